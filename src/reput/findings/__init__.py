@@ -1,6 +1,6 @@
-"""What is wrong with a store: one `Finding` for each thing, from every source.
+"""Damage and doubts in a store, one `Finding` each, from every source.
 
-Reading, rebuilding, exporting, following and inspecting a store report what they meet in this one form, to programs
+Reading, rebuilding, exporting, following and inspecting a store report problems in this one form, to programs
 (`Finding.as_json`, documented in docs/findings.md) and as one line of text (`str`). Each kind of finding is defined
 once, in `Kind`.
 """

@@ -12,16 +12,16 @@ from reput.findings.kinds import Kind, Remedy, Severity
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is wrong, and where.
+    """One problem and its place.
 
     Attributes:
-        kind: What it is; `severity` and `remedy` follow from it.
+        kind: The kind; `severity` and `remedy` follow from it.
         file: The file that it is in.
         detail: What exactly, in words.
-        file_offset: Position in the file; None where no byte of it is meant.
-        physical_offset: Offset in the CommitLog of the first byte that is lost; None where none is.
-        length: Bytes that are lost, in the CommitLog or in the file; 0 where that is not known or none are.
-        count: How many alike there are, of which this is the first.
+        file_offset: Position in the file; None if it is not about a byte of it.
+        physical_offset: Offset in the CommitLog of the first lost byte; None if no byte is lost.
+        length: Bytes lost, in the CommitLog or in the file; 0 if unknown or if no byte is lost.
+        count: Number of identical findings, of which this is the first.
         cost: What it costs, in words; empty if unknown.
         at_next_start: What a 4.9.3 broker does about it when it starts, in words; empty if unknown.
     """
@@ -38,11 +38,11 @@ class Finding:
 
     @classmethod
     def of_error(cls, kind: Kind, error: FormatError, remark: str = "") -> Finding:
-        """The finding that an error about a file reports, and what became of it."""
+        """Return the finding for an error about a file, with a remark on its consequence."""
         return cls(kind, error.path, f"{error.reason}{remark}", file_offset=error.offset)
 
     def as_error(self, advice: str = "", arguments: Iterable[str] = ()) -> CorruptMessageError:
-        """The error for callers that must not continue after it. Raises ValueError as `start` does."""
+        """Return the error for callers that must stop here. Raises ValueError as `start` does."""
         return CorruptMessageError(
             self.file, self.file_offset or 0, f"{self._loss}{self.detail}{advice}", self.start,
             arguments=arguments,
@@ -63,7 +63,7 @@ class Finding:
 
     @property
     def start(self) -> int:
-        """Physical offset of the first byte lost. Raises ValueError where it is not about the CommitLog."""
+        """Physical offset of the first byte lost. Raises ValueError if the finding is not about the CommitLog."""
         if self.physical_offset is None:
             raise ValueError(f"a finding without a physical offset: {self}")
         return self.physical_offset
@@ -102,6 +102,6 @@ class Finding:
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> Finding:
-        """What `as_json` gave. Raises KeyError for what it is not."""
+        """Return the finding from the result of `as_json`. Raises KeyError for other values."""
         values = {field.name: stored[field.name] for field in fields(cls)}
         return cls(**{**values, "kind": Kind[stored["kind"].upper()]})

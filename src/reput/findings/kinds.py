@@ -1,4 +1,4 @@
-"""Every kind of finding: its name, how much it matters, what to do, and what it means."""
+"""The kinds of findings: name, severity, remedy and meaning."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Severity(StrEnum):
 
 
 class Remedy(StrEnum):
-    """What to do about a finding; commands and options for it are worded by the command line alone."""
+    """What to do about a finding. Only the command line words its commands and options."""
 
     NONE = "nothing to do"
     REBUILD_INDEXES = "rebuild the indexes from the CommitLog"
@@ -24,7 +24,7 @@ class Remedy(StrEnum):
 
 
 class Kind(StrEnum):
-    """Every kind of finding: its name, how much it matters, what to do, and what it means."""
+    """A kind of finding: its name, severity, remedy and meaning."""
 
     severity: Severity
     remedy: Remedy
@@ -154,7 +154,7 @@ class Kind(StrEnum):
     )  # fmt: skip
     QUEUE_OFFSET_DISORDER = (
         "queue_offset_disorder", Severity.DAMAGE, Remedy.RESTORE_FILE,
-        "a message without an entry whose queue offset does not fit between those of its neighbours in the log",
+        "a message without an entry whose queue offset does not fit between its neighbours in the log",
     )  # fmt: skip
     UNDISPATCHED_TAIL = (
         "undispatched_tail", Severity.WARNING, Remedy.REBUILD_INDEXES,

@@ -1,4 +1,4 @@
-"""Bytes <-> values of every file of a RocketMQ 4.9.3 store, without I/O: one module per file type.
+"""Bytes <-> values of every file of a RocketMQ store, without I/O: one module per file type.
 
-Each module is also the specification of its file; docs/format/ tells the same in prose with worked examples.
+Each module is also the specification of its file. docs/format/ describes the same in prose with worked examples.
 """

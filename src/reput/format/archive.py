@@ -158,7 +158,7 @@ def decode_manifest(data: bytes) -> Manifest:
     """Return a manifest.
 
     Raises:
-        ValueError: it is none, or contradicts itself.
+        ValueError: the bytes are not a manifest, or it contradicts itself.
     """
     try:
         version = msgspec.json.decode(data, type=_Version).reput_archive
@@ -195,7 +195,7 @@ def _problems(manifest: Manifest) -> Iterator[str]:
                 yield f"{part.object}: its sizes contradict each other"
             before = part.end
     if chained(manifest.log) != manifest.chain:
-        yield "its log files are not those of its chain"
+        yield "its log files differ from its chain"
 
 
 def _is_below(path: str) -> bool:
@@ -204,7 +204,7 @@ def _is_below(path: str) -> bool:
 
 
 def chained(files: Sequence[LogFile]) -> str:
-    """Return the chain of log files: SHA-256 of the chain before a file and what the manifest says of the file."""
+    """Return the chain of log files: SHA-256 of the chain before a file and of the file's part of the manifest."""
     link = b""
     for file in files:
         link = hashlib.sha256(link + msgspec.json.encode(file)).digest()

@@ -32,9 +32,9 @@ class BatchEntry(ConsumeQueueEntry):
     """One entry: the three fields of a ConsumeQueue entry, and further ones.
 
     Attributes:
-        store_timestamp: of the record, in milliseconds
+        store_timestamp: store time of the record, in milliseconds
         base_offset: queue offset of its first message
-        batch_size: messages; 1 for a record that is no batch
+        batch_size: number of messages; 1 for a record that is not a batch
         compacted_offset: -1 unless compaction has set it
     """
 
@@ -50,12 +50,12 @@ class BatchEntry(ConsumeQueueEntry):
 
 
 def decode_batch_entry(data: bytes | memoryview, position: int = 0) -> BatchEntry:
-    """The entry at byte `position`. Raises struct.error when fewer than 46 bytes are left."""
+    """Return the entry at byte `position`. Raises struct.error when fewer than 46 bytes are left."""
     return _entry_of(_ENTRY.unpack_from(data, position))
 
 
 def decode_batch_entries(data: bytes) -> Iterator[BatchEntry]:
-    """The entries that these bytes are, as they are asked for. Raises struct.error for a part of one at the end."""
+    """Yield the entries in these bytes. Raises struct.error for an incomplete entry at the end."""
     return map(_entry_of, _ENTRY.iter_unpack(data))
 
 
@@ -68,12 +68,12 @@ def encode_batch_entry(entry: BatchEntry) -> bytes:
 def batch_entry(
     place: ConsumeQueueEntry, store_timestamp: int, base_offset: int, batch_size: int
 ) -> BatchEntry:
-    """The entry that a broker writes for a record."""
+    """Return the entry that a broker writes for a record."""
     return _entry_of((*place, store_timestamp, base_offset, batch_size, NOT_COMPACTED, 0))
 
 
 def stated_batch_size(text: str | None) -> int | None:
-    """How many messages the property INNER_NUM says that a record holds; None where that is no such number."""
+    """Return the number of messages that the property INNER_NUM states, or None if it is not a valid number."""
     is_number = text is not None and text.isascii() and text.isdigit() and len(text) < 6
     count = int(text) if text is not None and is_number else 0
     return count if 0 < count <= MAX_BATCH_SIZE else None

@@ -32,7 +32,7 @@ class Checkpoint(NamedTuple):
 
 
 def decode_checkpoint(data: bytes) -> Checkpoint:
-    """Raises ValueError when the three longs are not there."""
+    """Return the checkpoint. Raises ValueError if the bytes do not contain three longs."""
     if len(data) < _TIMESTAMPS.size:
         raise ValueError(f"a checkpoint has {CHECKPOINT_BYTES} bytes, not {len(data)}")
     layout = _FIELDS if len(data) >= _FIELDS.size else _TIMESTAMPS

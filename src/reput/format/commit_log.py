@@ -1,8 +1,8 @@
 """CommitLog records: layout, decode, encode, and the proof that bytes are a record.
 
 Mirrors `CommitLog.checkMessageAndReturnSize`, `CommitLog.calMsgLength`, `CommitLog.MessageExtEncoder` and
-`MessageDecoder.decode` of tag rocketmq-all-4.9.3; magic V2, with its topic length of two bytes, is what 5.x
-writes for long topics. All integers are big endian.
+`MessageDecoder.decode` of tag rocketmq-all-4.9.3. Brokers of 5.x write long topics with magic V2, whose topic length
+has two bytes. All integers are big endian.
 
 A record is
 
@@ -10,9 +10,9 @@ A record is
     BORNTIMESTAMP 8 | BORNHOST 8 or 20 | STORETIMESTAMP 8 | STOREHOST 8 or 20 | RECONSUMETIMES 4 |
     PREPAREDTRANSACTIONOFFSET 8 | BODY 4+n | TOPIC 1+n (V2: 2+n) | PROPERTIES 2+n
 
-and the end of a file is a blank: the bytes left (4) and the blank's magic (4), then whatever was there.
-What the record does not check, this module does not: PHYSICALOFFSET is the writer's word, the CRC is compared
-only where a caller asks.
+The last record of a file is a blank: the number of bytes left (4) and the blank's magic (4). The remaining bytes keep
+their former content. Decoding does not check the fields that a record cannot prove: PHYSICALOFFSET is the writer's
+claim, and the CRC is compared only on request.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def record_bytes(fixed_part: struct.Struct, body: int, topic: int, properties: i
 def join_record(
     fixed_part: bytes, body: bytes | memoryview, topic: bytes, properties: bytes
 ) -> bytes:
-    """A record, of one of FIXED_PARTS packed, and what comes behind it; `topic` has its length before it.
+    """Return a record: one packed FIXED_PARTS and the fields after it; `topic` includes its length.
 
     Raises struct.error for properties that do not fit their field.
     """
@@ -95,7 +95,7 @@ class RecordError(ValueError):
 
 
 class ShortBufferError(RecordError):
-    """A length reaches past the end of the buffer: `needed_bytes` from the record's begin would tell more."""
+    """A length reaches past the end of the buffer. Decoding needs `needed_bytes` from the record's begin."""
 
     def __init__(self, reason: str, needed_bytes: int) -> None:
         super().__init__(reason)
@@ -103,7 +103,7 @@ class ShortBufferError(RecordError):
 
 
 class SizeMismatchError(RecordError):
-    """Every length is in order, but TOTALSIZE is not their sum, `part_bytes`; the broker reads on behind the parts."""
+    """Every length is valid, but TOTALSIZE is not their sum, `part_bytes`; the broker continues after the parts."""
 
     def __init__(self, total_bytes: int, part_bytes: int) -> None:
         super().__init__(f"TOTALSIZE {total_bytes} is not the {part_bytes} bytes of its parts")
@@ -126,7 +126,7 @@ class RecordLayout(NamedTuple):
     properties_bytes: int
 
     def at_zero(self) -> RecordLayout:
-        """The layout in a buffer that begins with the record."""
+        """Return the layout in a buffer that begins with the record."""
         begin = self.position
         if not begin:
             return self
@@ -165,7 +165,7 @@ class MessageExt:
 
     @property
     def keys(self) -> list[str]:
-        """What the property KEYS holds, split at spaces."""
+        """The property KEYS, split at spaces."""
         return split_keys(self.properties.get(KEYS, ""))
 
     @property
@@ -205,7 +205,7 @@ def body_crc(body: bytes | memoryview) -> int:
 
 
 def read_size_and_magic(buffer: bytes | memoryview, position: int) -> tuple[int, int]:
-    """The first two integers of a record or a blank; the caller has checked that 8 bytes are there."""
+    """Return the first two integers of a record or a blank. The caller has checked that 8 bytes are left."""
     return SIZE_AND_MAGIC.unpack_from(buffer, position)
 
 
@@ -223,16 +223,16 @@ def read_store_timestamp(record: bytes | memoryview) -> int:
 
 
 def body_length_position(sys_flag: int) -> int:
-    """Where a record with these flags has the length of its body, counted from its begin."""
+    """Return the position of the body's length, counted from the begin of a record with these flags."""
     born = HOST_V6_BYTES if sys_flag & SYS_FLAG_BORN_HOST_V6 else HOST_V4_BYTES
     store = HOST_V6_BYTES if sys_flag & SYS_FLAG_STORE_HOST_V6 else HOST_V4_BYTES
     return HEAD.size + born + STORE_TIMESTAMP.size + store + TAIL.size - 4
 
 
 def locate(buffer: bytes | memoryview, position: int, end: int) -> RecordLayout:
-    """Check every length of the record at `position` against `end`, as the broker's reader would trip over it.
+    """Check every length of the record at `position` against `end`, as the broker's reader does.
 
-    A body or properties length below zero counts as none, which is what the broker makes of it.
+    A negative length of body or properties counts as 0, as in the broker.
     Raises RecordError: too short, a wrong magic, a length that leaves the buffer (ShortBufferError) or exceeds
     TOTALSIZE; SizeMismatchError for a TOTALSIZE that is not the sum of its parts.
     """
@@ -280,7 +280,7 @@ def locate(buffer: bytes | memoryview, position: int, end: int) -> RecordLayout:
 
 
 def is_proven(buffer: bytes | memoryview, position: int, end: int, physical_offset: int) -> bool:
-    """Whether the bytes prove to be the record of `physical_offset`: magic, own offset, consistent lengths, CRC."""
+    """Return whether the bytes are the record of `physical_offset`: magic, own offset, lengths and CRC agree."""
     try:
         layout = locate(buffer, position, end)
     except RecordError:
@@ -290,7 +290,7 @@ def is_proven(buffer: bytes | memoryview, position: int, end: int, physical_offs
 
 
 def crc_matches(buffer: bytes | memoryview, layout: RecordLayout) -> bool:
-    """Whether the body's CRC is the stored one; that of an empty body is not compared, as in the broker."""
+    """Return whether the body's CRC is the stored one; the CRC of an empty body is not compared, as in the broker."""
     if not layout.body_bytes:
         return True
     body = memoryview(buffer)[layout.body_position : layout.body_position + layout.body_bytes]
@@ -298,12 +298,12 @@ def crc_matches(buffer: bytes | memoryview, layout: RecordLayout) -> bool:
 
 
 def decode(buffer: bytes | memoryview, position: int = 0, end: int | None = None) -> MessageExt:
-    """The record at `position`. Raises RecordError; the body's CRC is not compared (see `body_crc_ok`)."""
+    """Return the record at `position`. Raises RecordError. Does not compare the body's CRC (see `body_crc_ok`)."""
     return decode_located(buffer, locate(buffer, position, len(buffer) if end is None else end))
 
 
 def decode_located(buffer: bytes | memoryview, layout: RecordLayout) -> MessageExt:
-    """The record that lies in its buffer as `locate` has found."""
+    """Return the record at the layout that `locate` returned."""
     position = layout.position
     total, magic, crc, queue_id, flag, queue_offset, physical_offset, sys_flag, born = (
         HEAD.unpack_from(buffer, position)
@@ -336,7 +336,7 @@ def decode_located(buffer: bytes | memoryview, layout: RecordLayout) -> MessageE
 
 
 def encode(message: MessageExt) -> bytes:
-    """The record of `message`; TOTALSIZE, the CRC and the host flags are computed, not taken from it.
+    """Return the record of `message`, with computed TOTALSIZE, CRC and host flags.
 
     Raises RecordError for a topic or properties that do not fit their length fields.
     """
@@ -365,7 +365,7 @@ def encode(message: MessageExt) -> bytes:
 
 
 def encode_blank(remaining_bytes: int) -> bytes:
-    """The end-of-file record of a file with `remaining_bytes` left: 8 bytes, the rest stays as it was."""
+    """Return the 8 bytes of the blank that ends a file with `remaining_bytes` left; the other bytes stay unchanged."""
     return SIZE_AND_MAGIC.pack(remaining_bytes, BLANK_MAGIC)
 
 

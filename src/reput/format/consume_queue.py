@@ -35,12 +35,12 @@ PRE_BLANK = ConsumeQueueEntry(0, 2**31 - 1, 0)
 
 
 def decode_entry(data: bytes | memoryview, position: int = 0) -> ConsumeQueueEntry:
-    """The entry at byte `position`. Raises struct.error when fewer than 20 bytes are left."""
+    """Return the entry at byte `position`. Raises struct.error when fewer than 20 bytes are left."""
     return ConsumeQueueEntry(*_ENTRY.unpack_from(data, position))
 
 
 def decode_entries(data: bytes) -> Iterator[ConsumeQueueEntry]:
-    """The entries that these bytes are, as they are asked for. Raises struct.error for a part of one at the end."""
+    """Yield the entries in these bytes. Raises struct.error for an incomplete entry at the end."""
     return map(ConsumeQueueEntry._make, _ENTRY.iter_unpack(data))
 
 

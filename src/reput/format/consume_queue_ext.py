@@ -19,7 +19,7 @@ _UNIT = struct.Struct(">hqqh")
 UNIT_BYTES = _UNIT.size
 """Of a unit without a bit map, its length field included."""
 FILE_END = b"\xff\xff"
-"""What follows the last unit of a file, where another did not fit."""
+"""The marker after the last unit of a file that has no room for another."""
 END_BYTES = 4
 """Room that every unit leaves after it in its file."""
 MAX_UNIT_BYTES = (1 << 15) - 1
@@ -28,7 +28,7 @@ LAST_ADDRESS = -(1 << 31) - 1
 
 
 class ExtensionUnit(NamedTuple):
-    """What an entry of a ConsumeQueue says besides; `bit_map` is for the broker's SQL filters."""
+    """The extension of a ConsumeQueue entry; `bit_map` serves the broker's SQL filters."""
 
     tags_code: int
     store_timestamp: int
@@ -40,12 +40,12 @@ class ExtensionUnit(NamedTuple):
 
 
 def is_address(tags_code: int) -> bool:
-    """Whether the tags code of an entry is the address of its unit."""
+    """Return whether the tags code of an entry is the address of its unit."""
     return tags_code <= LAST_ADDRESS
 
 
 def position_of(address: int) -> int:
-    """Where the unit with this address begins: byte offset in the queue's extension files."""
+    """Return the byte offset, in the queue's extension files, of the unit with this address."""
     return address - _FIRST_ADDRESS
 
 
@@ -54,13 +54,13 @@ def address_of(position: int) -> int:
 
 
 def unit_size(data: bytes) -> int:
-    """The size that the first two bytes of a unit state; below UNIT_BYTES there is no unit. Raises struct.error."""
+    """Return the size in the first two bytes of a unit; below UNIT_BYTES these are not a unit. Raises struct.error."""
     size: int = struct.unpack_from(">h", data)[0]
     return size
 
 
 def decode_unit(data: bytes) -> ExtensionUnit | None:
-    """The unit that begins with these bytes; None where they are not one whole unit whose sizes agree."""
+    """Return the unit at the begin of these bytes, or None unless it is complete and its sizes agree."""
     if len(data) < UNIT_BYTES:
         return None
     size, tags_code, store_timestamp, bit_map_bytes = _UNIT.unpack_from(data)
@@ -70,7 +70,7 @@ def decode_unit(data: bytes) -> ExtensionUnit | None:
 
 
 def encode_unit(unit: ExtensionUnit) -> bytes:
-    """The bytes of a unit. Raises struct.error for a bit map of 32 KiB or more."""
+    """Return the bytes of a unit. Raises struct.error for a bit map of 32 KiB or more."""
     return (
         _UNIT.pack(unit.size_bytes, unit.tags_code, unit.store_timestamp, len(unit.bit_map))
         + unit.bit_map

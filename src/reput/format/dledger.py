@@ -1,12 +1,12 @@
 """DLedger logs (`DLedgerEntryCoder`, `DLedgerMmapFileStore` of DLedger 0.3.1.2): `enableDLegerCommitLog`.
 
-The files lie in `dledger-<id>/data/`, named as those of a CommitLog. Before each record is a header, big endian:
+The files lie in `dledger-<id>/data/` and have the names of CommitLog files. Before each record is a header, big endian:
 
     magic 4 (1) | size 4 (header and record) | index 8 | term 8 | position 8 (of the header) | channel 4 |
     chain CRC 4 | body CRC 4 | size of the record 4
 
 The record's PHYSICALOFFSET, and entries of queues and IndexFiles, are positions of the record, 48 after the header's.
-A file ends with a magic of -1 and the bytes left, 4 each, where the next header and record did not fit.
+A file that has no room for the next header and record ends with a magic of -1 and the number of bytes left, 4 each.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _MAGIC, _END_MAGIC = 1, -1
 
 
 def is_header(data: bytes, position: int) -> bool:
-    """Whether these bytes are the header of a record, and state that they lie at this position."""
+    """Return whether these bytes are the header of a record and state this position."""
     if len(data) < LEDGER_HEADER_BYTES:
         return False
     magic, size, _, _, stated, _, _, _, record_bytes = _HEADER.unpack_from(data)
@@ -28,11 +28,11 @@ def is_header(data: bytes, position: int) -> bool:
 
 
 def is_end_mark(data: bytes, left: int) -> bool:
-    """Whether these bytes end a file of which so many bytes are left, theirs included."""
+    """Return whether these bytes end a file with `left` bytes left, including the mark."""
     return len(data) >= 8 and struct.unpack_from(">ii", data) == (_END_MAGIC, left)
 
 
 def encode_header(index: int, term: int, position: int, record_bytes: int) -> bytes:
-    """The header of a record, as a broker writes it: with CRCs of 0."""
+    """Return the header of a record as a broker writes it: with CRCs of 0."""
     size = LEDGER_HEADER_BYTES + record_bytes
     return _HEADER.pack(_MAGIC, size, index, term, position, 0, 0, 0, record_bytes)

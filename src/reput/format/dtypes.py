@@ -33,7 +33,7 @@ HEAD_DTYPE = np.dtype(
         "itemsize": 88,
     }
 )  # fmt: skip
-"""What comes before the body of a record whose hosts are of IPv4 (see `reput.format.commit_log`)."""
+"""The fields before the body of a record with IPv4 hosts (see `reput.format.commit_log`)."""
 
 MESSAGE_DTYPE = np.dtype(
     [

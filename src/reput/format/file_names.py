@@ -68,23 +68,23 @@ def offset_file_name(offset: int) -> str:
 
 
 def parse_offset_file_name(name: str) -> int | None:
-    """The offset a file name stands for, or None if it is not such a name."""
+    """Return the offset in a file name, or None if it is not such a name."""
     if len(name) == _OFFSET_DIGITS and name.isascii() and name.isdigit():
         return int(name)
     return None
 
 
 def is_folder_name(topic: str) -> bool:
-    """Whether a topic can name a folder.
+    """Return whether a topic can name a folder.
 
-    A broker's validator lets no other through, but a damaged or hostile log can hold any string.
+    A broker's validator accepts only such topics, but a damaged or hostile log can contain any string.
     """
     special = topic in ("", ".", "..") or "/" in topic or "\0" in topic
     return not special and len(encode_utf8(topic)) <= _MAX_NAME_BYTES
 
 
 def is_index_file_name(name: str) -> bool:
-    """What the broker loads from `index/`: a name that Java's Long.parseLong takes."""
+    """Return whether the broker loads this file from `index/`: Java's Long.parseLong accepts its name."""
     try:
         parse_int64(name)
     except ValueError:
@@ -93,10 +93,10 @@ def is_index_file_name(name: str) -> bool:
 
 
 def index_file_names(first_timestamps: Sequence[int], now_ms: int) -> list[str]:
-    """Names for IndexFiles whose first entries were stored at these times (ms), oldest file first.
+    """Return names for IndexFiles whose first entries were stored at these times (ms), oldest file first.
 
-    Unique and ascending whatever the times are, and never later than `now_ms`: a broker that continues with the
-    store names its next file by its clock, and must sort it last. Local time, as the broker's.
+    The names are unique, ascend for any times, and are never later than `now_ms`: a broker that continues the store
+    names its next file by its clock, and must sort it last. Local time, like the broker's names.
     """
     latest = _local_ms(now_ms) - len(first_timestamps)
     names, previous = [], 0
@@ -108,14 +108,18 @@ def index_file_names(first_timestamps: Sequence[int], now_ms: int) -> list[str]:
 
 
 def _local_ms(timestamp: int) -> int:
-    """Milliseconds from 1970-01-01T00:00 on the local clock's face to that face's reading at `timestamp`."""
+    """Return the time of the local clock at `timestamp`, in milliseconds since 1970-01-01T00:00 local time."""
     face = datetime.fromtimestamp(timestamp // 1000)
     return (face - _EPOCH) // _MS + timestamp % 1000
 
 
 def index_file_name_of(previous: str | None, first_timestamp: int, now_ms: int) -> str:
-    """The name that `index_file_names` gives a file behind `previous` with a first entry stored at that time (ms)."""
-    local = max(_local_ms(min(max(first_timestamp, 0), now_ms)), 1)  # there, too, none is of 0
+    """Return the name that `index_file_names` gives a file after `previous` with a first entry stored at that time
+    (ms).
+    """
+    local = max(
+        _local_ms(min(max(first_timestamp, 0), now_ms)), 1
+    )  # 0 is not a valid name there either
     if previous is not None:
         try:
             before = (datetime.strptime(f"{previous}000", _INDEX_TIME) - _EPOCH) // _MS
@@ -126,6 +130,6 @@ def index_file_name_of(previous: str | None, first_timestamp: int, now_ms: int) 
 
 
 def next_index_file_name(previous: str | None, now_ms: int) -> str:
-    """The name of an IndexFile made at `now_ms`, or the next one free where `previous` is that name or a later one."""
+    """Return the name of an IndexFile created at `now_ms`, or the next free name if `previous` is not earlier."""
     name = (_EPOCH + _local_ms(now_ms) * _MS).strftime(_INDEX_TIME)[:-3]
     return name if previous is None or previous < name else f"{int(previous) + 1:0{len(name)}d}"

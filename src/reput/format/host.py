@@ -37,12 +37,12 @@ def decode_host(data: bytes) -> Host:
 
 
 def encode_host(host: Host) -> bytes:
-    """The inverse of `decode_host`. Raises ValueError when the address is not one."""
+    """Return the inverse of `decode_host`. Raises ValueError for an invalid address."""
     return _packed(host.address) + _PORT.pack(host.port)
 
 
 def parse_host(text: str) -> Host:
-    """The inverse of `str(host)`: `address:port`, `[address]:port`. Raises ValueError."""
+    """Return the host of `address:port` or `[address]:port`, the inverse of `str(host)`. Raises ValueError."""
     address, _, port = text.rpartition(":")
     bracketed = address.startswith("[") and address.endswith("]")
     try:

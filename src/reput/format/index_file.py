@@ -44,7 +44,7 @@ class IndexHeader(NamedTuple):
         return max(self.index_count, 1)
 
     def last_item(self, index_items: int) -> int:
-        """Number of the last item put into a file with room for `index_items`; 0 where nothing was put."""
+        """Return the number of the last item in a file with room for `index_items`; 0 for a file without items."""
         return min(self.next_item, index_items) - 1
 
 
@@ -58,19 +58,21 @@ class IndexItem(NamedTuple):
 
 
 def index_key(topic: str, key: str) -> str:
-    """The string that is hashed (IndexService.buildKey)."""
+    """Return the string that is hashed (IndexService.buildKey)."""
     return f"{topic}#{key}"
 
 
 @lru_cache(maxsize=64)  # a query hashes its own key again for each candidate that has it
 def key_hash(text: str) -> int:
-    """`Math.abs(hashCode())`, and 0 for the one value that has no positive (IndexFile.indexKeyHashMethod)."""
+    """Return `Math.abs(hashCode())`, or 0 for the least integer, which has no positive
+    (IndexFile.indexKeyHashMethod).
+    """
     value = abs(hash_code(text))
     return 0 if value == 1 << 31 else value
 
 
 def item_seconds(stored_ms: int, begin_ms: int) -> int:
-    """What an item says of a message, in a file whose first was stored at `begin_ms`."""
+    """Return the time difference that an item states, in a file whose first message was stored at `begin_ms`."""
     return 0 if begin_ms <= 0 else min(max((stored_ms - begin_ms) // 1000, 0), _INT32_MAX)
 
 
@@ -87,7 +89,7 @@ def item_position(hash_slots: int, item: int) -> int:
 
 
 def decode_header(data: bytes | memoryview) -> IndexHeader:
-    """The header. Raises struct.error when fewer than 40 bytes are given."""
+    """Return the header. Raises struct.error when fewer than 40 bytes are given."""
     return IndexHeader(*_HEADER.unpack_from(data))
 
 
@@ -96,7 +98,7 @@ def encode_header(header: IndexHeader) -> bytes:
 
 
 def decode_item(data: bytes | memoryview, position: int = 0) -> IndexItem:
-    """The item at byte `position`. Raises struct.error when fewer than 20 bytes are left."""
+    """Return the item at byte `position`. Raises struct.error when fewer than 20 bytes are left."""
     return IndexItem(*_ITEM.unpack_from(data, position))
 
 

@@ -22,7 +22,7 @@ def parse_int64(text: str) -> int:
 
 
 def wrap_int64(value: int) -> int:
-    """What is left of `value` in a Java long."""
+    """Return `value` wrapped to a Java long."""
     return (value + (1 << 63)) % (1 << 64) - (1 << 63)
 
 

@@ -15,7 +15,9 @@ _NAME = re.compile(r'"(?:[^"\\]|\\.)*+"?|(?<=[{,])\s*+-?[0-9]++\s*+(?=:)', re.DO
 
 
 def parse_java_json(data: bytes) -> Any:
-    """What the JSON holds; the names of all maps are texts. Raises ValueError for what is not JSON."""
+    """Return the value of JSON as RocketMQ writes it, with maps' keys as strings. Raises ValueError for invalid
+    JSON.
+    """
     try:
         return msgspec.json.decode(data)
     except msgspec.DecodeError:
@@ -34,12 +36,12 @@ def _quoted(match: re.Match[str]) -> str:
 
 
 def java_json_file(content: Mapping[str, Any]) -> bytes:
-    """A file of RocketMQ's with tables of objects (`ConfigManager.persist`)."""
+    """Return a file of RocketMQ with tables of objects (`ConfigManager.persist`)."""
     return json.dumps(content, indent="\t", separators=(",", ":"), ensure_ascii=False).encode()
 
 
 def number_maps_file(name: str, maps: Mapping[str, Mapping[int, int]]) -> bytes:
-    """A file of RocketMQ's with one table of maps from number to number (`ConfigManager.persist`)."""
+    """Return a file of RocketMQ with one table of maps from number to number (`ConfigManager.persist`)."""
     entries = ",".join(
         f"\n\t\t{json.dumps(key, ensure_ascii=False)}:{_number_map(value)}\n\t\t}}"
         for key, value in maps.items()
@@ -48,7 +50,7 @@ def number_maps_file(name: str, maps: Mapping[str, Mapping[int, int]]) -> bytes:
 
 
 def number_map_file(name: str, values: Mapping[int, int]) -> bytes:
-    """The same with one map from number to number."""
+    """Return a file of RocketMQ with one map from number to number."""
     return f'{{\n\t"{name}":{_number_map(values)}\n\t}}\n}}'.encode()
 
 

@@ -1,7 +1,7 @@
 """Java's strings: UTF-8 decoding with Java's replacements, `String.hashCode`, and their order in a `HashMap`.
 
 Mirrors `java.lang.String` and `java.util.HashMap` of OpenJDK 8 to 21: `new String(bytes, UTF_8)`, `getBytes(UTF_8)`,
-`hashCode()`, and the order of a map's keys, which is that of a broker's properties string.
+`hashCode()`, and the order of a map's keys, which is the order in a broker's properties string.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def decode_utf8(data: bytes) -> str:
 
 
 def encode_utf8(text: str) -> bytes:
-    """`text.getBytes(UTF_8)`: a lone surrogate becomes '?'."""
+    """Return `text.getBytes(UTF_8)`: a lone surrogate becomes '?'."""
     try:
         return text.encode("utf-8")
     except UnicodeEncodeError:
@@ -34,7 +34,7 @@ def encode_utf8(text: str) -> bytes:
 
 
 def joined_surrogates(text: str) -> str:
-    """The same string to Java: surrogate pairs held as two code points become the one character they are."""
+    """Return the same string, with each surrogate pair joined into its character."""
     if text.isascii():
         return text
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
@@ -70,7 +70,7 @@ def _decode_malformed(data: bytes) -> str:
 
 
 def _sequence_length(data: bytes, position: int, end: int) -> int:
-    """Bytes of the well-formed sequence at `position`, or minus the bytes that one U+FFFD replaces."""
+    """Return the bytes of the well-formed sequence at `position`, or minus the bytes that one U+FFFD replaces."""
     first = data[position]
     if first < 0x80:
         return 1

@@ -29,9 +29,9 @@ def encode_offset_id(store_host: Host, physical_offset: int) -> str:
 
 
 def decode_offset_id(text: str) -> OffsetMessageId:
-    """32 (IPv4) or 56 (IPv6) hexadecimal digits. Raises ValueError for anything else.
+    """Decode 32 (IPv4) or 56 (IPv6) hexadecimal digits. Raises ValueError for anything else.
 
-    A client's unique key has 32 digits too and decodes to some offset: whoever reads the record there decides.
+    A client's unique key has 32 digits as well and decodes to some offset. Only the record there shows which it is.
     """
     if len(text) not in _LENGTHS:
         raise ValueError(

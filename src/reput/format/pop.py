@@ -1,9 +1,8 @@
 """The notes of a 5.x broker on messages that consumers popped: checkpoints, acknowledgements, records in RocksDB.
 
 Mirrors `PopCheckPoint`, `AckMsg`, `BatchAckMsg`, `PopConsumerRecord` and `ConsumerOrderInfoManager.OrderInfo` (tag
-rocketmq-all-5.3.3). Those of the first
-kinds are messages of `rmq_sys_REVIVE_LOG_<cluster>`, with tags `ck`, `ack` and `bAck`, whose bodies are JSON. A record
-has
+rocketmq-all-5.3.3). Checkpoints and acknowledgements are messages of `rmq_sys_REVIVE_LOG_<cluster>`, with tags `ck`,
+`ack` and `bAck`, whose bodies are JSON. A record has
 
     key    visible again 8 | group | @ | topic | @ | queue id 4 | @ | queue offset 8
     value  JSON
@@ -85,7 +84,7 @@ class PopRecord(NamedTuple):
 
 
 def decode_checkpoint(body: bytes) -> PopCheckpoint:
-    """Raises ValueError for a body that is not a checkpoint."""
+    """Return the checkpoint. Raises ValueError for a body that is not a checkpoint."""
     found = _object(body)
     key = _key(found, "c")
     count = _number(found, "n")
@@ -104,7 +103,7 @@ def decode_checkpoint(body: bytes) -> PopCheckpoint:
 
 
 def decode_ack(body: bytes) -> tuple[PopKey, tuple[int, ...]]:
-    """Which messages of which pop an acknowledgement, or a batch of them, is for.
+    """Return the pop and the messages that an acknowledgement, or a batch of them, is for.
 
     Raises ValueError for another body.
     """
@@ -141,7 +140,7 @@ def decode_ordered(key: str, queue_id: str, found: Any) -> OrderedPop:
 
 
 def decode_record(value: bytes) -> PopRecord:
-    """Raises ValueError for a value that is not a record."""
+    """Return the record. Raises ValueError for a value that is not a record."""
     found = _object(value)
     return PopRecord(
         _text(found, "groupId"), _text(found, "topicId"), _number(found, "queueId"),

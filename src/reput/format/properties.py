@@ -1,13 +1,13 @@
-"""The properties string of a record, and what is drawn from it: keys and tags.
+r"""The properties string of a record, and the keys and tags in it.
 
 Mirrors `MessageDecoder.messageProperties2String`, `.string2messageProperties` (4.9.3), `MessageConst`,
-`MessageExtBrokerInner.tagsString2tagsCode`, and the reading in `CommitLog.checkMessageAndReturnSize`; names of
-system topics are those of `TopicValidator` and `MixAll`.
+`MessageExtBrokerInner.tagsString2tagsCode`, and the reading in `CommitLog.checkMessageAndReturnSize`. The names of
+system topics come from `TopicValidator` and `MixAll`.
 
-    name \\x01 value \\x02 name \\x01 value
+    name \x01 value \x02 name \x01 value
 
-A chunk between two \\x02 counts only if its first \\x01 is neither its first nor its last character; later
-duplicates win. So empty names and values vanish, and a value may hold further \\x01.
+A chunk between two \x02 counts only if its first \x01 is neither its first nor its last character. Later duplicates
+win. So empty names and values vanish, and a value may contain further \x01.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ TRACE_TOPIC_PREFIX = f"{SYSTEM_TOPIC_PREFIX}TRACE_DATA_"
 
 
 def decode_properties(text: str) -> dict[str, str]:
-    """Names to values as the broker's parser takes them, in order of first appearance."""
+    """Return names and values as the broker's parser reads them, in order of first appearance."""
     properties = {}
     for chunk in text.split(PROPERTY_SEPARATOR):
         separator = chunk.find(NAME_SEPARATOR)
@@ -102,8 +102,9 @@ def decode_properties(text: str) -> dict[str, str]:
 def unique_keys(text: str) -> list[str]:
     """Return every value of UNIQ_KEY, in order; parsers and the index take the last.
 
-    A 5.x client gives each message of a list an id, and one to the list. A broker appends the list's properties to
-    those of each message, so its own id comes first. The producer gets that one.
+    A 5.x client gives an id to each message of a list and one to the list. A broker appends the list's properties to
+    each
+    message's properties, so the message's own id comes first. The producer receives the own id.
     """
     chunks = (chunk.partition(NAME_SEPARATOR) for chunk in text.split(PROPERTY_SEPARATOR))
     return [value for name, _, value in chunks if name == UNIQ_KEY and value]
@@ -121,35 +122,38 @@ def may_be_replaced_id(key: str) -> bool:
 
 
 def encode_properties(properties: Mapping[str, str]) -> str:
-    """The string the broker stores for these, in the mapping's order, without a separator at the end."""
+    """Return the string that the broker stores, in the mapping's order, without a separator at the end."""
     return PROPERTY_SEPARATOR.join(
         f"{name}{NAME_SEPARATOR}{value}" for name, value in properties.items()
     )
 
 
 def allows_light_queues(topic: str) -> bool:
-    """Whether messages of a topic may be in light queues, too (`MixAll.topicAllowsLMQ`, tag rocketmq-all-5.3.3)."""
+    """Return whether messages of a topic may also be in light queues (`MixAll.topicAllowsLMQ`, tag rocketmq-
+    all-5.3.3).
+    """
     return not topic.startswith((RETRY_TOPIC_PREFIX, "rmq_sys_")) and topic != SCHEDULE_TOPIC
 
 
 def index_keys(properties: Mapping[str, str]) -> list[str]:
-    """The keys of a message's index entries, in order: the unique key, then each of KEYS; repeats stay."""
+    """Return the keys of a message's index entries, in order: the unique key, then each of KEYS, repeats included."""
     unique_key = properties.get(UNIQ_KEY)
     keys = [unique_key] if unique_key else []
     return keys + split_keys(properties.get(KEYS, ""))
 
 
 def split_keys(text: str) -> list[str]:
-    """The keys that KEYS holds."""
+    """Return the keys in KEYS."""
     return [key for key in text.split(KEY_SEPARATOR) if key]
 
 
 def tags_code(
     topic: str, properties: Mapping[str, str], store_timestamp: int, delay_table_ms: list[int]
 ) -> int:
-    """What a ConsumeQueue entry carries to filter by: the hash of TAGS, or when a delayed message is due.
+    """Return the number by which ConsumeQueue entries are filtered: the hash of TAGS, or the due time of a delayed
+    message.
 
-    Raises ValueError where the broker's reader fails too: a DELAY of a scheduled message that is no int32.
+    Raises ValueError where the broker's reader fails as well: the DELAY of a scheduled message is not an int32.
     """
     delay = properties.get(DELAY)
     if topic == SCHEDULE_TOPIC and delay is not None:

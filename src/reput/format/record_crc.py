@@ -16,7 +16,7 @@ _DIGITS = 10
 
 
 def stated_record_crc(record: bytes | memoryview) -> int | None:
-    """The CRC that a record states of itself; None for one without the property, or with other digits in it."""
+    """Return the CRC that a record states, or None if the property is missing or malformed."""
     tail = bytes(record[-CRC_PROPERTY_BYTES:])
     digits = tail[len(_NAME) : len(_NAME) + _DIGITS]
     if not tail.startswith(_NAME) or tail[-1:] != b"\x02" or not digits.isdigit():
@@ -25,7 +25,7 @@ def stated_record_crc(record: bytes | memoryview) -> int | None:
 
 
 def record_crc(record: bytes | memoryview) -> int:
-    """The CRC of a record that ends with the property."""
+    """Compute the CRC of a record that ends with the property."""
     return crc32(record[:-CRC_PROPERTY_BYTES]) & 0x7FFFFFFF
 
 
@@ -34,16 +34,16 @@ def encode_crc_property(crc: int) -> bytes:
 
 
 def without_record_crc(properties: bytes) -> bytes:
-    """Properties without the CRC of the record that they were read from."""
+    """Return properties without the CRC of the record they were read from."""
     has_crc = stated_record_crc(properties) is not None
     return properties[:-CRC_PROPERTY_BYTES] if has_crc else properties
 
 
 def record_crc_ok(record: bytes | memoryview) -> bool:
-    """Whether a record is the one that its CRC was computed of; true for one without a CRC."""
+    """Return whether a record matches its own CRC; True for a record without a CRC."""
     return stated_record_crc(record) is None or has_right_record_crc(record)
 
 
 def has_right_record_crc(record: bytes | memoryview) -> bool:
-    """The same; false for one without a CRC."""
+    """Return whether a record has a CRC and matches it."""
     return stated_record_crc(record) == record_crc(record)

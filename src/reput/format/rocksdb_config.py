@@ -43,7 +43,7 @@ class CommittedOffset(NamedTuple):
 
 
 def decode_offset_v2(key: bytes, value: bytes) -> CommittedOffset | None:
-    """The offset that an item of version 2 states; None for another item."""
+    """Return the offset that an item of version 2 states, or None for another item."""
     if not key.startswith(OFFSETS_PREFIX_V2) or len(value) != _LONG.size:
         return None
     group = _name(key, len(OFFSETS_PREFIX_V2))
@@ -59,7 +59,7 @@ def decode_offset_v2(key: bytes, value: bytes) -> CommittedOffset | None:
 
 
 def decode_offsets_v1(key: bytes, value: bytes) -> Iterator[CommittedOffset]:
-    """The offsets that an item of version 1 states; none for another item, and for JSON that is not of that form."""
+    """Yield the offsets that an item of version 1 states; nothing for other items and malformed JSON."""
     names = decode_utf8(key).split("@")
     try:
         table = parse_java_json(value).get("offsetTable")
@@ -72,7 +72,7 @@ def decode_offsets_v1(key: bytes, value: bytes) -> Iterator[CommittedOffset]:
 
 
 def decode_topic(key: bytes, value: bytes, version: int) -> tuple[str, dict[str, Any]] | None:
-    """A topic and its configuration; None for another item."""
+    """Return a topic and its configuration, or None for another item."""
     if version == 1:
         name, json = decode_utf8(key), value
     else:
@@ -88,7 +88,7 @@ def decode_topic(key: bytes, value: bytes, version: int) -> tuple[str, dict[str,
 
 
 def _name(key: bytes, at: int) -> tuple[str, int] | None:
-    """A name with its length before it, and where it ends."""
+    """Return a length-prefixed name and its end."""
     if len(key) < at + _SHORT.size:
         return None
     begin = at + _SHORT.size

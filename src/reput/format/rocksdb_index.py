@@ -36,7 +36,7 @@ class IndexedKey(NamedTuple):
 
 
 class RocksIndexItem(NamedTuple):
-    """An item of the index. `names` are the ways to read it: a key may hold the separator, too."""
+    """An item of the index. `names` are its possible readings, because a key may contain the separator."""
 
     hour: int
     physical_offset: int
@@ -48,12 +48,12 @@ def hour_of(store_timestamp: int) -> int:
 
 
 def first_of_hour(hour: int) -> bytes:
-    """What all keys of an hour begin with."""
+    """Return the common prefix of all keys of an hour."""
     return _LONG.pack(hour)
 
 
 def prefixes(hour: int, name: IndexedKey) -> tuple[bytes, bytes]:
-    """What the items of a key begin with in an hour, as a unique key and as one of KEYS."""
+    """Return the prefixes of a key's items in an hour, as a unique key and as one of KEYS."""
     begin = first_of_hour(hour)
     unique, key = (
         encode_utf8(f"@{name.topic}@{kind}@{name.key}@") for kind in (UNIQUE_TYPE, KEY_TYPE)
@@ -62,12 +62,12 @@ def prefixes(hour: int, name: IndexedKey) -> tuple[bytes, bytes]:
 
 
 def decode_offset(value: bytes | None) -> int | None:
-    """The number in a value of eight bytes; None for another one."""
+    """Return the number in a value of eight bytes, or None for another value."""
     return int(_LONG.unpack(value)[0]) if value is not None and len(value) == _LONG.size else None
 
 
 def decode_item(key: bytes) -> RocksIndexItem | None:
-    """The item with this key; None for one of tags, and for what is none."""
+    """Return the item with this key, or None for items of tags and malformed keys."""
     if len(key) < _LEAST_BYTES:
         return None
     text = decode_utf8(key[_LONG.size : -_LONG.size])
@@ -87,7 +87,7 @@ def decode_item(key: bytes) -> RocksIndexItem | None:
 
 
 def _beginnings(text: str) -> Iterator[str]:
-    """What comes before each separator."""
+    """Yield the text before each separator."""
     at = text.find(_SEPARATOR)
     while at >= 0:
         yield text[:at]

@@ -43,7 +43,7 @@ class QueueEnd(NamedTuple):
 
 
 def queue_prefix(topic: str, queue_id: int) -> bytes:
-    """What the keys of a queue's entries begin with, before the queue offset."""
+    """Return the common prefix of the keys of a queue's entries, up to the queue offset."""
     name = encode_utf8(topic)
     parts = _INT.pack(len(name)), name, _INT.pack(queue_id), b""
     return _SEPARATOR.join(parts)
@@ -54,7 +54,7 @@ def entry_key(prefix: bytes, queue_offset: int) -> bytes:
 
 
 def queue_offset_of(key: bytes, prefix: bytes) -> int | None:
-    """The queue offset in the key of an entry of this queue; None for another key."""
+    """Return the queue offset in the key of an entry of this queue, or None for another key."""
     if len(key) != len(prefix) + _LONG.size or not key.startswith(prefix):
         return None
     offset: int = _LONG.unpack_from(key, len(prefix))[0]
@@ -62,7 +62,7 @@ def queue_offset_of(key: bytes, prefix: bytes) -> int | None:
 
 
 def decode_value(value: bytes) -> tuple[ConsumeQueueEntry, int] | None:
-    """The entry and its store timestamp (ms); None for another value."""
+    """Return the entry and its store timestamp (ms), or None for another value."""
     if len(value) != VALUE_BYTES:
         return None
     physical_offset, size, tags_code, store_timestamp = _VALUE.unpack(value)
@@ -74,7 +74,7 @@ def encode_value(entry: ConsumeQueueEntry, store_timestamp: int) -> bytes:
 
 
 def end_key(topic: str, queue_id: int, which: bytes = b"max") -> bytes:
-    """The key of a queue's end in the family `offset`."""
+    """Return the key of a queue's end in the family `offset`."""
     name = encode_utf8(topic)
     return _SEPARATOR.join((_INT.pack(len(name)), name, which, _INT.pack(queue_id)))
 
@@ -83,7 +83,7 @@ CHECKPOINT_KEY = end_key(CHECKPOINT_TOPIC, 0)
 
 
 def decode_end(key: bytes, value: bytes) -> QueueEnd | None:
-    """The end that an item of the family `offset` states; None for another item."""
+    """Return the end that an item of the family `offset` states, or None for another item."""
     tail = _SEPARATOR + b"max" + _SEPARATOR
     stop = len(key) - _INT.size
     if len(value) != _OFFSETS.size or stop < _INT.size + 1 or key[stop - len(tail) : stop] != tail:
@@ -99,7 +99,7 @@ def encode_end(physical_offset: int, queue_offset: int) -> bytes:
 
 
 def decode_checkpoint(value: bytes | None) -> int:
-    """The physical offset up to which the database has entries; 0 where that is not known."""
+    """Return the physical offset up to which the database has entries, or 0 if unknown."""
     if value is None or len(value) != _LONG.size:
         return 0
     return max(int(_LONG.unpack(value)[0]), 0)

@@ -46,12 +46,12 @@ class Frames:
         return self.digests[frame * DIGEST_BYTES : (frame + 1) * DIGEST_BYTES]
 
     def content_bytes(self, frame: int) -> int:
-        """How long the content of a frame is: all but the last are full."""
+        """Return the length of a frame's content. All frames but the last are full."""
         return min(self.data_bytes - frame * FRAME_BYTES, FRAME_BYTES)
 
 
 def tail_bytes(frames: int) -> int:
-    """How long the tail of an object with so many frames is."""
+    """Return the length of the tail of an object with `frames` frames."""
     return 2 * _HEAD.size + frames * (DIGEST_BYTES + _ENTRY_BYTES) + _FOOTER.size
 
 

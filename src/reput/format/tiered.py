@@ -63,19 +63,21 @@ def segment_name(offset: int) -> str:
 
 
 def parse_segment_name(name: str) -> int | None:
-    """The offset that a segment begins at; None for another name."""
+    """Return the offset at which a segment begins, or None for another name."""
     offset = parse_offset_file_name(name[_HASH_DIGITS:])
     return offset if offset is not None and segment_name(offset) == name else None
 
 
 def tiered_key_hash(topic: str, key: str) -> int:
-    """The hash under which the index has a key; as that of an IndexFile, but of the least number itself."""
+    """Return the hash under which the index has a key. It differs from an IndexFile's hash only for the least
+    integer.
+    """
     value = hash_code(index_key(topic, key))
     return value if value == -(1 << 31) else abs(value)
 
 
 def decode_tiered_header(data: bytes, segment_bytes: int) -> TieredIndexHeader:
-    """Raises ValueError for a segment that is not one of a whole index file."""
+    """Return the header. Raises ValueError for a segment that is not a whole index file."""
     if len(data) < _HEADER.size:
         raise ValueError(f"{len(data)} bytes are too few for an index segment")
     magic, begin, end, _, items = _HEADER.unpack_from(data)
@@ -86,7 +88,7 @@ def decode_tiered_header(data: bytes, segment_bytes: int) -> TieredIndexHeader:
 
 
 def decode_tiered_slot(data: bytes) -> tuple[int, int]:
-    """Where the items of a slot begin in the segment, and how many bytes they have. Raises ValueError."""
+    """Return the position and length, in bytes, of a slot's items in the segment. Raises ValueError."""
     if len(data) != _SLOT.size:
         raise ValueError(f"{len(data)} bytes are no slot")
     position, length = _SLOT.unpack(data)
@@ -96,13 +98,13 @@ def decode_tiered_slot(data: bytes) -> tuple[int, int]:
 
 
 def decode_tiered_items(data: bytes) -> list[TieredItem]:
-    """Items one after the other; a part of one at the end is left out."""
+    """Return consecutive items, without an incomplete one at the end."""
     whole = len(data) - len(data) % _ITEM.size
     return [TieredItem(*fields) for fields in _ITEM.iter_unpack(data[:whole])]
 
 
 def decode_local_items(header: bytes) -> int:
-    """How many items a file has that is still filled. Raises ValueError for another file."""
+    """Return the number of items in an unfinished file. Raises ValueError for another file."""
     if len(header) < _HEADER.size:
         raise ValueError(f"{len(header)} bytes are too few for an index file")
     magic, _, _, _, items = _HEADER.unpack_from(header)
@@ -112,7 +114,7 @@ def decode_local_items(header: bytes) -> int:
 
 
 def decode_local_item(data: bytes) -> tuple[TieredItem, int]:
-    """An item, and the number of the one before it in its slot. Raises ValueError for a part of one."""
+    """Return an item, and the number of its predecessor in the slot. Raises ValueError for an incomplete item."""
     if len(data) != _LOCAL_ITEM.size:
         raise ValueError(f"{len(data)} bytes are no item")
     *item, previous = _LOCAL_ITEM.unpack(data)

@@ -50,7 +50,7 @@ class TimerUnit(NamedTuple):
 
 
 def decode_timer_unit(data: bytes, position: int = 0) -> TimerUnit | None:
-    """The unit at a position; None where there is none, but the file's end or other bytes."""
+    """Return the unit at a position, or None at the file's end or at other bytes."""
     if len(data) - position < TIMER_UNIT_BYTES:
         return None
     size, *fields, _ = _UNIT.unpack_from(data, position)
@@ -82,15 +82,16 @@ def recalled_key(properties: Mapping[str, str]) -> tuple[str, str] | None:
 
 
 def is_timer_blank(data: bytes, position: int, left: int) -> bool:
-    """Whether the blank stands there that ends a file with so many bytes left."""
+    """Return whether the blank that ends a file with `left` bytes left is at this position."""
     if len(data) - position < 16:
         return left < 16
     return struct.unpack_from(">iqi", data, position) == (left, 0, BLANK_MAGIC)
 
 
 def decode_timer_check(data: bytes) -> tuple[int, int]:
-    """Of the file `config/timercheck`: up to when messages have been delivered (ms), and the position in the timer log
-    up to which it was written; zeros where it does not say.
+    """Decode `config/timercheck`: the time (ms) up to which messages were delivered, and the end of the timer log.
+
+    Both are 0 if the file does not state them.
     """
     if len(data) < _CHECKPOINT.size:
         return 0, 0

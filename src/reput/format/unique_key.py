@@ -20,7 +20,7 @@ _TWO_DIGITS = [f"{byte:02X}" for byte in range(256)]
 
 
 def unique_key_prefix(host: Host, process_id: int, loader_hash: int) -> str:
-    """The 20 digits that all keys of a process begin with; only the low 16 and 32 bits of the numbers count."""
+    """Return the 20 digits with which all keys of a process begin; only the low 16 and 32 bits of the numbers count."""
     address = encode_host(host)[:4]
     return _PREFIX.pack(address, process_id & 0xFFFF, loader_hash & 0xFFFFFFFF).hex().upper()
 

@@ -33,19 +33,19 @@ def first_file_to_check(
     known: KnownOffset | None = None,
     open_file: OpenFile = FileReader,
 ) -> CommitLogFile:
-    """The file from which a broker checks the records of the log when it starts.
+    """Return the first log file whose records a broker checks when it starts.
 
-    After a clean shutdown 4.9.3 takes the last three files, and 5.3.3 the newest that begins at or before `known`.
-    After a crash both take the newest whose first message was stored well before the checkpoint's times; 5.3.3 with
-    queues in RocksDB the newest whose first message says that it lies at or before `known` (`recoverNormally`,
-    `isMappedFileMatchedRecover`).
+    After a clean shutdown 4.9.3 starts with the third-last file, and 5.3.3 with the newest that begins at or before
+    `known`. After a crash both start with the newest file whose first message was stored well before the checkpoint's
+    times. 5.3.3 with queues in RocksDB starts with the newest file whose first message states a physical offset at or
+    before `known` (`recoverNormally`, `isMappedFileMatchedRecover`).
 
     Args:
         files: the log.
-        checkpoint: of the store.
-        is_clean: there is no `abort`.
-        known: what the queues of a 5.x store know; None for a store of 4.9.
-        open_file: opens one of them.
+        checkpoint: checkpoint of the store.
+        is_clean: `abort` does not exist.
+        known: the end of the log according to the queues of a 5.x store; None for a store of 4.9.
+        open_file: opens a file.
     """
     if is_clean and known is None:
         return files[-_CHECKED_FILES:][0]
@@ -59,14 +59,14 @@ def first_file_to_check(
 
 
 def _newest(files: list[CommitLogFile], fits: Callable[[CommitLogFile], bool]) -> CommitLogFile:
-    """The newest file that fits, the oldest of all where none does."""
+    """Return the newest file that fits, or the oldest of all."""
     return next((file for file in reversed(files) if fits(file)), files[0])
 
 
 def _first_record(file: CommitLogFile, open_file: OpenFile) -> bytes:
-    """The head of the record that a file begins with; empty if it begins with something else.
+    """Return the head of a file's first record, or empty bytes if the file begins with something else.
 
-    A broker looks at nothing else of it: the rest may be damaged.
+    A broker reads only the head: the rest may be damaged.
     """
     with open_file(file.path) as reader:
         head = reader.read(0, min(MIN_RECORD_BYTES, file.size))

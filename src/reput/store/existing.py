@@ -1,4 +1,4 @@
-"""What the files that a rebuild replaces still tell: the sizes to use, and queues whose messages have expired."""
+"""The facts that survive in files which a rebuild replaces: sizes, and queues whose messages have expired."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _TWO_KINDS = "{}: keeps its queues in files and in RocksDB: reput rebuild makes 
 
 
 def refuse_to_write(facts: StoreFacts) -> None:
-    """Raises UsageError for an archive, and for a store with parts that reput only reads.
+    """Raise UsageError for an archive, and for a store with parts that reput cannot write.
 
     Raises MissingExtraError without rocksdict.
     """
@@ -61,9 +61,9 @@ def _needed_to_write(facts: StoreFacts) -> str:
 
 
 def writes_rocksdb(facts: StoreFacts, config: StoreConfig) -> bool:
-    """Whether the queues of a store that is opened to be written are in RocksDB: it has them there, or none yet.
+    """Return whether a store opened for writing keeps its queues in RocksDB: it has them there, or has no queues yet.
 
-    Raises UsageError for settings that ask for another kind than the store has, MissingExtraError without rocksdict.
+    Raises UsageError for settings that contradict the store, MissingExtraError without rocksdict.
     """
     if facts.has_queue_database:
         return True
@@ -78,12 +78,14 @@ def writes_rocksdb(facts: StoreFacts, config: StoreConfig) -> bool:
 
 
 def writes_extensions(facts: StoreFacts, config: StoreConfig) -> bool:
-    """Whether entries of a store that is opened to be written have units: it has their files, or no queue yet."""
+    """Return whether entries of a store opened for writing have extension units: it has their files, or no queue
+    yet.
+    """
     return facts.has_extension_files or (config.extension_files and not facts.has_queue_files)
 
 
 def refuse_to_repair(facts: StoreFacts) -> None:
-    """Raises UsageError for a store that is not repaired, with what to do instead."""
+    """Raise UsageError for a store that cannot be repaired, with the alternative."""
     store = Path(facts.path)
     plain = (str(store / COMMIT_LOG_FOLDER),)
     if facts.log_folders not in (plain, facts.ledger_folders):
@@ -100,19 +102,19 @@ def refuse_to_repair(facts: StoreFacts) -> None:
 def keep_expired_queues(
     output: Path, new: Path, log_begin: int, kind: str = CONSUME_QUEUE_FOLDER
 ) -> int:
-    """Link queues of which the CommitLog holds no message any more into the new store; return how many.
+    """Link queues whose messages have all expired from the CommitLog into the new store; return their number.
 
-    A broker keeps the last file of such a queue: it is what tells the next message its queue offset. Only a
-    queue whose every entry lies before the log's beginning is kept.
+    A broker keeps the last file of such a queue, because it determines the queue offset of the next message. Only
+    queues whose every entry lies before the log's beginning are kept.
 
     Args:
-        output: has the queues.
-        new: gets them.
+        output: folder with the queues.
+        new: folder that receives them.
         log_begin: physical offset.
         kind: the folder of the queues: consumequeue/, or batchconsumequeue/.
 
     Raises:
-        StoreAccessError.
+        StoreAccessError: a file cannot be read or linked.
     """
     kept = 0
     for queue in _queue_folders(output, kind):
@@ -127,7 +129,7 @@ def keep_expired_queues(
 
 
 def expired_queue_ends(store: Path, log_begin: int) -> Iterator[tuple[Queue, tuple[int, int]]]:
-    """Of the queues whose every entry lies before the log: physical offset and queue offset of the last entry.
+    """Yield physical offset and queue offset of the last entry of each queue that lies wholly before the log.
 
     Raises StoreAccessError.
     """
@@ -144,13 +146,13 @@ def expired_queue_ends(store: Path, log_begin: int) -> Iterator[tuple[Queue, tup
 def expired_queues(
     store: Path, log_begin: int, kind: str = CONSUME_QUEUE_FOLDER
 ) -> Iterator[QueueFolder]:
-    """Folders of the queues whose every entry lies before the log's beginning. Raises StoreAccessError."""
+    """Yield folders of the queues whose every entry lies before the log's beginning. Raises StoreAccessError."""
     folders = _queue_folders(store, kind)
     return (queue for queue in folders if _has_expired(Path(queue.path), log_begin))
 
 
 def _has_expired(folder: Path, log_begin: int) -> bool:
-    """Whether the queue has entries and the newest of them, and so all, lie before the log."""
+    """Return whether the queue has entries and even the newest lies before the log."""
     try:
         with closing(_reader(folder)) as queue:
             last = queue.max_queue_offset() - 1

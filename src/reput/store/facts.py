@@ -198,7 +198,7 @@ class StoreFacts:
 
     @cached_property
     def known_offset(self) -> KnownOffset:
-        """What the queues know of the log; nothing for a database that cannot be read, which a broker cannot either.
+        """The end of the log according to the queues; nothing for an unreadable database, as for a broker.
 
         Raises StoreAccessError.
         """
@@ -232,7 +232,7 @@ class StoreFacts:
             return Checkpoint()
 
     def findings(self) -> list[Finding]:
-        """All that is doubtful: unknown parts, sizes, files of other sizes, files of the log that are missing, its end.
+        """Return all doubts: unknown parts, sizes, files of unequal sizes, missing log files, the end of the log.
 
         Raises StoreError.
         """
@@ -250,8 +250,8 @@ class StoreFacts:
         """Refuse to write while a size is in doubt.
 
         Args:
-            but: settings that are known from elsewhere, or do not matter. That of the log never does: nothing
-                but recovery continues it, and refuses files of several sizes in its own words.
+            but: settings that are known from elsewhere or irrelevant. The size of log files is never checked here:
+                only recovery continues the log, and it has its own message for files of several sizes.
 
         Raises:
             UsageError: names the files and the settings.

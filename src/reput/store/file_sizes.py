@@ -207,7 +207,7 @@ def sizes_of(facts: StoreFacts) -> FileSizes:
     if given is not None and len(index) == 1 and index[0][1] < given.index_file_bytes:
         in_doubt.update(
             INDEX_SETTINGS
-        )  # the only IndexFile was cut short; a broker makes it whole, too
+        )  # the only IndexFile was cut off; a broker extends it as well
     shown = {setting: value for setting, value in found.values.items() if setting not in in_doubt}
     doubts = tuple(found.doubts) if given is None else ()
     return FileSizes(config, shown, doubts, tuple(odd))
@@ -239,7 +239,7 @@ class _Found:
 
 
 def _queue_folders(folder: str, storage: Storage) -> Iterator[_QueueFolder]:
-    """Sorted, each with its files in order."""
+    """Return the queues in order, each with its files in order."""
     for queue in walk_queues(folder, storage):
         yield _QueueFolder(queue.topic, queue.name, tuple(_files_in(queue.path, storage)))
 
@@ -251,7 +251,7 @@ def _files_in(folder: str, storage: Storage) -> Iterator[_SizedFile]:
 
 
 def _bytes_of(entry: FolderEntry) -> int | None:
-    """The size of a file; None for anything else, and for a file that has expired since it was listed."""
+    """Return the size of a file, or None for anything else and for a file that expired since it was listed."""
     try:
         return entry.stat().st_size if entry.is_file() else None
     except FileNotFoundError:
@@ -261,10 +261,10 @@ def _bytes_of(entry: FolderEntry) -> int | None:
 def _size_of(
     kind: FileSize, queues: Sequence[_QueueFolder], store: str, storage: Storage
 ) -> _Shown:
-    """The size of whole files, as the distance of their names and then most sizes show it.
+    """Return the size of whole files, by the distance of their names and then by the majority of their sizes.
 
-    A file that is shorter than the others was cut, and is no witness. A longer one is, for nothing extends a file. One
-    without a byte was created just before a crash.
+    A file shorter than the others was cut off, so it does not count. A longer one does, because nothing extends a file.
+    An empty file was created just before a crash.
     """
     files = [file for queue in queues for file in queue.files if file.size]
     if not files:
@@ -308,9 +308,9 @@ def _size_of(
 
 
 def _was_cut(store: str, kind: FileSize, queues: Sequence[_QueueFolder], storage: Storage) -> bool:
-    """Whether the only file of a kind is full, although its queue continues in the log.
+    """Return whether the only file of a kind is full although its queue continues in the log.
 
-    Nothing else shows that such a file is shorter than it was.
+    Nothing else shows that such a file was cut off.
     """
     queue = next(queue for queue in queues if queue.files)
     file = next((file for file in queue.files if file.size), None)
@@ -344,7 +344,7 @@ def _index_files(folder: str, storage: Storage) -> list[tuple[str, int]]:
 
 
 def _index_sizes(files: Sequence[tuple[str, int]], storage: Storage) -> _Shown:
-    """The numbers of slots and items of most IndexFiles. See `_size_of` for which files are witnesses."""
+    """Return the numbers of slots and items of most IndexFiles. `_size_of` explains which files count."""
     if not files:
         return _Shown({})
     try:
@@ -375,7 +375,7 @@ def _index_sizes(files: Sequence[tuple[str, int]], storage: Storage) -> _Shown:
 
 
 def _topics_in_rocksdb(facts: StoreFacts) -> set[str]:
-    """Topics of the database; empty if there is no readable one."""
+    """Return the topics of the database, or an empty set without a readable database."""
     folder = facts.local_database(CONSUME_QUEUE_FOLDER)
     if folder is None:
         return set()
@@ -387,7 +387,7 @@ def _topics_in_rocksdb(facts: StoreFacts) -> set[str]:
 
 
 def _has_record_crc(store: str, storage: Storage) -> bool:
-    """Whether the first record of a 5.x log has its own CRC."""
+    """Return whether the first record of a 5.x log has its own CRC."""
     try:
         with closing(CommitLogReader(StoreLog(store, storage))) as log:
             return stated_record_crc(log.get(log.first_offset).properties_bytes) is not None

@@ -1,4 +1,4 @@
-"""What a store consists of, as far as the names in its folder show: which parts there are, and of which version.
+"""The parts and the version of a store, as far as the names in its folder show them.
 
 Mirrors `StorePathConfigHelper` and `BrokerPathConfigHelper` (tags rocketmq-all-4.9.3 and rocketmq-all-5.3.3).
 """
@@ -76,11 +76,11 @@ class StoreParts:
     """The parts of a store.
 
     Attributes:
-        version: "5.x" where a file shows it; else "4.9 or 5.x", for a 5.x broker may leave nothing of its own
-        log: how the CommitLog is kept
-        queues: how the queues are kept, one for each way
+        version: "5.x" if a file proves it; else "4.9 or 5.x", because a 5.x broker may leave no file of its own
+        log: how the CommitLog is stored
+        queues: how the queues are stored; there may be several kinds
         others: further parts by the name of their file or folder
-        findings: what is there but not read, or not known
+        findings: parts that are unknown or cannot be read
     """
 
     version: str = "4.9 or 5.x"
@@ -145,7 +145,7 @@ def _queues(store: str, storage: Storage) -> Iterator[str]:
 
 
 def with_version(config: StoreConfig, parts: StoreParts) -> StoreConfig:
-    """The same settings, with the version of the broker where only the store shows it."""
+    """Return the same settings, with the broker's version as the store shows it unless the settings state it."""
     if config.store_version is None and parts.version == "5.x":
         return replace(config, store_version="5.3")
     return config

@@ -72,13 +72,14 @@ class StoreReader(Closing):
         index: str | PathLike[str] | None = None,
         storage_options: Mapping[str, str] | None = None,
     ) -> None:
-        """`path` is a store, its commitlog folder, or a pattern that matches one of these: on this machine, or
-        as a URL on any file system (s3://bucket/store), which `storage_options` are about
-        (`s3.endpoint_override`, `fsspec.NAME`, ...).
+        """Open a store, its commitlog folder, or a pattern that matches one of these.
 
-        Settings come from `config` or else from the file `broker_config`; `hash_slots` and
-        `index_items` go before them, and are worked out from the IndexFiles where nothing tells
-        them. `index` is another directory that holds index/, and perhaps consumequeue/.
+        `path` is on this machine, or a URL of any file system (s3://bucket/store), for which `storage_options` has the
+        options (`s3.endpoint_override`, `fsspec.NAME`, ...).
+
+        Settings come from `config` or else from the file `broker_config`. `hash_slots` and `index_items` override them,
+        and are derived from the IndexFiles if unknown. `index` is another directory with index/, and perhaps
+        consumequeue/.
 
         Raises StoreNotFoundError, StoreAccessError, FormatError, UsageError.
         """
@@ -110,7 +111,9 @@ class StoreReader(Closing):
         )
 
     def _open_log(self) -> CommitLogReader:
-        """Where the settings name several folders on this machine, those; a copy of a store has its own."""
+        """Open the log in the folders that the settings name, if they are on this machine; a copy has its own
+        folder.
+        """
         named = self.config.log_folders
         is_here = self.storage.is_local and all(_is_folder(self.storage, path) for path in named)
         return CommitLogReader(StoreLog(self.path, self.storage, named if is_here else None))
@@ -123,12 +126,12 @@ class StoreReader(Closing):
         self.index.close()
 
     def check_open(self) -> None:
-        """Raises UsageError once the store is closed."""
+        """Raise UsageError once the store is closed."""
         if self._is_closed:
             raise UsageError(f"{self.path}: the store is closed")
 
     def get(self, physical_offset: int) -> MessageExt:
-        """The message that begins at this physical offset.
+        """Return the message that begins at this physical offset.
 
         Raises MessageNotFoundError, CorruptMessageError, StoreAccessError, StoreChangedError.
         """
@@ -136,8 +139,9 @@ class StoreReader(Closing):
         return self.commit_log.get(physical_offset)
 
     def key_planner(self, judge: Judge | None = None) -> Planner:
-        """Which parts of the log an index of keys may be asked for, and which must be scanned: the same for whoever
-        looks for keys. Without a `judge`, what was proved is remembered and the rest is spot-checked.
+        """Return the planner that decides which parts of the log an index can answer for and which must be scanned.
+
+        All searches for keys use this plan. Without a `judge`, remembered proofs are used and the rest is spot-checked.
 
         Raises StoreAccessError.
         """
@@ -174,7 +178,7 @@ class StoreReader(Closing):
         return False
 
     def checkpoint(self) -> Checkpoint:
-        """What the broker last wrote to its checkpoint, or zeros. Raises StoreAccessError."""
+        """Return the broker's last checkpoint, or zeros. Raises StoreAccessError."""
         return self._facts().checkpoint
 
     def _facts(self) -> StoreFacts:

@@ -1,4 +1,4 @@
-"""What a broker's `config/topics.json` says of a store's topics (`TopicConfigManager`, `TopicAttributes`, 5.3.3)."""
+"""The attributes of a store's topics in `config/topics.json` (`TopicConfigManager`, `TopicAttributes`, 5.3.3)."""
 
 from __future__ import annotations
 
@@ -25,11 +25,13 @@ _DATABASES = {2: ROCKSDB_CONFIG_FOLDER, 1: ROCKSDB_TOPICS_FOLDER}
 
 
 def topic_attributes(store: str, storage: Storage = LOCAL) -> dict[str, dict[str, str]]:
-    """The attributes of each topic (`queue.type`, `cleanup.policy`, ...); none where the file is not there, or cannot
-    be read as JSON. A broker that has its configuration in RocksDB (5.x) keeps them there.
+    """Return the attributes of each topic (`queue.type`, `cleanup.policy`, ...).
+
+    Returns nothing if the file is missing or is not JSON. A broker that keeps its configuration in RocksDB (5.x) has
+    the attributes there.
 
     Raises:
-        StoreAccessError.
+        StoreAccessError: the file cannot be read.
     """
     for version, name in _DATABASES.items():
         folder = os.path.join(store, CONFIG_FOLDER, name)
@@ -67,7 +69,7 @@ def _attributes(content: object) -> Iterator[tuple[str, dict[str, str]]]:
 
 
 def batch_topics(store: str, storage: Storage = LOCAL) -> frozenset[str]:
-    """Topics with batch queues: those of that type, and those that have one. Raises StoreAccessError."""
+    """Return the topics with batch queues: topics of that type, and topics that have one. Raises StoreAccessError."""
     typed = {
         topic
         for topic, attributes in topic_attributes(store, storage).items()
@@ -78,7 +80,7 @@ def batch_topics(store: str, storage: Storage = LOCAL) -> frozenset[str]:
 
 
 class BatchTopics:
-    """The same of an open store: read again only where the folders that tell have changed."""
+    """The batch topics of an open store, read again only when a folder that shows them has changed."""
 
     def __init__(self, store: str, storage: Storage = LOCAL) -> None:
         self._store, self._storage = store, storage
@@ -87,7 +89,7 @@ class BatchTopics:
         self._names: frozenset[str] = frozenset()
 
     def names(self) -> frozenset[str]:
-        """What they are now. Raises StoreAccessError."""
+        """Return the current names. Raises StoreAccessError."""
         is_changed = False
         if self._root.changed():
             folders = (CONFIG_FOLDER, BATCH_QUEUE_FOLDER)
