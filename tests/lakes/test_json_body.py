@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reput.errors import UsageError
-from reput.lakes.json_body import parse_bodies
-from reput.lakes.json_shape import JsonShape
+from reput.messages.body_shape import BodyShape
+from reput.messages.json_body import parse_bodies
 from reput.testing.builders import MESSAGE, write_log
 from tests.golden.stores import GoldenStore
 from tests.lakes.exporting import FORMATS, export, grow_to, offsets, read_table
@@ -21,7 +21,7 @@ from tests.slow import slow_from
 
 Golden = Callable[[str], GoldenStore]
 
-SHAPE = JsonShape.from_json(
+SHAPE = BodyShape.from_json(
     {
         "fields": {
             "name": "string", "count": "int32", "price": "double", "paid": "bool",
@@ -32,7 +32,7 @@ SHAPE = JsonShape.from_json(
 )  # fmt: skip
 
 
-def parsed(*bodies: bytes | None, shape: JsonShape = SHAPE) -> list[tuple[Any, str | None]]:
+def parsed(*bodies: bytes | None, shape: BodyShape = SHAPE) -> list[tuple[Any, str | None]]:
     found = parse_bodies(pa.array(bodies, pa.binary()), shape)
     return list(zip(found.values.to_pylist(), found.reasons.to_pylist(), strict=True))
 
@@ -115,7 +115,7 @@ ANYTHING = st.one_of(
 
 @given(st.lists(ANYTHING, max_size=40))
 def test_every_body_is_judged_by_itself(bodies: list[bytes | None]) -> None:
-    shape = JsonShape.from_json(
+    shape = BodyShape.from_json(
         {"fields": {"a": "int64", "b": "string", "c": ["bool"]}, "required": []}
     )
     together = parsed(*bodies, shape=shape)
@@ -156,15 +156,15 @@ def test_every_body_is_judged_by_itself(bodies: list[bytes | None]) -> None:
 def test_a_file_that_is_no_schema_is_one_line(tmp_path: Path, text: str, said: str) -> None:
     (tmp_path / "schema.json").write_text(text)
     with pytest.raises(UsageError, match=said):
-        JsonShape.from_file(str(tmp_path / "schema.json"))
+        BodyShape.from_file(str(tmp_path / "schema.json"))
     with pytest.raises(UsageError, match="cannot be read"):
-        JsonShape.from_file(str(tmp_path / "none.json"))
+        BodyShape.from_file(str(tmp_path / "none.json"))
 
 
 def test_a_shape_is_known_by_its_column() -> None:
-    assert JsonShape.of_type(SHAPE.type).schema == SHAPE.schema
+    assert BodyShape.of_type(SHAPE.type).schema == SHAPE.schema
     with pytest.raises(ValueError, match="int8 is not a type of a shape"):
-        JsonShape.of_type(pa.struct([("a", pa.int8())]))
+        BodyShape.of_type(pa.struct([("a", pa.int8())]))
 
 
 @pytest.mark.parametrize("layout", slow_from(1, FORMATS))
@@ -197,12 +197,12 @@ def test_a_json_schema_will_do(tmp_path: Path) -> None:
         "required": ["order"],
     }
     (tmp_path / "schema.json").write_text(json.dumps(schema))
-    shape = JsonShape.from_file(str(tmp_path / "schema.json"))
+    shape = BodyShape.from_file(str(tmp_path / "schema.json"))
     assert shape.as_json() == {
         "fields": {"order": "string", "at": "timestamp", "items": [{"qty": "int64"}]},
         "required": ["order"],
     }
-    assert JsonShape.from_json(shape.as_json()) == shape
+    assert BodyShape.from_json(shape.as_json()) == shape
 
 
 @pytest.mark.parametrize("layout", slow_from(1, FORMATS))

@@ -8,18 +8,18 @@ import pytest
 
 from reput.errors import UsageError
 from reput.lakes.json_inference import MOST_COLUMNS, ShapeInference
-from reput.lakes.json_shape import NOTHING, JsonShape, changes, evolved
+from reput.messages.body_shape import NOTHING, BodyShape, changes, evolved
 from tests.lakes.exporting import FORMATS, GrowingStore, export, read_table
 from tests.slow import slow_from
 
 INT_TO_DOUBLE = frozenset({("int64", "double")})
 
 
-def shape_of(**fields: Any) -> JsonShape:
-    return JsonShape.from_json({"fields": fields, "required": []})
+def shape_of(**fields: Any) -> BodyShape:
+    return BodyShape.from_json({"fields": fields, "required": []})
 
 
-def learned(known: JsonShape | None, *bodies: Any, **options: Any) -> ShapeInference:
+def learned(known: BodyShape | None, *bodies: Any, **options: Any) -> ShapeInference:
     inference = ShapeInference(known, **options)
     inference.add_all(json.dumps(body).encode() for body in bodies)
     return inference
@@ -109,7 +109,7 @@ def test_the_bound_on_columns_is_the_tables_over_all_runs() -> None:
         (shape_of(a="double", b=["int64"]), "b is object, not list"),
     ],
 )
-def test_a_shape_that_takes_something_away_is_refused(given: JsonShape, said: str) -> None:
+def test_a_shape_that_takes_something_away_is_refused(given: BodyShape, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         evolved(shape_of(a="int64", b={"c": "int64"}), given, INT_TO_DOUBLE)
 

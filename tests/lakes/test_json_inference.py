@@ -11,17 +11,17 @@ import pytest
 
 from reput.errors import UsageError
 from reput.lakes.json_inference import MOST_COLUMNS, MOST_LEVELS, ShapeInference
-from reput.lakes.json_shape import JsonShape
 from reput.lakes.request import ExportRequest
 from reput.lakes.task import sample_bodies
 from reput.messages.arrays import BATCH_BYTES
+from reput.messages.body_shape import BodyShape
 from tests.oracle.forge import RecordFields, forge_log, write_store
 from tests.table.reading import plan
 
 _BUFFERS = 16 << 20  # of the log
 
 
-def infer_shape(bodies: Iterable[bytes | None]) -> JsonShape:
+def infer_shape(bodies: Iterable[bytes | None]) -> BodyShape:
     return inferred(bodies).shape
 
 

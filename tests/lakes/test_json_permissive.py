@@ -10,16 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reput.errors import RejectedRowsError, UsageError
-from reput.lakes.json_body import parse_bodies, parse_permissively
-from reput.lakes.json_shape import JsonShape
 from reput.lakes.reject_reasons import MostRejects
+from reput.messages.body_shape import BodyShape
+from reput.messages.json_body import parse_bodies, parse_permissively
 from tests.cli.running import reput
 from tests.lakes.exporting import FORMATS, GrowingStore, export, read_table
 from tests.lakes.test_json_body import ANYTHING, SHAPE
 from tests.slow import slow_from
 
 
-def parsed(*bodies: bytes | None, shape: JsonShape = SHAPE) -> list[tuple[Any, str | None]]:
+def parsed(*bodies: bytes | None, shape: BodyShape = SHAPE) -> list[tuple[Any, str | None]]:
     found = parse_permissively(pa.array(bodies, pa.binary()), shape)
     return list(zip(found.values.to_pylist(), found.reasons.to_pylist(), strict=True))
 
@@ -72,7 +72,7 @@ def test_numbers_are_kept_as_they_are_written() -> None:
 
 @given(st.lists(ANYTHING, max_size=30))
 def test_a_body_that_fits_is_the_same_in_both_modes(bodies: list[bytes | None]) -> None:
-    shape = JsonShape.from_json(
+    shape = BodyShape.from_json(
         {"fields": {"a": "int64", "b": "string", "c": ["bool"]}, "required": []}
     )
     array = pa.array(bodies, pa.binary())

@@ -14,9 +14,9 @@ import pyarrow as pa
 
 from reput.errors import ReputError, StoreAccessError, StoreLockedError
 from reput.lakes.data_file import DataFile, RowTally, total_of
-from reput.lakes.json_shape import JsonShape, Widenings
 from reput.lakes.request import JSON_COLUMN, ExportRequest
 from reput.log.read_mark import ReadMark
+from reput.messages.body_shape import BodyShape, Widenings
 
 _NO_SPACE = ("No space left", "disk is full")
 
@@ -43,7 +43,7 @@ class State:
     run: str
     marks: Mapping[str, ReadMark]
     request: Mapping[str, Any] = field(default_factory=dict)
-    shape: JsonShape | None = None
+    shape: BodyShape | None = None
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -65,7 +65,7 @@ class State:
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> State:
         marks = {store: ReadMark.from_json(mark) for store, mark in stored["marks"].items()}
-        shape = None if stored["shape"] is None else JsonShape.from_json(stored["shape"])
+        shape = None if stored["shape"] is None else BodyShape.from_json(stored["shape"])
         return cls(str(stored["run"]), marks, dict(stored["request"]), shape)
 
 
@@ -79,7 +79,7 @@ def with_column_shape(state: State, columns: pa.Schema, place: str) -> State:
         return state
     required = () if state.shape is None else state.shape.required
     with understood(f"{place}: the column {JSON_COLUMN}"):
-        shape = JsonShape.of_type(columns.field(JSON_COLUMN).type, required)
+        shape = BodyShape.of_type(columns.field(JSON_COLUMN).type, required)
     return replace(state, shape=shape)
 
 

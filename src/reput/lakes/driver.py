@@ -27,7 +27,6 @@ from reput.lakes.commit import Commit, Destination, State
 from reput.lakes.control import Control
 from reput.lakes.data_file import DataFile, total_of
 from reput.lakes.json_inference import choose_shape
-from reput.lakes.json_shape import JsonShape
 from reput.lakes.merging import TARGET_BYTES, MergeJob, check_target, merged_files
 from reput.lakes.planning import check_apart, extents_of, length_of, most_bytes, plan_of
 from reput.lakes.reject_reasons import MostRejects, Reasons, most_frequent
@@ -36,6 +35,7 @@ from reput.lakes.request import TABLE_COLUMNS, ExportRequest
 from reput.lakes.task import REASON, ExportJob, TaskResult, run_export
 from reput.log.read_mark import ReadMark
 from reput.log.sources import LogListing
+from reput.messages.body_shape import BodyShape
 from reput.table.plan import Bounds, ReadTask
 from reput.tasks import Progress, Runner, silent
 
@@ -157,7 +157,7 @@ class _ExportRun:
     def _moves_on(self, bounds: dict[str, Bounds], marks: dict[str, ReadMark]) -> bool:
         return any(name not in marks or length_of(own) for name, own in bounds.items())
 
-    def _job(self, staged: Path, shape: JsonShape | None) -> ExportJob:
+    def _job(self, staged: Path, shape: BodyShape | None) -> ExportJob:
         schema = self.request.columns_with(shape)
         names = {"store", "physical_offset", *schema.names}
         by_topic = "topic" in self.request.partition_by

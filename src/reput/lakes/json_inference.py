@@ -23,18 +23,18 @@ import pyarrow as pa
 
 from reput.errors import UsageError
 from reput.lakes.commit import Destination, State
-from reput.lakes.json_shape import (
+from reput.lakes.report import ExportReport
+from reput.lakes.request import INFER, ExportRequest
+from reput.lakes.task import sample_bodies
+from reput.messages.body_shape import (
     NOTHING,
-    JsonShape,
+    BodyShape,
     Widenings,
     changes,
     evolved,
     is_list,
     is_wider,
 )
-from reput.lakes.report import ExportReport
-from reput.lakes.request import INFER, ExportRequest
-from reput.lakes.task import sample_bodies
 from reput.messages.json_text import has_control
 from reput.table.plan import ReadTask
 
@@ -87,7 +87,7 @@ class ShapeInference:
 
     def __init__(
         self,
-        known: JsonShape | None = None,
+        known: BodyShape | None = None,
         *,
         widens: Widenings = NOTHING,
         timestamps: bool = False,
@@ -115,7 +115,7 @@ class ShapeInference:
                 self._see(self._root, value, 0)
 
     @property
-    def shape(self) -> JsonShape:
+    def shape(self) -> BodyShape:
         """Raises UsageError where no body has a field."""
         kind = self._struct_of(self._root.fields, "")
         if kind is None:
@@ -124,7 +124,7 @@ class ShapeInference:
                 "give a file with a schema, or choose topics",
                 arguments=["json_body", "topics"],
             )
-        return JsonShape(pa.schema(list(kind)), self._required)
+        return BodyShape(pa.schema(list(kind)), self._required)
 
     @property
     def notes(self) -> list[str]:
@@ -268,7 +268,7 @@ def choose_shape(
     state: State | None,
     tasks: Sequence[ReadTask],
     report: ExportReport,
-) -> JsonShape | None:
+) -> BodyShape | None:
     """The shape of this run's bodies, None where they stay bytes; the report has what is new of it.
 
     Raises UsageError where the table cannot have what a file asks for.
@@ -286,8 +286,8 @@ def choose_shape(
     return shape
 
 
-def _of_file(path: str, known: JsonShape | None, destination: Destination) -> JsonShape:
-    shape = JsonShape.from_file(path)
+def _of_file(path: str, known: BodyShape | None, destination: Destination) -> BodyShape:
+    shape = BodyShape.from_file(path)
     if known is None:
         return shape
     try:
@@ -302,11 +302,11 @@ def _of_file(path: str, known: JsonShape | None, destination: Destination) -> Js
 
 def _inferred(
     request: ExportRequest,
-    known: JsonShape | None,
+    known: BodyShape | None,
     widens: Widenings,
     tasks: Sequence[ReadTask],
     report: ExportReport,
-) -> JsonShape:
+) -> BodyShape:
     inference = ShapeInference(known, widens=widens, timestamps=request.json_timestamps)
     inference.add_all(sample_bodies(list(tasks), request, _SAMPLED_BODIES))
     shape = inference.shape

@@ -5,27 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple, Self
+from typing import Self
 
 from reput.errors import RejectedRowsError, UsageError
+from reput.messages.parsed_bodies import MOST_EXAMPLE_CHARACTERS, Misfit
 
 _MOST_TOLD = 3
-MOST_EXAMPLE_CHARACTERS = 80
-
-
-class Misfit(NamedTuple):
-    """One reason why a row or a field of it does not fit.
-
-    Attributes:
-        text: The row's text in its column `reason` or `json_error`; it may contain the value.
-        reason: The same without the value: field, kind found and kind wanted. Rows are counted by it, so there
-            are only as many reasons as the types that bodies should have allow.
-        example: The value, shortened; "" if it would explain nothing.
-    """
-
-    text: str
-    reason: str
-    example: str = ""
 
 
 @dataclass

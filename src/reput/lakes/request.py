@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 import pyarrow as pa
 
 from reput.errors import UsageError
-from reput.lakes.json_shape import JsonShape
+from reput.messages.body_shape import BodyShape
 from reput.messages.schema import COLUMNS, CORRUPT_REASON
 from reput.table.filters import Condition, OnCorrupt, check_on_corrupt, selected
 
@@ -124,7 +124,7 @@ class ExportRequest:
         fields = [TABLE_COLUMNS.field(name) for name in names]
         return pa.schema([*fields, CORRUPT_REASON] if self.on_corrupt == "row" else fields)
 
-    def columns_with(self, shape: JsonShape | None) -> pa.Schema:
+    def columns_with(self, shape: BodyShape | None) -> pa.Schema:
         """All columns of the table, those of bodies of a shape among them."""
         schema = self.table_schema()
         if shape is not None:

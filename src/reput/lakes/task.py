@@ -16,14 +16,15 @@ from reput.files.scratch import scratch_file
 from reput.findings import Finding
 from reput.format.file_names import offset_file_name
 from reput.lakes.data_file import DataFile, RowTally, tally_of
-from reput.lakes.json_body import parse_bodies, parse_permissively
-from reput.lakes.json_shape import JsonShape
 from reput.lakes.parquet_files import ParquetFiles
-from reput.lakes.reject_reasons import Misfit, Reasons
+from reput.lakes.reject_reasons import Reasons
 from reput.lakes.request import JSON_COLUMN, JSON_ERROR, KEY, ExportRequest
 from reput.log.files import CommitLogFile
 from reput.log.scan import ScanBuffers
 from reput.log.splits import first_record
+from reput.messages.body_shape import BodyShape
+from reput.messages.json_body import parse_bodies, parse_permissively
+from reput.messages.parsed_bodies import Misfit
 from reput.pipeline.warm_up import small_log
 from reput.table.plan import ReadTask
 from reput.table.read import LogRange, RangeBatches
@@ -46,7 +47,7 @@ class ExportJob:
     folder: str
     file_schema: pa.Schema
     reject_schema: pa.Schema
-    shape: JsonShape | None
+    shape: BodyShape | None
     why_no_partition: Callable[[str], str] | None = None
 
 
@@ -172,11 +173,12 @@ def split_by_topic(
 
 
 def split_by_fit(
-    batch: pa.RecordBatch, shape: JsonShape, counted: Reasons
+    batch: pa.RecordBatch, shape: BodyShape, counted: Reasons
 ) -> tuple[pa.RecordBatch, pa.RecordBatch]:
     """Return the rows whose bodies fit, with the column `json`; the others, with `reason`, are counted too."""
     parsed = parse_bodies(batch["body"], shape)
-    parsed.add_to(counted)
+    for misfits in parsed.misfits.values():
+        counted.add(misfits)
     values = pa.field(JSON_COLUMN, shape.type)
     if not parsed.misfits:
         return batch.append_column(values, parsed.values), batch.slice(0, 0).append_column(
@@ -187,10 +189,11 @@ def split_by_fit(
     return good, batch.append_column(REASON, reasons).filter(reasons.is_valid())
 
 
-def with_json(batch: pa.RecordBatch, shape: JsonShape, counted: Reasons) -> pa.RecordBatch:
+def with_json(batch: pa.RecordBatch, shape: BodyShape, counted: Reasons) -> pa.RecordBatch:
     """Add the columns `json`, null where a body does not fit, and `json_error`, which says why; count the errors."""
     parsed = parse_permissively(batch["body"], shape)
-    parsed.add_to(counted)
+    for misfits in parsed.misfits.values():
+        counted.add(misfits)
     values = pa.field(JSON_COLUMN, shape.type)
     return batch.append_column(values, parsed.values).append_column(JSON_ERROR, parsed.reasons)
 
@@ -221,7 +224,7 @@ def warm_up() -> None:
     records = small_log()
     with scratch_file("", offset_file_name(0), records) as folder:
         log = CommitLogFile(0, len(records), str(folder / offset_file_name(0)))
-        request, shape = ExportRequest(), JsonShape(pa.schema([("field", pa.string())]))
+        request, shape = ExportRequest(), BodyShape(pa.schema([("field", pa.string())]))
         schema = pa.schema([*request.table_schema(), pa.field(JSON_COLUMN, shape.type)])
         reject_schema = pa.schema([*request.table_schema(), REASON])
         job = ExportJob(request, str(folder), schema, reject_schema, shape)

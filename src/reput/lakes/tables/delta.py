@@ -24,11 +24,11 @@ from reput.lakes.commit import Commit, State, explained_by, with_column_shape
 from reput.lakes.compaction import Rewrite
 from reput.lakes.control import CONTROL_FOLDER
 from reput.lakes.data_file import DataFile, bring
-from reput.lakes.json_shape import NOTHING
 from reput.lakes.parquet_files import BLOOM_COLUMNS
 from reput.lakes.request import ExportRequest
 from reput.lakes.tables.parquet import OLD_REJECTS, without
 from reput.log.read_mark import ReadMark
+from reput.messages.body_shape import NOTHING
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable as Table

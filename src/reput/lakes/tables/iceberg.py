@@ -24,9 +24,9 @@ from reput.lakes.commit import Commit, State, explained_by, with_column_shape
 from reput.lakes.compaction import Rewrite, request_of
 from reput.lakes.control import CONTROL_FOLDER
 from reput.lakes.data_file import DataFile, RowTally, bring
-from reput.lakes.json_shape import Widenings
 from reput.lakes.partitions import SORT_COLUMNS
 from reput.lakes.request import ExportRequest
+from reput.messages.body_shape import Widenings
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog

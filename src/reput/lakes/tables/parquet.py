@@ -44,8 +44,8 @@ from reput.lakes.commit import Commit, State, understood
 from reput.lakes.compaction import Rewrite, request_of
 from reput.lakes.control import CONTROL_FOLDER, folder_beside
 from reput.lakes.data_file import DataFile, RowTally, bring, make_folders, opened_parquet
-from reput.lakes.json_shape import Widenings
 from reput.lakes.request import ExportRequest
+from reput.messages.body_shape import Widenings
 
 OLD_REJECTS = "_rejects"
 _COMMITS = "commits"

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -19,51 +18,17 @@ import pyarrow.compute as pc
 import pyarrow.json
 
 from reput.kernels.json_text import MAX_DEPTH, are_objects, join_lines
-from reput.lakes.json_shape import JsonShape, is_list
-from reput.lakes.reject_reasons import MOST_EXAMPLE_CHARACTERS, Misfit, Reasons
+from reput.messages.body_shape import BodyShape, is_list
+from reput.messages.parsed_bodies import MOST_EXAMPLE_CHARACTERS, Misfit, ParsedBodies, whole_misfit
 
 Rows = npt.NDArray[np.int64]
 
 _LOOKED_AT_ONE_BY_ONE = 256
-_MOST_REASONS = 5
 _INTEGER = re.compile(r"-?\d+", re.ASCII)
 
 
-def _whole(reason: str, example: str = "") -> Misfit:
-    """A misfit of a whole body."""
-    return Misfit(f"{reason}: {example}" if example else reason, reason, example)
-
-
-_NO_OBJECT = _whole(f"the body is not a JSON object, or is nested more than {MAX_DEPTH} deep")
-_NO_UTF8 = _whole("the body is not UTF-8")
-
-
-@dataclass(frozen=True)
-class ParsedBodies:
-    """Bodies as columns of types.
-
-    Attributes:
-        values: One struct for each body, null where the body does not fit.
-        misfits: By row, why its body does not fit; most serious first. Other rows fit.
-    """
-
-    values: pa.StructArray
-    misfits: Mapping[int, Sequence[Misfit]]
-
-    @property
-    def reasons(self) -> pa.StringArray:
-        """One text for each body, null where it fits."""
-        texts: list[str | None] = [None] * len(self.values)
-        for row, misfits in self.misfits.items():
-            more = len(misfits) - _MOST_REASONS
-            text = "; ".join(misfit.text for misfit in misfits[:_MOST_REASONS])
-            texts[row] = f"{text}; and {more} more" if more > 0 else text
-        return pa.array(texts, pa.string())
-
-    def add_to(self, reasons: Reasons) -> None:
-        """Count the rows that do not fit."""
-        for misfits in self.misfits.values():
-            reasons.add(misfits)
+_NO_OBJECT = whole_misfit(f"the body is not a JSON object, or is nested more than {MAX_DEPTH} deep")
+_NO_UTF8 = whole_misfit("the body is not UTF-8")
 
 
 class _Number(str):
@@ -106,13 +71,13 @@ class _Bodies:
         return table
 
 
-def parse_bodies(bodies: pa.BinaryArray, shape: JsonShape) -> ParsedBodies:
+def parse_bodies(bodies: pa.BinaryArray, shape: BodyShape) -> ParsedBodies:
     """Bodies as structs of a shape; null is null, and fits."""
     return _Parser(bodies, shape).parse()
 
 
 class _Parser:
-    def __init__(self, bodies: pa.BinaryArray, shape: JsonShape) -> None:
+    def __init__(self, bodies: pa.BinaryArray, shape: BodyShape) -> None:
         self._count, self._shape = len(bodies), shape
         self._rows, self._misfits = _candidates(bodies)
         self._bodies = _Bodies(bodies)
@@ -155,14 +120,16 @@ class _Parser:
         elif len(rows) > 1:
             self._halve(rows)
         else:
-            self._misfits[int(rows[0])] = _whole("the body cannot be read", error.splitlines()[0])
+            self._misfits[int(rows[0])] = whole_misfit(
+                "the body cannot be read", error.splitlines()[0]
+            )
 
     def _keep(self, rows: Rows, table: pa.Table) -> None:
         lacking = np.zeros(len(rows), np.bool_)
         for name in self._shape.required:
             missing = pc.is_null(table[name]).to_numpy() & ~lacking
             for row in rows[missing].tolist():
-                self._misfits[row] = _whole(f"the body has no {name}")
+                self._misfits[row] = whole_misfit(f"the body has no {name}")
             lacking |= missing
         values = table.combine_chunks().to_struct_array()
         values = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
@@ -201,7 +168,7 @@ def _misfit(body: bytes, kind: pa.DataType) -> Misfit | None:
     try:
         value = json.loads(body)
     except (ValueError, RecursionError) as error:
-        return _whole("the body is not JSON", str(error))
+        return whole_misfit("the body is not JSON", str(error))
     return _why_not(value, kind, "")
 
 
@@ -258,7 +225,7 @@ def _of_field(path: str, value: Any, kind: pa.DataType) -> Misfit:
     return Misfit(f"{path} is {told(value)}, not {kind}", f"{path} is {found}, not {kind}", example)
 
 
-def parse_permissively(bodies: pa.BinaryArray, shape: JsonShape) -> ParsedBodies:
+def parse_permissively(bodies: pa.BinaryArray, shape: BodyShape) -> ParsedBodies:
     """Read bodies as structs of a shape; values that do not fit are null, and the reasons name them.
 
     A body that is not a JSON object is null as a whole. Values that fit are those that `parse_bodies` returns.
@@ -273,7 +240,7 @@ def parse_permissively(bodies: pa.BinaryArray, shape: JsonShape) -> ParsedBodies
         pruned = _Pruned(bodies[row].as_py(), shape.type)
         texts.append(pruned.text)
         misfits[row] = pruned.misfits or found.misfits[row]
-    again = parse_bodies(pa.array(texts, pa.binary()), JsonShape(shape.schema))
+    again = parse_bodies(pa.array(texts, pa.binary()), BodyShape(shape.schema))
     place = np.arange(len(bodies))
     place[rows] = len(bodies) + np.arange(len(rows))
     values = pa.concat_arrays([found.values, again.values]).take(pa.array(place))

@@ -40,7 +40,7 @@ NOTHING: Widenings = frozenset()
 
 
 @dataclass(frozen=True)
-class JsonShape:
+class BodyShape:
     """Fields with their types; a body without one of `required` does not fit."""
 
     schema: pa.Schema
@@ -54,16 +54,16 @@ class JsonShape:
         return {"fields": _described(self.type), "required": list(self.required)}
 
     @classmethod
-    def of_type(cls, kind: pa.DataType, required: Iterable[str] = ()) -> JsonShape:
+    def of_type(cls, kind: pa.DataType, required: Iterable[str] = ()) -> BodyShape:
         """What a column of bodies shows of the shape that they were read by. Raises ValueError."""
         return cls(pa.schema(list(_type_of(_described(kind), "", 0))), tuple(required))
 
     @classmethod
-    def from_json(cls, stored: Mapping[str, Any]) -> JsonShape:
+    def from_json(cls, stored: Mapping[str, Any]) -> BodyShape:
         return cls(pa.schema(list(_type_of(stored["fields"], "", 0))), tuple(stored["required"]))
 
     @classmethod
-    def from_file(cls, path: str) -> JsonShape:
+    def from_file(cls, path: str) -> BodyShape:
         """Raises UsageError for a file that cannot be read or is no schema."""
         try:
             given = json.loads(Path(path).read_bytes())
@@ -191,16 +191,16 @@ def is_wider(known: pa.DataType, wanted: pa.DataType, widens: Widenings) -> bool
     return (type_name(known), type_name(wanted)) in widens
 
 
-def evolved(known: JsonShape, given: JsonShape, widens: Widenings) -> JsonShape:
+def evolved(known: BodyShape, given: BodyShape, widens: Widenings) -> BodyShape:
     """The shape of a table that has `known` and is to have `given`: new fields come last.
 
     Raises ValueError, which names the field, where a field would have to go or to change its type.
     """
     kind = _evolved(known.type, given.type, widens, "")
-    return JsonShape(pa.schema(list(kind)), given.required)
+    return BodyShape(pa.schema(list(kind)), given.required)
 
 
-def changes(known: JsonShape, now: JsonShape) -> list[str]:
+def changes(known: BodyShape, now: BodyShape) -> list[str]:
     """A line for each field of `now` that is new or wider."""
     return list(_changes(known.type, now.type, ""))
 
