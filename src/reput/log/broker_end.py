@@ -15,11 +15,11 @@ from reput.log.walk import WALKED_BYTES, LogWalk
 
 
 def recovered_end(log: CommitLogReader, start: int, *, whole_records: bool = False) -> int:
-    """Where a broker finds the end of the log that checks its records from `start` on.
+    """Return the end of the log that a broker finds if it checks records from `start` on.
 
     It compares the CRCs of bodies; with `whole_records` (`StoreConfig.check_record_crc`) those of records, and ends the
-    log at one without. A last file that ends with a blank ends the log where the blank begins: the next file is
-    missing, or was never created. Raises StoreAccessError, StoreChangedError.
+    log at a record without one. A last file that ends with a blank ends the log where the blank begins: the next file
+    is missing, or was never created. Raises StoreAccessError, StoreChangedError.
     """
     end = log.files_end
     for file in log.files:
@@ -33,7 +33,7 @@ def recovered_end(log: CommitLogReader, start: int, *, whole_records: bool = Fal
 def _end_within(
     log: CommitLogReader, file: CommitLogFile, start: int, whole_records: bool
 ) -> FileEnd:
-    """Where the records of one file end that can be read and have the right CRC."""
+    """Return the end of one file's readable records with the right CRC."""
     walk = LogWalk(log, start, min(file.end, start + WALKED_BYTES))
     for record in walk:
         if walk.damage:

@@ -21,7 +21,7 @@ class Queue(NamedTuple):
 
 
 class QueueEntries(NamedTuple):
-    """What a batch appends to ConsumeQueues, grouped: queue q owns rows[bounds[q]:bounds[q + 1]].
+    """The ConsumeQueue entries of a batch, grouped: queue q owns rows[bounds[q]:bounds[q + 1]].
 
     bounds        int64[queues + 1], by number in DispatchBatch.queues
     rows          int64[n], the message of each entry

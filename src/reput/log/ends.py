@@ -56,7 +56,7 @@ class LogEnds:
             )
             found.append(file.lost(self.reader, self.rebuild, detail, Kind.TORN_LOG_END))
         if file is not None and self.data > self.rebuild:
-            detail = "what follows the last record is not a record"
+            detail = "the bytes after the last record are not a record"
             found.append(file.lost(self.rebuild, self.data, detail, Kind.TORN_LOG_END))
         return found
 
@@ -68,7 +68,7 @@ def find_log_ends(source: LogSource) -> LogEnds:
 
 
 def find_log_end(source: LogListing, buffers: ScanBuffers) -> int:
-    """Return the end for readers alone, found with kernels, which tables and streams have loaded. Raises StoreError."""
+    """Return the log's end for a reader. Uses kernels, which tables and streams have loaded. Raises StoreError."""
     from reput.log.growing import walk_on
     from reput.log.splits import first_record
 
@@ -88,7 +88,7 @@ def find_log_end(source: LogListing, buffers: ScanBuffers) -> int:
 
 
 def first_record_of(source: LogListing, position: int, buffers: ScanBuffers) -> int:
-    """Physical offset of the first record at or behind a position, or of the end of the log. Raises StoreError."""
+    """Return the physical offset of the first record at or after a position, or of the log's end. Raises StoreError."""
     from reput.log.splits import first_record
 
     end = find_log_end(source, buffers)
@@ -102,12 +102,12 @@ def first_record_of(source: LogListing, position: int, buffers: ScanBuffers) -> 
 
 
 def not_whole(end: int) -> str:
-    """What a report says of a log with bytes after its end, which only a log in use should have."""
+    """Return the text for a log with bytes after its end. Only a log in use should have some."""
     return f"the log ends at offset {end:,}; the bytes after it are not a valid record and are left out"
 
 
 def is_at_end(source: LogListing, position: int) -> bool:
-    """Whether nothing was written yet at this physical offset; for the price of one small read. Raises StoreError."""
+    """Return whether nothing was written yet at this physical offset, with one small read. Raises StoreError."""
     for file in source.files:
         if file.start <= position < file.end:
             with source.open_file(file.path) as reader:
@@ -148,7 +148,7 @@ def _ends_in(log: CommitLogReader, file: CommitLogFile, data: int) -> LogEnds:
 
 
 def _record_near(log: CommitLogReader, file: CommitLogFile, data: int) -> int:
-    """Where to begin: at a verifiable record some MiB before the last byte of the file, or at its beginning."""
+    """Return a verifiable record some MiB before the last byte of the file, or the file's beginning."""
     for length in _LOOKED_BACK_BYTES:
         if data - length > file.start and not file.gap:
             found = _record_from(log, file, data - length)

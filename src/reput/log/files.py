@@ -1,4 +1,4 @@
-"""The files of a CommitLog, each named by its first physical offset, and what is missing between them."""
+"""The files of a CommitLog, each named by its first physical offset, and the holes between them."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ class CommitLogFile:
         return self.start + self.size
 
     def corrupt(self, physical_offset: int, reason: str) -> CorruptMessageError:
-        """The error that the record at this offset of the file cannot be read."""
+        """Return the error for an unreadable record at this offset of the file."""
         return CorruptMessageError(self.path, physical_offset - self.start, reason, physical_offset)
 
     def lost(
         self, start: int, stop: int, detail: str, kind: Kind = Kind.UNREADABLE_RECORD
     ) -> Finding:
-        """The finding that physical offsets [start, stop) of this file could not be read."""
+        """Return the finding that physical offsets [start, stop) of this file could not be read."""
         return Finding(kind, self.path, detail, start - self.start, start, stop - start)
 
 
 def check_no_overlap(files: Sequence[CommitLogFile]) -> None:
-    """Raises FormatError for files, in order of their offsets, of which two hold the same offset."""
+    """Raise FormatError if two of the files, in order of their offsets, contain the same offset."""
     for before, after in pairwise(files):
         if before.end > after.start:
             raise FormatError(after.path, 0, f"overlaps {before.path}, which ends at {before.end}")
 
 
 def check_none_shorter(before: Sequence[CommitLogFile], now: Sequence[CommitLogFile]) -> None:
-    """Raises StoreChangedError where a file was longer before: a log file never shrinks, its messages are lost."""
+    """Raise StoreChangedError if a file was longer before: a log file never shrinks, so messages are lost."""
     sizes = {(file.path, file.inode): file.size for file in before}
     for file in now:
         was = sizes.get((file.path, file.inode), 0)
@@ -58,7 +58,7 @@ def check_none_shorter(before: Sequence[CommitLogFile], now: Sequence[CommitLogF
 
 
 def holes(files: Sequence[CommitLogFile]) -> list[Finding]:
-    """Ranges between the first of these files and the last that no file holds; each names the file after it."""
+    """Return the ranges between the first and the last file that no file contains; each names the file after it."""
     return [
         missing_before(after, before.end)
         for before, after in pairwise(files)
@@ -67,7 +67,7 @@ def holes(files: Sequence[CommitLogFile]) -> list[Finding]:
 
 
 def missing_before(file: CommitLogFile, start: int) -> Finding:
-    """The finding that no file holds physical offsets [start, file.start)."""
+    """Return the finding that no file contains physical offsets [start, file.start)."""
     return Finding(
         Kind.MISSING_LOG_FILE, file.path, "no file holds these offsets",
         physical_offset=start, length=file.start - start,
@@ -75,7 +75,7 @@ def missing_before(file: CommitLogFile, start: int) -> Finding:
 
 
 def lost_end(files: Sequence[CommitLogFile], log_end: int, known: int, whose: str) -> Finding:
-    """The finding that the log ends at `log_end`, although a message at or after `known` was once written."""
+    """Return the finding that the log ends at `log_end`, although a message at or after `known` was once written."""
     return Finding(
         Kind.LOST_LOG_END, files[-1].path,
         f"the log ends here, but {whose} knows of a later message; the newest messages are lost",
@@ -84,7 +84,7 @@ def lost_end(files: Sequence[CommitLogFile], log_end: int, known: int, whose: st
 
 
 def expired_before(file: CommitLogFile, start: int) -> Finding:
-    """The finding that physical offsets [start, file.start) expired before they were read."""
+    """Return the finding that physical offsets [start, file.start) expired before they were read."""
     return replace(
         missing_before(file, start),
         kind=Kind.EXPIRED_UNREAD,

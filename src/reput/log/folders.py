@@ -59,20 +59,20 @@ def ledger_folders(store: str, storage: Storage) -> tuple[str, ...]:
 
 
 def _holds_log(folder: str, storage: Storage) -> bool:
-    """Whether the first file of a folder that is named by an offset begins with a record of a CommitLog."""
+    """Return whether the first file of a folder with an offset as its name begins with a CommitLog record."""
     files = [e for e in storage.list(folder) if parse_offset_file_name(e.name) is not None]
     try:
         for file in sorted(files, key=lambda entry: entry.name)[:1]:
             with closing(storage.open(file.path)) as reader:
                 head = reader.read(0, min(BLANK_BYTES, file.stat().st_size))
             return len(head) == BLANK_BYTES and read_size_and_magic(head, 0)[1] in _MAGICS
-    except (ReputError, OSError):  # gone, or not for this user: whoever reads the log says so
+    except (ReputError, OSError):  # missing or not readable: reading the log reports it
         return False
     return False
 
 
 def is_compaction_log(folder: str) -> bool:
-    """Whether a folder is that of a compaction log, by its name: compaction/compactionLog/<topic>/<queue id>."""
+    """Return whether a folder's name is that of a compaction log: compaction/compactionLog/<topic>/<queue id>."""
     parts = os.path.normpath(folder).split(os.sep)
     return parts[-4:-2] == COMPACTION_LOGS.split(os.sep)
 

@@ -15,7 +15,7 @@ from reput.log.verdict import end_for_reader
 
 @dataclass(frozen=True, slots=True)
 class Walked:
-    """How far a walk came: physical offset behind the last whole record; messages, if they had to be counted."""
+    """The extent of a walk: physical offset after the last whole record, and the number of messages if counted."""
 
     end: int
     messages: int
@@ -30,8 +30,9 @@ def walk_on(
     max_messages: int | None = None,
     in_last: ScanMode = GROWING_PLACES,
 ) -> Walked:
-    """From a record's begin or a file's end to the end of the log, or until a limit is reached; at least one
-    message is taken where there is one; `in_last` is how the last file is walked. Raises StoreError.
+    """Walk from a record's begin or a file's end to the end of the log, or until a limit is reached.
+
+    Takes at least one message if there is one. `in_last` is the mode for the last file. Raises StoreError.
     """
     last = source.last_with_data()
     position, messages = start, 0
@@ -90,7 +91,7 @@ def _walk_file(
         if max_messages is not None and messages >= max_messages:
             return newest.stop, messages
     if not mode.is_growing:
-        # What cannot be read before a later file is damage: it is passed over, and reported to whoever reads it.
+        # Unreadable bytes before a later file are damage: they are skipped here, and reported to their readers.
         return scan.verdict().position, messages
     end = end_for_reader(scan.verdict(), newest, file, open_file)
     return end, messages - (newest is not None and end < newest.stop)

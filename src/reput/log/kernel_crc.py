@@ -32,9 +32,9 @@ def end_within(
     *,
     whole_records: bool = False,
 ) -> FileEnd:
-    """Where the records from `start` on end: before the first that cannot be read or has a wrong CRC.
+    """Return the end of the records from `start` on: the first one that is unreadable or has a wrong CRC.
 
-    `whole_records` is that of `recovered_end`. Raises StoreNotFoundError,
+    For `whole_records` see `recovered_end`. Raises StoreNotFoundError,
     StoreAccessError, StoreChangedError.
     """
     find_wrong = _wrong_records if whole_records else wrong_bodies
@@ -44,7 +44,7 @@ def end_within(
         if file.gap:
             position = after_header(reader, file, start)
         for batch in scan.batches():
-            # Records follow each other until the first damage, wherever they say that they lie.
+            # Records follow each other until the first damage, even if they state other physical offsets.
             sizes = batch.messages["size"] + file.gap
             ends = position + np.cumsum(sizes, dtype=np.int64)
             stop = end_for_broker(WalkVerdict(file.end, scan.damage))
@@ -65,11 +65,11 @@ def _first_bad_crc(
     messages: npt.NDArray[np.void],
     find_wrong: _FindWrong,
 ) -> int | None:
-    """Position of the first record with a wrong CRC; `edges` are where records begin, and the end."""
+    """Return the position of the first record with a wrong CRC; `edges` are the records' begins, and the end."""
     first, last = 0, len(edges) - 1
     buffer = np.empty(0, np.uint8)
     while first < last:
-        # A piece at a time: what was read is in the cache when the kernel comes.
+        # A piece at a time, so that the kernel finds it in the processor's cache.
         stop = int(np.searchsorted(edges, edges[first] + _PIECE_BYTES))
         stop = min(max(stop, first + 1), last)
         length = int(edges[stop] - edges[first])
@@ -87,7 +87,7 @@ def _first_bad_crc(
 def wrong_bodies(
     data: npt.NDArray[np.uint8], positions: npt.NDArray[np.int64], messages: npt.NDArray[np.void]
 ) -> npt.NDArray[np.int64]:
-    """Rows of the records at these positions of `data`, whole, whose body does not match its CRC."""
+    """Return the rows of the complete records at these positions of `data` whose body does not match its CRC."""
     wrong = np.empty(len(positions), np.int64)
     return wrong[: find_wrong_bodies(data, positions, messages["sys_flag"], wrong)]
 
@@ -95,7 +95,7 @@ def wrong_bodies(
 def _wrong_records(
     data: npt.NDArray[np.uint8], positions: npt.NDArray[np.int64], messages: npt.NDArray[np.void]
 ) -> npt.NDArray[np.int64]:
-    """The same of records that do not match a CRC of their own, or have none."""
+    """Return the rows of the records that have no CRC of their own, or do not match it."""
     ends = positions + messages["size"]
     spans = enumerate(zip(positions.tolist(), ends.tolist(), strict=True))
     wrong = [row for row, (begin, end) in spans if not has_right_record_crc(data.data[begin:end])]

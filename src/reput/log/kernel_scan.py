@@ -24,10 +24,10 @@ from reput.log.walk import LogWalk
 def scan_with_kernel(
     log: CommitLogReader, start: int, stop: int, hashes: Iterable[int]
 ) -> tuple[list[int], list[Finding], int, TimedPiece | None]:
-    """(offsets of messages with such a key hash, newest first; damage; first byte not read; times of all records, None
-    where they were not looked at).
+    """Scan a range within one file for messages with one of these key hashes.
 
-    The range lies within one file; what is not read although it lies before `stop` is no record.
+    Returns the messages' physical offsets, newest first; the damage; the first byte not read; the times of all
+    records, or None if they were not examined. Bytes before `stop` that were not read are not a record.
     Raises StoreAccessError, StoreChangedError.
     """
     file = log.file_at(start)
@@ -44,7 +44,7 @@ def scan_with_kernel(
             found += np.unique(batch.messages["physical_offset"][rows]).tolist()
     except StoreNotFoundError:
         return [], [], stop, None
-    if scan.misplaced:  # what a message says of its place is no use then: take each as it lies
+    if scan.misplaced:  # the records state wrong offsets: take each at the place where it is
         return *_walk(log, start, stop, set(hashes)), None
     position, damage = scan.end.position, scan.damage
     if scan.end.unreadable:

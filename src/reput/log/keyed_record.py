@@ -1,4 +1,4 @@
-"""What a query by key needs to know of a record, read without its body and hosts."""
+"""The parts of a record that a query by key needs, read without body and hosts."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ class KeyedRecord(NamedTuple):
     own_ids: tuple[str, ...] = ()
 
     def has_key_hash(self, wanted: int) -> bool:
-        """Whether an index entry with this hash can be this record's."""
+        """Return whether an index entry with this hash can refer to this record."""
         # The unique key comes first, is the longest, and is rarely what was asked for.
         return any(key_hash(index_key(self.topic, key)) == wanted for key in reversed(self.keys))
 
 
 def read_properties(record: LocatedRecord) -> dict[str, str]:
-    """The record's properties as the broker's parser takes them."""
+    """Return the record's properties as the broker's parser reads them."""
     return decode_properties(_properties_text(record))
 
 
@@ -55,7 +55,7 @@ def _properties_text(record: LocatedRecord) -> str:
 
 
 def store_timestamp(record: LocatedRecord) -> int:
-    """When it was stored, in milliseconds since 1970."""
+    """Return the record's store time, in milliseconds since 1970."""
     timestamp: int = _LONG.unpack_from(record.data, record.layout.store_timestamp_position)[0]
     return timestamp
 

@@ -1,4 +1,4 @@
-"""What is known of the records of a log file beside what they are: when they were stored, which ids no index has."""
+"""Facts about the records of a log file that a scan has found: store times, and ids that no index has."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class TimedPiece(NamedTuple):
     """Physical offsets [start, stop) of one file, and the least and the greatest store time (ms) in them.
 
     last      physical offset of the last record
-    ascends   whether no store time there is less than that of the record before
-    is_whole  whether all could be read
+    ascends   whether every store time is at least that of the record before
+    is_whole  whether every record could be read
     """
 
     start: int
@@ -29,12 +29,12 @@ class TimedPiece(NamedTuple):
     is_whole: bool = True
 
     def is_outside(self, begin: int, end: int) -> bool:
-        """Whether no message in it was stored between two times, both inclusive."""
+        """Return whether no message in it was stored between two times, both inclusive."""
         return self.is_whole and (self.most < begin or end < self.least)
 
 
 def joined(pieces: Collection[TimedPiece]) -> TimedPiece | None:
-    """Pieces that follow each other as one; None for no piece."""
+    """Join adjacent pieces into one, or return None if there are none."""
     if not pieces:
         return None
     every = list(pieces)
@@ -53,7 +53,7 @@ class ReplacedIds(NamedTuple):
     offsets: bytes = b""
 
     def places(self, wanted: Collection[int], within: OffsetRange) -> list[int]:
-        """Physical offsets in a range, rising, at which a record with one of these hashes may begin."""
+        """Return physical offsets in a range, ascending, at which a record with one of these hashes may begin."""
         hashes, offsets = memoryview(self.hashes).cast("i"), memoryview(self.offsets).cast("q")
         found: set[int] = set()
         for one in wanted:
@@ -67,13 +67,13 @@ class ReplacedIds(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class KnownFile:
-    """What is known of the records in [start, stop) of a file.
+    """Facts about the records in [start, stop) of a file.
 
     pieces   the same range, in order
-    ids      None if nobody looked for them
-    damage   what could not be read
-    stamp    of the file before it was scanned; empty if messages may still be appended to it
-    kept_at  stamp of a file that messages may be appended to, under which all of this was scanned and kept
+    ids      None if nobody searched for them
+    damage   unreadable ranges
+    stamp    stamp of the file before the scan; empty if messages may still be appended to it
+    kept_at  stamp of a growing file at the time of the scan whose results were kept
     witness  CRC of the last record
     """
 

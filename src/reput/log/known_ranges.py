@@ -1,13 +1,13 @@
-"""What scans found out about ranges of a log: when messages were stored, and which ids no index has.
+"""Results of scans of log ranges: store times of messages, and ids that no index has.
 
-A file's first and last message do not say when the others were stored: clocks are set back. A scan sees all store
-times. It also sees the ids that a later UNIQ_KEY of the same record replaces, as in messages sent as a list by 5.x
-clients: no index entry has these. Both are kept under the user's cache folder, so a file is scanned once for them.
+A file's first and last message do not limit the store times of the others, because clocks are set back. A scan sees
+all store times. It also sees the ids that a later UNIQ_KEY of the same record replaces, as in messages sent as a list
+by 5.x clients: no index entry has these. Both are kept under the user's cache folder, so a file is scanned once for
+them.
 
-A file is the same one while its stamp (`reput.files.stamps`) is, and the last message of the range is where it was. The
-file that the log ends in grows: within one process, which has scanned it, only that last message is compared from then
-on; what is kept for others ends with any change. A range in which something could not be read is scanned by each
-process again, which reports the damage.
+A file is unchanged while its stamp (`reput.files.stamps`) is, and the last message of the range is still in its place.
+The last file of the log grows: the process that scanned it then compares only that last message, but results kept for
+other processes become invalid with any change. Each process scans a range with damage again, and reports the damage.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class KnownRanges:
         return OwnCache("ranges")
 
     def times(self, within: OffsetRange) -> TimedPiece | None:
-        """What is known of a range within one file; None if nothing was kept. Nothing is scanned."""
+        """Return the known times of a range within one file, or None; never scans."""
         file = self._log.file_at(within.start)
         known = None if file is None else self._known(file)
         if known is None or within.start < known.start or known.stop < within.stop:
@@ -61,7 +61,9 @@ class KnownRanges:
         return joined([p for p in known.pieces if p.start < within.stop and within.start < p.stop])
 
     def stamp(self, within: OffsetRange) -> tuple[int, ...]:
-        """What to take before a range within one file is scanned, for `keep`; empty if that is not to be kept."""
+        """Return the stamp to take before scanning a range within one file, for `keep`; empty if `keep` is
+        pointless.
+        """
         file = self._log.file_at(within.start)
         if file is None or file == self._log.files[-1] or within.stop != file.end:
             return ()
@@ -70,16 +72,16 @@ class KnownRanges:
         return _settled(file)
 
     def keep(self, within: OffsetRange, stamp: tuple[int, ...], seen: TimedPiece) -> None:
-        """Keep what a scan of all of a range saw, in which there is no damage."""
+        """Keep the result of a scan of a whole range without damage."""
         file = self._log.file_at(within.start)
         if file is not None:
             pieces = (seen._replace(start=within.start, stop=within.stop),)
             self._keep(file, KnownFile(*within, pieces, stamp=stamp))
 
     def pieces(self, begin: int, end: int, *, newest_first: bool = False) -> Iterator[TimedPiece]:
-        """The pieces of the log that may have messages stored between two times (ms), both inclusive.
+        """Yield the pieces of the log that may have messages stored between two times (ms), both inclusive.
 
-        Oldest first, or newest first. Files are scanned that are not known and are reached.
+        Oldest first, or newest first. Unknown files are scanned when they are reached.
         Raises StoreAccessError, StoreChangedError.
         """
         files = self._log.files
@@ -94,7 +96,7 @@ class KnownRanges:
                 yield from (piece for piece in pieces if not piece.is_outside(begin, end))
 
     def end(self) -> int:
-        """Physical offset up to which the log is known once its last file is. Raises as `pieces` does."""
+        """Return the physical offset up to which the log is known once its last file is. Raises as `pieces` does."""
         return self.learn(self._log.files[-1]).stop
 
     def _of(self, file: CommitLogFile) -> KnownFile:
@@ -106,7 +108,7 @@ class KnownRanges:
         return self.learn(file)
 
     def stored_within(self, piece: TimedPiece, begin: int, end: int) -> set[int]:
-        """Physical offsets of the piece's messages that were stored between two times (ms), both inclusive.
+        """Return physical offsets of the piece's messages stored between two times (ms), both inclusive.
 
         Raises StoreAccessError, StoreChangedError.
         """
@@ -118,11 +120,11 @@ class KnownRanges:
         )
 
     def is_known(self, file: CommitLogFile) -> bool:
-        """Whether at least a part of a file needs no scan."""
+        """Return whether at least a part of a file needs no scan."""
         return self._known(file) is not None
 
     def learn(self, file: CommitLogFile, *, with_ids: bool = False) -> KnownFile:
-        """What there is to know of a file: kept, or found out by a scan. Raises StoreAccessError, StoreChangedError."""
+        """Return all facts about a file, kept ones or from a scan. Raises StoreAccessError, StoreChangedError."""
         known = self._known(file)
         if known is None or known.start > file.start or (with_ids and known.ids is None):
             known = KnownFile(file.start, file.start, ids=ReplacedIds() if with_ids else None)
@@ -132,7 +134,7 @@ class KnownRanges:
         return known
 
     def _extended(self, file: CommitLogFile, known: KnownFile) -> KnownFile:
-        """The same with what was appended since. To a file before others with data nothing is appended any more."""
+        """Extend the facts by messages appended since. Only the last file with data grows."""
         from reput.log.range_scan import scan_range
 
         source = self._log.source
@@ -152,7 +154,7 @@ class KnownRanges:
         return self._keep(file, found) if found.stamp or found.kept_at else self._witnessed(found)
 
     def _known(self, file: CommitLogFile) -> KnownFile | None:
-        """What was learned or kept, and still holds."""
+        """Return learned or kept facts that are still valid, or None."""
         with suppress(ReputError, OSError, *_WRONG_FORM):
             known = self._learned.get(file)
             if known is not None and self._holds(file, known):
@@ -170,7 +172,7 @@ class KnownRanges:
         return known.stamp in ((), _stamp(file)) and self._witnessed(known) == known
 
     def _witnessed(self, known: KnownFile) -> KnownFile:
-        """With the CRC of the last record. Raises ReputError if no record is there."""
+        """Add the CRC of the last record. Raises ReputError if it is missing."""
         if not known.pieces or known.pieces[-1].last < 0:
             return known
         return replace(known, witness=zlib.crc32(self._log.read_record(known.pieces[-1].last)))
@@ -196,7 +198,7 @@ def _encoded(known: KnownFile) -> bytes:
 
 
 def _decoded(data: bytes) -> KnownFile | None:
-    """Raises one of _WRONG_FORM for what `_encoded` has not made."""
+    """Decode the result of `_encoded`. Raises one of _WRONG_FORM for other bytes."""
     text, _, rest = data.partition(b"\n")
     head: dict[str, Any] = json.loads(text)
     if head["form"] != _FORM:
@@ -219,7 +221,7 @@ def _decoded(data: bytes) -> KnownFile | None:
 
 
 def _name(file: CommitLogFile) -> str:
-    """Of a file on this machine by its inode; another one's path is a URL, and its inode its time of change."""
+    """Return a file's name in the cache: by inode on this machine, else by URL, with the change time as its inode."""
     if "://" in file.path:
         return f"{zlib.crc32(file.path.encode()):08x}-{file.start:x}.remote"
     status = os.stat(file.path)
@@ -227,7 +229,7 @@ def _name(file: CommitLogFile) -> str:
 
 
 def _settled(file: CommitLogFile) -> tuple[int, ...]:
-    """The stamp of a file that is about to be scanned; empty if later changes may not show in it."""
+    """Return the stamp of a file that is about to be scanned, or nothing if later changes may not alter it."""
     if "://" in file.path:
         return _stamp(file)
     stamp = settled_stamp(file.path)

@@ -17,7 +17,7 @@ _END_BYTES = 8
 
 
 def gap_of(path: str) -> int:
-    """Bytes of the header before each record of a log file: those of DLedger lie in `dledger-<id>/data`."""
+    """Return the size of the header before each record of a log file: DLedger files lie in `dledger-<id>/data`."""
     folder = os.path.dirname(path)
     is_ledger = os.path.basename(os.path.dirname(folder)).startswith(LEDGER_PREFIX)
     return (
@@ -26,7 +26,7 @@ def gap_of(path: str) -> int:
 
 
 def after_header(reader: RangeReader, file: CommitLogFile, position: int) -> int:
-    """Where the record begins whose header, or which itself, begins at this physical offset.
+    """Return where a record begins, given the physical offset of the record or of its header.
 
     Raises StoreNotFoundError, StoreAccessError, StoreChangedError.
     """
@@ -38,7 +38,7 @@ def after_header(reader: RangeReader, file: CommitLogFile, position: int) -> int
 
 
 def is_ledger_end(reader: RangeReader, file: CommitLogFile, position: int) -> bool:
-    """Whether the file ends where the header of a record at this physical offset would be.
+    """Return whether the file ends where the header of a record at this physical offset would be.
 
     Raises as `after_header` does.
     """

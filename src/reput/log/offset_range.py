@@ -20,12 +20,12 @@ class OffsetRange(NamedTuple):
 
 
 def ranges_of(damage: Iterable[Finding]) -> list[OffsetRange]:
-    """The ranges of the log that these findings are about. Raises ValueError for one about something else."""
+    """Return the log ranges of these findings. Raises ValueError for a finding about something else."""
     return [OffsetRange(lost.start, lost.stop) for lost in damage]
 
 
 def merged(ranges: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
-    """Ranges in ascending order, adjacent and overlapping ones as one."""
+    """Return the ranges in ascending order, with adjacent and overlapping ones merged."""
     found: list[OffsetRange] = []
     for part in ranges:
         if found and part.start <= found[-1].stop:

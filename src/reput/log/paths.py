@@ -1,4 +1,4 @@
-"""What a path to logs may be: a store, its commitlog/ folder, a file of a CommitLog, a pattern of these."""
+"""Paths to logs: a store, its commitlog/ folder, a file of a CommitLog, or a pattern of these."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ _MAGICS = (*_MESSAGE_MAGICS, BLANK_MAGIC)
 
 
 def find_logs(paths: Iterable[str], options: Mapping[str, str] | None = None) -> list[LogListing]:
-    """The logs that these paths stand for, by the names of their stores; files of no bytes are left out.
+    """Return the logs at these paths, by the names of their stores, without empty files.
 
     Args:
         paths: local ones or URLs.
         options: of file systems, see `reput.files.file_systems.resolve`.
 
     Raises:
-        UsageError: a path is none of a CommitLog.
-        StoreNotFoundError: there is nothing.
+        UsageError: a path does not lead to a CommitLog.
+        StoreNotFoundError: a path leads nowhere.
         StoreAccessError: it cannot be read.
         FormatError: files of one store overlap.
     """
-    # By the real place of their files, so that a store comes once whatever paths lead to it.
+    # By the real path of their files, so that a store with several paths is returned once.
     logs: dict[str, LogListing] = {}
     single: dict[str, tuple[Storage, str, dict[str, FolderEntry]]] = {}
     for given in paths:
@@ -72,7 +72,7 @@ def find_logs(paths: Iterable[str], options: Mapping[str, str] | None = None) ->
 
 
 def _meant(storage: Storage, path: str) -> str:
-    """What else is there that may have been meant."""
+    """Return a hint at similar paths that exist."""
     folder, name = posixpath.split(path)
     with suppress(StoreAccessError):
         return did_you_mean(name, [entry.name for entry in storage.list(folder or ".")])
@@ -82,14 +82,14 @@ def _meant(storage: Storage, path: str) -> str:
 def find_store(
     path: str | PathLike[str], options: Mapping[str, str] | None = None
 ) -> tuple[Storage, str]:
-    """The one store that a path stands for, and where it lies; whether it is one is not looked at.
+    """Return the one store at a path, and its storage, without examining it.
 
     Args:
         path: a store, its commitlog/ folder, or a pattern that matches one of these; a local path or a URL.
         options: of file systems, see `reput.files.file_systems.resolve`.
 
     Raises:
-        UsageError: the pattern matches several, or nothing opens such a URL.
+        UsageError: the pattern matches several, or no file system opens such a URL.
         StoreNotFoundError: the pattern matches nothing.
         StoreAccessError: a folder cannot be listed.
     """
@@ -102,7 +102,7 @@ def find_store(
 def find_stores(
     paths: Iterable[str | PathLike[str]], options: Mapping[str, str] | None = None
 ) -> list[str]:
-    """The stores that these paths and patterns stand for, each once, under the first path that leads to it.
+    """Return the stores at these paths and patterns, each once, under the first path that leads to it.
 
     Raises as `find_store` does.
     """
@@ -116,20 +116,20 @@ def find_stores(
 
 
 def log_bytes(store: str | PathLike[str], options: Mapping[str, str] | None = None) -> int:
-    """How long a store's CommitLog files are together. Raises as `find_store` and `LogSource.list` do."""
+    """Return the total length of a store's CommitLog files. Raises as `find_store` and `LogSource.list` do."""
     storage, path = find_store(store, options)
     return sum(file.size for file in StoreLog(path, storage).list().files)
 
 
 def log_folder(storage: Storage, path: str) -> str:
-    """The folder of CommitLog files of a store, or that folder itself."""
+    """Return the folder of a store's CommitLog files, or the folder itself if it contains them."""
     inner = posixpath.join(path, COMMIT_LOG_FOLDER)
     entry = storage.entry(inner)
     return inner if entry is not None and entry.is_dir() else path
 
 
 def store_of(folder: str) -> str:
-    """The store that a commitlog/ folder belongs to; a folder of another name is taken as one itself."""
+    """Return the store of a commitlog/ folder; a folder of another name is a store itself."""
     parent, name = posixpath.split(folder)
     return (parent or ".") if name == COMMIT_LOG_FOLDER else folder
 
@@ -165,7 +165,7 @@ def with_logs(store: str, logs: Sequence[str]) -> str:
 
 
 def _of_folder(storage: Storage, path: str, folder: str) -> LogListing:
-    """The log of the store or folder of CommitLog files at `path`, whose files lie in `folder`."""
+    """Return the log of the store or folder of CommitLog files at `path`, whose files lie in `folder`."""
     entries = [
         entry
         for entry in storage.list(folder)
@@ -203,7 +203,7 @@ def _listed(
 
 
 def _check_is_log(storage: Storage, files: Sequence[CommitLogFile]) -> None:
-    """Raises UsageError where the first file has bytes but no record: one of a ConsumeQueue has such a name, too."""
+    """Raise UsageError if the first file has bytes but no record: files of a ConsumeQueue have such names as well."""
     for file in files[:1]:
         with storage.open_file(file.path) as reader:
             head = reader.read(0, min(file.size, BLANK_BYTES))
@@ -215,7 +215,7 @@ def _check_is_log(storage: Storage, files: Sequence[CommitLogFile]) -> None:
 
 
 def _start_of(storage: Storage, entry: FolderEntry, size: int) -> int:
-    """Physical offset of a file's first byte: its name, else what the record there says of itself."""
+    """Return the physical offset of a file's first byte: its name, else the offset that its record states."""
     start = parse_offset_file_name(entry.name)
     if start is not None:
         return start

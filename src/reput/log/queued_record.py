@@ -23,7 +23,7 @@ _MULTI_DISPATCH = INNER_MULTI_DISPATCH.encode()
 
 
 def is_dispatched(sys_flag: int) -> bool:
-    """Whether a message goes to its queue: not one of a transaction that is open or was rolled back."""
+    """Return whether a message goes to its queue: its transaction, if any, was committed."""
     return sys_flag & SYS_FLAG_TRANSACTION_MASK in DISPATCHED_TRANSACTIONS
 
 
@@ -38,7 +38,7 @@ def own_place(record: LocatedRecord) -> tuple[str, int, int] | None:
 
 
 def queue_offset_in(record: LocatedRecord, topic: str, queue_id: int) -> int | None:
-    """The queue offset that a record has in this queue, be it its own or a further one; None where it is not in it.
+    """Return a record's queue offset in this queue, its own or a further one, or None if it is not in the queue.
 
     Mirrors `DefaultMessageStore.CommitLogDispatcherBuildConsumeQueue` and `ConsumeQueue.multiDispatchLmqQueue`
     (tag rocketmq-all-4.9.3).
@@ -54,7 +54,7 @@ def queue_offset_in(record: LocatedRecord, topic: str, queue_id: int) -> int | N
 
 
 def is_restarted(record: LocatedRecord, topic: str, queue_offset: int) -> bool:
-    """Whether this is the first that a broker put into a further queue after its start.
+    """Return whether this is the first message that a broker put into a further queue after its start.
 
     It counts such queues from 0 again, and appends a queue offset of 0 wherever the queue ends.
     """
@@ -64,7 +64,7 @@ def is_restarted(record: LocatedRecord, topic: str, queue_offset: int) -> bool:
 
 
 def names_further_queues(record: LocatedRecord) -> bool:
-    """Whether a record has a property that may put it into further queues."""
+    """Return whether a record has a property that may put it into further queues."""
     start = record.layout.properties_position
     stop = start + record.layout.properties_bytes
     return record.data.find(_MULTI_DISPATCH, start, stop) >= 0
@@ -91,14 +91,14 @@ def further_queues(properties: Mapping[str, str], own_id: int) -> Iterator[tuple
 
 
 def may_skew(before: int, after: int, taken: int) -> bool:
-    """Whether a light queue's entries may lag behind the queue offsets of their messages in this way.
+    """Return whether a light queue's entries may lag behind the queue offsets of their messages by this amount.
 
-    A 5.x broker gives queue offsets of %LMQ% queues to messages of open and rolled-back transactions, too, and then
-    appends the next entry where the queue ends; at its start it counts from there (`LmqDispatch.updateLmqOffsets`,
+    A 5.x broker also gives queue offsets of %LMQ% queues to messages of open and rolled-back transactions, and then
+    appends the next entry at the queue's end. When it starts, it counts from there (`LmqDispatch.updateLmqOffsets`,
     `ConsumeQueue.putMessagePositionInfo`, `AbstractConsumeQueueStore.setTopicQueueTable`, tag rocketmq-all-5.3.3).
 
     Args:
-        before: Queue offset less number of an entry.
+        before: Queue offset of an entry's message minus the entry's number.
         after: The same of the next entry.
         taken: Queue offsets given to messages without an entry between the two.
     """

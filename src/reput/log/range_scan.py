@@ -26,9 +26,9 @@ Offsets = npt.NDArray[np.int64]
 def scan_range(
     open_file: OpenFile, file: CommitLogFile, known: KnownFile, *, ends: bool
 ) -> KnownFile:
-    """What is known of a file with what a scan finds after it.
+    """Extend the facts about a file by a scan of the bytes after its known range.
 
-    ends  whether data follows in later files: what cannot be read at the end of this one is damage then
+    ends  whether data follows in later files, so that unreadable bytes at the end of this one are damage
 
     Raises StoreAccessError, StoreChangedError.
     """
@@ -54,7 +54,7 @@ def scan_range(
 def stored_within(
     open_file: OpenFile, file: CommitLogFile, piece: TimedPiece, begin: int, end: int
 ) -> set[int]:
-    """Physical offsets of the piece's messages that were stored between two times (ms), both inclusive.
+    """Return physical offsets of the piece's messages stored between two times (ms), both inclusive.
 
     Raises StoreAccessError, StoreChangedError.
     """
@@ -149,7 +149,7 @@ class _Collected:
 def _own_ids(
     data: npt.NDArray[np.uint8], records: npt.NDArray[np.void]
 ) -> Iterator[tuple[npt.NDArray[np.int32], Offsets]]:
-    """Hashes of replaced ids and the rows of their records, in parts."""
+    """Yield hashes of replaced ids and the rows of their records, in parts."""
     first, size = 0, _ROOM
     while first < len(records):
         hashes, rows = np.empty(size, np.int32), np.empty(size, np.int64)

@@ -1,4 +1,4 @@
-"""How far a reader has read a log, and whether a log is still the one that it has read."""
+"""The position up to which a reader has read a log, and the check that the log is still the same."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _MOST_BYTES = 1 << 63
 class ReadMark:
     """All messages of a log that begin before `end`, a physical offset, have been read.
 
-    file_start, digest  SHA-256 of the first and the last bytes before `end` of the file that has them: bytes of a
-                        log never change. "" where nothing is known
+    file_start, digest  SHA-256 of the first and the last bytes before `end` in the file that contains them: bytes of
+                        a log never change. The digest is "" if unknown
     """
 
     end: int
@@ -38,15 +38,16 @@ class ReadMark:
 
 
 def mark_at(source: LogListing, end: int) -> ReadMark:
-    """Raises StoreError."""
+    """Return the mark at `end`. Raises StoreError."""
     file = _file_before(source, end)
     return ReadMark(end) if file is None else ReadMark(end, file.start, _digest(source, file, end))
 
 
 def why_another(source: LogListing, log_end: int, mark: ReadMark) -> str:
-    """Why a log that ends at `log_end` is not the one of the mark: it was truncated or replaced.
+    """Return why a log that ends at `log_end` is not the marked one: it was truncated or replaced.
 
-    "" where it is, or where the bytes before the mark have expired, which prove nothing. Raises StoreError.
+    Returns "" if it is the same log, or if the bytes before the mark have expired, which proves nothing. Raises
+    StoreError.
     """
     if log_end < mark.end:
         return f"it ends at {log_end}"
@@ -60,14 +61,14 @@ def why_another(source: LogListing, log_end: int, mark: ReadMark) -> str:
 
 
 def has_read(mark: ReadMark, source: LogListing) -> bool:
-    """Whether the mark is provably one of this log. Raises StoreError."""
+    """Return whether the mark is provably of this log. Raises StoreError."""
     file = _file_before(source, mark.end)
     is_there = mark.digest and file is not None and file.start == mark.file_start
     return bool(is_there and file and _digest(source, file, mark.end) == mark.digest)
 
 
 def _file_before(source: LogListing, end: int) -> CommitLogFile | None:
-    """The file with the last byte before an offset."""
+    """Return the file with the last byte before an offset."""
     return next((file for file in source.files if file.start < end <= file.end), None)
 
 

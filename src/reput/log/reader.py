@@ -1,12 +1,10 @@
-"""CommitLog, the reading side: any message by its physical offset.
+"""Read any message of a CommitLog by its physical offset.
 
-Mirrors `CommitLog.lookMessageByOffset` and `MappedFileQueue.findMappedFileByOffset` (tag
-rocketmq-all-4.9.3), but believes the files' names and sizes instead of a setting, and every length
-in a record is checked.
+Mirrors `CommitLog.lookMessageByOffset` and `MappedFileQueue.findMappedFileByOffset` (tag rocketmq-all-4.9.3), but
+takes the file size from the files' names and sizes instead of a setting, and checks every length in a record.
 
-The files are those of a stopped or a running broker, or of a copy: `refresh` takes note of files
-that were rolled or have expired since. Where the log ends is not written anywhere; a walk finds
-out (`reput.log.walk`).
+The files belong to a stopped or a running broker, or to a copy: `refresh` notices files that were rolled or have
+expired. No file states the end of the log; a walk finds it (`reput.log.walk`).
 """
 
 from __future__ import annotations
@@ -51,16 +49,16 @@ class LocatedRecord(NamedTuple):
     layout: RecordLayout
 
     def record(self) -> bytes:
-        """The record's own bytes, as they are stored."""
+        """Return the record's own bytes, as they are stored."""
         position, total_bytes = self.layout.position, self.layout.total_bytes
         return self.data[position : position + total_bytes]
 
     def alone(self) -> LocatedRecord:
-        """The same with no more bytes than its own: what is kept should not keep what was read beside it."""
+        """Return a copy without adjacent bytes, so that a kept record does not keep them in memory."""
         return LocatedRecord(self.physical_offset, self.record(), self.layout.at_zero())
 
     def message(self) -> MessageExt:
-        """The message, with the offset at which it lies, whatever it says itself."""
+        """Return the message, with the offset where it lies, even if it states another."""
         message = decode_located(self.data, self.layout)
         if message.physical_offset == self.physical_offset:
             return message
@@ -70,11 +68,11 @@ class LocatedRecord(NamedTuple):
 class CommitLogReader:
     """Random access to the messages of a log; not for use from several threads at once.
 
-    files      oldest first, as they were when last looked at
-    seen_ends  by file, where a walk met the end of the log and nothing behind it, and the first bytes there
+    files      oldest first, as last listed
+    seen_ends  by file, the position at which a walk met the end of the log, and the first bytes there
 
     Raises StoreNotFoundError for a folder without a CommitLog, StoreAccessError, FormatError for files
-    that overlap, and StoreChangedError for one that is shorter than when last looked at.
+    that overlap, and StoreChangedError for a file that has become shorter.
     """
 
     def __init__(self, source: LogSource) -> None:
@@ -87,7 +85,7 @@ class CommitLogReader:
 
     def _list(self) -> None:
         self._watch.changed()
-        self._is_unlisted = True  # as long as it fails: the watch would not tell of it again
+        self._is_unlisted = True  # as long as it fails: the watch reports a change only once
         files = self.source.list().files
         check_none_shorter(self.files, files)
         self._is_unlisted = False
@@ -127,18 +125,18 @@ class CommitLogReader:
         return self.files[-1].end
 
     def holes(self) -> list[Finding]:
-        """Ranges between the first file and the last that no file holds."""
+        """Return the ranges between the first file and the last that no file contains."""
         return holes(self.files)
 
     def file_at(self, physical_offset: int) -> CommitLogFile | None:
-        """The file that holds this offset, if one does."""
+        """Return the file that contains this offset, or None."""
         place = bisect_right(self._starts, physical_offset) - 1
         if place < 0 or physical_offset >= self.files[place].end:
             return None
         return self.files[place]
 
     def read(self, file: CommitLogFile, physical_offset: int, length: int) -> bytes:
-        """At most so many bytes of a file from there on, fewer only at its end.
+        """Return up to `length` bytes of a file from there on, fewer only at its end.
 
         Raises StoreNotFoundError, StoreAccessError, StoreChangedError.
         """
@@ -154,26 +152,26 @@ class CommitLogReader:
     def read_each(
         self, file: CommitLogFile, physical_offsets: Sequence[int], lengths: Sequence[int]
     ) -> list[bytes]:
-        """The bytes of a file at many offsets, all inside it; raises as `read` does."""
+        """Return the bytes of a file at many offsets, all inside it. Raises as `read` does."""
         positions = [offset - file.start for offset in physical_offsets]
         return self._open(file).read_each(positions, lengths)
 
     def get(self, physical_offset: int) -> MessageExt:
-        """The message that begins at this offset.
+        """Return the message that begins at this offset.
 
-        Raises MessageNotFoundError where none does, because it has expired or was never there,
-        CorruptMessageError for one whose lengths cannot be right, StoreAccessError, StoreChangedError.
+        Raises MessageNotFoundError if none does, because it has expired or never existed,
+        CorruptMessageError for a record with impossible lengths, StoreAccessError, StoreChangedError.
         The body's CRC is not compared (`MessageExt.body_crc_ok`).
         """
         _, data, layout = self.locate(physical_offset)
         return decode_located(data, layout)
 
     def read_record(self, physical_offset: int) -> bytes:
-        """The bytes of the record that begins there; raises as `get` does."""
+        """Return the bytes of the record that begins there. Raises as `get` does."""
         return self.locate(physical_offset).record()
 
     def locate(self, physical_offset: int, likely_bytes: int = _FIRST_READ_BYTES) -> LocatedRecord:
-        """The record that begins there, in one read where it has no more than `likely_bytes`; raises as `get` does."""
+        """Return the record that begins there, in one read if it has at most `likely_bytes`. Raises as `get` does."""
         file = self.file_at(physical_offset)
         if file is None and self.refresh():
             file = self.file_at(physical_offset)

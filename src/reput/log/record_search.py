@@ -26,7 +26,7 @@ _ZEROS = bytes(1 << 20)
 
 
 def find_record(reader: RangeReader, file: CommitLogFile, start: int, stop: int) -> int | None:
-    """Physical offset of the first proven record that begins in [start, stop), or None."""
+    """Return the physical offset of the first proven record that begins in [start, stop), or None."""
     length = _FIRST_READ_BYTES
     for data_begin, data_end in data_runs(reader, start - file.start, file.size):
         # A magic right after a hole belongs to a record that begins inside it, and none reaches into a hole: it has
@@ -61,7 +61,7 @@ def _search(
 
 
 def _is_record_at(reader: RangeReader, file: CommitLogFile, physical_offset: int) -> bool:
-    """Whether a record with this very offset lies there, whole and with the right CRC."""
+    """Return whether a complete record that states this offset lies there, with the right CRC."""
     remaining = file.end - physical_offset
     if remaining < MIN_RECORD_BYTES:
         return False
@@ -73,7 +73,7 @@ def _is_record_at(reader: RangeReader, file: CommitLogFile, physical_offset: int
 
 
 def is_copied_whole(record: bytes) -> bool:
-    """Whether a record with nothing behind it was copied to its last byte: its end comes last, and is no zero."""
+    """Return whether a record was copied to its last byte, which is never zero, so that it is not being written."""
     try:
         layout = locate(record, 0, len(record))
     except RecordError:
@@ -82,7 +82,7 @@ def is_copied_whole(record: bytes) -> bool:
 
 
 def first_nonzero(reader: RangeReader, file: CommitLogFile, start: int) -> int | None:
-    """Physical offset of the first byte that is not zero in [start, file.end), or None."""
+    """Return the physical offset of the first byte that is not zero in [start, file.end), or None."""
     for data_begin, data_end in data_runs(reader, start - file.start, file.size):
         position = data_begin
         while position < data_end:

@@ -73,7 +73,7 @@ class ScannedPiece(NamedTuple):
     batch: DispatchBatch
 
     def record(self, number: int) -> OffsetRange:
-        """Where a record lies in the log."""
+        """Return a record's range in the log."""
         start = self.base + int(self.positions[number])
         return OffsetRange(start, start + int(self.batch.messages["size"][number]))
 
@@ -129,7 +129,7 @@ class FileScan:
         return int(self._state[walk.END_OFFSET])
 
     def verdict(self) -> WalkVerdict:
-        """What the walk found out, once it is exhausted."""
+        """Return the result of the walk, once it is exhausted."""
         end, damage = self.end, self.damage
         if not end.unreadable:
             return WalkVerdict(end.position, damage, followed=self.hiding, blank=end.blank)
@@ -156,7 +156,7 @@ class FileScan:
         return int(self._state[walk.BAD_MULTI])
 
     def batches(self, *, by_window: bool = False) -> Iterator[DispatchBatch]:
-        """The batches, full ones or those of a window that is read each, which the processor's cache holds.
+        """Yield the batches: full ones, or one per window read, which fits the processor's cache.
 
         Raises StoreNotFoundError, StoreAccessError, StoreChangedError.
         """
@@ -170,7 +170,7 @@ class FileScan:
             yield self._take_batch()
 
     def pieces(self) -> Iterator[ScannedPiece]:
-        """The same batches, each cut where the bytes of its records end. Raises as `batches` does."""
+        """Yield the same batches, each cut where the bytes of its records end. Raises as `batches` does."""
         for batch in self.batches(by_window=True):
             size = batch.messages["size"].astype(np.int64) + self._file.gap
             ends = self.end.position - self._window_base - size.sum() + np.cumsum(size)
@@ -221,7 +221,7 @@ class FileScan:
         )  # fmt: skip
 
     def _ends_at(self, reader: RangeReader, position: int, length: int) -> bool:
-        """Whether the file's blank follows, so that no one need search a record behind the walk's end."""
+        """Return whether the file's blank follows, so that no search after the walk's end is necessary."""
         if self._file.gap:
             return is_ledger_end(reader, self._file, self.end.position)
         if position + BLANK_BYTES > length:
@@ -234,7 +234,7 @@ class FileScan:
             self._buffers.data = np.empty(needed, np.uint8)
 
     def _pass_over(self, reader: RangeReader, length: int) -> None:
-        """A record whose parts contradict its TOTALSIZE: its lengths may be wrong, and hide others."""
+        """Skip a record whose parts contradict its TOTALSIZE: its lengths may be wrong and hide other records."""
         position, file = self.end.position, self._file
         hidden = find_record(reader, file, position + 1, position + length)
         if hidden is not None:
@@ -247,7 +247,7 @@ class FileScan:
         self.end.position += length
 
     def _stop_or_salvage(self, reader: RangeReader) -> None:
-        """What the position holds is no record: end here, or go on at the next proven one."""
+        """End at bytes that are not a record, or continue at the next proven record."""
         position, file = self.end.position, self._file
         reason, mode = "no record begins here", self._mode
         looks_behind = mode.looks_behind or mode.salvage
@@ -292,7 +292,7 @@ class FileScan:
 def _renumber_queues(
     queues: list[Queue], messages: npt.NDArray[np.void], multi: npt.NDArray[np.void]
 ) -> None:
-    """Names that differ in bytes but are one string to Java become one queue."""
+    """Merge queues whose names differ in bytes but are equal strings in Java."""
     if len(set(queues)) < len(queues):
         first = {queue: number for number, queue in reversed(list(enumerate(queues)))}
         renumber = np.array([first[queue] for queue in queues], np.int32)

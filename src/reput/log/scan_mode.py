@@ -1,4 +1,4 @@
-"""How a walk over the CommitLog is made: what it does where no record can be read, and the rules of dispatch."""
+"""The modes of a walk over the CommitLog: its behaviour at unreadable bytes, and the rules of dispatch."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from reput.config import StoreConfig
 
 @dataclass(frozen=True, slots=True)
 class ScanMode:
-    """What a walk does where no record can be read, and what it takes of those that can.
+    """How a walk handles unreadable bytes, and which fields of records it takes.
 
-    salvage       resume at the next verifiable record of the file; else the rest of the file is given up
+    salvage       resume at the next verifiable record of the file; else skip the rest of the file
     is_growing    zeros in place of a record are not written yet: nothing after them is searched
-    looks_behind  find out what follows an unreadable end; else its `data_follows` and `torn` mean nothing
-    places_only   take where records lie and nothing of their keys and tags
+    looks_behind  find out what follows an unreadable end; else its `data_follows` and `torn` are meaningless
+    places_only   take the places of records, without their keys and tags
     """
 
     salvage: bool = False
@@ -38,12 +38,12 @@ GROWING_PLACES = replace(PLACES, is_growing=True)
 class DispatchRules:
     """The settings that decide what is dispatched of a message; the defaults are the broker's.
 
-    They decide tags codes of SCHEDULE_TOPIC_XXXX and entries in further queues, not where records lie, nor keys.
+    They decide tags codes of SCHEDULE_TOPIC_XXXX and entries in further queues, but neither places nor keys of records.
 
     delays_ms       delay of each level, level 1 first (messageDelayLevel)
     multi_dispatch  INNER_MULTI_DISPATCH leads to further queues (enableMultiDispatch)
     lmq             of these, %LMQ%... have queue id 0 (enableLmq)
-    checks_topic    messages of retry and system topics are in no further queue, whatever they inherit (5.x)
+    checks_topic    messages of retry and system topics are in no further queue, even if a property names one (5.x)
     """
 
     delays_ms: tuple[int, ...] = tuple(StoreConfig().delay_table_ms())

@@ -1,4 +1,4 @@
-"""One CommitLog, wherever its files lie: what reads a log lists, watches and opens them through a `LogSource`."""
+"""One CommitLog in any storage. Readers list, watch and open its files through a `LogSource`."""
 
 from __future__ import annotations
 
@@ -51,11 +51,11 @@ class LogListing:
         return self.files[0].start if self.files else 0
 
     def holes(self) -> list[Finding]:
-        """Ranges between the first file and the last that no file holds, but should."""
+        """Return the missing ranges between the first file and the last."""
         return [] if self.is_compacted else holes(self.files)
 
     def last_with_data(self) -> CommitLogFile | None:
-        """The last file that has a byte that is not zero.
+        """Return the last file that has a byte other than zero.
 
         Raises:
             StoreNotFoundError, StoreAccessError, StoreChangedError.
@@ -80,25 +80,25 @@ class LogSource(Protocol):
     def is_local(self) -> bool: ...
 
     def list(self) -> LogListing:
-        """Its files as they are now, at least one.
+        """Return its present files, at least one.
 
         Raises:
-            StoreNotFoundError: there is none.
+            StoreNotFoundError: it has no files.
             StoreAccessError: they cannot be listed.
-            FormatError: two of them hold the same offset.
+            FormatError: two of them contain the same offset.
         """
 
     def watch(self) -> Watch:
-        """Says whether there may be other files than when it was last asked."""
+        """Return a watch that reports whether there may be other files than at the last call."""
 
     def open(self, path: str) -> SparseReader:
-        """One of its files, to be read here and there. Raises StoreNotFoundError, StoreAccessError."""
+        """Open one of its files for random reads. Raises StoreNotFoundError, StoreAccessError."""
 
 
 class StoreLog:
-    """The LogSource of a store: the files of its `commitlog` folder, or folders, that are named by an offset.
+    """The LogSource of a store: the files in its `commitlog` folder, or folders, that have an offset as their name.
 
-    Mirrors `MappedFileQueue.load` (tag rocketmq-all-4.9.3), but believes the sizes of the files, not a setting.
+    Mirrors `MappedFileQueue.load` (tag rocketmq-all-4.9.3), but takes sizes from the files, not from a setting.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class StoreLog:
         storage: Storage = LOCAL,
         folders: Sequence[str] | None = None,
     ) -> None:
-        """`folders` are those of the log; without them they are found in the store. Raises StoreAccessError."""
+        """Use the log in `folders`, or find its folders in the store. Raises StoreAccessError."""
         self.store, self._storage = fspath(store), storage
         self.folders = tuple(folders or log_folders(self.store, storage))
         self.name = self.folders[0]
@@ -200,12 +200,12 @@ def _below(path: str, storage: Storage) -> Iterator[str]:
 
 
 def has_data(open_file: OpenFile, file: CommitLogFile, *, is_local: bool) -> bool:
-    """Whether a file has a byte that is not zero.
+    """Return whether a file has a byte that is not zero.
 
     Raises:
         StoreNotFoundError, StoreAccessError, StoreChangedError.
     """
-    # There are no holes to skip, and a file that was written is so at its beginning
+    # There are no holes to skip, and a file is written from its beginning
     if not is_local:
         file = replace(file, size=min(file.size, _REMOTE_PEEK_BYTES))
     with open_file(file.path) as reader:

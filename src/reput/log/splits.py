@@ -1,10 +1,10 @@
-"""Ranges of a CommitLog file that can be read apart: where a file is cut, and which record is the first of a range.
+"""Cut a CommitLog file into ranges that can be read separately, and find the first record of each.
 
-A file begins with a record; within it, where a walk from its beginning would meet a record is known only to that
-walk. A walk that begins at any record before, however, soon meets the same ones: so the first record of a range is
-found by walking up to it from one that proves itself some megabytes before. Where such a walk meets damage, it was
-no record, but one forged in a body perhaps, or there is damage indeed; then the walk begins with the file. Whoever
-joins all splits of a log afterwards can take a guess instead, and scan again where it was wrong.
+A file begins with a record. Inside the file, only a walk from its beginning shows where records begin. However, walks
+from different records soon meet. So the first record of a range is found by walking up to it from a verifiable record
+some megabytes before. If such a walk meets damage, its first record was forged in a body, or the damage is real; then
+the walk is repeated from the file's beginning. A caller that later joins all splits of a log can use a guess instead,
+and scan again where the guess was wrong.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _APPROACH_BYTES = 8 << 20
 def cut(
     file: CommitLogFile, start: int, stop: int, split_bytes: int, data_end: int | None = None
 ) -> list[OffsetRange]:
-    """Physical offsets [start, stop) of a file in splits, at the same places of the file whatever `start` is.
+    """Cut physical offsets [start, stop) of a file into splits, at positions that do not depend on `start`.
 
-    split_bytes  of each, but for the first and the last; at least 1
+    split_bytes  size of each but the first and the last; at least 1
     data_end     nothing is cut after it
     """
     first = start + split_bytes - (start - file.start) % split_bytes
@@ -40,9 +40,9 @@ def cut(
 
 
 def guess_record(open_file: OpenFile, file: CommitLogFile, start: int, stop: int) -> int | None:
-    """Physical offset of the first verifiable record in [start, stop), None where there is none.
+    """Return the physical offset of the first verifiable record in [start, stop), or None.
 
-    It may be forged in a body: whether a walk from before would meet it is for the caller to find out.
+    It may be forged in a body. The caller must find out whether a walk from an earlier record would meet it.
 
     Raises StoreNotFoundError, StoreAccessError, StoreChangedError.
     """
@@ -53,7 +53,7 @@ def guess_record(open_file: OpenFile, file: CommitLogFile, start: int, stop: int
 def first_record(
     open_file: OpenFile, file: CommitLogFile, start: int, stop: int, buffers: ScanBuffers
 ) -> int:
-    """Physical offset of the first record at or behind `start`; `stop` or more where none begins before.
+    """Return the physical offset of the first record at or after `start`, or an offset of at least `stop`.
 
     Raises StoreNotFoundError, StoreAccessError, StoreChangedError.
     """
@@ -73,7 +73,7 @@ def first_record(
 
 
 def _record_before(reader: RangeReader, file: CommitLogFile, start: int, stop: int) -> int | None:
-    """Where to begin to walk; None where no record can begin in the range."""
+    """Return the record from which to walk, or None if no record can begin in the range."""
     if start - file.start <= _APPROACH_BYTES:
         return file.start
     approach = start - _APPROACH_BYTES

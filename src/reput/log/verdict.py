@@ -1,9 +1,9 @@
-"""Where a log ends, by what a walk over it found: the one place that decides.
+"""Decide where a log ends, from the result of a walk over it.
 
-A walk stops, or passes bytes over, where no record can be read. Whether that is damage or the end of the log depends on
-who asks. A broker that recovers cuts its log at the first such byte. Whoever reads a log that another process writes
-stops before the last of them, which may be records that are not written whole yet. A rebuild takes for the end what no
-verifiable record follows: up to one that follows the log did go on.
+A walk stops at unreadable bytes, or skips them. Whether they are damage or the end of the log depends on the purpose.
+A broker that recovers cuts its log at the first such byte. A reader of a log that another process writes stops before
+the last of them, which may be records not yet completely written. A rebuild ends the log after the last verifiable
+record: before it, the log did continue.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from reput.log.record_search import find_record, is_copied_whole
 
 @dataclass(frozen=True, slots=True)
 class WalkVerdict:
-    """What a walk over a stretch of the log found out.
+    """The result of a walk over a range of the log.
 
-    position       physical offset of the first byte that was neither taken nor passed over
-    damage         what was passed over, in order; where nothing can be read to the end of the file, that is the last
-    is_unreadable  whether the last of it is such an end
+    position       physical offset of the first byte that was neither taken nor skipped
+    damage         skipped bytes, in order; if the rest of a file is unreadable, that is the last
+    is_unreadable  whether the last damage is such a rest
     followed       physical offsets of damage that a verifiable record is known to follow
-    blank          physical offset of the blank that ended the last file walked; None if another thing did
+    blank          physical offset of the blank that ended the last file walked, or None
     """
 
     position: int
@@ -54,7 +54,7 @@ class WalkVerdict:
 def followed_damage(
     reader: RangeReader, file: CommitLogFile, damage: Sequence[Finding]
 ) -> list[int]:
-    """Physical offsets of the `damage` in one file, in order, that a verifiable record follows in this file.
+    """Return the physical offsets of the `damage` in one file, in order, that a verifiable record follows in this file.
 
     Raises StoreAccessError, StoreChangedError.
     """
@@ -66,7 +66,7 @@ def followed_damage(
 
 
 def end_for_broker(verdict: WalkVerdict) -> int:
-    """Where a broker that recovers ends its log: at the first byte that it cannot read."""
+    """Return where a broker that recovers ends its log: at the first unreadable byte."""
     return verdict.damage[0].start if verdict.damage else verdict.position
 
 
@@ -78,7 +78,7 @@ class FileEnd(NamedTuple):
 
 
 def end_of_file(verdict: WalkVerdict, file: CommitLogFile) -> FileEnd:
-    """The end of a file that a walk read to its end, or to damage. A blank begins where the records end."""
+    """Return the end of a file that a walk read to its end, or to damage. A blank begins where the records end."""
     end = end_for_broker(verdict)
     if end < file.end:
         return FileEnd(end, False)
@@ -92,14 +92,14 @@ def end_for_reader(
     file: CommitLogFile,
     open_file: OpenFile,
 ) -> int:
-    """Where a log ends for whoever reads its last file while another process may be writing it.
+    """Return where a log ends for a reader of its last file while another process may be writing it.
 
-    The last record counts only if it is whole: a broker copies it into its file while others read, and the end of it
-    comes last.
+    The last record counts only if it is complete: a broker copies it into its file while others read, and its end is
+    copied last.
 
     Args:
         verdict: of a walk over the file.
-        newest: where the last record lies that was read, None where there is none.
+        newest: range of the last record read, or None.
         file: the log's last.
         open_file: opens it.
 
@@ -125,6 +125,8 @@ def end_of_whole(end: int, newest: OffsetRange | None, record: Callable[[], byte
 
 
 def end_for_rebuild(verdict: WalkVerdict) -> int:
-    """Where a log ends for a rebuild: what was torn at the end of its last file is no damage, unless a verifiable
-    record follows."""
+    """Return where a log ends for a rebuild.
+
+    A torn end of its last file is not damage, unless a verifiable record follows.
+    """
     return verdict._tail_start(verdict.followed)

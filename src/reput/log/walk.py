@@ -1,9 +1,8 @@
-"""The walk over the CommitLog in plain Python, for short ranges: no library to load.
+"""Walk over short ranges of the CommitLog in plain Python, without loading a library.
 
-The same walk as `reput.log.scan`, which does millions of messages a second: a blank leads to the
-next file, a record whose TOTALSIZE is not the sum of its parts is passed over, anything else
-unreadable costs the rest of the file. In the last file that has data it is the end of the log,
-unless a record proves itself behind it.
+This is the same walk as `reput.log.scan`, which does millions of messages a second. A blank leads to the next file. A
+record whose TOTALSIZE is not the sum of its parts is skipped. Other unreadable bytes cost the rest of the file. In the
+last file that has data they are the end of the log, unless a verifiable record follows.
 """
 
 from __future__ import annotations
@@ -86,13 +85,13 @@ class LogWalk:
         self.at_end = self.at_end or self.position >= self._log.files_end
 
     def whole_window(self) -> bytes | None:
-        """The bytes that alone showed an exhausted walk the end of the log; None where it had to read others."""
+        """Return the bytes in which an exhausted walk found the log's end, or None if it had to read others."""
         read_to = self._window_start + len(self._window)
         is_whole = self._window_start == self._start and self.position + BLANK_BYTES <= read_to
         return self._window if self.at_end and is_whole else None
 
     def verdict(self) -> WalkVerdict:
-        """What the walk found out, once it is exhausted."""
+        """Return the result of the walk, once it is exhausted."""
         return WalkVerdict(self.position, self.damage, blank=self.blank)
 
     def _lose(
@@ -127,12 +126,12 @@ class LogWalk:
         return None
 
     def _pass_header(self, file: CommitLogFile) -> None:
-        """Of a DLedger log a walk may begin at the header of a record."""
+        """Skip the header before a record of a DLedger log; a walk may begin at either."""
         with self._log.source.open(file.path) as reader:
             self.position = after_header(reader, file, self.position)
 
     def _read(self, file: CommitLogFile) -> LocatedRecord:
-        """The record at the position. Raises RecordError where a broker's reader gives up."""
+        """Return the record at the position. Raises RecordError where a broker's reader stops."""
         needed = min(_ENOUGH_BYTES, file.end - self.position)
         while True:
             at = self._at(file, needed)
@@ -148,7 +147,7 @@ class LogWalk:
         return record
 
     def _at(self, file: CommitLogFile, needed: int) -> int:
-        """Where the position lies in the window, which holds so many bytes from there on."""
+        """Return the index of the position in the window, which contains `needed` bytes from there on."""
         at = self.position - self._window_start
         if not 0 <= at <= len(self._window) - needed:
             self._window_start, at = self.position, 0
@@ -180,7 +179,7 @@ class LogWalk:
         return True
 
     def _is_end(self, file: CommitLogFile, tail: list[int]) -> bool:
-        """Whether the log ends somewhere in `tail`, and does not merely go on behind damage."""
+        """Return whether the log ends somewhere in `tail`, instead of continuing after damage."""
         for end in tail:
             if self._is_seen_end(file, end) or not self._data_follows(file, end):
                 self._log.seen_ends[file.path] = end, self._head(file, end)
@@ -190,9 +189,11 @@ class LogWalk:
         return False
 
     def _is_seen_end(self, file: CommitLogFile, end: int) -> bool:
-        """A log grows from its end: nothing comes behind an end that was seen before it is written to.
+        """Return whether an end that was seen before is still the end.
 
-        So where zeros stand behind one, it is the end now; to search the whole file for a record would take long.
+        A log grows from its end, so nothing follows a known end before it is overwritten. If there are still zeros, it
+        is
+        the end; searching the whole file for a record would take long.
         """
         seen, head = self._log.seen_ends.get(file.path, (end + 1, b""))
         now = self._head(file, end)
@@ -222,7 +223,7 @@ class LogWalk:
 
 
 def _check_delay(record: LocatedRecord) -> None:
-    """Raises RecordError where the broker's reader gives up: a DELAY that is no number."""
+    """Raise RecordError where the broker's reader stops: DELAY is not a number."""
     _, data, layout = record
     topic = data[layout.topic_position : layout.topic_position + layout.topic_bytes]
     if layout.topic_bytes == len(_SCHEDULE_TOPIC) and topic == _SCHEDULE_TOPIC:
@@ -233,7 +234,7 @@ def _check_delay(record: LocatedRecord) -> None:
 
 
 def newest_timestamp(log: CommitLogReader, log_end: int) -> int | None:
-    """The newest store timestamp (ms) of the last messages before the log's end; None where there is none at hand.
+    """Return the newest store timestamp (ms) of the last messages before the log's end, or None without a message.
 
     Raises StoreAccessError, StoreChangedError.
     """

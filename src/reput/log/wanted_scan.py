@@ -1,7 +1,7 @@
-"""Reading a range of the log message by message, for what no IndexFile covers.
+"""Read a range of the log message by message, for ranges that no IndexFile covers.
 
-The first `WALKED_BYTES` of a query are walked in plain Python, which ends before the kernels are loaded;
-what is left of a long range goes to them. That depends on sizes alone, not on what is loaded already.
+The first `WALKED_BYTES` of a query are walked in plain Python, which ends before the kernels are loaded. The kernels
+scan the rest of a long range. Only sizes decide this, not whether the kernels are loaded already.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ class WantedNothing:
 
 
 class Found(NamedTuple):
-    """What a scan found: offsets of records that match (or may), newest first; the damage met.
+    """Result of a scan: offsets of records that match (or may), newest first, and the damage.
 
-    position  the end of what was read; `at_end` when that is the end of the log
-    times     of all records read; None where there were none, or nobody looked
+    position  the end of the scanned bytes; `at_end` if it is the end of the log
+    times     of all records read; None without records, or if they were not examined
     """
 
     offsets: list[int]
@@ -59,7 +59,7 @@ class Scanner:
         self._left_bytes = WALKED_BYTES
 
     def scan(self, start: int, stop: int) -> Found:
-        """Records that begin in [start, stop); one begins at `start`, all is within one file.
+        """Find records that begin in [start, stop); a record begins at `start`, and the range lies within one file.
 
         Raises StoreAccessError, StoreChangedError.
         """

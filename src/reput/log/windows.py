@@ -34,11 +34,11 @@ class Window(NamedTuple):
 def windows(
     offsets: Offsets, needed: Offsets, file: CommitLogFile, window_bytes: int
 ) -> Iterator[Window]:
-    """Records at rising offsets, of which so many bytes each are to be read, in windows of about `window_bytes`."""
+    """Group records at ascending offsets into windows of about `window_bytes`; `needed` bytes of each are to read."""
     stops = np.minimum(offsets + needed, file.end)
     reach = np.maximum.accumulate(stops)
     apart = np.append(True, offsets[1:] > reach[:-1] + _GAP_BYTES)
-    # A long run of neighbours is cut, too.
+    # A long run of neighbours is cut as well.
     apart |= np.append(True, np.diff(offsets // (window_bytes // 4)) > 0)
     range_first = np.flatnonzero(apart)
     range_of = np.cumsum(apart) - 1
