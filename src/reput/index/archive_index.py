@@ -212,6 +212,6 @@ class ArchiveIndex:
             try:
                 self._storage.archive.index(part)
             except (FormatError, CorruptMessageError):
-                return  # who needs it says so
+                return  # the command that needs it reports the error
 
         self._storage.archive.each(read, self._keys)

@@ -1,8 +1,8 @@
-"""Many hashes in one IndexFile.
+"""Look up many hashes in one IndexFile.
 
-Few are looked up one by one, each by reading its chain. Where they are so many that reading all of the file costs no
-more, it is read, and all chains are walked side by side. Nothing is mapped: a map of a file that another process cuts
-short kills the process that touches it.
+A few hashes are looked up one by one, by reading their chains. If there are so many that reading the whole file costs
+no more, it is read, and all chains are walked side by side. Files are not memory-mapped: if another process cut off a
+mapped file, the next access would kill this process.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class IndexFileSearch:
     def _read_chains(
         self, file: IndexFileReader, hashes: npt.NDArray[np.int32]
     ) -> tuple[int, BulkHits]:
-        """(hashes done, what was found of those): fewer than all where they have very many entries."""
+        """Return the number of hashes done and their hits: fewer than all if they have very many entries."""
         which: list[int] = []
         found: list[int] = []
         broken: list[int] = []
@@ -125,7 +125,7 @@ class IndexFileSearch:
         )
 
     def _offsets(self, file: IndexFileReader, key_hash: int) -> Iterator[int]:
-        """Of the range, newest first, no two alike in a row."""
+        """Yield physical offsets in the range, newest first, without adjacent duplicates."""
         before = -1
         for offset in file.offsets(key_hash):
             if offset < self.within.start:
@@ -137,7 +137,7 @@ class IndexFileSearch:
     def _walk(
         self, chains: _Chains, hashes: npt.NDArray[np.int32], start: int, room: int
     ) -> tuple[int, BulkHits]:
-        """(hashes done, what was found of those from `start` on)."""
+        """Return the number of hashes done, from `start` on, and their hits."""
         which, offsets = np.empty(room, np.int32), np.empty(room, np.int64)
         broken = np.zeros(len(hashes), np.uint8)
         done, count = look_up_keys(
@@ -150,7 +150,7 @@ class IndexFileSearch:
 
 
 def _read_all(file: IndexFileReader) -> _Chains:
-    """The count is read first and the items last: every item that is counted, or that a slot leads to, is there."""
+    """Read the file: first the count, last the items, so that every counted or linked item is there."""
     entries, newest = IndexEntries(file), file.next_item - 1
     slots = entries.slots()
     highest = int(slots.byteswap().view(np.int32).max())

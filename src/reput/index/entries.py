@@ -26,37 +26,37 @@ class IndexEntries:
         self._file = file
 
     def slots(self) -> npt.NDArray[np.uint32]:
-        """uint32[hash_slots], big endian as they lie in the file."""
+        """Return uint32[hash_slots], big endian as in the file."""
         return self._file.read(HEADER_BYTES, SLOT_BYTES * self._file.hash_slots, np.uint32)
 
     def items(self, begin: int, end: int) -> Items:
-        """Items begin to end - 1."""
+        """Return items begin to end - 1."""
         at = item_position(self._file.hash_slots, begin)
         words = self._file.read(at, ITEM_BYTES * max(end - begin, 0), np.uint32)
         return words.reshape(-1, _ITEM_WORDS)
 
     def pieces(self, begin: int, end: int, overlap: int = 0) -> Iterator[tuple[int, Items]]:
-        """Items begin to end - 1 in pieces (number of the first, items), which overlap by so many items."""
+        """Yield items begin to end - 1 in pieces (number of the first, items) that overlap by `overlap` items."""
         for first in range(begin, end, _PIECE_ITEMS):
             yield first, self.items(first, min(first + _PIECE_ITEMS + overlap, end))
 
     def rows(self) -> Iterator[npt.NDArray[np.void]]:
-        """All items that are counted now, some at a time, each as ITEM_DTYPE."""
+        """Yield all items that are counted now, in pieces of ITEM_DTYPE."""
         for _, items in self.pieces(1, self._file.next_item):
             yield items.reshape(-1).view(ITEM_DTYPE)
 
     def pieces_from_end(self, begin: int, end: int) -> Iterator[tuple[int, Items]]:
-        """The same, the last piece first."""
+        """Yield the same pieces, the last one first."""
         for stop in range(end, begin, -_PIECE_ITEMS):
             first = max(stop - _PIECE_ITEMS, begin)
             yield first, self.items(first, stop)
 
     def offset(self, number: int) -> int:
-        """Physical offset of an item."""
+        """Return the physical offset of an item."""
         return self._file.offset(number)
 
     def first_at(self, offset: int, first: int, last: int) -> int:
-        """The first of items first to last, in order, at this physical offset or a higher one; `last` + 1 for none."""
+        """Return the first of items first to last, in order, at or after this physical offset, else `last` + 1."""
         low, high = first, last + 1
         while low < high:
             middle = (low + high) // 2
@@ -67,7 +67,7 @@ class IndexEntries:
         return low
 
     def of_message(self, number: int, first: int, last: int) -> tuple[int, int]:
-        """Of the items first to last, in order, those with an item's physical offset: their first, and the next one."""
+        """Return the range of items first to last, in order, that have the same physical offset as an item."""
         low, high = max(number - _NEIGHBOURS, first), min(number + _NEIGHBOURS, last) + 1
         offsets = offsets_of_items(self.items(low, high))
         offset = int(offsets[number - low])
@@ -79,12 +79,12 @@ class IndexEntries:
         return begin, after
 
     def decoded(self, begin: int, end: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32]]:
-        """Physical offsets and key hashes of items begin to end - 1."""
+        """Return physical offsets and key hashes of items begin to end - 1."""
         items = self.items(begin, end)
         return offsets_of_items(items), items[:, 0].byteswap()
 
 
 def offsets_of_items(items: npt.NDArray[np.uint32]) -> npt.NDArray[np.int64]:
-    """Physical offsets of items, uint32[n, 5] as they lie in the file."""
+    """Return physical offsets of items, uint32[n, 5] as they lie in the file."""
     high = items[:, 1].byteswap().view(np.int32).astype(np.int64)
     return high << 32 | items[:, 2].byteswap()

@@ -1,9 +1,8 @@
-"""How many slots and items an IndexFile has: worked out from the file, where that is certain.
+"""Derive the numbers of slots and items of an IndexFile from the file, if its content proves them.
 
-The file's size is one equation for two unknowns. A file of the default size is checked for the
-default split. In any other, the items end where the last byte that is not zero is, or the file is
-full and the count in its header is the number of its items; whichever split follows must agree
-with the slots and with the chains of its items.
+The file's size is one equation for two unknowns. A file of the default size is checked for the default split. In any
+other file, the items end at the last byte that is not zero, or the file is full and the count in its header is the
+number of its items. The resulting split must agree with the slots and with the chains of the items.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ DEFAULT_GEOMETRY = IndexGeometry(StoreConfig().hash_slots, StoreConfig().index_i
 
 
 def from_slots(size: int, hash_slots: int) -> IndexGeometry | None:
-    """The geometry of a file of that size with so many slots, if there is one."""
+    """Return the geometry of a file of that size with so many slots, or None."""
     items, rest = divmod(size - HEADER_BYTES - SLOT_BYTES * hash_slots, ITEM_BYTES)
     return (
         IndexGeometry(hash_slots, items) if rest == 0 and hash_slots >= 1 and items >= 2 else None
@@ -50,7 +49,7 @@ def from_slots(size: int, hash_slots: int) -> IndexGeometry | None:
 
 
 def from_items(size: int, index_items: int) -> IndexGeometry | None:
-    """The geometry of a file of that size with so many items, if there is one."""
+    """Return the geometry of a file of that size with so many items, or None."""
     slots, rest = divmod(size - HEADER_BYTES - ITEM_BYTES * index_items, SLOT_BYTES)
     return (
         IndexGeometry(slots, index_items) if rest == 0 and slots >= 1 and index_items >= 2 else None
@@ -58,9 +57,9 @@ def from_items(size: int, index_items: int) -> IndexGeometry | None:
 
 
 def work_out(path: str, size: int, storage: Storage = LOCAL) -> IndexGeometry | None:
-    """The geometry that alone agrees with the file's content; None when not exactly one does.
+    """Return the only geometry that agrees with the file's content; None for several or no such geometries.
 
-    A file that is being put into may not agree with itself; it is looked at again as long as it changes. Raises
+    A file that is being written may contradict itself; it is read again while it changes. Raises
     StoreNotFoundError, StoreAccessError, StoreChangedError.
     """
     if size > _MOST_BYTES:
@@ -88,7 +87,7 @@ def _work_out(path: str, size: int, count: int, storage: Storage) -> IndexGeomet
 
 
 def _from_last_item(reader: SparseReader, size: int, count: int) -> IndexGeometry | None:
-    """Items lie at multiples of their size from the file's end; the last used byte is in one."""
+    """Derive the geometry from the last used byte: items lie at multiples of their size from the file's end."""
     last_byte = reader.last_nonzero(size) or 0
     begin = size - -(-(size - last_byte) // ITEM_BYTES) * ITEM_BYTES
     slots, rest = divmod(begin - ITEM_BYTES * (count - 1) - HEADER_BYTES, SLOT_BYTES)
@@ -96,7 +95,7 @@ def _from_last_item(reader: SparseReader, size: int, count: int) -> IndexGeometr
 
 
 def _agrees(path: str, geometry: IndexGeometry, storage: Storage) -> bool:
-    """Whether header, slots and a sample of the items are as such a file's must be."""
+    """Return whether header, slots and a sample of the items are consistent with a geometry."""
     try:
         file = IndexFileReader(path, *geometry, storage)
     except FormatError:
@@ -115,9 +114,9 @@ def _counts_agree(file: IndexFileReader) -> bool:
 
 
 def _chains_agree(file: IndexFileReader) -> bool:
-    """Whether most items are in the chain of the slot that their hash says; a wrong split has none.
+    """Return whether most items are in the chain of the slot of their hash; with a wrong split no item is.
 
-    Most, not all: damage is to be found by those who know the geometry, not to hide it.
+    Most, not all: with the right geometry, other checks can then find damaged items.
     """
     last = file.next_item - 1
     if last <= FEW_ITEMS:
@@ -127,7 +126,7 @@ def _chains_agree(file: IndexFileReader) -> bool:
 
 
 class GeometryFinder:
-    """Decides the geometry of each IndexFile from what the caller knows and the files show."""
+    """Decides the geometry of each IndexFile from the caller's settings and the files' content."""
 
     def __init__(
         self, hash_slots: int | None, index_items: int | None, storage: Storage = LOCAL
@@ -136,9 +135,9 @@ class GeometryFinder:
         self._by_size: dict[int, IndexGeometry] = {}
 
     def find(self, files: list[tuple[str, int]]) -> dict[int, IndexGeometry]:
-        """Geometry by file size, of files (path, size); one of any other size is damaged.
+        """Return the geometry by file size, of files (path, size); a file of any other size is damaged.
 
-        Raises UsageError where there are entries to be read and no geometry fits any file.
+        Raises UsageError if there are entries and no geometry fits any file.
         """
         undecided = ""
         for path, size in reversed(files):
@@ -171,7 +170,7 @@ class GeometryFinder:
         return from_items(size, self._index_items) if self._index_items is not None else None
 
     def _is_cut_short(self, size: int) -> bool:
-        """Whether the caller knows both numbers, and the file is too short for them."""
+        """Return whether the caller knows both numbers, and the file is too short for them."""
         if self._hash_slots is None or self._index_items is None:
             return False
         return size < file_bytes(self._hash_slots, self._index_items)
@@ -185,7 +184,7 @@ class GeometryFinder:
 
 
 def _index_count(path: str, size: int, storage: Storage) -> int:
-    """The header's count of entries, 0 where it speaks of none, or of more than the file has room for."""
+    """Return the header's count of entries, or 0 if it is more than the file has room for."""
     if size < file_bytes(1, 2):
         return 0
     with storage.open(path) as reader:

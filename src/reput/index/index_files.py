@@ -1,4 +1,4 @@
-"""The IndexFiles of a store as a KeyIndex: each covers the stretches of the log that it may be believed for."""
+"""The IndexFiles of a store as a KeyIndex: each covers the ranges of the log for which it can be trusted."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from reput.log.reader import CommitLogReader
 
 @dataclass(frozen=True, slots=True)
 class IndexFilePart:
-    """An IndexFile and a stretch that it covers.
+    """An IndexFile and a range that it covers.
 
-    slots  checked before a chain is followed; None where every link was
-    timed  the seconds of items 2 to this one never fall; 0 where they do, or nobody knows
+    slots  checked before a chain is followed; None if every link was checked
+    timed  the seconds of items 2 to this one never fall; 0 if they do, or if unknown
     """
 
     file: IndexFileReader
@@ -107,9 +107,9 @@ class _Judged(NamedTuple):
 
 
 class IndexFiles:
-    """A KeyIndex that may be growing, and so may its log: whoever asks has refreshed that.
+    """A KeyIndex that may be growing together with its log; callers refresh the log first.
 
-    A verdict is kept while neither the file nor what its proof rests on changes.
+    A verdict is kept until the file or the evidence of its proof changes.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class IndexFiles:
 
     @property
     def problems(self) -> list[Finding]:
-        """One finding for each file that is not believed at all."""
+        """One finding for each file that is not trusted at all."""
         return self._files.problems + [
             Finding(Kind.INDEX_HEADER, file.path, verdict.problem)
             for file, verdict in self._verdicts.items()
@@ -150,7 +150,7 @@ class IndexFiles:
             for one in files:
                 verdict = before.get(one.file)
                 if verdict is not None and one.file in changed:
-                    # A proof is one of what has changed; spot checks go on where items were put.
+                    # A proof covers the state before the change; spot checks continue with the items put since.
                     has_grown = verdict.last < one.last and verdict.proof is None
                     verdict = verdict if has_grown else None
                 self._verdicts[one.file] = self._judge(
@@ -169,7 +169,7 @@ class IndexFiles:
         return self._parts
 
     def _changed(self, files: Collection[_Judged]) -> set[IndexFileReader]:
-        """Those of the files that are not as they were judged, or whose log is not."""
+        """Return the files that have changed since they were judged, or whose log has."""
         stamps: dict[str, Stamp | None] = {}
         changed = set()
         for one in files:
@@ -205,7 +205,7 @@ def _as_it_is(file: IndexFileReader) -> _Judged:
 
 
 def _stamp(path: str) -> Stamp | None:
-    """None for a file that has just changed, or is gone."""
+    """Return the file's stamp, or None if it has just changed or is missing."""
     try:
         return present_stamp(path)
     except OSError:

@@ -1,9 +1,9 @@
-"""What a query, a look-up and the table ask of an index of keys, whatever files hold it, and when they believe it.
+"""The interface of an index of keys for queries, look-ups and the table, and the rule for trusting it.
 
-An index is a set of parts, each of which covers a stretch of the log: every key of a message that begins there has
-an entry in that part. An entry is only a candidate. It counts when the record it points to is there, says that it
-lies there, and has a key with the entry's hash. An entry of which this is not true shows that its part does not
-belong to this log, or is damaged: then the stretch is not to be trusted for the keys asked for, and is scanned.
+An index is a set of parts, each of which covers a range of the log: every key of a message that begins there has an
+entry in that part. An entry is only a candidate. It counts if the record at its offset exists, states this offset, and
+has a key with the entry's hash. Any other entry shows that its part belongs to another log, or is damaged: then the
+part is not trusted for these keys, and its range is scanned.
 
 `reput.index.search` is this rule for one question, `reput.kernels.key_match.match_keys` its compiled form for millions.
 """
@@ -28,9 +28,9 @@ if TYPE_CHECKING:  # a query does without numpy
 
 
 class Basis(StrEnum):
-    """Why a part of an index is believed to have every key of its stretch.
+    """Why a part of an index is trusted to have every key of its range.
 
-    Both ways each entry that is followed is verified; they differ in what can be missing from the index unnoticed.
+    In both cases each followed entry is verified; they differ in what can be missing from the index unnoticed.
     """
 
     PROVEN = "proven"
@@ -102,24 +102,24 @@ class BulkSearch(Protocol):
     """Many hashes at once in one part of an index: small and picklable, for a task in another process."""
 
     def weight(self, keys: int) -> int:
-        """How many bytes of a log are scanned in about the time that a search for so many keys takes."""
+        """Return how many bytes of a log are scanned in about the time of a search for so many keys."""
         ...
 
     def find_each(self, groups: Iterable[npt.NDArray[np.int32]]) -> Iterator[tuple[int, BulkHits]]:
-        """Candidates of groups of rising hashes in the stretch: the group's number, and some of its hashes at a time.
+        """Yield candidates of groups of ascending hashes in the range: the group's number, and its hashes in parts.
 
-        The next group is asked for when all of the one before has been given. Raises StoreChangedError,
+        The next group is requested after all results of the previous one. Raises StoreChangedError,
         StoreAccessError.
         """
         ...
 
 
 class IndexPart(Protocol):
-    """A part of an index, an IndexFile for instance, that covers messages at physical offsets [start, stop).
+    """A part of an index, such as an IndexFile, that covers messages at physical offsets [start, stop).
 
     Attributes:
-        name, path: of what holds it
-        basis: why it is believed to have every key of the stretch
+        name, path: of the file or folder with the part
+        basis: why it is trusted to have every key of the range
     """
 
     @property
@@ -134,29 +134,29 @@ class IndexPart(Protocol):
     def basis(self) -> Basis: ...
 
     def candidates(self, hashes: Collection[int], within: OffsetRange) -> Iterator[Candidate]:
-        """Entries with one of these hashes that point into the range, newest first, each offset and hash once.
+        """Yield entries with one of these hashes that point into the range, newest first, each offset and hash once.
 
-        Raises UntrustedIndexError where the part contradicts itself: there may be more of them.
+        Raises UntrustedIndexError if the part contradicts itself: there may be more candidates.
         """
         ...
 
     def candidate_arrays(
         self, hashes: Collection[int], within: OffsetRange
     ) -> Iterator[CandidateArrays]:
-        """`candidates`, some thousands at a time. Raises as that does, after those that come before."""
+        """Yield `candidates`, some thousands at a time. Raises the same errors, after the candidates before them."""
         ...
 
     def at_times(
         self, log: CommitLogReader, window: TimeWindow, within: OffsetRange
     ) -> OffsetRange:
-        """The part of a range that all of its messages of a window lie in: the range, where nobody knows better.
+        """Return the subrange in which all messages of a window lie: the whole range, unless the index can limit it.
 
         Raises StoreAccessError, StoreChangedError.
         """
         ...
 
     def bulk(self, within: OffsetRange) -> BulkSearch:
-        """The same for many hashes, in another process."""
+        """Return a search for many hashes, which can run in another process."""
         ...
 
 
@@ -164,7 +164,7 @@ class KeyIndex(Protocol):
     """An index from hashes of keys to messages of one log."""
 
     def parts(self) -> tuple[IndexPart, ...]:
-        """What there is now, oldest stretch first; stretches may overlap. Raises StoreAccessError, UsageError."""
+        """Return the present parts, oldest range first; ranges may overlap. Raises StoreAccessError, UsageError."""
         ...
 
     @property
@@ -174,5 +174,5 @@ class KeyIndex(Protocol):
 
     @property
     def newest_entry(self) -> int:
-        """Physical offset that the newest entry led to when `parts` was last asked, believed or not; -1 for none."""
+        """Physical offset of the newest entry, trusted or not, at the last call of `parts`; -1 without entries."""
         ...

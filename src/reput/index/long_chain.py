@@ -23,15 +23,15 @@ _PIECE = 1 << 15
 def chain_pieces(
     file: IndexFileReader, key_hash: int, within: OffsetRange
 ) -> Iterator[CandidateArrays]:
-    """`IndexFileReader.offsets` in arrays: those within a range, each once.
+    """Yield `IndexFileReader.offsets` in arrays: the offsets within a range, each once.
 
-    Raises BrokenChainError where the chain breaks, after what comes before; StoreAccessError, StoreChangedError.
+    Raises BrokenChainError at the break of a chain, after the items before it; StoreAccessError, StoreChangedError.
     """
     return in_pieces(_parts(file, key_hash, within), key_hash)
 
 
 def in_pieces(parts: Iterator[npt.NDArray[np.int64]], key_hash: int) -> Iterator[CandidateArrays]:
-    """Arrays of offsets joined to larger ones; what comes before an error is yielded before it."""
+    """Join arrays of offsets into larger ones; yields the offsets before an error first."""
     error: StoreError | None = None
     is_more = True
     while is_more:
@@ -52,7 +52,7 @@ def in_pieces(parts: Iterator[npt.NDArray[np.int64]], key_hash: int) -> Iterator
 
 
 def in_arrays(candidates: Iterator[Candidate]) -> Iterator[CandidateArrays]:
-    """Candidates as they come, in arrays; what comes before an error is yielded before it."""
+    """Yield candidates in arrays; yields the candidates before an error first."""
     error: StoreError | None = None
     is_more = True
     while is_more:

@@ -1,8 +1,8 @@
-"""The log cut into segments: those that an index of keys covers, and those that must be scanned.
+"""Cut the log into segments: those covered by an index of keys, and those that must be scanned.
 
-Between two IndexFiles lies at least the message whose keys may fall into both, so there are many
-tiny segments to scan; their records are kept while their file of the log is unchanged. What lies
-after the last entry of the index is read for every query, for a broker may be writing there.
+Between two IndexFiles lies at least one message, because its keys may be in both. So there are many tiny segments to
+scan; their records are kept while their log file is unchanged. The range after the last entry of the index is read for
+every query, because a broker may be writing there.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class ShortTail:
         self._tail: ScannedTail | None = None
 
     def read(self, start: int) -> ScannedTail | None:
-        """What follows `start`, where a record begins; None where that is more than a window of bytes.
+        """Return the records from `start`, where a record begins, or None if there is more than a window of bytes.
 
         Raises StoreAccessError, StoreChangedError.
         """
@@ -74,8 +74,8 @@ class ShortTail:
 class Segment:
     """Messages that begin at physical offsets [start, stop).
 
-    part     the part of the index that covers them, None where they must be scanned
-    records  of a scanned segment that is read already, newest first, with the damage in it
+    part     the part of the index that covers them, or None if they must be scanned
+    records  records of a scanned segment that was read already, newest first, with the damage in it
     """
 
     start: int
@@ -105,16 +105,16 @@ class Planner:
 
     @property
     def problems(self) -> list[Finding]:
-        """One finding for each part of the index that was not believed when the segments were planned."""
+        """One finding for each part of the index that was not trusted when the segments were planned."""
         return self._index.problems
 
     def segments(self) -> tuple[Segment, ...]:
-        """Segments of the log as it is now, newest first; those to scan lie within one file each.
+        """Return the segments of the present log, newest first; each segment to scan lies within one file.
 
         Raises StoreNotFoundError, StoreAccessError, FormatError, UsageError.
         """
         self._log.refresh()
-        if self._log.files != self._log_files:  # whoever noticed it first
+        if self._log.files != self._log_files:  # another caller may have refreshed the log
             self._segments = None
         parts = self._index.parts()
         has_changed = self._drop_changed()
@@ -130,7 +130,7 @@ class Planner:
         return self._segments
 
     def short_tail(self, segment: Segment) -> ScannedTail | None:
-        """The records of the last segment, where it has to be scanned and that is quick.
+        """Return the records of the last segment, if it must be scanned and is short.
 
         Raises StoreAccessError, StoreChangedError.
         """
@@ -138,9 +138,9 @@ class Planner:
         return self._tail.read(segment.start) if is_last else None
 
     def lost_end(self, log_end: int) -> Finding | None:
-        """The finding that the log once went on after its end, as index or checkpoint shows; None where neither does.
+        """Return the finding that the log was once longer, as index or checkpoint show, or None.
 
-        log_end  as it was found after the segments were planned
+        log_end  end of the log, found after the segments were planned
 
         Raises StoreAccessError, StoreChangedError.
         """
@@ -174,7 +174,7 @@ class Planner:
         return reversed(segments)
 
     def _scanned(self, start: int, stop: int, *, keep: bool) -> Iterator[Segment]:
-        """Segments to scan, one for each CommitLog file, oldest first."""
+        """Yield segments to scan, one for each CommitLog file, oldest first."""
         files = self._log.files
         for number in range(bisect_right(files, start, key=lambda file: file.end), len(files)):
             begin, end = max(start, files[number].start), min(stop, files[number].end)
@@ -198,7 +198,7 @@ class Planner:
         return bool(changed)
 
     def _stamp(self, file: CommitLogFile) -> Stamp | None:
-        """None for a file that has just changed, or is gone."""
+        """Return the file's stamp, or None if it has just changed or is missing."""
         if not self._log.source.is_local:
             return NO_STAMP
         try:
@@ -219,12 +219,11 @@ class Planner:
         return segment
 
     def _find_trusted_until(self) -> int:
-        """How far to believe the index: to the end of the log, or not in the file that it ends in.
+        """Return the physical offset up to which the index is trusted: the log's end, or the start of its last file.
 
-        A broker's checkpoint has the store time of the last message it dispatched. When the log
-        ends, after the last entry of the index, with an older one, then that entry points to what
-        is left of a log that was cut short, and newer messages lie before it. A broker deletes the
-        files after such a cut, so all of this happens within one file.
+        A broker's checkpoint has the store time of the last message it dispatched. If the log ends after the last entry
+        of the index with an older message, that entry points to the rest of a log that was cut off, and newer messages
+        lie before it. A broker deletes the files after such a cut, so all of this happens within one file.
         """
         dispatched_ms = self._checkpoint.logics_msg_timestamp
         if self._newest_indexed() >= dispatched_ms:  # it is there: the log was not cut before it

@@ -1,11 +1,10 @@
-"""IndexFile, the reading side: from the hash of a key to physical offsets.
+"""Read an IndexFile: from the hash of a key to physical offsets.
 
-Mirrors `IndexFile.selectPhyOffset` (tag rocketmq-all-4.9.3) without its cap, time window and early
-stops; those are `reput.query.compat`. The layout is described in `reput.format.index_file`.
+Mirrors `IndexFile.selectPhyOffset` (tag rocketmq-all-4.9.3) without its cap, time window and early stops; those are in
+`reput.query.compat`. The layout is described in `reput.format.index_file`.
 
-What is trusted: nothing. An item's chain must lead from its slot to ever older items of that same
-slot, and their physical offsets must not grow; a chain that does anything else is broken there,
-and says so.
+Nothing in the file is trusted. An item's chain must lead from its slot to ever older items of the same slot, and their
+physical offsets must not increase. Any other chain is reported as broken.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ class BrokenChainError(UntrustedIndexError):
 
 
 def index_paths(folder: Path) -> list[Path]:
-    """The IndexFiles in a folder, oldest first; none where there is no such folder."""
+    """Return the IndexFiles in a folder, oldest first, or nothing if the folder is missing."""
     if not folder.is_dir():
         return []
     return sorted(path for path in folder.iterdir() if is_index_file_name(path.name))
@@ -108,7 +107,7 @@ class IndexFileReader:
         self._file.close()
 
     def read(self, position: int, length: int, dtype: type[np.uint32]) -> npt.NDArray[np.uint32]:
-        """Bytes of the file as an array."""
+        """Return bytes of the file as an array."""
         import numpy as np  # a query does without
 
         data = np.empty(length, np.uint8)
@@ -116,11 +115,11 @@ class IndexFileReader:
         return data.view(dtype)
 
     def header_bytes(self) -> bytes:
-        """The header as it lies in the file now."""
+        """Return the present bytes of the header."""
         return self._file.read(0, HEADER_BYTES)
 
     def header(self) -> IndexHeader:
-        """The header as it is now."""
+        """Return the present header."""
         return decode_header(self.header_bytes())
 
     @property
@@ -131,7 +130,7 @@ class IndexFileReader:
         return self._seen_next
 
     def used_bytes(self) -> int:
-        """Bytes before the first item that is not there yet."""
+        """Return the number of bytes before the first missing item."""
         return self._items_at + ITEM_BYTES * self.next_item
 
     def item(self, number: int) -> IndexItem:
@@ -139,30 +138,30 @@ class IndexFileReader:
         return decode_item(self.item_bytes(number))
 
     def item_bytes(self, number: int) -> bytes:
-        """The same as it lies in the file."""
+        """Return the bytes of an item."""
         return self._file.read(self._items_at + number * ITEM_BYTES, ITEM_BYTES)
 
     def offset(self, number: int) -> int:
-        """Physical offset of an item."""
+        """Return the physical offset of an item."""
         at = self._items_at + number * ITEM_BYTES
         offset: int = _ITEM_OFFSET.unpack(self._file.read(at, _ITEM_OFFSET.size))[0]
         return offset
 
     def seconds(self, number: int) -> int:
-        """What an item says of when its message was stored."""
+        """Return an item's time difference in seconds."""
         at = self._items_at + number * ITEM_BYTES + _SECONDS_AT
         seconds: int = _SLOT.unpack(self._file.read(at, _SLOT.size))[0]
         return seconds
 
     def slot(self, number: int) -> int:
-        """Number of the newest item of slot 0 <= number < hash_slots, <= 0 for none."""
+        """Return the number of the newest item of slot 0 <= number < hash_slots, or a number <= 0."""
         value: int = _SLOT.unpack(self._file.read(HEADER_BYTES + SLOT_BYTES * number, SLOT_BYTES))[
             0
         ]
         return value
 
     def used_slots(self) -> int:
-        """How many slots are not zero; reads them all."""
+        """Count the slots that are not zero; reads them all."""
         used = 0
         for begin in range(HEADER_BYTES, self._items_at, len(_UNUSED)):
             part = self._file.read(begin, min(len(_UNUSED), self._items_at - begin))
@@ -173,12 +172,12 @@ class IndexFileReader:
 
     @staticmethod
     def slot_page_at(slot: int) -> int:
-        """Where the page of the file begins that holds a slot."""
+        """Return the position of the file's page that contains a slot."""
         at = HEADER_BYTES + SLOT_BYTES * slot
         return at - at % _SLOT_PAGE_BYTES
 
     def slot_page(self, slot: int) -> tuple[int, array[int]]:
-        """Where the page of the file begins that holds a slot, and the whole slots in it (native byte order)."""
+        """Return the position of the page that contains a slot, and its complete slots (native byte order)."""
         page = self.slot_page_at(slot)
         begin, end = max(page, HEADER_BYTES), min(page + _SLOT_PAGE_BYTES, self._items_at)
         slots = array("i", self._file.read(begin, end - begin))
@@ -187,7 +186,7 @@ class IndexFileReader:
         return page, slots
 
     def search(self, key_hash: int, last: int) -> Iterator[int]:
-        """Numbers of all items 1 to `last` with this hash, oldest first, whatever the slots lead to; reads them all."""
+        """Yield the numbers of all items 1 to `last` with this hash, oldest first, without using the slots."""
         wanted = _SLOT.pack(key_hash)
         for first in range(1, last + 1, _SEARCHED_ITEMS):
             begin = self._items_at + ITEM_BYTES * first
@@ -206,7 +205,7 @@ class IndexFileReader:
         return list(_CHAINED_ITEM.iter_unpack(self._file.read(begin, ITEM_BYTES * last)))
 
     def is_consistent(self) -> bool:
-        """Whether header and items begin and end alike, as they do unless a write was lost."""
+        """Return whether header and items agree on begin and end, as they do unless a write was lost."""
         for _ in range(_READS_OF_HEADER):  # a broker sets count and end one after the other
             last, header = self.next_item - 1, self.header()
             if last == 0 or self.item(last).physical_offset == header.end_physical_offset:
@@ -214,7 +213,7 @@ class IndexFileReader:
         return False
 
     def newest_counted(self, slot: int, last: int) -> int:
-        """The newest of items 1 to `last` in a slot's chain, <= 0 for none."""
+        """Return the newest of items 1 to `last` in a slot's chain, or a number <= 0."""
         number = self.slot(slot)
         for _ in range(_CHAIN_STEPS):  # newer ones are put and not counted yet
             if not last < number < min(last + _UNCOUNTED_ITEMS, self.index_items):
@@ -223,7 +222,7 @@ class IndexFileReader:
         return number
 
     def reaches(self, number: int) -> bool:
-        """Whether an item is in the chain of the slot that its hash says; not checked very deep."""
+        """Return whether an item is in the chain of its hash's slot; only a limited depth is checked."""
         item = self.item(number)
         if item.key_hash < 0 or item.physical_offset < 0 or not 0 <= item.previous < number:
             return False
@@ -236,9 +235,9 @@ class IndexFileReader:
         return True
 
     def offsets(self, key_hash: int) -> Iterator[int]:
-        """Physical offsets of the items with this hash, newest first.
+        """Yield physical offsets of the items with this hash, newest first.
 
-        Ends with BrokenChainError where the chain breaks; more items with this hash may be there.
+        Ends with BrokenChainError where the chain breaks; more items with this hash may exist.
         """
         begin = self.chain_begin(key_hash)
         return iter(()) if begin is None else self.chain(key_hash, *begin)

@@ -1,13 +1,13 @@
-"""What was found out about IndexFiles, kept under the user's cache folder by the identity of the file.
+"""Results about IndexFiles, kept under the user's cache folder by the identity of the file.
 
-A proof holds for one IndexFile and one log. The file is the same one while its device, inode, size, time of change,
-header and last proved item are: of a file that has grown, nothing shows whether its old items and slots are still what
-they were. The log is the same one while the last message of the proof is where it was: a log that was cut short and
-written over has lost that one. It is the same one as far as its files have kept inode, size and time of change; of the
-items from there on, nothing is believed. All stamps are taken before the proof (`stamps`). A file that changed since,
-or whose later changes may not show in its stamp, is not kept; a log file of that kind counts as changed.
+A proof is valid for one IndexFile and one log. The IndexFile is unchanged while its device, inode, size, change time,
+header and last proved item are: if a file has grown, nothing shows whether its old items and slots are intact. The log
+is the same while the last message of the proof is in its place: a log that was cut off and overwritten has lost it. It
+is trusted as far as its files have kept inode, size and change time; items for later offsets are not trusted. All
+stamps are taken before the proof (`stamps`). No result is kept for a file that has changed since, or whose later
+changes may not alter its stamp; such a log file counts as changed.
 
-What spot checks found is kept of files that are full, and holds only while none of the log files has changed either.
+Results of spot checks are kept for full files, and only while none of the log files has changed.
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ class Stamps(NamedTuple):
 
 
 def stamps_before(file: IndexFileReader, log: CommitLogReader) -> Stamps:
-    """Take the stamps of what a proof or a spot check is about to read. Raises StoreAccessError, StoreChangedError."""
+    """Take the stamps of the files that a proof or a spot check will read. Raises StoreAccessError,
+    StoreChangedError.
+    """
     last = file.next_item - 1
     own = settled_stamp(file.path) if last > 0 else None
     if own is None:  # nothing will be kept
@@ -75,7 +77,7 @@ class Remembered:
         return self._keep(_PROOF, file, log, proof.items, proof.ranges, before, more)
 
     def proof(self, file: IndexFileReader, log: CommitLogReader) -> Proof | None:
-        """What was proved of the file and still holds, None for nothing."""
+        """Return the proof of the file if it is still valid, or None."""
         with suppress(ReputError, OSError, *_WRONG_FORM):
             return _proof(self._kept(_PROOF, file), file, log)
         return None
@@ -88,7 +90,7 @@ class Remembered:
         return self._keep(_SPOT_CHECK, file, log, found.last, found.ranges, before, more)
 
     def spot_check(self, file: IndexFileReader, log: CommitLogReader) -> Verdict | None:
-        """What spot checks found of the file and still holds, None for nothing."""
+        """Return the spot-check result of the file if it is still valid, or None."""
         with suppress(ReputError, OSError, *_WRONG_FORM):
             return _spot_check(self._kept(_SPOT_CHECK, file), file, log)
         return None
@@ -110,7 +112,7 @@ class Remembered:
                     "file": _identity(file, items), "log": _log_files(log, ranges, before.log),
                     "witness": _witness(file, log, items), **more}  # fmt: skip
             data = json.dumps(kept).encode()
-            # Last: what was read above is of this state as well.
+            # Last, so that the values read above belong to this state as well.
             is_same = stamp_of(file.path) == before.file
             if is_same and len(data) <= _MOST_BYTES:
                 self._cache.write(_name(file, kind), data)
@@ -118,7 +120,7 @@ class Remembered:
         return False
 
     def _kept(self, kind: str, file: IndexFileReader) -> dict[str, Any]:
-        """Raises LookupError for nothing, and one of _WRONG_FORM for what no `_keep` has written."""
+        """Return a kept result. Raises LookupError if there is none, and one of _WRONG_FORM for other content."""
         data = self._cache.read(_name(file, kind), _MOST_BYTES)
         if data is None:
             raise LookupError
@@ -158,7 +160,7 @@ def _log_files(
 
 
 def _witness(file: IndexFileReader, log: CommitLogReader, items: int) -> list[int]:
-    """Physical offset and checksum of the last message proved."""
+    """Return physical offset and checksum of the last proved message."""
     offset = file.offset(items)
     return [offset, zlib.crc32(log.read_record(offset))]
 
@@ -197,7 +199,7 @@ def _spot_check(
 
 
 def _is_same(kept: dict[str, Any], file: IndexFileReader, log: CommitLogReader, items: int) -> bool:
-    """Whether the file had these items and the log its message of the last of them."""
+    """Return whether the file still has these items and the log still has the message of the last one."""
     last = file.next_item - 1
     if not 0 < items <= last:
         return False
@@ -206,7 +208,7 @@ def _is_same(kept: dict[str, Any], file: IndexFileReader, log: CommitLogReader, 
 
 
 def _ranges(kept: dict[str, Any]) -> list[OffsetRange]:
-    """Ascending. Raises ValueError where they are not."""
+    """Return ascending ranges. Raises ValueError if they do not ascend."""
     ranges = [OffsetRange(int(start), int(stop)) for start, stop in kept["ranges"]]
     if any(part.start >= part.stop for part in ranges) or ranges != sorted(ranges):
         raise ValueError
@@ -214,7 +216,7 @@ def _ranges(kept: dict[str, Any]) -> list[OffsetRange]:
 
 
 def _first_change(kept: Sequence[Sequence[int]], log: CommitLogReader) -> int | None:
-    """Physical offset at which the first log file begins that is not as it was; None where all are."""
+    """Return the begin of the first changed log file, or None if all are unchanged."""
     stamps = {start: Stamp(*stamp) for start, *stamp in kept}
     for file in log.files:
         if file.start in stamps and stamps[file.start] != stamp_of(file.path):

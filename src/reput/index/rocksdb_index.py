@@ -1,7 +1,7 @@
 """The index of keys that a 5.4 broker may keep in RocksDB (RIP-82), as a KeyIndex. Experimental.
 
-It covers the log from its first item to the last message that was indexed, if what was sampled of the log there is in
-it. It lacks messages without a unique key: a log that has one of these, with keys, where it is sampled, is scanned.
+It covers the log from its first item to the last indexed message, if it contains all sampled messages of that range. It
+lacks messages without a unique key: a log whose sample contains such a message with keys is scanned.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _SAMPLED_FILES = 16
 
 @dataclass(frozen=True, slots=True)
 class RocksIndexPart:
-    """What the database covers; an IndexPart."""
+    """The IndexPart that the database covers."""
 
     database: RocksFolder
     start: int
@@ -173,7 +173,7 @@ class RocksIndex:
         return RocksIndexPart(database, begin, stop)
 
     def _samples(self, begin: int, last: int) -> Iterator[KeyedRecord]:
-        """The first message of some files of the log, of those that are covered, and the last."""
+        """Yield the first message of some of the covered log files, and the last message."""
         starts = [file.start + file.gap for file in self._log.files if begin <= file.start < last]
         step = max(len(starts) // _SAMPLED_FILES, 1)
         for offset in [begin, *starts[::step], last]:
@@ -214,7 +214,7 @@ class JoinedIndex:
 
 
 def all_items(database: RocksFolder) -> Iterator[RocksIndexItem]:
-    """Every item of a key. Raises FormatError."""
+    """Yield every item of a key. Raises FormatError."""
     for key, _ in database.family_items(INDEX_FAMILY):
         if (item := decode_item(key)) is not None:
             yield item
@@ -247,7 +247,7 @@ def _seek(database: RocksFolder, hour: int, name: IndexedKey) -> Iterator[RocksI
 
 
 def _hours(database: RocksFolder) -> Iterator[int]:
-    """The hours that have items, ascending."""
+    """Yield the hours that have items, ascending."""
     first: bytes | None = None
     while True:
         for key, _ in database.family_items(INDEX_FAMILY, first):

@@ -20,16 +20,16 @@ _FEW = 1 << 12
 
 
 class IndexSearch:
-    """Iterate over the records of a stretch that have a key with one of some hashes, newest first, each once.
+    """Iterate over the records of a range that have a key with one of some hashes, newest first, each once.
 
-    Each comes as it was read, with what a query needs to know of it. Every candidate is read, once, and verified.
-    One that has expired, or lies in a file that is lost, is passed over. Where a window of time is given, so are
-    verified ones outside it, once there are many candidates: then arrays and kernels read and verify them.
+    Each record comes with the fields that a query needs. Every candidate is read once and verified. Candidates that
+    have expired, or lie in a lost file, are skipped. With a window of time, verified candidates outside it are skipped
+    as well once there are many: arrays and kernels then read and verify them.
 
     Attributes:
-        followed: physical offsets of the candidates looked at so far, newest first, but for those outside the window
+        followed: physical offsets of the candidates examined so far, newest first, except those outside the window
 
-    Raises UntrustedIndexError where the stretch is not to be trusted (some records may have been handed out),
+    Raises UntrustedIndexError if the range must not be trusted (some records may have been yielded),
     StoreAccessError.
     """
 
@@ -62,7 +62,7 @@ class IndexSearch:
                 self._verify(candidate, record)
 
     def _in_window(self, found: Iterator[Candidate], window: TimeWindow) -> Iterator[Candidate]:
-        """The candidates found; of many, those that lie in the window or must be looked at more closely."""
+        """Yield the candidates; of many, only those in the window and those that need a closer look."""
         yield from islice(found, _READ_FIRST)
         ahead: list[Candidate] = []
         try:
@@ -99,6 +99,6 @@ class IndexSearch:
 
 
 def is_entry_of(candidate: Candidate, record: KeyedRecord) -> bool:
-    """Whether an entry can be one of the record that lies where it points to."""
+    """Return whether an entry can belong to the record at its offset."""
     in_place = record.stated_offset == candidate.physical_offset
     return in_place and record.has_key_hash(candidate.key_hash)

@@ -1,8 +1,7 @@
 """All IndexFiles of a store (`IndexService`, tag rocketmq-all-4.9.3, the reading side).
 
-`index/` holds files named by their time of creation, read in order of their names; a name that is
-not a number is left alone. A file that cannot be read as an IndexFile is left out, and `problems`
-says which and why.
+`index/` contains files named by their time of creation, read in order of their names. Files whose name is not a number
+are ignored. A file that cannot be read as an IndexFile is excluded, and `problems` says which and why.
 """
 
 from __future__ import annotations
@@ -34,12 +33,11 @@ class _Listed(NamedTuple):
 class IndexFileSetReader:
     """The IndexFiles of one folder, which may be missing or empty.
 
-    There is no list of files to hold on to: who reads asks for the `current()` ones.
+    The set changes while a broker runs, so callers request the `current()` files for each read.
 
-    problems  one finding for each file that was left out of the current ones
+    problems  one finding for each file that was excluded
 
-    Raises StoreAccessError, and UsageError where the numbers of slots and items are not given and
-    cannot be worked out.
+    Raises StoreAccessError, and UsageError if the numbers of slots and items are neither given nor derivable.
     """
 
     def __init__(
@@ -53,15 +51,15 @@ class IndexFileSetReader:
         self._finder = GeometryFinder(hash_slots, index_items, storage)
         self._watch = storage.watch(self.folder)
         self._open_files: dict[_Listed, IndexFileReader] = {}
-        self._is_unsettled = False  # by a file so new that nothing tells its numbers
+        self._is_unsettled = False  # by a file so new that nothing shows its numbers
         self._files: tuple[IndexFileReader, ...] = ()
         self.problems: list[Finding] = []
         self.current()
 
     def current(self) -> tuple[IndexFileReader, ...]:
-        """Readers of the files that there are now, oldest name first; those of files that are gone are closed.
+        """Return readers of the present files, oldest name first; readers of missing files are closed.
 
-        Costs one stat where nothing changed. Raises as the constructor does.
+        Costs one stat if nothing changed. Raises as the constructor does.
         """
         if self._watch.changed() or self._is_unsettled:
             self._refresh()
@@ -76,7 +74,7 @@ class IndexFileSetReader:
         self._files = tuple(file for file in opened if file is not None)
 
     def _list(self) -> list[_Listed]:
-        """Each file, in order of names."""
+        """Return the files in order of names."""
         entries = self._storage.list(self.folder)
         try:
             return sorted(
@@ -109,7 +107,7 @@ class IndexFileSetReader:
         return file
 
     def _is_fresh(self, path: str, size: int) -> bool:
-        """Whether a file was made and nothing was put into it yet; its header may have been seeded."""
+        """Return whether a file was created and has no entries yet; its header may have been written."""
         with self._storage.open(path) as reader:
             head = reader.read(0, min(_HEAD_BYTES, size))
         return not head or (len(head) > _COUNTS_AT and not any(head[_COUNTS_AT:]))
@@ -123,9 +121,9 @@ class IndexFileSetReader:
         self._files = ()
 
     def offsets(self, topic: str, key: str) -> list[int]:
-        """Physical offsets of all items with the hash of this key, newest file and item first.
+        """Return physical offsets of all items with the hash of this key, newest file and item first.
 
-        Collisions of the hash and duplicates are among them. Raises BrokenChainError.
+        Includes collisions of the hash and duplicates. Raises BrokenChainError.
         """
         wanted = key_hash(index_key(topic, key))
         return [offset for file in reversed(self.current()) for offset in file.offsets(wanted)]

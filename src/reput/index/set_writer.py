@@ -1,7 +1,7 @@
-"""The IndexFiles of a store that is alive, the writing side (`IndexService`, tag rocketmq-all-4.9.3).
+"""Write the IndexFiles of a live store (`IndexService`, tag rocketmq-all-4.9.3).
 
-A full file is followed by a new one when the next message comes, of whatever kind. Its name is the local time, or
-the one after its predecessor's where that is not earlier: no two files share one, and their order is that of creation.
+A full file is followed by a new one when the next message of any kind comes. Its name is the local time, or one more
+than its predecessor's name if the time is not later: no two files share a name, and they sort by creation.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class IndexFileSetWriter:
         full_timestamp: int = 0,
         name_file: NameFile | None = None,
     ) -> None:
-        """Files are named by the clock, as a broker names them, or by `name_file`."""
+        """Name new files by the clock, as a broker does, or by `name_file`."""
         self._name_file = name_file or (lambda before, _: next_index_file_name(before, clock_ms()))
         self._renames = name_file is not None
         self._folder, self._config, self._disk = folder, config, disk
@@ -55,7 +55,7 @@ class IndexFileSetWriter:
         self.on_roll: Callable[[], None] = lambda: None
 
     def put(self, batch: DispatchBatch) -> None:
-        """Raises StoreAccessError."""
+        """Write the items of a batch. Raises StoreAccessError."""
         if not len(batch):
             return
         done, keys = 0, len(batch.key_hash)
@@ -68,9 +68,9 @@ class IndexFileSetWriter:
             self._writable(None)
 
     def _writable(self, first_timestamp: int | None) -> IndexFileWriter:
-        """The last file, or a new one where that is full or there is none.
+        """Return the last file, or a new one if that is full or missing.
 
-        `first_timestamp` is that of the entry to be put next, None where there is none yet.
+        `first_timestamp` is the store time of the entry to be put next, or None without one.
         """
         if self.last is not None and not self.last.is_full:
             if self._renames and self.last.count == 1 and first_timestamp is not None:
@@ -100,7 +100,7 @@ class IndexFileSetWriter:
         return file
 
     def _rename(self, file: IndexFileWriter, first_timestamp: int) -> None:
-        """A file without entries had its predecessor's time."""
+        """Rename a file without entries, which was named by its predecessor's time."""
         names = [path.name for path in index_paths(self._folder) if path.name < file.path.name]
         path = self._folder / self._name_file(names[-1] if names else None, first_timestamp)
         if path != file.path:
@@ -128,7 +128,7 @@ class IndexFileSetWriter:
 
     @property
     def end(self) -> tuple[str, int]:
-        """Name of the last file, empty where there is none, and the number that its next item gets."""
+        """Name of the last file, or an empty string, and the number of its next item."""
         return (self.last.path.name, self.last.count) if self.last is not None else ("", 1)
 
     def sync(self) -> None:

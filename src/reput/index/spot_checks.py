@@ -37,7 +37,7 @@ _MOST_UNFOUNDED = 4
 
 
 def lost_items(file: IndexFileReader, last: int) -> list[int]:
-    """Items 1 to `last`, which are few, that no look-up reaches, descending."""
+    """Return the items 1 to `last`, which are few, that no look-up reaches, descending."""
     leads_to: dict[int, int] = {}
     lost = []
     links = file.links(last)
@@ -56,9 +56,9 @@ def lost_items(file: IndexFileReader, last: int) -> list[int]:
 def find_gaps(
     file: IndexFileReader, log: CommitLogReader, first: int, last: int, files: int = 1
 ) -> list[int]:
-    """Items of first to last - 1 after whose message the log has others with keys before the next item's.
+    """Return items of first to last - 1 after whose message the log has others with keys before the next item's.
 
-    files  how many are looked at beside it: of very many, each is looked at less closely
+    files  number of files checked together: with very many, each is checked less closely
 
     Raises StoreAccessError, StoreChangedError.
     """
@@ -77,7 +77,7 @@ def find_gaps(
 
 
 def _widest_gaps(file: IndexFileReader, first: int, last: int, samples: int) -> Iterator[int]:
-    """Items whose message lies far before the next item's, about the farthest first."""
+    """Yield items whose message lies far before the next item's, approximately the farthest first."""
 
     def offset(number: int) -> int:
         return file.offset(number)
@@ -105,7 +105,7 @@ def _widest_gaps(file: IndexFileReader, first: int, last: int, samples: int) -> 
 
 
 def _misses_message(file: IndexFileReader, log: CommitLogReader, number: int, last: int) -> bool:
-    """Whether the log has messages with keys, or what cannot be read, between an item's message and the next item's.
+    """Return whether messages with keys, or unreadable bytes, lie between an item's message and the next item's.
 
     Only the first few messages there are read. Raises StoreAccessError, StoreChangedError.
     """
@@ -131,13 +131,13 @@ class LostSlotsError(UntrustedIndexError):
 
 
 class SlotPages:
-    """The slot table of one IndexFile: whether the slots around the one asked for are those that its items left there.
+    """The slot table of one IndexFile: whether the slots near a requested one are as its items left them.
 
-    A power cut loses whole pages of a file that is written through a map. A page of slots comes back as zeros, or as it
-    was some time ago, and no chain shows that the items it led to are hidden. Hashes of keys spread over all slots, so
-    a page that has far fewer used slots than the file's others, or whose newest item is far older than the file's, is
-    in doubt. A file hardly ever has one (once in a thousand million pages), but keys need not spread: the items
-    themselves are then searched for the hash, and the slots are trusted only if they lead to all of them.
+    A power cut loses whole pages of a file that is written through a map. A page of slots comes back as zeros, or in an
+    earlier state, and no chain shows that items are hidden. Hashes of keys spread over all slots. So a page is in doubt
+    if it has far fewer used slots than the file's other pages, or if its newest item is far older than the file's. A
+    sound file hardly ever has one (once in a thousand million pages), but keys need not spread. The items themselves
+    are then searched for the hash, and the slots are trusted only if they lead to all of them.
 
     Costs one small read per page, and a search of all items if a page is in doubt.
     """
@@ -148,7 +148,7 @@ class SlotPages:
         self._unfounded = 0
 
     def check(self, key_hash: int) -> None:
-        """Raises LostSlotsError, or BrokenChainError, where a look-up of this hash would miss an item."""
+        """Raise LostSlotsError, or BrokenChainError, if a look-up of this hash would miss an item."""
         slot = key_hash % self._file.hash_slots
         if self._file.slot_page_at(slot) in self._believed:
             return
@@ -166,14 +166,14 @@ class SlotPages:
         self._unfounded += doubt is not None
 
     def _doubt(self, slots: array[int], last: int) -> float | None:
-        """The negative logarithm of the probability of such a page; None where the file has too few items to tell."""
+        """Return the negative logarithm of the probability of such a page, or None if the file has too few items."""
         header, total = self._file.header(), self._file.hash_slots
         used, newest = len(slots) - slots.count(0), max(slots)
         if len(slots) == total:  # all that there are
             is_whole = used >= header.hash_slot_count and newest >= last
             return 0.0 if is_whole or last == 0 else 2 * _LEAST_DOUBT
         share = min(max(header.hash_slot_count, 1) / total, 1 - 1 / total)
-        # Items a slot. Those of one key share a slot: they count as one.
+        # Items per slot. The items of one key share a slot and count as one.
         expected = min(last / total, -log1p(-share)) * len(slots)
         if expected < _LEAST_DOUBT:
             return None
@@ -181,7 +181,7 @@ class SlotPages:
         return max(too_old, _too_few(used, len(slots), share))
 
     def _leads_to_all(self, key_hash: int, last: int) -> bool:
-        """Whether the newest items with this hash are in their slot's chain."""
+        """Return whether the newest items with this hash are in their slot's chain."""
         newest = deque(self._file.search(key_hash, last), maxlen=_MOST_COMPARED)
         wanted = {self._file.offset(number) for number in newest}
         if not wanted:
@@ -195,7 +195,9 @@ class SlotPages:
 
 
 def _too_few(used: int, slots: int, share: float) -> float:
-    """Chernoff's bound for that many used slots or fewer of `slots`, when `share` of all are: -log of a probability."""
+    """Return Chernoff's bound for at most `used` of `slots` used slots, if `share` of all are: -log of a
+    probability.
+    """
     part = used / slots
     if part >= share:
         return 0.0

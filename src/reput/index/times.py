@@ -1,13 +1,13 @@
-"""Which stretch of the log can hold the messages of a window of time, by the seconds of an IndexFile's items.
+"""Find the range of the log that can contain messages of a time window, by the seconds of an IndexFile's items.
 
-An item says how many whole seconds after the first message of its file its own message was stored, within 31 bits
-(`IndexFile.putKey`, tag rocketmq-all-4.9.3). Item 1 of a file that follows another counts from that one's end, so it
-says nothing here; of a window that the first message lies in, nothing is cut off. Where the seconds of all others never
-fall, which a proof finds out, two binary searches lead to the first and the last that can be of the window. A message
-stored before the file's first, when the clock was put back, counts as stored with it, like whatever is asked before.
+An item states how many whole seconds after the first message of its file its own message was stored, within 31 bits
+(`IndexFile.putKey`, tag rocketmq-all-4.9.3). Item 1 of a file that follows another counts from the other's end, so it
+is ignored here; a window that contains the first message is not limited. If the seconds of all other items never fall,
+which a proof establishes, two binary searches find the first and the last item of the window. A message stored before
+the file's first, after the clock was set back, counts as stored together with it, and so do earlier window bounds.
 
-One item more is taken on either side, and the items at the edges are compared with the messages that they lead to:
-where one is wrong, so may be the others, and nothing is cut off.
+One more item is taken on either side, and the items at the edges are compared with their messages. If one is wrong,
+others may be, and the range is not limited.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ class TimeWindow(NamedTuple):
 def at_times(
     file: IndexFileReader, log: CommitLogReader, last: int, window: TimeWindow, within: OffsetRange
 ) -> OffsetRange:
-    """The part of a range that the messages of a window lie in.
+    """Return the part of a range that contains the messages of a window.
 
     Args:
         file: The seconds of its items 2 to `last` never fall.
         log: Its log.
-        last: Of the items, which are proved.
-        window: What is asked for.
-        within: Covered by these items.
+        last: Number of the last proved item.
+        window: Requested times.
+        within: Range covered by these items.
 
     Raises StoreAccessError, StoreChangedError.
     """
@@ -63,7 +63,7 @@ def at_times(
 
 
 def says_when(file: IndexFileReader, log: CommitLogReader, number: int, begin_ms: int) -> bool:
-    """Whether an item's seconds are those of the message that it leads to."""
+    """Return whether an item's seconds agree with its message."""
     item = file.item(number)
     try:
         record = log.locate(item.physical_offset)

@@ -1,12 +1,11 @@
-"""What an IndexFile may be believed for: which stretches of the log it covers, and why that is believed.
+"""Decide for which ranges of the log an IndexFile can be trusted.
 
-A broker never takes an entry out of the index. When damage made it cut its log short, the index
-still points to what was cut off, and the messages written over it since are not indexed until the
-log has grown past the old end (`IndexService.buildIndex` skips what lies before `endPhyOffset`).
-So a file covers the log as far as its entries are those of the records they point to
-(`reput.index.key_index`). `spot_check` looks at a file's first and last entries, at a number between
-them, and where the log is longest between two of them; from one that holds to one that does not, the
-edge is found by bisection. A stretch shorter than the distance between two checked entries can escape.
+A broker never removes an entry from the index. When damage made it cut off its log, the index still points to the lost
+part, and the messages written over it since are not indexed until the log has grown past the old end
+(`IndexService.buildIndex` skips messages before `endPhyOffset`). So a file covers the log as far as its entries match
+the records they point to (`reput.index.key_index`). `spot_check` examines a file's first and last entries, some between
+them, and the widest gaps between two of them. Between a right entry and a wrong one, the edge is found by bisection. A
+range shorter than the distance between two checked entries can escape.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ def spot_check(
     before: Verdict | None = None,
     files: int = 1,
 ) -> Verdict:
-    """A Judge that looks at some entries; only at the new ones when the file has merely grown."""
+    """Judge a file by some of its entries; if the file has only grown, by its new entries."""
     if not file.is_consistent():
         return Verdict(last, problem="header and entries do not begin and end alike")
     if before is not None and before.last == last:
@@ -59,7 +58,7 @@ def spot_check(
 
 
 class RecallingJudge:
-    """Believes what was proved and is remembered, and spot-checks the rest; of full files it remembers that, too."""
+    """Trusts remembered proofs and spot-checks the rest; remembers the result for full files."""
 
     def __init__(self) -> None:
         self._remembered = Remembered()
@@ -110,12 +109,11 @@ def covered_ranges(
     lost: Collection[int] = (),
     files: int = 1,
 ) -> list[OffsetRange]:
-    """Ranges of the log whose messages are all in items `first` to `last` of this file, but for `lost` ones, oldest
-    first.
+    """Return ranges of the log whose messages are all in items `first` to `last` of this file, except `lost` ones.
 
-    Each goes from the end of one entry's message to the beginning of another's, for the keys of one
-    message may fall into two files; only where the head of the log has expired does one begin with
-    the log. Raises StoreAccessError.
+    Oldest first. Each range goes from the end of one entry's message to the beginning of another's, because the keys of
+    one message may fall into two files. Only if the head of the log has expired does a range begin with the log. Raises
+    StoreAccessError.
     """
 
     first = bisect_left(range(last + 1), log.min_offset, lo=first, key=lambda n: file.offset(n))
@@ -136,9 +134,9 @@ def covered_ranges(
 
 
 def chains_hold(file: IndexFileReader, last: int) -> bool:
-    """Whether the slots lead to the entries, as far as the checked ones show.
+    """Return whether the slots lead to the entries, as far as the checked ones show.
 
-    A single broken chain is left to whoever follows it; here it is about lost pages.
+    A single broken chain is detected when it is followed; this check is about lost pages.
     """
     if all(map(file.reaches, _spread(last, _CHECKED_ENTRIES))):
         return True
@@ -153,7 +151,7 @@ def _spread(last: int, count: int) -> range:
 
 
 def entry_holds(file: IndexFileReader, log: CommitLogReader, number: int) -> bool:
-    """Whether an item is one of the record that it points to."""
+    """Return whether an item belongs to the record at its offset."""
     item = file.item(number)
     try:
         record = read_keyed_record(log.locate(item.physical_offset))
@@ -170,7 +168,7 @@ def _end_of_message(log: CommitLogReader, file: IndexFileReader, number: int) ->
 def _runs(
     first: int, last: int, holds: Callable[[int], bool], doubtful: Collection[int]
 ) -> Iterator[tuple[int, int]]:
-    """Runs (begin, end) of items from first to last that hold, as far as the checked ones show; `doubtful` ones are."""
+    """Yield runs (begin, end) of correct items from first to last, as far as the checked and `doubtful` ones show."""
     step = max((last - first) // _CHECKED_ENTRIES, 1)
     checked = sorted({*range(first, last, step), last, *doubtful} if first <= last else ())
     begin: int | None = None
@@ -188,7 +186,7 @@ def _runs(
 
 
 def _edge(bad: int, good: int, holds: Callable[[int], bool]) -> int:
-    """The item that holds and has a neighbour, towards `bad`, that does not."""
+    """Return the correct item whose neighbour, towards `bad`, is wrong."""
     while abs(good - bad) > 1:
         middle = (good + bad) // 2
         if holds(middle):

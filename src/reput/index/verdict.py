@@ -1,4 +1,4 @@
-"""What an IndexFile is believed for: what was proved of it, what spot checks found, and who decides."""
+"""The evidence for trusting an IndexFile: proofs, results of spot checks, and the interface of judges."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ _READS_OF_HEADER = 5
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """What was proved of an IndexFile's items 1 to `items`, for one CommitLog.
+    """A proof about an IndexFile's items 1 to `items`, for one CommitLog.
 
     ranges     physical offsets, oldest first: each key of each message that begins there is in these items, and a
                look-up reaches it
     problems   why there are no more, one line each
-    gap_bytes  0 when each message of the ranges was compared with its items; otherwise messages without items are
-               ruled out only where two neighbouring items lie further apart than this
+    gap_bytes  0 if each message of the ranges was compared with its items; otherwise messages without items are
+               excluded only between neighbouring items that lie further apart than this
     is_kept    it is remembered; not if the file changed meanwhile, or may change without a trace
-    is_timed   the seconds of the items from the second on never fall, and as many as were compared are those of their
+    is_timed   the seconds of the items from the second on never fall, and the compared items agree with their
                messages (`reput.index.times`)
-    seen       log files that the ranges lie in, as they were: it holds while they stay so
+    seen       state of the log files that contain the ranges: the proof is valid until they change
     """
 
     items: int
@@ -40,9 +40,9 @@ class Proof:
 
 
 def settled_header(file: IndexFileReader) -> tuple[IndexHeader, str]:
-    """The header, and what in it contradicts the items, or "".
+    """Return the header, and how it contradicts the items, or "".
 
-    A broker that is putting keys sets count, end and timestamp one after the other: they are read until they agree.
+    A broker that is putting keys sets count, end and timestamp one after the other. They are read until they agree.
     """
     for _ in range(_READS_OF_HEADER):
         header = file.header()
@@ -70,12 +70,12 @@ def _contradiction(file: IndexFileReader, header: IndexHeader) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What an IndexFile with items 1 to `last` may be believed for.
+    """For which ranges an IndexFile with items 1 to `last` can be trusted.
 
-    ranges     stretches of the log whose every key is among those items, as far as spot checks show
-    proof      what was proved of the file, for more stretches
-    problem    why it is not believed at all, for the user
-    is_whole   the file is of one piece up to its last item, so that only what is put next need be looked at
+    ranges     ranges of the log whose every key is among those items, as far as spot checks show
+    proof      a proof of the file, for more ranges
+    problem    why it is not trusted at all, for the user
+    is_whole   the file is complete up to its last item, so that only items put later need a check
     is_linked  every link was followed: each item is reached from its slot
     """
 
@@ -88,7 +88,7 @@ class Verdict:
 
 
 class Judge(Protocol):
-    """Decides what an IndexFile may be believed for, at its first `last` items."""
+    """Decides for which ranges an IndexFile can be trusted, at its first `last` items."""
 
     def __call__(
         self,

@@ -1,8 +1,8 @@
-"""Which of many candidates a query of a window of time looks at; kernels verify the others, which are passed over.
+"""Select the candidates that a query of a time window examines; kernels verify the others, which are skipped.
 
-Each candidate is read all the same: where it was stored is in its record alone. One is passed over when it is a whole
-record that says that it lies there, has a key with the candidate's hash, and was stored outside the window. Whatever
-else there is, damage above all, is left to `reput.index.search.IndexSearch`, which knows what it means.
+Each candidate is read in any case, because only its record has its store time. A candidate is skipped if it is a whole
+record that states this offset, has a key with the candidate's hash, and was stored outside the window. All others,
+above all damage, are left to `reput.index.search.IndexSearch`, which interprets them.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ def to_be_read(
     window: TimeWindow,
     likely_bytes: int,
 ) -> Iterator[Candidate]:
-    """Those of the candidates, newest first, that lie in the window or are in doubt.
+    """Yield the candidates, newest first, that lie in the window or are in doubt.
 
-    likely_bytes  what most of their records have at most: so much is read of each at first
+    likely_bytes  size that most of their records do not exceed: the first read of each
 
-    Raises StoreAccessError, StoreChangedError, and what `candidates` raises.
+    Raises StoreAccessError, StoreChangedError, and the errors of `candidates`.
     """
     least, most = np.iinfo(np.int64).min, np.iinfo(np.int64).max
     window = TimeWindow(*(min(max(time, int(least)), int(most)) for time in window))
@@ -57,7 +57,7 @@ def _outside(
     window: TimeWindow,
     likely_bytes: int,
 ) -> _Flags:
-    """Which of the candidates at rising offsets are verified, and outside the window."""
+    """Return which of the candidates at ascending offsets are verified, and outside the window."""
     found = np.zeros(len(offsets), np.bool_)
     for file in log.files:
         first, stop = np.searchsorted(offsets, (file.start, file.end))
@@ -107,7 +107,7 @@ class _FilePart:
         return found
 
     def _records(self, part: Window) -> npt.NDArray[np.void]:
-        """What is known of each record, RECORD_DTYPE."""
+        """Return the fields of each record, RECORD_DTYPE."""
         self._read(part)
         records = new_rows(len(part.begins), kernel.RECORD_DTYPE)
         at_file_end = (part.ends_at >= self._file.end).astype(np.uint8)
@@ -115,7 +115,7 @@ class _FilePart:
         return records
 
     def _read(self, part: Window) -> None:
-        """Raises StoreNotFoundError, StoreAccessError, StoreChangedError."""
+        """Read the records. Raises StoreNotFoundError, StoreAccessError, StoreChangedError."""
         if len(part.data) > len(part.ranges) * _SHORT_RANGE_BYTES:
             for position, offset, length in part.ranges:
                 self._log.read_into(self._file, part.data[position : position + length], offset)
@@ -125,7 +125,7 @@ class _FilePart:
         part.data[:] = np.frombuffer(data, np.uint8)
 
     def _are_entries(self, part: Window, records: npt.NDArray[np.void], rows: _Offsets) -> _Flags:
-        """Which candidates are verified: compared with no key at all, each is another's or stale."""
+        """Return which candidates are verified: one without a matching key is stale, or another key's."""
         verdicts = np.empty(len(rows), np.uint8)
         kernel.match_keys(
             part.data, records, rows, np.arange(len(rows)), self._offsets, self._hashes,

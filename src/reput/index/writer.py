@@ -39,13 +39,13 @@ _NONE: npt.NDArray[np.uint32] = np.empty(0, np.uint32)
 
 
 class IndexFileEnd(NamedTuple):
-    """What an IndexFile hands on to the next: timestamp (ms) and physical offset of its last entry."""
+    """The values that an IndexFile passes on to the next: timestamp (ms) and physical offset of its last entry."""
 
     timestamp: int = 0
     physical_offset: int = 0
 
     def next_header(self) -> IndexHeader:
-        """The header in memory of the next file before its first entry (IndexFile's constructor)."""
+        """Return the header in memory of the next file before its first entry (IndexFile's constructor)."""
         timestamp, offset = max(self.timestamp, 0), max(self.physical_offset, 0)
         return IndexHeader(timestamp, timestamp, offset, offset, 0, 1)
 
