@@ -1,8 +1,8 @@
-"""Which messages of a queue were stored since, or until, a time, whatever the clock did.
+"""Find the messages of a queue that were stored since, or until, a time, even if the clock was set back.
 
-Entries do not all hold times, and times need not ascend: a clock may have been set back. So the log decides
-(`reput.log.known_ranges`): a piece of it whose messages were all stored before the time is passed over, one whose times
-ascend is bisected, and any other one is scanned. Messages that cannot be read count as not stored.
+Not all entries have times, and times need not ascend, because a clock may have been set back. So the log decides
+(`reput.log.known_ranges`): a piece whose messages were all stored before the time is skipped, a piece whose times
+ascend is bisected, and any other piece is scanned. Unreadable messages count as not stored.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from reput.log.known_ranges import KnownRanges
 from reput.queues.queue_index import LostEntriesError, QueueReader
 
 TimestampOf = Callable[[int, ConsumeQueueEntry], int | None]
-"""Store timestamp (ms) of the message of a queue offset and its entry; None where the log has lost its file."""
+"""Store timestamp (ms) of the message of a queue offset and its entry; None if the log has lost its file."""
 
 _EVER = (1 << 63) - 1
 
@@ -28,16 +28,16 @@ class _FoundTime(NamedTuple):
 
 
 class QueueTimes:
-    """One queue, and what is known of the log that its entries lead to.
+    """One queue, and the known times of its log.
 
-    Methods raise MessageNotFoundError where a file expires meanwhile, and as the methods of QueueReader do.
+    Methods raise MessageNotFoundError if a file expires meanwhile, and the errors of QueueReader's methods.
     """
 
     def __init__(self, queue: QueueReader, known: KnownRanges, timestamp_of: TimestampOf) -> None:
         self._queue, self._known, self._timestamp_of = queue, known, timestamp_of
 
     def first_since(self, timestamp: int, min_physical_offset: int) -> int:
-        """Return the queue offset of the first message stored at or after a time (ms); the maximum if there is none."""
+        """Return the queue offset of the first message stored at or after a time (ms), or the maximum."""
         position = min_physical_offset
         for piece in self._known.pieces(timestamp, _EVER):
             if piece.stop <= position:
@@ -58,9 +58,9 @@ class QueueTimes:
         return stop
 
     def end_until(self, timestamp: int, min_physical_offset: int) -> int:
-        """Return the queue offset after the last message stored at or before a time (ms); the minimum if there is none.
+        """Return the queue offset after the last message stored at or before a time (ms), or the minimum.
 
-        What was put after the log was looked at counts.
+        Messages put after the log was examined count.
         """
         least = self._queue.min_queue_offset(min_physical_offset)
         high = self._from_known_end()
@@ -84,19 +84,19 @@ class QueueTimes:
         return self._queue.min_queue_offset(self._known.end())
 
     def _from(self, physical_offset: int) -> _FoundTime | None:
-        """The first entry of a message at or after a physical offset."""
+        """Return the first entry of a message at or after a physical offset."""
         number, stop = self._queue.min_queue_offset(physical_offset), self._queue.max_queue_offset()
         return _first(self._queue, number, stop)
 
     def _lies_before(self, piece: TimedPiece, stop: int) -> bool:
-        """Whether the entry before this queue offset is of a message before the piece."""
+        """Return whether the entry before this queue offset belongs to a message before the piece."""
         try:
             return self._queue.entry(stop - 1).physical_offset < piece.start
         except (MessageNotFoundError, LostEntriesError):  # a number without an entry says nothing
             return False
 
     def _first_in(self, piece: TimedPiece, first: int, timestamp: int) -> int | None:
-        """The first message of a piece stored at or after a time; the queue's first one there has that number."""
+        """Return the first message of a piece stored at or after a time; `first` is the queue's first number there."""
         if piece.is_whole and piece.least >= timestamp:
             return first
         stop = self._queue.min_queue_offset(piece.stop)
@@ -108,7 +108,7 @@ class QueueTimes:
         return None if found is None else found.number
 
     def _end_in(self, piece: TimedPiece, first: int, stop: int, timestamp: int) -> int | None:
-        """The queue offset after the last message of [first, stop) stored at or before a time; None if none was."""
+        """Return the queue offset after the last message of [first, stop) stored at or before a time, or None."""
         if piece.is_whole and piece.most <= timestamp:
             return stop
         if not (piece.is_whole and piece.ascends):
@@ -126,7 +126,7 @@ class QueueTimes:
         return (number for number, entry in entries if entry.physical_offset in places)
 
     def _bisected(self, low: int, high: int, timestamp: int) -> int:
-        """The first number of [low, high) of a message stored at or after a time, where times ascend; else `high`."""
+        """Return the first number of [low, high) stored at or after a time, if times ascend; else `high`."""
         while low < high:
             middle = (low + high) // 2
             found = _first(self._queue, middle, high)
@@ -142,7 +142,7 @@ class QueueTimes:
 
 
 def _first(queue: QueueReader, number: int, stop: int) -> _FoundTime | None:
-    """The first entry from a queue offset on, of which there may be none."""
+    """Return the first entry from a queue offset on, or None."""
     for found in queue.numbered(number, stop):
         if found[1] != PRE_BLANK:
             return _FoundTime(*found)

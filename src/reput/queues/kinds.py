@@ -60,10 +60,10 @@ class QueueKind:
     """One kind of queue.
 
     Attributes:
-        name: what a file of it is called
-        folder: below which its files lie
-        entry_bytes: of an entry
-        fields: of an entry, as numpy has them
+        name: RocketMQ's name of its files
+        folder: folder of its files
+        entry_bytes: size of an entry
+        fields: fields of an entry, as a numpy dtype
         numbering: where the queue offset of an entry is stated
         setting: a broker's name of the file size
         file_bytes: the file size by a store's settings
@@ -123,7 +123,7 @@ ROCKSDB_QUEUE = QueueKind(
 
 
 def check_topic(topic: str) -> None:
-    """Raises StoreError for a topic that cannot name a folder."""
+    """Raise StoreError for a topic that cannot name a folder."""
     if not is_folder_name(topic):
         raise StoreError(f"topic {topic!r} cannot be the name of a folder")
 
@@ -135,8 +135,9 @@ def queue_folder(queues: Path, topic: str, queue_id: int) -> Path:
 
 
 def is_light(topic: str) -> bool:
-    """Whether a queue of that name is a light one, whose entries follow each other whatever their queue offsets are:
-    messages without an entry take such offsets (open transactions), and a 4.9.3 broker begins at 0 at each start.
+    """Return whether a queue of that name is a light one, whose entries follow each other whatever their queue offsets.
+
+    Messages without an entry take such offsets (open transactions), and a 4.9.3 broker starts at 0 each time it starts.
     """
     return topic.startswith(LMQ_PREFIX)
 
@@ -157,7 +158,7 @@ class QueueFile(NamedTuple):
 def list_queue_files(
     folder: str, storage: Storage = LOCAL, kind: QueueKind = CONSUME_QUEUE
 ) -> list[QueueFile]:
-    """The files in order; names that are not offsets of entries are ignored. Raises StoreAccessError."""
+    """Return the files in order, ignoring names that are not offsets of entries. Raises StoreAccessError."""
     files = _list(folder, storage, kind)
     for _ in range(_MORE_LOOKS):
         if not any(before.stop != after.start for before, after in pairwise(files)):

@@ -36,7 +36,7 @@ class QueueReader(Protocol):
     kind: QueueKind
 
     def entry(self, queue_offset: int) -> ConsumeQueueEntry:
-        """The entry with that number.
+        """Return the entry with that number.
 
         Raises:
             MessageNotFoundError: it is outside the queue, or has expired.
@@ -46,39 +46,42 @@ class QueueReader(Protocol):
         ...
 
     def entries(self, queue_offset: int, stop: int) -> Iterator[ConsumeQueueEntry]:
-        """Entries from `queue_offset` to before `stop`, as far as the queue has them.
+        """Yield entries from `queue_offset` to before `stop`, as far as the queue has them.
 
         Raises:
-            StoreNotFoundError, MessageNotFoundError: one has expired.
-            LostEntriesError: one is empty or missing although later entries exist.
+            StoreNotFoundError, MessageNotFoundError: an entry has expired.
+            LostEntriesError: an entry is empty or missing although later entries exist.
             StoreAccessError: a file cannot be read.
         """
         ...
 
     def numbered(self, queue_offset: int, stop: int) -> Iterator[tuple[int, ConsumeQueueEntry]]:
-        """The same, each with its queue offset: the first where it takes several. Numbers without an entry that
-        no broker gives one (5.x) are passed over. Raises as `entries` does.
+        """Yield the same entries, each with its first queue offset.
+
+        Queue offsets to which no broker gives an entry (5.x) are skipped. Raises as `entries` does.
         """
         ...
 
     def after(self, queue_offset: int, entry: ConsumeQueueEntry) -> int:
-        """Queue offset after those of an entry that `numbered` gave."""
+        """Return the queue offset after the last one of an entry that `numbered` yielded."""
         ...
 
     def span(self, queue_offset: int) -> tuple[int, int]:
-        """The queue offsets [first, stop) of the entry that holds this one: itself alone but in a batch queue,
-        where numbers that are lost together are together, too."""
+        """Return the queue offsets [first, stop) of the entry that contains this one.
+
+        Except in a batch queue it contains only this one; there, numbers lost together are one span.
+        """
         ...
 
     def entry_bytes(self, queue_offset: int, stop: int) -> Iterator[bytes]:
-        """The entries from `queue_offset` to before `stop` as ConsumeQueue files hold them, some thousand at a time.
+        """Yield the entries from `queue_offset` to before `stop` as in ConsumeQueue files, some thousand at a time.
 
         Raises StoreNotFoundError for a file that has expired, StoreAccessError.
         """
         ...
 
     def min_queue_offset(self, min_physical_offset: int = 0) -> int:
-        """Queue offset of the first message at or after that physical offset; the maximum where there is none."""
+        """Return the queue offset of the first message at or after that physical offset, or the maximum."""
         ...
 
     def max_queue_offset(self) -> int:
@@ -96,7 +99,7 @@ class QueueIndex(Protocol):
     folder: str
 
     def topics(self) -> list[str]:
-        """Topics that have a queue, sorted. Raises StoreAccessError."""
+        """Return the topics that have a queue, sorted. Raises StoreAccessError."""
         ...
 
     def list(self) -> list[tuple[str, int]]:
@@ -104,9 +107,9 @@ class QueueIndex(Protocol):
         ...
 
     def queue(self, topic: str, queue_id: int) -> QueueReader:
-        """One queue. Raises MessageNotFoundError where there is none, StoreAccessError."""
+        """Return one queue. Raises MessageNotFoundError for an unknown queue, StoreAccessError."""
         ...
 
     def close(self) -> None:
-        """Close the files. What is asked for afterwards is opened again."""
+        """Close the files. Later calls open them again."""
         ...

@@ -1,13 +1,13 @@
-"""Queues in files, the reading side: where the n-th message of a queue lies.
+"""Read queues in files: where the n-th message of a queue lies.
 
 Mirrors `ConsumeQueue.getIndexBuffer`, `.getMinOffsetInQueue`, `.getMaxOffsetInQueue` (tag rocketmq-all-4.9.3),
 `ConsumeQueueExt.get` and `BatchConsumeQueue` (tag rocketmq-all-5.3.3).
 
-The entries are a run without gaps from the first to the last that is written. The ends are found once, and from there
-on as the queue grows; an empty entry between them is damage, and is reported when it is read. Where the unit of an
-entry cannot be read, the entry keeps its address, which is no tags code: whoever filters by tags then looks at the
-message itself. Entries of a batch queue ascend by their base offsets, so the entry of a queue offset is found by
-bisection. Unlike the broker, each one that is read must begin where the one before it ends.
+The entries are a run without gaps from the first to the last written one. The ends are searched once, and then followed
+as the queue grows. An empty entry between them is damage, and is reported when it is read. If the unit of an entry is
+unreadable, the entry keeps its address, which is not a tags code; filters by tag then read the message itself. Entries
+of a batch queue ascend by their base offsets, so the entry of a queue offset is found by bisection. Unlike in the
+broker, each entry read must begin where the previous one ends.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class ConsumeQueueReader:
         storage: Storage = LOCAL,
         kind: QueueKind = CONSUME_QUEUE,
     ) -> None:
-        """Raises StoreAccessError. `open_files`, of the same storage, may be shared between queues."""
+        """Open a queue. Raises StoreAccessError. `open_files`, of the same storage, may be shared between queues."""
         self.folder, self.kind, self._storage = folder, kind, storage
         self._entry_bytes = kind.entry_bytes
         self._open_files = OpenFiles(storage.open) if open_files is None else open_files
@@ -93,10 +93,10 @@ class ConsumeQueueReader:
         self._open_files.close()
 
     def entry(self, queue_offset: int) -> ConsumeQueueEntry:
-        """The entry with that number.
+        """Return the entry with that number.
 
         Raises:
-            MessageNotFoundError: none was written, or it has expired.
+            MessageNotFoundError: it was not written, or has expired.
             LostEntriesError: it is empty or missing although later entries exist.
             StoreAccessError: a file cannot be read.
         """
@@ -115,11 +115,11 @@ class ConsumeQueueReader:
         return found
 
     def entries(self, queue_offset: int, stop: int) -> Iterator[ConsumeQueueEntry]:
-        """Entries from that number on to `stop`, as far as the queue goes.
+        """Yield entries from that number to `stop`, as far as the queue has them.
 
         Raises:
             StoreNotFoundError: a file has expired.
-            LostEntriesError: one is empty or missing although later entries exist.
+            LostEntriesError: an entry is empty or missing although later entries exist.
             StoreAccessError: a file cannot be read.
         """
         position = queue_offset
@@ -148,7 +148,7 @@ class ConsumeQueueReader:
         return queue_offset, queue_offset + 1
 
     def entry_bytes(self, queue_offset: int, stop: int) -> Iterator[bytes]:
-        """The stored bytes of the entries from that number to `stop`, written or not, some thousand at a time.
+        """Yield the stored bytes of the entries from that number to `stop`, written or not, some thousand at a time.
 
         Raises StoreNotFoundError for a file that has expired, StoreAccessError.
         """
@@ -163,14 +163,14 @@ class ConsumeQueueReader:
         return self._settled(self._max)
 
     def min_queue_offset(self, min_physical_offset: int = 0) -> int:
-        """Queue offset of the first message at or after that physical offset, else the maximum.
+        """Return the queue offset of the first message at or after that physical offset, else the maximum.
 
-        An empty entry counts as one: whoever reads it learns of the damage.
+        An empty entry counts as a message, so that reading it reports the damage.
         """
         return self._settled(lambda: self._min(min_physical_offset))
 
     def files_before(self, min_physical_offset: int) -> list[str]:
-        """Files, oldest first and never the last, all of whose entries are of messages before that offset."""
+        """Return files, oldest first and never the last, all of whose entries are of messages before that offset."""
         found: list[str] = []
         for file in self._files[:-1]:
             last = self._last_entry(file)
@@ -180,7 +180,7 @@ class ConsumeQueueReader:
         return found
 
     def _last_entry(self, file: QueueFile) -> ConsumeQueueEntry | None:
-        """The last entry of a file that is not pre-blank, as far as there is one."""
+        """Return the last entry of a file that is not pre-blank, or None."""
         for stop in range(file.count, 0, -_READ_ENTRIES):
             begin = max(stop - _READ_ENTRIES, 0)
             if stop == file.count and (last := self._entry(file, file.stop - 1)) != PRE_BLANK:
@@ -192,7 +192,7 @@ class ConsumeQueueReader:
         return PRE_BLANK if file.count else None
 
     def _settled(self, look: Callable[[], int]) -> int:
-        """What `look` finds; where a file has expired under it, what it finds in those that are there then."""
+        """Return the result of `look`, repeated with the remaining files if one has expired meanwhile."""
         while True:
             before = self._files
             try:
@@ -218,13 +218,13 @@ class ConsumeQueueReader:
         return file is not None and self._entry(file, queue_offset).is_written
 
     def _on_from(self, queue_offset: int) -> Iterator[ConsumeQueueEntry]:
-        """Entries, written or not, up to the end of the files."""
+        """Yield entries, written or not, up to the end of the files."""
         while (file := self._file_of(queue_offset)) is not None:
             yield from self._read(file, queue_offset, _READ_ENTRIES)
             queue_offset = min(queue_offset + _READ_ENTRIES, file.stop)
 
     def _last_written(self) -> int:
-        """One more than the number of the last entry that is written, whatever lies before it."""
+        """Return one more than the number of the last written entry, ignoring gaps before it."""
         for file in reversed(self._files):
             reader = self._open(file)
             written = bisect_left(
@@ -260,7 +260,7 @@ class ConsumeQueueReader:
         return None
 
     def _not_blank(self, reader: SparseReader, number: int, count: int) -> int:
-        """The first entry of a file from `number` on that is not pre-blank; `count` if all are."""
+        """Return the first entry of a file from `number` on that is not pre-blank, or `count`."""
         step = _READ_ENTRIES
         while number < count:
             step = min(step, count - number)
@@ -280,14 +280,14 @@ class ConsumeQueueReader:
         return file if file is not None and queue_offset < file.stop else None
 
     def _missing(self, queue_offset: int) -> MessageNotFoundError | LostEntriesError:
-        """What to raise for a queue offset that no file holds."""
+        """Return the error for a queue offset that no file contains."""
         if self._starts and self._starts[0] <= queue_offset < self.max_queue_offset():
             resume = self._starts[bisect_right(self._starts, queue_offset)]
             return self._lost(self.folder, queue_offset * self._entry_bytes, queue_offset, resume)
         return MessageNotFoundError(f"{self.folder}: no file holds queue offset {queue_offset}")
 
     def _read_again(self, file: QueueFile, queue_offset: int) -> ConsumeQueueEntry:
-        """An entry that was empty: it may have been on its way. Raises MessageNotFoundError, LostEntriesError."""
+        """Read an entry again that was empty, perhaps being written. Raises MessageNotFoundError, LostEntriesError."""
         if queue_offset >= self.max_queue_offset():
             where = f"{file.path}: queue offset {queue_offset}"
             raise MessageNotFoundError(f"{where}: no entry there")
@@ -313,7 +313,7 @@ class ConsumeQueueReader:
         return self._entry_at(self._open(file), queue_offset - file.start)
 
     def _read(self, file: QueueFile, queue_offset: int, count: int) -> Iterator[ConsumeQueueEntry]:
-        """At most so many entries of a file from that one on, read at once."""
+        """Yield up to `count` entries of a file from that one on, with one read."""
         length = min(count, file.stop - queue_offset) * self._entry_bytes
         return self.kind.decode_all(
             self._open(file).read((queue_offset - file.start) * self._entry_bytes, length)
@@ -338,7 +338,7 @@ class ExtensionFiles:
         self._files: list[QueueFile] = []
 
     def unit(self, address: int) -> ExtensionUnit | None:
-        """The unit with this address; None where there is none that can be read. Raises StoreAccessError."""
+        """Return the unit with this address, or None if it is missing or unreadable. Raises StoreAccessError."""
         if self._watch.changed():
             self._files = list_queue_files(self.folder, self._storage, EXTENSION)
         position = position_of(address)
@@ -357,7 +357,7 @@ class ExtensionFiles:
             return None
 
     def files_before(self, address: int) -> list[str]:
-        """Files that end before the unit with this address, oldest first. Raises StoreAccessError."""
+        """Return files that end before the unit with this address, oldest first. Raises StoreAccessError."""
         if self._watch.changed():
             self._files = list_queue_files(self.folder, self._storage, EXTENSION)
         position = position_of(address)
@@ -380,11 +380,11 @@ class ExtendedQueueReader(ConsumeQueueReader):
         return map(self._resolved, super().entries(queue_offset, stop))
 
     def stored_entry(self, queue_offset: int) -> ConsumeQueueEntry:
-        """The entry as it is stored, with the address of its unit."""
+        """Return the entry as it is stored, with the address of its unit."""
         return super().entry(queue_offset)
 
     def unit_files_before(self, min_physical_offset: int) -> list[str]:
-        """Extension files, oldest first, all of whose units are of messages before that offset."""
+        """Return extension files, oldest first, all of whose units are of messages before that offset."""
         stop = self.max_queue_offset()
         for number in range(self.min_queue_offset(min_physical_offset), stop):
             entry = self.stored_entry(number)
@@ -410,7 +410,7 @@ class BatchQueueReader:
     def __init__(
         self, folder: str, open_files: OpenFiles | None = None, storage: Storage = LOCAL
     ) -> None:
-        """Raises StoreAccessError. `open_files`, of the same storage, may be shared between queues."""
+        """Open a queue. Raises StoreAccessError. `open_files`, of the same storage, may be shared between queues."""
         self.folder = folder
         self._files = ConsumeQueueReader(folder, open_files, storage, BATCH_QUEUE)
 
@@ -422,7 +422,7 @@ class BatchQueueReader:
         self._files.close()
 
     def entry(self, queue_offset: int) -> ConsumeQueueEntry:
-        """The entry that holds this queue offset. Raises as QueueReader says."""
+        """Return the entry that contains this queue offset. Raises the errors of QueueReader."""
         found = self._entry_at(self._number_of(queue_offset))
         if found.base_offset <= queue_offset < found.stop:
             return found
@@ -458,7 +458,7 @@ class BatchQueueReader:
     ) -> BatchEntry | None:
         try:
             entry = next(entries, None)
-        except LostEntriesError:  # it speaks of numbers of entries
+        except LostEntriesError:  # it names numbers of entries
             raise self._lost(queue_offset if expected is None else expected, number) from None
         assert entry is None or isinstance(entry, BatchEntry)
         return entry
@@ -481,7 +481,7 @@ class BatchQueueReader:
         return min(first, queue_offset), self._lost(queue_offset, number + 1).resume_offset
 
     def entry_bytes(self, queue_offset: int, stop: int) -> Iterator[bytes]:
-        """See QueueReader; raises LostEntriesError, too."""
+        """Yield entries as QueueReader does; raises LostEntriesError as well."""
         entries = self.entries(queue_offset, stop)
         while some := list(islice(entries, _BATCH_ENTRIES)):
             yield b"".join(map(encode_entry, some))
@@ -502,7 +502,7 @@ class BatchQueueReader:
             return self._entry_at(error.resume_offset).base_offset
 
     def files_before(self, min_physical_offset: int) -> list[str]:
-        """Files, oldest first and never the last, all of whose entries are of messages before that offset."""
+        """Return files, oldest first and never the last, all of whose entries are of messages before that offset."""
         return self._files.files_before(min_physical_offset)
 
     def _first(self) -> int:
@@ -514,9 +514,9 @@ class BatchQueueReader:
         return found
 
     def _number_of(self, queue_offset: int) -> int:
-        """Number of the last entry whose base is not after the queue offset; the first one's where there is none.
+        """Return the number of the last entry whose base is at most the queue offset, else of the first entry.
 
-        Raises LostEntriesError, and MessageNotFoundError where the queue has no entry.
+        Raises LostEntriesError, and MessageNotFoundError if the queue has no entry.
         """
         first, stop = self._first(), self._files.max_queue_offset()
         low, high = first, stop
@@ -529,7 +529,7 @@ class BatchQueueReader:
         return max(low - 1, first)
 
     def _last_from(self, queue_offset: int, number: int) -> BatchEntry | None:
-        """The last entry before that number which is there and does not begin after the queue offset."""
+        """Return the last existing entry before that number that does not begin after the queue offset."""
         for before in range(number - 1, self._first() - 1, -1):
             try:
                 found = self._entry_at(before)
@@ -540,7 +540,7 @@ class BatchQueueReader:
         return None
 
     def _base_near(self, number: int, stop: int) -> int:
-        """The base of an entry; of the next one that is there where it is lost."""
+        """Return the base of an entry, or of the next existing one if it is lost."""
         try:
             return self._entry_at(number).base_offset
         except LostEntriesError as error:
@@ -549,7 +549,7 @@ class BatchQueueReader:
             return self._entry_at(error.resume_offset).base_offset
 
     def _lost(self, queue_offset: int, number: int) -> LostEntriesError:
-        """The error that the entry of this queue offset is lost; the search for a later one begins at `number`."""
+        """Return the error for a lost entry of this queue offset; the search for a later one begins at `number`."""
         resume, stop = self.max_queue_offset(), self._files.max_queue_offset()
         while number < stop:
             try:

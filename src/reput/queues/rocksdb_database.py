@@ -41,49 +41,49 @@ class RocksDatabase(RocksFolder):
             raise FormatError(folder, 0, f"RocksDB cannot read it: no column family {min(lost)}")
 
     def items(self, first: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Entries from a key on, as they are stored. Raises FormatError."""
+        """Yield stored entries from a key on. Raises FormatError."""
         return self.family_items(ENTRIES_FAMILY, first)
 
     def values(self, first: bytes, stop: bytes) -> Iterator[bytes]:
-        """Values of the entries with keys from `first` up to `stop`. Raises FormatError."""
+        """Yield values of the entries with keys from `first` up to `stop`. Raises FormatError."""
         return self.family_values(ENTRIES_FAMILY, first, stop)
 
     def item_before(self, key: bytes) -> tuple[bytes, bytes] | None:
-        """The entry with this key, or the last before it. Raises FormatError."""
+        """Return the entry with this key, or the last before it. Raises FormatError."""
         return self.family_item_before(ENTRIES_FAMILY, key)
 
     def get(self, key: bytes) -> bytes | None:
-        """The value of an entry. Raises FormatError."""
+        """Return the value of an entry. Raises FormatError."""
         return self.family_value(ENTRIES_FAMILY, key)
 
     def ends(self) -> Iterator[QueueEnd]:
-        """The end of every queue. Raises FormatError."""
+        """Yield the end of every queue. Raises FormatError."""
         for key, value in self.end_items():
             if (end := decode_end(key, value)) is not None:
                 yield end
 
     def end(self, topic: str, queue_id: int) -> QueueEnd | None:
-        """The end of one queue, None where the database does not state it. Raises FormatError."""
+        """Return the end of one queue, or None if the database does not state it. Raises FormatError."""
         key = end_key(topic, queue_id)
         value = self.family_value(OFFSETS_FAMILY, key)
         return None if value is None else decode_end(key, value)
 
     def end_items(self) -> Iterator[tuple[bytes, bytes]]:
-        """All of the family `offset`, as it is stored. Raises FormatError."""
+        """Yield all stored items of the family `offset`. Raises FormatError."""
         return self.family_items(OFFSETS_FAMILY)
 
     def checkpoint(self) -> int:
-        """Physical offset up to which the database has entries. Raises FormatError."""
+        """Return the physical offset up to which the database has entries. Raises FormatError."""
         return decode_checkpoint(self.family_value(OFFSETS_FAMILY, CHECKPOINT_KEY))
 
 
 def is_database(folder: str, storage: Storage) -> bool:
-    """Whether a folder holds a RocksDB database. Raises StoreAccessError."""
+    """Return whether a folder contains a RocksDB database. Raises StoreAccessError."""
     return storage.entry(os.path.join(folder, "CURRENT")) is not None
 
 
 def was_database(folder: str, storage: Storage) -> bool:
-    """Whether a folder holds files of a RocksDB database, whole or not. Raises StoreAccessError."""
+    """Return whether a folder contains files of a RocksDB database, complete or not. Raises StoreAccessError."""
     names = [entry.name for entry in storage.list(folder)]
     return any(
         name == "CURRENT" or name.endswith(".sst") or name.startswith("MANIFEST-") for name in names

@@ -1,7 +1,7 @@
-"""Which entries a broker writes into RocksDB for messages (`RocksDBConsumeQueueStore`, tag rocketmq-all-5.3.3).
+"""Derive the entries that a broker writes into RocksDB (`RocksDBConsumeQueueStore`, tag rocketmq-all-5.3.3).
 
-An entry for each message in its own queue, and one for each light queue (%LMQ%) that its properties name. Other further
-queues have none, and messages of retry and system topics are in no light queue, whatever properties they inherit.
+Each message has an entry in its own queue, and one in each light queue (%LMQ%) that its properties name. Other further
+queues have none. Messages of retry and system topics are in no light queue, even if they inherit such properties.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from reput.log.scan_mode import DispatchRules
 
 
 def rocksdb_rules(delays_ms: tuple[int, ...]) -> DispatchRules:
-    """Of a scan whose batches are dispatched into RocksDB. Light queues that no message names cost nothing."""
+    """Return the rules of a scan for dispatch into RocksDB. Light queues that no message names cost nothing."""
     return DispatchRules(delays_ms, multi_dispatch=True, lmq=True, checks_topic=True)
 
 
@@ -33,7 +33,7 @@ class DispatchedEntries(NamedTuple):
 
 
 def dispatched_entries(batch: DispatchBatch) -> Iterator[DispatchedEntries]:
-    """The entries of a batch by queue; the scan was one by `rocksdb_rules`."""
+    """Yield the entries of a batch by queue; the batch must be scanned by `rocksdb_rules`."""
     grouped, messages = batch.queue_entries(), batch.messages
     for number, queue in enumerate(batch.queues):
         begin, end = int(grouped.bounds[number]), int(grouped.bounds[number + 1])
@@ -48,7 +48,7 @@ def dispatched_entries(batch: DispatchBatch) -> Iterator[DispatchedEntries]:
 
 
 def entry_columns(messages: npt.NDArray[np.void]) -> npt.NDArray[np.void]:
-    """ROCKSDB_VALUE_DTYPE: what the values of these messages' entries say."""
+    """Return the values of these messages' entries, ROCKSDB_VALUE_DTYPE."""
     values = np.empty(len(messages), ROCKSDB_VALUE_DTYPE)
     for name in ROCKSDB_VALUE_DTYPE.names or ():
         values[name] = messages[name]
@@ -56,14 +56,16 @@ def entry_columns(messages: npt.NDArray[np.void]) -> npt.NDArray[np.void]:
 
 
 def entry_values(columns: npt.NDArray[np.void]) -> list[bytes]:
-    """The values of entries, as they are stored."""
-    stored = columns.astype(ROCKSDB_VALUE_DTYPE, copy=False)  # big endian, whatever was joined
+    """Return the stored values of entries."""
+    stored = columns.astype(
+        ROCKSDB_VALUE_DTYPE, copy=False
+    )  # big endian, in any byte order of the input
     values: list[bytes] = stored.view(f"V{VALUE_BYTES}").tolist()
     return values
 
 
 def entry_keys(queue: Queue, queue_offset: npt.NDArray[Any]) -> list[bytes]:
-    """The keys of entries of one queue."""
+    """Return the keys of one queue's entries."""
     prefix = np.frombuffer(queue_prefix(*queue), np.uint8)
     offsets = queue_offset.astype(">i8" if queue_offset.dtype.kind == "i" else ">u8")
     keys = np.empty((len(offsets), len(prefix) + offsets.itemsize), np.uint8)

@@ -1,11 +1,12 @@
-"""Queues in RocksDB, the reading side (`RocksDBConsumeQueueStore`, tag rocketmq-all-5.3.3).
+"""Read queues in RocksDB (`RocksDBConsumeQueueStore`, tag rocketmq-all-5.3.3).
 
-Nothing is written into the store's folder, and no lock is taken: the store may be stopped, killed or in use. Numbers
-without an entry are normal here: of prepared messages in light queues, and of inner batches after their first number.
-Unlike the broker, which bisects over such holes, the minimum is right.
+Reading writes nothing into the store's folder and takes no lock: the store may be stopped, killed or in use. Queue
+offsets without an entry are normal here: those of prepared messages in light queues, and of inner batches after their
+first. A broker bisects over such holes and may return a wrong minimum; this reader does not.
 
-A broker keeps new entries in memory, without a log of their own (`AbstractRocksDBStorage`): on disk they appear when it
-writes a whole table, or stops. What is missing is dispatched again from the CommitLog, as the broker does at its start.
+A broker keeps new entries in memory, without a log of their own (`AbstractRocksDBStorage`). They reach the disk when it
+writes a whole table, or stops. Missing entries are dispatched again from the CommitLog, as the broker does at its
+start.
 """
 
 from __future__ import annotations
@@ -55,14 +56,17 @@ class RocksQueues:
         open_log: Callable[[], CommitLogReader],
         delays_ms: Sequence[int],
     ) -> None:
-        """See `store_queues.open_queues`; `delays_ms` are those of the delay levels that the database does not show."""
+        """Open a database as `store_queues.open_queues` does.
+
+        `delays_ms` are the delays of levels for which the database has no entry.
+        """
         self.folder, self._storage, self._open_log = folder, storage, open_log
         self._delays_ms = delays_ms
         self._opened: tuple[RocksDatabase, UndispatchedEntries, CommitLogReader] | None = None
         self._most_undispatched = rocksdb_database.MOST_UNDISPATCHED
 
     def topics(self) -> list[str]:
-        """Topics that have a queue, sorted. Raises StoreAccessError, FormatError, UsageError."""
+        """Return the topics that have a queue, sorted. Raises StoreAccessError, FormatError, UsageError."""
         return sorted({topic for topic, _ in self.list()})
 
     def list(self) -> list[tuple[str, int]]:
@@ -71,7 +75,7 @@ class RocksQueues:
         return sorted({(end.topic, end.queue_id) for end in database.ends()} | newest.queues())
 
     def queue(self, topic: str, queue_id: int) -> QueueReader:
-        """One queue. Raises MessageNotFoundError where there is none, and as `topics` does."""
+        """Return one queue. Raises MessageNotFoundError for an unknown queue, and as `topics` does."""
         if 0 <= queue_id < 1 << 31:
             reader = RocksQueueReader(self.folder, topic, queue_id, *self._parts())
             if reader.max_queue_offset() > 0:
@@ -79,7 +83,7 @@ class RocksQueues:
         raise MessageNotFoundError(f"{self.folder}: no queue {queue_id} of topic {topic!r}")
 
     def close(self) -> None:
-        """Close the database. What is asked for afterwards is opened again."""
+        """Close the database. Later calls open it again."""
         if self._opened is not None:
             self._opened[0].close()
             self._opened[2].close()
@@ -145,7 +149,7 @@ class RocksQueueReader:
         self._prefix = queue_prefix(topic, queue_id)
 
     def entry(self, queue_offset: int) -> ConsumeQueueEntry:
-        """The entry with that number. Raises MessageNotFoundError, FormatError."""
+        """Return the entry with that number. Raises MessageNotFoundError, FormatError."""
         found = next(self._numbered(queue_offset), None) if queue_offset >= 0 else None
         if found is None or found[0] != queue_offset:
             raise MessageNotFoundError(
@@ -183,7 +187,7 @@ class RocksQueueReader:
             yield b"".join(some)
 
     def max_queue_offset(self) -> int:
-        """Queue offset after that of the last entry; 0 for a queue without one."""
+        """Return the queue offset after the last entry's; 0 for a queue without one."""
         newest = self._newest.entries(*self.queue, 0)
         last = self._last_stored()
         return max(newest[-1][0] + 1 if newest else 0, last + 1)
@@ -210,7 +214,7 @@ class RocksQueueReader:
         return stop if found is None else found[0]
 
     def _numbered(self, queue_offset: int) -> Iterator[NumberedEntry]:
-        """Entries from a queue offset on: those of the database, then those that are not in it yet."""
+        """Yield entries from a queue offset on: first the database's, then those not yet in it."""
         last, stored = queue_offset - 1, self._last_stored()
         for key, value in self._database.items(entry_key(self._prefix, queue_offset)):
             number, found = queue_offset_of(key, self._prefix), decode_value(value)
@@ -222,9 +226,9 @@ class RocksQueueReader:
         yield from self._newest.entries(*self.queue, last + 1)
 
     def _last_stored(self) -> int:
-        """Queue offset of the last entry in the database; -1 without one.
+        """Return the queue offset of the last entry in the database, or -1.
 
-        A broker that cuts its log sets the end of a queue back and leaves the later entries, which are none any more.
+        A broker that cuts its log sets the end of a queue back and leaves the later entries, which are invalid then.
         """
         end = self._database.end(*self.queue)
         if end is not None:
@@ -243,7 +247,7 @@ class UndispatchedEntries:
     """
 
     def __init__(self, log: CommitLogReader, start: int, delays_ms: tuple[int, ...]) -> None:
-        """Dispatch from physical offset `start` on. `delays_ms` are those of the delay levels, level 1 first."""
+        """Dispatch from physical offset `start` on. `delays_ms` are the delays of the levels, level 1 first."""
         self._log, self._position, self._delays_ms = log, start, delays_ms
         self._queues: dict[tuple[str, int], list[NumberedEntry]] = {}
         self.count = 0
@@ -254,7 +258,7 @@ class UndispatchedEntries:
         return set(self._queues)
 
     def entries(self, topic: str, queue_id: int, queue_offset: int) -> list[NumberedEntry]:
-        """Those of a queue from a queue offset on, ascending. Raises StoreError."""
+        """Return a queue's entries from a queue offset on, ascending. Raises StoreError."""
         self._follow()
         found = self._queues.get((topic, queue_id), [])
         return found[bisect_left(found, queue_offset, key=itemgetter(0)) :]
@@ -302,7 +306,7 @@ class UndispatchedEntries:
 
 
 def _entries_in(values: Sequence[bytes]) -> bytes:
-    """The entries that these values begin with; values of another length are none."""
+    """Return the entries at the begin of these values, ignoring values of another length."""
     if any(len(value) != VALUE_BYTES for value in values):
         values = [value for value in values if len(value) == VALUE_BYTES]
     import numpy as np  # not before many are read: a query by key does without
@@ -312,7 +316,7 @@ def _entries_in(values: Sequence[bytes]) -> bytes:
 
 
 def _delays(database: RocksDatabase, otherwise: Sequence[int]) -> tuple[int, ...]:
-    """The delay of each level (ms), from level 1 on, as its newest entry has it; `otherwise` where it has none."""
+    """Return the delay of each level (ms), from level 1 on, as in its newest entry, else from `otherwise`."""
     shown = {
         level: delay
         for level in range(_MOST_LEVELS)

@@ -39,7 +39,7 @@ class TableWriter:
 
 @contextmanager
 def table_writer(path: Path) -> Iterator[TableWriter]:
-    """A new table, which is whole and synced when the body has ended. Raises StoreAccessError, MissingExtraError."""
+    """Create a table, which is complete and synced after the body. Raises StoreAccessError, MissingExtraError."""
     rocksdict = require_library()
     writer = rocksdict.SstFileWriter(options=_options(rocksdict, is_compressed=True))
     with _explained(path), native(path) as place:
@@ -119,22 +119,22 @@ class WritableDatabase:
             }
             status = (folder / _DATABASE_LOCK).stat()
             self._lock = status.st_dev, status.st_ino
-            self._place = stack.pop_all()  # what the database creates later goes there, too
+            self._place = stack.pop_all()  # files that the database creates later go there as well
         self._how = rocksdict.WriteOptions()
         self._how.disable_wal = True  # as a broker's: the CommitLog is the log
 
     def value(self, family: str, key: bytes) -> bytes | None:
-        """The value of a key, None without one."""
+        """Return the value of a key, or None."""
         with _explained(self._folder):
             found: bytes | None = self._parts[family].get(key)
         return found
 
     def items(self, family: str) -> Iterator[tuple[bytes, bytes]]:
-        """Keys and values of a family, in the order of the keys."""
+        """Yield keys and values of a family, in the order of the keys."""
         return self._walk(family, None)
 
     def items_before(self, key: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Entries from the one with this key, or the last before it, back to the first."""
+        """Yield entries from the one with this key, or the last before it, back to the first."""
         return self._walk(ENTRIES_FAMILY, key)
 
     def _walk(self, family: str, back_from: bytes | None) -> Iterator[tuple[bytes, bytes]]:
@@ -153,7 +153,7 @@ class WritableDatabase:
             found.status()  # an iterator that meets a damaged block only ends
 
     def changes(self) -> Changes:
-        """An empty set of changes, to be filled and written."""
+        """Return an empty set of changes, to be filled and written."""
         return Changes(self._rocksdict.WriteBatch(raw_mode=True), self._handles)
 
     def write(self, changes: Changes) -> None:
@@ -175,12 +175,12 @@ class WritableDatabase:
         check_in_place(self._folder / _DATABASE_LOCK, self._lock)
 
     def disown(self) -> None:
-        """In a forked child: never close it, for that would write the parent's memory into the parent's files."""
+        """Never close the database in a forked child: that would write the parent's memory into the parent's files."""
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))  # not even when the child ends
         self._is_disowned = True
 
     def close(self) -> None:
-        """Flush and close it; what a broker has not in this folder is removed."""
+        """Flush and close the database, and remove files that a broker does not have in this folder."""
         if not self._parts or self._is_disowned:
             return
         try:
@@ -196,7 +196,7 @@ class WritableDatabase:
 
 
 def _as_a_broker(options: Any, rocksdict: Any) -> None:
-    """How a broker writes and joins tables of entries."""
+    """Set the options with which a broker writes and merges tables of entries."""
     options.set_bottommost_compression_type(rocksdict.DBCompressionType.zstd())
     options.set_compaction_style(rocksdict.DBCompactionStyle.universal())
     how = rocksdict.UniversalCompactOptions()

@@ -1,9 +1,9 @@
-"""All queues of a store that is alive, the writing side: in files, or in RocksDB.
+"""Write all queues of a live store: in files, or in RocksDB.
 
 RocksDB mirrors `RocksDBConsumeQueueStore.putMessagePosition` and `.truncateDirty`, and `RocksDBConsumeQueueOffsetTable`
-(tag rocketmq-all-5.3.3). What one batch adds (entries, the ends of their queues, the offset up to which messages are
-dispatched) is one write, without a log of the database's own: after a crash the database is as it was at some earlier
-batch, and what it lacks is dispatched again from the CommitLog.
+(tag rocketmq-all-5.3.3). All additions of a batch (entries, the ends of their queues, the offset up to which messages
+are dispatched) are one write, without a log of the database's own. After a crash the database is in the state after an
+earlier batch, and missing entries are dispatched again from the CommitLog.
 """
 
 from __future__ import annotations
@@ -65,11 +65,11 @@ _log = logging.getLogger("reput.dispatch")
 class BatchQueues:
     """The batch queues of a store (5.x).
 
-    topics         those with batch queues; queues of others are ConsumeQueues
+    topics         topics with batch queues; queues of other topics are ConsumeQueues
     folder         batchconsumequeue/
-    queues         those that there are
-    batch_size_of  asks the log
-    close          closes it
+    queues         the existing queues
+    batch_size_of  reads a batch's size from the log
+    close          closes the log
     """
 
     topics: frozenset[str] = frozenset()
@@ -88,9 +88,9 @@ class BatchEnd(NamedTuple):
 
 
 class QueueSetWriter:
-    """What is common to all ways in which a living store keeps its queues.
+    """The common interface of all ways in which a live store keeps its queues.
 
-    try_again             called with the number of tries after an append that failed; returns whether to make another
+    try_again             called after a failed append with the number of tries; returns whether to try again
     has_logics_timestamp  whether a broker notes the time of the newest entry in `checkpoint`
     """
 
@@ -121,11 +121,11 @@ class QueueSetWriter:
                 tries += 1
 
     def positions(self) -> dict[Queue, tuple[int, int]]:
-        """Of each ConsumeQueue with entries, position after the last, and physical offset at which its message ends."""
+        """Return, for each ConsumeQueue with entries, the position after the last, and where its message ends."""
         return {}
 
     def batch_ends(self) -> dict[Queue, BatchEnd]:
-        """Of each batch queue that has entries."""
+        """Return the end of each batch queue that has entries."""
         return {}
 
     def add_lost(self, found: Iterable[OffsetRange]) -> None:
@@ -136,7 +136,7 @@ class QueueSetWriter:
         return ()
 
     def refused_bytes(self) -> dict[Queue, int]:
-        """Of each queue that refused messages since its last entry, their bytes."""
+        """Return, for each queue that refused messages since its last entry, the bytes of these messages."""
         return {}
 
     def sync(self, least_pages: int = 0) -> None:
@@ -150,7 +150,7 @@ class QueueSetWriter:
         raise NotImplementedError
 
     def disown(self) -> None:
-        """In a forked child: nothing is done to files that are only open."""
+        """Ignore files inherited by a forked child."""
 
     def close(self, sync: bool) -> None:
         """Close the files. Raises StoreAccessError."""
@@ -173,7 +173,10 @@ class ConsumeQueueSetWriter(QueueSetWriter):
         extensions: Path | None = None,
         unit_ends: Mapping[Queue, int] | None = None,
     ) -> None:
-        """`extensions` is consumequeue_ext/ of a store that has it, and `unit_ends` says where the units end there."""
+        """Write the queues in `folder`.
+
+        `extensions` is consumequeue_ext/ of a store that has it, and `unit_ends` has the ends of the units there.
+        """
         super().__init__()
         self._extensions, self._unit_ends = extensions, unit_ends or {}
         self._units: dict[Queue, ExtensionWriter] = {}
@@ -306,7 +309,7 @@ class ConsumeQueueSetWriter(QueueSetWriter):
         return queue
 
     def _new_queue(self, name: Queue) -> QueueWriter:
-        """Raises StoreError for a topic that cannot name a folder."""
+        """Create a queue. Raises StoreError for a topic that cannot name a folder."""
         batches = self._batches
         if name.topic in batches.topics:
             folder = queue_folder(batches.folder, *name)
@@ -341,7 +344,7 @@ class RocksQueueSetWriter(QueueSetWriter):
         self.begin = 0  # physical offset: messages before it have entries, which stay
 
     def checkpoint(self) -> int:
-        """Physical offset up to which messages are dispatched. Raises StoreAccessError."""
+        """Return the physical offset up to which messages are dispatched. Raises StoreAccessError."""
         return decode_checkpoint(self._database.value(OFFSETS_FAMILY, CHECKPOINT_KEY))
 
     def cut(self, physical_offset: int) -> None:
@@ -429,7 +432,7 @@ class RocksQueueSetWriter(QueueSetWriter):
         self._database.check_in_place()
 
     def disown(self) -> None:
-        """In a forked child: leave the database to the parent, at the end of the process, too."""
+        """Leave the database to the parent of a forked child, also at the end of the child."""
         self._database.disown()
 
     def close(self, sync: bool) -> None:
@@ -439,7 +442,7 @@ class RocksQueueSetWriter(QueueSetWriter):
 
 
 def _stop(batch: DispatchBatch) -> int | None:
-    """Physical offset after the newest message that a broker dispatches to queues; None without one."""
+    """Return the physical offset after the newest message that a broker dispatches to queues, or None."""
     messages = batch.messages
     kind = messages["sys_flag"] & SYS_FLAG_TRANSACTION_MASK
     dispatched = messages[(kind == 0) | (kind == SYS_FLAG_COMMIT)]

@@ -49,7 +49,7 @@ class QueueSetReader(Closing, Generic[_Reader]):
         self._queues: OrderedDict[tuple[str, int], _Reader] = OrderedDict()
 
     def topics(self) -> list[str]:
-        """Topics that have a folder, sorted. Raises StoreAccessError."""
+        """Return the topics that have a folder, sorted. Raises StoreAccessError."""
         return [entry.name for entry in walk_topics(self.folder, self._storage)]
 
     def list(self) -> list[tuple[str, int]]:
@@ -61,9 +61,9 @@ class QueueSetReader(Closing, Generic[_Reader]):
         )
 
     def queue(self, topic: str, queue_id: int) -> _Reader:
-        """The reader of a queue, as its files are now; it is the same one for the next who asks.
+        """Return the reader of a queue with its present files; later callers share it.
 
-        Raises MessageNotFoundError where there is no such queue, StoreAccessError.
+        Raises MessageNotFoundError for an unknown queue, StoreAccessError.
         """
         reader = self._queues.get((topic, queue_id))
         if reader is not None and reader.refresh():
@@ -121,17 +121,17 @@ def open_queues(
     open_log: Callable[[], CommitLogReader] | None = None,
     config: StoreConfig | None = None,
 ) -> QueueIndex:
-    """The queues of the store in a folder: ConsumeQueues, batch queues where it has their folder, or RocksDB.
+    """Return the queues of the store in a folder: ConsumeQueues and batch queues in files, or RocksDB.
 
     Args:
-        store: has the queues.
+        store: folder with the queues.
         storage: of the store.
-        open_log: opens the log that they are of; without it, it is the store's own.
-        config: the broker's settings; its delay levels count for messages that RocksDB lacks, where no entry of the
-            level shows its delay. A broker's defaults without it.
+        open_log: opens the log of the queues; without it, it is the store's own.
+        config: the broker's settings, by default a broker's defaults. Its delay levels count for messages missing from
+            RocksDB if no entry of the level shows its delay.
 
     Raises:
-        StoreAccessError.
+        StoreAccessError: a file cannot be read.
     """
     parts: list[QueueIndex] = [ConsumeQueueSetReader(store, storage)]
     batches = storage.entry(os.path.join(fspath(store), BATCH_QUEUE.folder))
@@ -159,7 +159,7 @@ class JoinedQueues:
         self.folder = parts[0].folder
 
     def topics(self) -> list[str]:
-        """Topics that have a queue, sorted. Raises StoreAccessError."""
+        """Return the topics that have a queue, sorted. Raises StoreAccessError."""
         return sorted({topic for part in self._parts for topic in part.topics()})
 
     def list(self) -> list[tuple[str, int]]:
@@ -167,7 +167,7 @@ class JoinedQueues:
         return sorted({queue for part in self._parts for queue in part.list()})
 
     def queue(self, topic: str, queue_id: int) -> QueueReader:
-        """One queue. Raises MessageNotFoundError where there is none, StoreAccessError."""
+        """Return one queue. Raises MessageNotFoundError for an unknown queue, StoreAccessError."""
         for part in self._parts[:-1]:
             try:
                 return part.queue(topic, queue_id)

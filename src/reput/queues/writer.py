@@ -1,21 +1,21 @@
-"""Queues in files: topic and queue -> positions in the CommitLog. The writing side.
+"""Write queues in files: topic and queue -> positions in the CommitLog.
 
 Mirrors `ConsumeQueue.putMessagePositionInfo`, `.fillPreBlank` (tag rocketmq-all-4.9.3),
 `.putMessagePositionInfoWrapper`, `ConsumeQueueExt.put` and `BatchConsumeQueue.putBatchMessagePositionInfo` (tag
 rocketmq-all-5.3.3).
 
-Every file has one size and is full when its last entry is written; what is not written is zero.
+Every file has the same size and is full when its last entry is written. Unwritten bytes are zero.
 
-ConsumeQueue: an entry goes where the queue ends, which for an unbroken queue is where its queue offset says. An entry
-from before the end is dropped. A gap in the queue offsets is closed up (the broker only logs it), unless lost messages
+ConsumeQueue: an entry is appended at the queue's end, which equals its queue offset in an unbroken queue. An entry from
+before the end is dropped. A gap in the queue offsets is closed up (the broker only logs it), unless lost messages
 explain it: then it is filled with pre-blank entries, so that no later entry moves (`append_entries`). The first file
-of a queue that starts above 0 is filled up to there with such entries.
+of a queue that starts above 0 is filled up to there with pre-blank entries.
 
-Extension: each message of a queue has a unit, whose address takes the place of the tags code; an entry of a further
-queue keeps its tags code.
+Extension: each message of a queue has a unit, whose address replaces the tags code. Entries of further queues keep
+their tags codes.
 
-Batch queue: an entry for each record. One is dropped where the queue has one of a later record, and there is no
-pre-blank.
+Batch queue: an entry for each record. An entry is dropped if the queue has one of a later record. There are no
+pre-blank entries.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class EntryFilesWriter:
         disk: Disk | None = None,
         flushed: int = 0,
     ) -> None:
-        """Entries before number `flushed` are durable."""
+        """Write files in which entries before number `flushed` are durable."""
         self._folder, self._kind, self._file_bytes = folder, kind, file_bytes
         self._entry_bytes = kind.entry_bytes
         self._file_entries = file_bytes // kind.entry_bytes
@@ -76,7 +76,9 @@ class EntryFilesWriter:
         self._disk = disk or Disk()
         self._has_new_files = False
         self._flushed = flushed
-        self._newest: tuple[int, Identity] | None = None  # closed or not: it is not to be another
+        self._newest: tuple[int, Identity] | None = (
+            None  # open or closed, it must remain the same file
+        )
         self._unchecked: dict[int, Identity] = {}  # written to since the last check, closed or not
 
     def write(self, entries: memoryview, number: int) -> None:
@@ -88,7 +90,7 @@ class EntryFilesWriter:
             entries, number = entries[len(part) :], number + len(part) // self._entry_bytes
 
     def make(self, number: int) -> PooledWriter:
-        """The file of an entry; made where it is not there."""
+        """Return the file of an entry, creating it if necessary."""
         place = number // self._file_entries
         file = self._files.get(place)
         if file is None:
@@ -129,9 +131,9 @@ class EntryFilesWriter:
         self._unchecked.clear()
 
     def is_due(self, count: int, least_pages: int) -> bool:
-        """Whether, of so many entries, so many pages are dirty, or a file is full (`ConsumeQueue.flush`).
+        """Return whether at least so many pages of `count` entries are dirty, or a file is full (`ConsumeQueue.flush`).
 
-        0 pages are anything that is dirty.
+        With 0 pages, any dirty byte counts.
         """
         flushed, written = self._flushed * self._entry_bytes, count * self._entry_bytes
         return least_pages == 0 or is_worth_a_flush(flushed, written, least_pages, self._file_bytes)
@@ -148,7 +150,7 @@ class EntryFilesWriter:
         StoreFailedError.
         """
         files, has_new_names = self._files.copy(), self._has_new_files
-        if has_new_names:  # set again by whoever makes a file from now on
+        if has_new_names:  # set again when a file is created later
             self._has_new_files = False
         for file in files.values():
             self._disk.check_in_place(Path(file.path), file.identity)
@@ -170,10 +172,10 @@ class EntryFilesWriter:
 
 
 class QueueWriter:
-    """What is common to queues in files that are being written.
+    """The common part of queues in files that are being written.
 
-    position             queue offset that the next message gets, None before the first entry
-    max_physical_offset  of the last entry: where its message ends, in a batch queue where it begins; -1 without one
+    position             queue offset of the next message, None before the first entry
+    max_physical_offset  where the last entry's message ends, in a batch queue where it begins; -1 without an entry
     """
 
     def __init__(
@@ -193,21 +195,21 @@ class QueueWriter:
         queue_offset: npt.NDArray[np.int64],
         lost: LostRanges = NONE_LOST,
     ) -> int:
-        """Append the entries of messages[rows]; return how many were taken.
+        """Append the entries of messages[rows]; return the number of entries taken.
 
         Args:
             messages: Columns of a DispatchBatch.
-            rows: Of the messages, in the order of the log.
-            queue_offset: Of each message, in this queue; and of the message after the last, where that is known.
-            lost: Ranges of the log that cannot be read; they explain gaps.
+            rows: Rows of the messages, in the order of the log.
+            queue_offset: Queue offset of each message in this queue, and of the message after the last if known.
+            lost: Unreadable ranges of the log; they explain gaps.
 
         Raises:
-            StoreAccessError.
+            StoreAccessError: a file cannot be written.
         """
         raise NotImplementedError
 
     def is_due(self, least_pages: int) -> bool:
-        """Whether so many pages are dirty, or a file is full (`ConsumeQueue.flush`); 0 for anything that is dirty."""
+        """Return whether so many pages are dirty, or a file is full (`ConsumeQueue.flush`); 0 means any dirty byte."""
         return self._files.is_due(self.count, least_pages)
 
     def start_writeback(self) -> None:
@@ -315,11 +317,11 @@ class ConsumeQueueWriter(QueueWriter):
 def write_expired_queue(
     folder: Path, queue_entries: int, number: int, entry: ConsumeQueueEntry
 ) -> None:
-    """A queue whose last entry is that one, as a broker has it when all its messages have expired: its last file, here
-    with pre-blank entries before the last.
+    """Write a queue whose messages have all expired, up to its last entry, as a broker keeps it.
 
-    The last one must be an entry of its own: a broker takes a pre-blank entry for one of a message that ends at 2 GiB,
-    and dispatches none before that. Raises StoreAccessError.
+    It has only its last file, here with pre-blank entries before the last entry. The last one must be a real entry: a
+    broker takes a pre-blank one for a message that ends at 2 GiB, and dispatches no message before it. Raises
+    StoreAccessError.
     """
     files = EntryFilesWriter(folder, CONSUME_QUEUE, queue_entries * CONSUME_QUEUE.entry_bytes)
     blank = number % queue_entries
@@ -328,14 +330,14 @@ def write_expired_queue(
 
 
 def first_position(messages: npt.NDArray[np.void], queue_offset: npt.NDArray[np.int64]) -> int:
-    """Where a queue without entries begins: at the queue offset of the first that will be taken."""
+    """Return where a queue without entries begins: at the queue offset of the first message taken."""
     is_behind = messages["physical_offset"] + messages["size"] > -1
     is_taken = is_behind & (queue_offset >= 0) & (queue_offset <= MAX_QUEUE_OFFSET)
     return int(queue_offset[np.argmax(is_taken)]) if is_taken.any() else 0
 
 
 def batch_size_in(log: CommitLogReader) -> BatchSizeOf:
-    """What the records of a log say; 1 where one does not."""
+    """Return a function that reads batch sizes from records of a log; 1 for records that do not state one."""
 
     def batch_size_of(physical_offset: int) -> int:
         try:
@@ -412,7 +414,7 @@ class ExtensionWriter:
         self._buffer = bytearray()
 
     def put(self, unit: ExtensionUnit) -> int | None:
-        """The address of the unit; None where the broker would not write it. Raises StoreAccessError."""
+        """Return the address of the unit, or None if a broker would not write it. Raises StoreAccessError."""
         data = encode_unit(unit) if unit.size_bytes <= MAX_UNIT_BYTES else b""
         if not data or len(data) + END_BYTES > self._file_bytes:
             return None
