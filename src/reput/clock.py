@@ -23,6 +23,7 @@ _UNITS_MS = {
     "w": 604_800_000, "week": 604_800_000,
 }  # fmt: skip
 _INT64 = 1 << 63
+_MOST_DAYS = 3650
 _LONG_UNITS_MS = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000))
 
 
@@ -42,6 +43,13 @@ def format_duration(duration_ms: int) -> str:
         if rest >= unit_ms:
             return f"{sign}{rest // unit_ms:,} {unit} {rest % unit_ms // smaller_ms} {smaller}"
     raise AssertionError(duration_ms)
+
+
+def format_days(days: float) -> str:
+    """Return an estimate: `12.3`, `413`. What lies beyond ten years says only that."""
+    if days >= _MOST_DAYS:
+        return f"> {_MOST_DAYS:,}"
+    return f"{days:.1f}" if days < 100 else f"{days:,.0f}"
 
 
 def parse_time(text: str, now_ms: int) -> int:

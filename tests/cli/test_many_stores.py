@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -86,6 +87,54 @@ def test_a_store_that_cannot_be_read_makes_the_answer_incomplete(fleet: Path) ->
     assert ran.code == DAMAGED
     assert "8 messages in 1 of 4 stores; 1 store could not be read." in ran.lines
     assert "reput: gone: not searched: " in ran.err
+
+
+def test_a_replica_answers_for_one_that_cannot_be_read_if_it_cannot_lag_behind_it(
+    fleet: Path,
+) -> None:
+    (fleet.parent / "slave").rename(fleet.parent / "away")
+    ran = reput("query", "--stores", fleet, "--key", KEY)
+    assert ran.code == FOUND
+    assert "8 messages in 1 of 3 stores; 1 store could not be read." in ran.lines
+    assert "reput: a-slave: not searched: " in ran.err
+    assert "reput: a-slave: its replica a was searched in its place" in ran.err
+    assert reput("query", "--stores", fleet, "--key", "no-such-key").code == NOT_FOUND
+    assert reput("tail", "--stores", fleet).code == FOUND
+    assert reput("query", "--stores", fleet, "--topic", "orders", "--limit", "1").code == FOUND
+    (fleet.parent / "away").rename(fleet.parent / "slave")
+    (fleet.parent / "orders").rename(fleet.parent / "away")
+    ran = reput("query", "--stores", fleet, "--key", KEY)
+    assert ran.code == DAMAGED  # messages may be missing that the slave does not have yet
+    assert "8 messages in 1 of 3 stores; 1 store could not be read." in ran.lines
+    assert reput("tail", "--stores", fleet).code == DAMAGED
+    fleet.write_text(FLEET.replace("broker_id = 0", "").replace("broker_id = 1", ""))
+    assert reput("query", "--stores", fleet, "--key", KEY).code == FOUND
+
+
+def test_an_answer_by_time_is_incomplete_without_a_queue_that_has_its_messages(
+    fleet: Path,
+) -> None:
+    """Also in a long log, of which only samples are read."""
+    orders = fleet.parent / "orders"
+    shutil.rmtree(orders / "consumequeue" / "orders" / "1")
+    options = ["--topic", "orders", "--begin", "2026-10-18", "--end", "2026-10-18T12:00"]
+    lost = f"{orders}/consumequeue/orders/1: physical offset "
+    for command in (["query"], ["tail", "-n", "500"]):
+        ran = reput(*command, orders, fleet.parent / "tricky", *options)
+        assert ran.code == DAMAGED
+        assert f"reput: {orders}: {lost}" in ran.err
+        ran = reput(*command, orders, *options)
+        assert ran.code == DAMAGED
+        assert f"reput: {lost}" in ran.err
+    ran = reput("query", "--stores", fleet, *options)
+    assert (ran.code, f"reput: a: {lost}" in ran.err) == (FOUND, True)
+    assert "a: its replica a-slave was searched in its place" in ran.err
+    for others in (
+        ["--topic", "shipments", "--begin", "2026-10-18"],
+        ["--topic", "orders", "--begin", "2030-01-01"],
+        ["--topic", "orders", "--end", "2020-01-01"],
+    ):
+        assert reput("query", orders, *others).code != DAMAGED
 
 
 def test_messages_in_which_replicas_differ_are_a_finding(fleet: Path) -> None:

@@ -15,6 +15,7 @@ from reput.cli.query_view import FoundPrinter
 from reput.errors import StoreError, StoreNotFoundError
 from reput.operations.find import FoundMessage
 from reput.operations.named_stores import NamedStore
+from reput.operations.replicas import answered_by
 from reput.operations.stores import in_threads, open_named
 from reput.query.message_store import MessageStore
 from reput.query.tail import LogTail, TailFilter
@@ -79,6 +80,7 @@ class _Tails:
         self._given: dict[tuple[str, ...], int] = {}
         self._problems: list[str] = []
         opened = dict(in_threads(self._opened, stores, _AT_ONCE))
+        replaced = answered_by(stores, [opened[place] for place in range(len(stores))])
         # Of replicas the master's message is given: the first of those with one store time.
         for place in sorted(opened, key=lambda place: (stores[place].broker_id or 0, place)):
             answer = opened[place]
@@ -87,6 +89,10 @@ class _Tails:
             elif follow and isinstance(answer.error, StoreNotFoundError):
                 say_waiting(answer.store)
                 self._waiting.append(stores[place])
+            elif other := replaced.get(answer.store):
+                warn(
+                    f"{answer.store}: not read: {answer.error}; its replica {other} is read in its place"
+                )
             else:
                 self._problems.append(f"{answer.store}: not read: {answer.error}")
 

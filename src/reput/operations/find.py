@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from os import PathLike
 from typing import Any, NamedTuple, Unpack
 
@@ -17,7 +17,7 @@ from reput.log.offset_range import OffsetRange
 from reput.messages.json_codec import message_fields
 from reput.notebook import Report
 from reput.operations.named_stores import NamedStore
-from reput.operations.replicas import differs
+from reput.operations.replicas import answered_by, differs
 from reput.operations.stores import (
     StoreAnswer,
     Stores,
@@ -56,6 +56,7 @@ class FindReport(Report):
         is_limited: Whether a limit left out older messages.
         differing: Messages in which stores of one broker differ; both are in the answer.
         is_by_time: Whether neither a key nor an id was asked for, and so queues were read.
+        answered_by: By name of a store that could not be read, or not whole: a replica of it that was.
     """
 
     messages: tuple[FoundMessage, ...]
@@ -63,6 +64,7 @@ class FindReport(Report):
     is_limited: bool = False
     differing: tuple[Finding, ...] = ()
     is_by_time: bool = False
+    answered_by: Mapping[str, str] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.messages)
@@ -72,8 +74,8 @@ class FindReport(Report):
 
     @property
     def is_complete(self) -> bool:
-        """Whether each store could be read, and read whole."""
-        return all(one.is_complete for one in self.answers)
+        """Whether each store, or a replica of it, could be read, and read whole."""
+        return all(one.is_complete or one.store in self.answered_by for one in self.answers)
 
     @property
     def headline(self) -> str:
@@ -122,6 +124,8 @@ class FindReport(Report):
         for one in self.answers:
             if one.error is not None:
                 yield f"{one.store}: not searched: {one.error}"
+            if one.store in self.answered_by:
+                yield f"{one.store}: its replica {self.answered_by[one.store]} was searched in its place"
             covered = one.report.coverage if one.report else None
             for said in (*covered.notes, *covered.unreadable) if covered else ():
                 yield f"{one.store}: {said}"
@@ -135,6 +139,7 @@ class FindReport(Report):
                 "path": one.path,
                 "is_complete": one.is_complete,
                 "error": None if one.error is None else str(one.error),
+                "answered_by": self.answered_by.get(one.store),
                 **_searched(one.report),
             }
             for one in self.answers
@@ -160,7 +165,9 @@ class FindReport(Report):
 _SUMMED = ("log_bytes", "indexed_bytes", "scanned_bytes", "unreadable_bytes")
 
 
-BY_QUEUES = "Read ConsumeQueues: messages of a queue whose folder was deleted are missing; reput check finds such."
+BY_QUEUES = (
+    "Read ConsumeQueues, and samples of the log for deleted queues; reput check finds all of these."
+)
 MOST_BY_TIME = 1000
 """Messages of an answer without a key if no limit is given."""
 
@@ -241,7 +248,11 @@ def find_by(
     found.sort(key=lambda one: one.message.store_timestamp, reverse=True)
     is_cut = any(answer.report and answer.report.cursor is not None for answer in known)
     is_limited = is_cut or (limit is not None and len(found) > limit)
-    return FindReport(tuple(found[:limit]), known, is_limited, tuple(differing), is_by_time)
+    logs = [answer.report.coverage.log if answer.report else None for answer in known]
+    replaced = answered_by(named, known, logs)
+    return FindReport(
+        tuple(found[:limit]), known, is_limited, tuple(differing), is_by_time, replaced
+    )
 
 
 def _each_once(
@@ -274,7 +285,7 @@ def _rank(store: NamedStore) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a search asks each store for; see `find`. Times are in milliseconds."""
+    """A checked search; see `find`. Times are in milliseconds."""
 
     key: str | None
     message_id: str | None

@@ -10,7 +10,7 @@ from typing import Any, Unpack
 
 from reput.arguments import checked
 from reput.broker.offsets import consumer_lag
-from reput.clock import format_duration, now_ms
+from reput.clock import format_days, format_duration, now_ms
 from reput.errors import CorruptMessageError, MessageNotFoundError, ReputError
 from reput.examine.measuring.figures import DAY_MS, covered_log
 from reput.examine.stats import disk_usage
@@ -178,7 +178,7 @@ def cells_of(fields: Mapping[str, Any]) -> Sequence[str]:
     return (
         "-" if newest is None else f"{format_duration(fields['surveyed_ms'] - newest)} ago",
         "-" if per_day is None else format_size(per_day),
-        "-" if days is None else f"{days:,.1f} d",
+        "-" if days is None else f"{format_days(days)} d",
         "-" if indexed is None else f"{int(100 * indexed)}%",
         "-" if lag is None else f"{lag[0]:,} {one_line(lag[1], _NAME_WIDTH)}",
         first,

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from typing import Protocol
 
 from reput.errors import ReputError
 from reput.files.storage import Storage
 from reput.findings import Finding, Kind
 from reput.log.files import CommitLogFile
+from reput.log.offset_range import OffsetRange
 from reput.log.paths import find_store
 from reput.log.sources import StoreLog
 from reput.operations.named_stores import NamedStore
@@ -22,7 +24,7 @@ class Replicas:
     """Which of several stores hold the same log.
 
     Attributes:
-        first: By name of a replica: the name of the store whose log it holds, too.
+        first: By name of a replica: the name of the store with the same log.
         differing: Stores of one cluster and broker with different bytes.
     """
 
@@ -51,6 +53,46 @@ def find_replicas(stores: Sequence[NamedStore]) -> Replicas:
             elif is_same:
                 first[other.name] = master.name
     return Replicas(first, tuple(differing))
+
+
+class _Answer(Protocol):
+    """The answer of one store, as far as this module looks at it."""
+
+    @property
+    def is_complete(self) -> bool: ...
+
+
+def answered_by(
+    stores: Sequence[NamedStore],
+    answers: Sequence[_Answer],
+    logs: Sequence[OffsetRange | None] = (),
+) -> dict[str, str]:
+    """Return by name of a store without a complete answer: the replica that gave one in its place.
+
+    A slave may lag. So it replaces the master only if the range of the master's log is known, and the slave has all of
+    it.
+
+    Args:
+        stores: All stores.
+        answers: Their answers.
+        logs: The range of each store's log, None if unknown.
+    """
+    ranges = logs or [None] * len(stores)
+    found: dict[str, str] = {}
+    every = list(zip(stores, answers, ranges, strict=True))
+    for store, answer, log in every:
+        if answer.is_complete or not store.broker:
+            continue
+        for other, theirs, their_log in every:
+            if not theirs.is_complete or other.log_name != store.log_name:
+                continue
+            has_all = (other.broker_id or 0) <= (store.broker_id or 0)
+            if log is not None and their_log is not None:
+                has_all |= their_log.start <= log.start and log.stop <= their_log.stop
+            if has_all and not find_replicas([other, store]).differing:
+                found[store.name] = other.name
+                break
+    return found
 
 
 def differs(path: str, physical_offset: int, other: str) -> Finding:

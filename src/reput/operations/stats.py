@@ -8,7 +8,7 @@ from os import PathLike
 from typing import Any, Unpack
 
 from reput.arguments import checked
-from reput.clock import format_duration, format_time
+from reput.clock import format_days, format_duration, format_time
 from reput.examine.measuring.figures import Frequent, StoreFigures, TopicFigures
 from reput.examine.stats import measure_store
 from reput.notebook import Report
@@ -202,5 +202,5 @@ def _sizing(figures: StoreFigures) -> Iterator[str]:
     if sizing.free_bytes is not None and sizing.days_until_full is not None:
         yield (
             f"{format_size(sizing.free_bytes)} are free: at this rate the disk is full in "
-            f"{sizing.days_until_full:,.1f} days if nothing expires."
+            f"{format_days(sizing.days_until_full)} days if nothing expires."
         )

@@ -6,6 +6,8 @@ last message that is dispatched is walked. New ones are walked in the order of t
 
 from __future__ import annotations
 
+import os
+from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from dataclasses import dataclass
@@ -24,6 +26,7 @@ from reput.findings import Finding, Kind
 from reput.format.commit_log import MessageExt, crc_matches
 from reput.format.consume_queue import PRE_BLANK, ConsumeQueueEntry
 from reput.format.consume_queue_ext import is_address
+from reput.format.file_names import CONSUME_QUEUE_FOLDER, is_folder_name
 from reput.format.java_string import hash_code
 from reput.format.properties import (
     INNER_MULTI_DISPATCH,
@@ -32,22 +35,26 @@ from reput.format.properties import (
     TAGS,
     index_keys,
 )
-from reput.log.files import expired_before, lost_end
+from reput.log.files import CommitLogFile, expired_before, lost_end
+from reput.log.offset_range import OffsetRange
 from reput.log.queued_record import (
     further_places,
     further_queues,
     is_dispatched,
     is_restarted,
     may_skew,
+    own_place,
     queue_offset_in,
 )
 from reput.log.reader import LocatedRecord
+from reput.log.samples import sampled_records
 from reput.log.walk import LogWalk
 from reput.query.message_store import MessageStore
 from reput.queues.queue_index import LostEntriesError
 
 _FIRST_ENTRIES, _MOST_ENTRIES = 32, 4096
 _PAGE = 256
+_WALKED_BYTES, _PLACES = 1 << 20, 64
 _FURTHER = INNER_MULTI_DISPATCH.encode()
 
 
@@ -440,8 +447,55 @@ class LogTail:
             offsets = [entry.physical_offset for entry in entries]
             start = offsets[-1] if len(offsets) == count else self._log.min_offset
             return list(deque(self._taken(LogWalk(self._log, start, stop)), maxlen=count))
-        found = self._by_key(stop) if self._wanted.key is not None else self._by_queue(stop)
-        return list(islice(found, count))[::-1]
+        if self._wanted.key is not None:
+            return list(islice(self._by_key(stop), count))[::-1]
+        found = list(islice(self._by_queue(stop), count))[::-1]
+        self._check_queues(found[0].physical_offset if len(found) == count else 0, stop)
+        return found
+
+    def _check_queues(self, start: int, stop: int) -> None:
+        """Report queues that are missing although the log has messages of them that are wanted.
+
+        A short range is walked. Of a longer one samples are read, so a queue of few messages may go unnoticed.
+        """
+        within = self._window(start, stop)
+        records: Iterable[LocatedRecord]
+        if within.size_bytes <= _WALKED_BYTES:
+            records = LogWalk(self._log, *within)
+        else:
+            records = sampled_records(self._log, within, _PLACES)
+        queues = set(self._store.queues.list())
+        missing: dict[tuple[str, int], int] = {}
+        for record in records:
+            place = own_place(record)
+            if place is None or (queue := place[:2]) in queues or queue in missing:
+                continue
+            if is_folder_name(place[0]) and self._wanted.takes(record):
+                missing[queue] = record.physical_offset
+        for queue, offset in sorted(missing.items()):
+            folder = os.path.join(self._store.path, CONSUME_QUEUE_FOLDER, queue[0], str(queue[1]))
+            detail = "the log has messages of this queue"
+            self.damage.append(Finding(Kind.MISSING_QUEUE, folder, detail, physical_offset=offset))
+
+    def _window(self, start: int, stop: int) -> OffsetRange:
+        """Return the part of [start, stop) whose files may have messages of the time that is asked for."""
+        files, wanted = self._log.files, self._wanted
+
+        def time_of(file: CommitLogFile) -> int:
+            try:
+                return self._log.get(file.start + file.gap).store_timestamp
+            except (MessageNotFoundError, CorruptMessageError):
+                return 0
+
+        first = last = None
+        if wanted.begin is not None:
+            first = bisect_left(files, wanted.begin, key=time_of) - 1
+        if wanted.end is not None:
+            last = bisect_right(files, wanted.end, key=time_of)
+        begin = files[first].start if first is not None and first > 0 else self._log.min_offset
+        end = files[last].start if last is not None and last < len(files) else stop
+        begin = max(begin, start)
+        return OffsetRange(begin, max(begin, min(end, stop)))
 
     def _by_key(self, stop: int) -> Iterator[LocatedRecord]:
         """Newest first."""

@@ -8,7 +8,7 @@ from functools import cache
 import jinja2
 
 from reput import __version__
-from reput.clock import format_duration, format_time, now_ms
+from reput.clock import format_days, format_duration, format_time, now_ms
 from reput.sizes import format_size
 from reput.text import one_line, printable
 
@@ -44,6 +44,7 @@ def _environment() -> jinja2.Environment:
     )
     filters: dict[str, Callable[..., str]] = {
         "count": lambda count: f"{count:,}",
+        "days": format_days,
         "duration": format_duration,
         "name": lambda text: one_line(text, _NAME_WIDTH) or "(empty)",
         "printable": printable,

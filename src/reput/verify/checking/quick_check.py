@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Collection, Iterator
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import replace
-from itertools import islice
 from typing import NamedTuple
 
 from reput.errors import (
@@ -43,11 +42,11 @@ from reput.index.trust import spot_check
 from reput.log.dispatch_batch import Queue
 from reput.log.files import CommitLogFile
 from reput.log.keyed_record import read_keyed_record
+from reput.log.offset_range import OffsetRange
 from reput.log.queued_record import own_place
-from reput.log.reader import CommitLogReader, LocatedRecord
-from reput.log.record_search import find_record
+from reput.log.reader import CommitLogReader
+from reput.log.samples import sampled_records
 from reput.log.sources import StoreLog
-from reput.log.walk import LogWalk
 from reput.queues.kinds import Numbering
 from reput.queues.queue_index import QueueIndex, QueueReader
 from reput.queues.reader import ConsumeQueueReader
@@ -56,7 +55,7 @@ from reput.queues.store_queues import BatchQueueSetReader, open_queues
 from reput.verify.checking.checked_store import CheckedStore
 from reput.verify.checking.next_start import absent, next_start, of_index_file
 
-_SAMPLES, _LEAST_STEP_BYTES, _SAMPLED_RECORDS = 128, 64 << 10, 16
+_SAMPLES = 128
 
 
 class _Items(NamedTuple):
@@ -195,24 +194,6 @@ def quick_findings(store: CheckedStore) -> Iterator[Finding]:
     yield from next_start(store, tables)
 
 
-def samples_of(store: CheckedStore, log: CommitLogReader) -> Iterator[LocatedRecord]:
-    """Records at equal distances over the log, some in a row at each place. Raises StoreAccessError."""
-    size = store.end - store.begin
-    step = max(size // _SAMPLES, _LEAST_STEP_BYTES)
-    for at in range(store.begin, store.end, step):
-        file = log.file_at(at)
-        if file is None:  # it expired
-            continue
-        with suppress(StoreError), log.source.open(file.path) as reader:
-            start = (
-                file.start + file.gap
-                if at == store.begin
-                else find_record(reader, file, at, file.end)
-            )
-            if start is not None:
-                yield from islice(LogWalk(log, start, store.end), _SAMPLED_RECORDS)
-
-
 def missing_indexes(store: CheckedStore, log: CommitLogReader) -> Iterator[Finding]:
     """Queues, first files of queues, and indexes that sampled messages should be in. Raises StoreAccessError."""
     try:
@@ -235,7 +216,7 @@ def _missing_queues(
     cut: dict[Queue, tuple[int, int]] = {}
     firsts: dict[Queue, int] = {}
     keys = 0
-    for record in samples_of(store, log):
+    for record in sampled_records(log, OffsetRange(store.begin, store.end), _SAMPLES):
         place = own_place(record)
         at = record.physical_offset
         if place is None or at > known_end or at >= store.end:

@@ -1,0 +1,37 @@
+"""Records from all over a range of the log, without walking it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import islice
+
+from reput.errors import StoreError
+from reput.log.offset_range import OffsetRange
+from reput.log.reader import CommitLogReader, LocatedRecord
+from reput.log.record_search import find_record
+from reput.log.walk import LogWalk
+
+_LEAST_STEP_BYTES, _RECORDS = 64 << 10, 16
+
+
+def sampled_records(
+    log: CommitLogReader, within: OffsetRange, places: int
+) -> Iterator[LocatedRecord]:
+    """Yield some records in a row from each of several places at equal distances.
+
+    The first place is the begin of the range if a record begins there, as it does at the begin of a log.
+
+    Raises StoreAccessError.
+    """
+    step = max(within.size_bytes // places, _LEAST_STEP_BYTES)
+    for at in range(within.start, within.stop, step):
+        file = log.file_at(at)
+        if file is None:  # it expired
+            continue
+        with suppress(StoreError), log.source.open(file.path) as reader:
+            start: int | None = file.start + file.gap
+            if at not in (start, log.min_offset):
+                start = find_record(reader, file, at, file.end)
+            if start is not None:
+                yield from islice(LogWalk(log, start, within.stop), _RECORDS)
