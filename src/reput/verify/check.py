@@ -1,8 +1,8 @@
-"""The check of a store: CommitLog, ConsumeQueues and IndexFiles held against each other, to the last entry.
+"""Check a store: compare CommitLog, ConsumeQueues and IndexFiles with each other, entry by entry.
 
-It only reads. Tasks over IndexFiles, then over queues, find out of which files of the log each index has entries; then
-each file of the log is checked on its own against those. So any runner runs it, and on any runner the findings and
-their order are the same. They come as soon as the tasks that find them are done.
+The check only reads. Tasks over IndexFiles, then over queues, find out which log files each index has entries for; then
+each log file is checked against these entries. All runners return the same findings in the same order, as soon as the
+tasks that find them are done.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ def check_store(
     runner: Runner | None = None,
     progress: Progress = silent,
 ) -> Iterator[Finding]:
-    """Yield what is wrong with a store as it is found; nothing is written.
+    """Yield the problems of a store as they are found; nothing is written.
 
-    Alike findings of one file become one, with their count. The first of each kind come as they are found, the rest
-    as one, counted, at the end: memory does not grow with the damage. A store that a broker is writing is
-    checked up to what had been dispatched when the check began.
+    Identical findings of one file become one, with a count. The first of each kind are yielded as they are found, the
+    rest as one with a count at the end, so memory does not grow with the damage. A store that a broker is writing is
+    checked up to the last message dispatched when the check began.
 
     Args:
-        store: The folder that holds `commitlog/`.
-        config: The broker's settings; what the store's own files show, where it is None.
-        quick: Look at names, sizes, headers, ends and samples only.
-        runner: Runs the tasks; in this process, one after the other, where it is None.
+        store: The folder that contains `commitlog/`.
+        config: The broker's settings; by default derived from the store's files.
+        quick: Examine only names, sizes, headers, ends and samples.
+        runner: Runs the tasks; by default this process does, one after the other.
         progress: Called with the phases index, queues and log.
 
     Yields:
@@ -51,7 +51,7 @@ def check_store(
 
     Raises:
         StoreNotFoundError: There is no CommitLog.
-        StoreAccessError: Something cannot be read.
+        StoreAccessError: A file cannot be read.
         UsageError: The store is a URL.
     """
     if is_url(store):
@@ -74,7 +74,7 @@ def _findings(
         yield from [] if store.is_live else store.ends.findings()
         yield from quick_findings(store)
         return
-    # A quick check is to be done before what compiles kernels would be imported.
+    # A quick check ends before the modules that compile kernels would be imported.
     from reput.verify.checking.full_check import FullCheck
 
     yield from FullCheck(store, runner, progress).run()

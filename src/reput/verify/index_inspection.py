@@ -92,7 +92,7 @@ def inspect_index_file(
 
 
 def _checked_count(found: IndexInspection) -> int:
-    """The header's count, cut down to what the file has room for."""
+    """Return the header's count, limited to the file's room."""
     count = found.header.next_item
     if found.header.index_count < 0 or count > found.index_items:
         reason = f"index count {found.header.index_count}, the file has {found.index_items} items"
@@ -174,7 +174,7 @@ def _check_slots(
 
 
 def _measure_chains(found: IndexInspection, hashes: npt.NDArray[np.int32]) -> None:
-    """Entries by slot: what a look-up has to walk. Lengths in steps of powers of two."""
+    """Count entries by slot, which a look-up must walk, in lengths by powers of two."""
     slot_of = np.abs(hashes[1:].astype(np.int64)) % found.hash_slots
     lengths = np.bincount(slot_of, minlength=found.hash_slots)
     found.distinct_hashes = len(np.unique(hashes[1:]))

@@ -1,4 +1,4 @@
-"""What the small files of a store hold: checkpoint, abort, lock, the broker's JSON."""
+"""The contents of a store's small files: checkpoint, abort, lock, the broker's JSON."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from reput.format.checkpoint import CHECKPOINT_BYTES, Checkpoint, decode_checkpo
 
 @dataclass(slots=True)
 class CheckpointInspection:
-    """Times in ms; 0 where nothing was flushed yet."""
+    """Times in ms; 0 before the first flush."""
 
     path: str
     size_bytes: int
@@ -33,7 +33,7 @@ class MarkerInspection:
 
 
 def inspect_checkpoint(path: str, storage: Storage = LOCAL) -> CheckpointInspection:
-    """Raises StoreNotFoundError, StoreAccessError, FormatError for a file without three times."""
+    """Read a checkpoint. Raises StoreNotFoundError, StoreAccessError, FormatError for a file without three times."""
     size = size_of(path, storage)
     with storage.open(path) as reader:
         data = reader.read(0, min(size, CHECKPOINT_BYTES))
@@ -52,18 +52,18 @@ def inspect_checkpoint(path: str, storage: Storage = LOCAL) -> CheckpointInspect
 
 
 def inspect_abort(path: str, storage: Storage = LOCAL) -> MarkerInspection:
-    """Raises StoreAccessError."""
+    """Examine the file `abort`. Raises StoreAccessError."""
     meaning = "a broker runs on this store, or its last one crashed; the next start recovers"
     return MarkerInspection(path, size_of(path, storage), "abort", meaning)
 
 
 def inspect_lock(path: str, storage: Storage = LOCAL) -> MarkerInspection:
-    """Raises StoreAccessError."""
-    meaning = "locked by a broker while it runs; what the file holds does not matter"
+    """Examine the file `lock`. Raises StoreAccessError."""
+    meaning = "locked by a broker while it runs; its content does not matter"
     return MarkerInspection(path, size_of(path, storage), "lock", meaning)
 
 
 def inspect_config(path: str, storage: Storage = LOCAL) -> MarkerInspection:
-    """Raises StoreAccessError."""
+    """Examine the broker's JSON files. Raises StoreAccessError."""
     meaning = "settings or progress of the broker itself, as JSON; no message depends on it"
     return MarkerInspection(path, size_of(path, storage), "file of config/", meaning)

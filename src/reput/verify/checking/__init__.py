@@ -1,1 +1,1 @@
-"""The parts of `reput.verify.check`: what it looks at first, its tasks, and how it counts."""
+"""The parts of `reput.verify.check`: preparation, tasks, and the grouping of findings."""

@@ -1,6 +1,6 @@
-"""What a check needs to know of a store before it reads it: its files, their sizes, where its log ends, who is writing.
+"""Facts that a check needs before it reads a store: files, their sizes, the end of the log, its writer.
 
-Nothing that is a link below the store's folders is followed.
+Links below the store's folders are not followed.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _NO_START = "does not start"
 
 
 def entries_of(folder: Path) -> Iterator[os.DirEntry[str]]:
-    """Sorted by name; none where there is no such folder."""
+    """Return a folder's entries sorted by name, or nothing if the folder is missing."""
     try:
         with os.scandir(folder) as entries:
             yield from sorted(entries, key=lambda entry: entry.name)
@@ -52,12 +52,12 @@ def entries_of(folder: Path) -> Iterator[os.DirEntry[str]]:
 
 @dataclass(slots=True)
 class CheckedStore:
-    """A store as it is found when a check begins.
+    """A store in its state when a check begins.
 
-    facts    of the store
-    files    of the log, without those that overlap another
+    facts    facts of the store
+    files    log files, without overlapping ones
     queues   folder of each queue
-    end      where the log ends; of a store that is in use, up to where it is checked
+    end      end of the log; for a store in use, the end of the check
     ends     all ends of the log
     checked  physical offset from which a broker that starts now checks records
     """
@@ -102,16 +102,16 @@ class CheckedStore:
 
 
 def look_at(path: Path, config: StoreConfig | None) -> CheckedStore:
-    """Look at names and sizes, and walk the end of the log.
+    """Read names and sizes, and walk to the end of the log.
 
     Args:
-        path: Of the store.
-        config: The broker's settings; what the store's files show, where it is None.
+        path: Path of the store.
+        config: The broker's settings; by default derived from the store's files.
 
     Raises:
         UsageError: it is an archive.
         StoreNotFoundError: there is no CommitLog.
-        StoreAccessError: something cannot be read.
+        StoreAccessError: a file cannot be read.
     """
     refuse_archive(path)
     for _ in range(_MORE_LOOKS):
@@ -148,7 +148,7 @@ def _list_log(store: CheckedStore) -> None:
             store.findings.append(
                 Finding(
                     Kind.FOREIGN_LOG_FILE, entry.path, "not a CommitLog file",
-                    at_next_start=f"{_NO_START} where it is of another size than the log's files",
+                    at_next_start=f"{_NO_START} if its size differs from the log's files",
                 )
             )  # fmt: skip
             continue
@@ -156,7 +156,7 @@ def _list_log(store: CheckedStore) -> None:
         found.append(CommitLogFile(start, size, entry.path, entry.inode(), gap_of(entry.path)))
     found.sort()
     if store.is_live and len(found) > 1 and found[-1].size < found[-2].size:
-        found.pop()  # its owner is making it: there is no message in it yet
+        found.pop()  # its owner is creating it: it has no message yet
     if not found:
         raise StoreNotFoundError(f"{folders[0]}: no CommitLog file; names are offsets of 20 digits")
     store.files = [found[0]]
@@ -221,7 +221,7 @@ def _set_end(store: CheckedStore) -> None:
 
 
 def _dispatched(path: Path) -> int:
-    """Physical offset before which every message has been dispatched, as far as the indexes show now."""
+    """Return the physical offset before which every message has been dispatched, as far as the indexes show now."""
     queued = _queued(path)
     indexed = 0
     for entry in entries_of(path / INDEX_FOLDER):
@@ -235,7 +235,7 @@ def _dispatched(path: Path) -> int:
 
 
 def _queued(path: Path) -> int:
-    """Physical offset of the newest message that is in a queue; 0 where there is none, or it cannot be told."""
+    """Return the physical offset of the newest message in a queue, or 0 if unknown."""
     ends = [0]
     try:
         with closing(open_queues(path)) as queues:

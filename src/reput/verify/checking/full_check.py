@@ -46,11 +46,11 @@ Result = TypeVar("Result")
 
 
 def waves(weights: Sequence[int], parallelism: int) -> Iterator[slice]:
-    """Which tasks are run together, so that findings come soon and each run is worth its start.
+    """Group tasks to run together, so that findings come early and each group is worth its start.
 
     Args:
-        weights: Of the tasks, bytes.
-        parallelism: How many run at the same time; one after the other, each is a wave.
+        weights: Bytes of each task.
+        parallelism: Number of tasks that run at the same time; if 1, each task is its own group.
     """
     if parallelism == 1:
         yield from (slice(number, number + 1) for number in range(len(weights)))
@@ -66,7 +66,7 @@ def waves(weights: Sequence[int], parallelism: int) -> Iterator[slice]:
 
 
 def bytes_of(path: str) -> int:
-    """Size of a file; 0 where it expired."""
+    """Return the size of a file, or 0 if it has expired."""
     try:
         return os.lstat(path).st_size
     except FileNotFoundError:
@@ -74,7 +74,7 @@ def bytes_of(path: str) -> int:
 
 
 def bytes_below(folder: str) -> int:
-    """Of a folder's files; of one that expired, none."""
+    """Return the size of a folder's files, ignoring expired ones."""
     try:
         with os.scandir(folder) as entries:
             return sum(bytes_of(entry.path) for entry in entries)
@@ -85,7 +85,7 @@ def bytes_below(folder: str) -> int:
 def beyond(
     store: CheckedStore, index: Sequence[IndexTable], queues: Sequence[CheckedQueue]
 ) -> Iterator[Finding]:
-    """Entries from the end of the log on: its newest messages are lost."""
+    """Yield findings for entries at or after the end of the log: its newest messages are lost."""
     if store.is_live:
         return
     queued = sum(table.spans[BEYOND].total for table in queues if BEYOND in table.spans)
@@ -104,7 +104,7 @@ def beyond(
 
 
 def _partly_copied(store: CheckedStore) -> Iterator[Finding]:
-    """The log's last record if its CRC is right but its last byte is zero: readers leave it out, brokers read it."""
+    """Yield a finding for a last record with a right CRC and a last byte of zero: readers skip it, brokers read it."""
     if store.is_live or store.ends.reader == store.ends.rebuild:
         return
     with closing(CommitLogReader(StoreLog(store.path))) as log:
@@ -127,7 +127,7 @@ class FullCheck:
         self._light = LightQueues(store.begin)
 
     def run(self) -> Iterator[Finding]:
-        """All findings, as they come. Raises StoreAccessError."""
+        """Yield all findings as they are found. Raises StoreAccessError."""
         yield from self._read_index()
         yield from self._read_queues()
         yield from self._join_index()
@@ -152,7 +152,7 @@ class FullCheck:
         tasks: Sequence[Task],
         weights: Sequence[int],
     ) -> Iterator[Result]:
-        """Results in the order of the tasks, some at a time."""
+        """Yield results in the order of the tasks, group by group."""
         total, before = sum(weights), 0
 
         def told(done: int, _of_wave: int) -> None:
@@ -189,7 +189,7 @@ class FullCheck:
             table.findings = []
 
     def _join_index(self) -> Iterator[Finding]:
-        """Whether the IndexFiles follow each other."""
+        """Check that the IndexFiles follow each other."""
         used = [table for table in self._index if table.items]
         for before, after in pairwise(used):
             if after.first < before.last:
@@ -267,7 +267,7 @@ def _of_queue(finding: Finding) -> str:
     if finding.kind is Kind.FOREIGN_FILE:
         return "passes over it"
     return (
-        "cuts the queue there where it is in one of its last three files; else does not notice it"
+        "cuts the queue there if it is in one of its last three files; otherwise does not notice it"
     )
 
 

@@ -1,4 +1,4 @@
-"""What is wrong with the items of IndexFiles that lead into one file of the log."""
+"""Find wrong IndexFile items that lead into one log file."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _NEVER = "does not notice it, and never adds an entry to an index that lacks it"
 
 
 class IndexFindings:
-    """Explains the differences of one file of the log, stretch by stretch.
+    """Explains the differences in one log file, range by range.
 
-    without_index  keys that have no entry, where there are no IndexFiles at all
+    without_index  number of keys without an entry, in a store without IndexFiles
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class IndexFindings:
         return "indexes them" if first >= again else f"indexes those from {again} on"
 
     def _file_for(self, offset: int) -> str:
-        """The IndexFile that should have the entry, or the last that this file of the log has items in."""
+        """Return the IndexFile that should have the entry, or the last one with items of this log file."""
         for one in self._files:
             if offset <= one.header.end_physical_offset:
                 return one.path
@@ -169,7 +169,7 @@ class IndexFindings:
         stated: int,
         at: int,
     ) -> None:
-        """Whether the header says the time of the message of its first, or last, item."""
+        """Check that the header states the store time of its first, or last, item's message."""
         row = np.flatnonzero((items.numbers == number) & (items.offsets == offset))
         if not len(row) or times[row[0]] == stated:
             return
@@ -186,10 +186,10 @@ class IndexFindings:
 
 
 def _seconds(times: Offsets, base: int) -> Offsets:
-    """What `IndexFile.putKey` (4.9.3) stores for messages of these times: whole seconds from `base`, within 31 bits."""
+    """Return the seconds that `IndexFile.putKey` (4.9.3) stores for these times: from `base`, within 31 bits."""
     if base <= 0:
         return np.zeros(len(times), np.int64)
-    with np.errstate(over="ignore"):  # Java wraps, too
+    with np.errstate(over="ignore"):  # Java wraps as well
         elapsed = times - np.int64(base)
     seconds: Offsets = np.clip(elapsed // 1000, 0, _INT32_MAX)
     return seconds

@@ -47,10 +47,10 @@ class IndexJob:
 
 @dataclass(slots=True)
 class IndexTable:
-    """What one file holds.
+    """The content of one IndexFile.
 
-    first, last  physical offsets of its first and last items, -1 where it has none
-    spans        items by the file of the log that they are of
+    first, last  physical offsets of its first and last items, or -1
+    spans        items by log file
     """
 
     path: str
@@ -70,7 +70,7 @@ class IndexTable:
 
 
 def read_index_table(job: IndexJob, path: str) -> IndexTable:
-    """The table of one IndexFile; what cannot be read of it is a finding. Never writes."""
+    """Read the table of one IndexFile; unreadable parts become findings. Never writes."""
     table = IndexTable(path)
     try:
         with FileReader(path) as reader:
@@ -125,7 +125,7 @@ class _Reading:
         return items
 
     def _as_counted(self, slots: RawEntries, room: int) -> RawEntries:
-        """The slots as they were when the header was read: newer items are followed back to older ones."""
+        """Return the slots as they were when the header was read: newer items are followed back to older ones."""
         numbers = slots.byteswap().view(np.int32).astype(np.int64)
         late = np.flatnonzero((numbers > self._table.items) & (numbers < room))
         if len(late):

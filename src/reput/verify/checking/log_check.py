@@ -49,11 +49,11 @@ class LogTask:
 
 @dataclass(slots=True)
 class LogFileFound:
-    """What one file holds.
+    """Results for one log file.
 
-    latest         of its store timestamps, ms
-    without_queue  messages of queues that have no ConsumeQueue, and the offset of the first
-    without_index  keys that have no entry, where there are no IndexFiles at all
+    latest         latest store timestamp, ms
+    without_queue  messages of missing queues, and the offset of the first
+    without_index  number of keys without an entry, in a store without IndexFiles
     light          how far the entries of %LMQ% queues lag behind the queue offsets of their messages
     """
 
@@ -156,7 +156,7 @@ class _FileCheck:
             rest = task.compared.log_end - lost.start
             what = (
                 f"cuts the log at {lost.start} and loses the {rest:,} bytes after it;"
-                " the index keeps the entries of what was cut off"
+                " the index keeps the entries of the lost messages"
             )
         return replace(lost, at_next_start=what)
 
@@ -168,7 +168,7 @@ class _FileCheck:
         self._found.findings.append(
             Finding(
                 Kind.TORN_LOG_END, task.compared.file.path,
-                "what follows the last record is not a record", end - task.compared.file.start, end,
+                "the bytes after the last record are not a record", end - task.compared.file.start, end,
                 cost="a message of the same size that is put here can make old records reappear",
                 at_next_start=f"ends the log at {end}; the bytes stay",
             )
@@ -176,13 +176,13 @@ class _FileCheck:
 
 
 def _is_sound(piece: ScannedPiece) -> bool:
-    """Whether no record of a piece has a wrong CRC."""
+    """Return whether all records of a piece have the right CRC."""
     wrong = wrong_bodies(piece.data, piece.positions, piece.batch.messages)
     return not len(wrong) and not len(_wrong_records(piece))
 
 
 def _wrong_records(piece: ScannedPiece) -> npt.NDArray[np.int64]:
-    """Numbers of the records that do not match the CRC in their last property (enabledAppendPropCRC, 5.x)."""
+    """Return numbers of the records that do not match the CRC in their last property (enabledAppendPropCRC, 5.x)."""
     ends = piece.positions + piece.batch.messages["size"]
     may_have = np.flatnonzero(piece.data[ends - 1] == CRC_PROPERTY_END)  # no record of 4.9 ends so
     data = piece.data.data

@@ -1,4 +1,4 @@
-"""What a broker of the store's version would do to it at its next start, worked out without starting one.
+"""Predict what a broker of the store's version would do at its next start, without starting one.
 
 Mirrors `DefaultMessageStore.load`, `IndexService.load`, `CommitLog.recoverNormally` and `.recoverAbnormally` (tags
 rocketmq-all-4.9.3, rocketmq-all-5.3.3).
@@ -39,10 +39,10 @@ class Total(Protocol):
 
 
 class SeenIndexFile(Protocol):
-    """What an IndexFile shows of itself: `IndexTable`, or what a quick check reads.
+    """The visible state of an IndexFile: `IndexTable`, or the result of a quick check.
 
-    first, last  physical offsets of its first and last items, -1 where it has none
-    spans        items by the file of the log that they are of
+    first, last  physical offsets of its first and last items, or -1
+    spans        items by log file
     """
 
     @property
@@ -65,7 +65,7 @@ UNNOTICED = "does not notice it: it never looks whether an IndexFile is right"
 
 
 def next_start(store: CheckedStore, tables: Sequence[SeenIndexFile]) -> Iterator[Finding]:
-    """The findings that follow from the markers of the store and from its IndexFiles."""
+    """Yield the findings that follow from the store's markers and IndexFiles."""
     if store.is_live:
         yield Finding(
             Kind.STORE_IN_USE, str(store.path),
@@ -143,9 +143,9 @@ def absent(
 
 
 def _skipped(store: CheckedStore) -> Iterator[Finding]:
-    """The message that 5.3.3 skips after a clean shutdown: of those that no queue has, one that begins where they end.
+    """Yield the message that 5.3.3 skips after a clean shutdown: no queue has it, and it begins where the queues end.
 
-    A store gets into this state if it is a copy of a running one, and `abort` was left out.
+    A store gets into this state if it is a copy of a running one without `abort`.
     """
     at = store.facts.known_offset.physical_offset
     if not store.config.is_five or not store.begin <= at < store.end:
@@ -171,7 +171,7 @@ def _skipped(store: CheckedStore) -> Iterator[Finding]:
 
 
 def _is_queued(store: CheckedStore, message: MessageExt) -> bool:
-    """Whether its queue has an entry of the message: a batch queue knows where its last record begins."""
+    """Return whether the message's queue has its entry. A batch queue states where its last record begins."""
     if store.facts.known_offset.in_rocksdb:
         return False  # the database knows where its newest record ends
     with closing(open_queues(store.path)) as queues:
@@ -183,10 +183,10 @@ def _is_queued(store: CheckedStore, message: MessageExt) -> bool:
 
 
 def dispatched_from(store: CheckedStore) -> int | None:
-    """Physical offset from which the next start dispatches messages, None if it dispatches none.
+    """Return the physical offset from which the next start dispatches messages, or None if it dispatches none.
 
-    After a crash that is the beginning of the first file checked. After a clean shutdown it is the greatest offset that
-    the queues know; 5.3.3 passes over a message that begins there.
+    After a crash that is the beginning of the first file checked. After a clean shutdown it is the greatest offset in
+    the queues; 5.3.3 skips a message that begins there.
     """
     if store.is_live:
         return None
@@ -197,22 +197,22 @@ def dispatched_from(store: CheckedStore) -> int | None:
 
 
 def is_deleted(store: CheckedStore, table: SeenIndexFile) -> bool:
-    """Whether the next start deletes this IndexFile: after a crash, one that ends after the checkpoint's time."""
+    """Return whether the next start deletes this IndexFile: after a crash, if it ends after the checkpoint's time."""
     ends_later = table.header.end_timestamp > store.facts.checkpoint.index_msg_timestamp
     return store.facts.has_abort and not store.is_live and ends_later
 
 
 def of_index_file(store: CheckedStore, table: SeenIndexFile) -> str:
-    """What the next start does about damage in an IndexFile."""
+    """Return what the next start does about damage in an IndexFile."""
     if is_deleted(store, table):
         return f"deletes the file, as it is after a crash, and indexes again from {store.checked}"
     return UNNOTICED
 
 
 def indexed_again(store: CheckedStore, tables: Sequence[SeenIndexFile]) -> int | None:
-    """Physical offset from which the next start adds the index entries of messages that are dispatched; None for never.
+    """Return the physical offset from which the next start adds index entries of dispatched messages, or None.
 
-    A broker indexes nothing that begins before the end of its newest IndexFile.
+    A broker indexes no message that begins before the end of its newest IndexFile.
     """
     begin = dispatched_from(store)
     if begin is None:
@@ -227,14 +227,14 @@ def _checkpoint(store: CheckedStore) -> Iterator[Finding]:
         return
     all_again = "deletes every IndexFile and dispatches the whole log again"
     yield Finding(
-        Kind.CHECKPOINT_MISSING, path, "there is no such file",
+        Kind.CHECKPOINT_MISSING, path, "the file is missing",
         cost=f"after a crash a broker {all_again}",
         at_next_start=all_again if store.facts.has_abort else "writes one with zeros",
     )  # fmt: skip
 
 
 def checkpoint_ahead(store: CheckedStore, latest: int | None) -> Iterator[Finding]:
-    """The checkpoint held against the store timestamp of the latest message, ms; None where there is none."""
+    """Compare the checkpoint with the store timestamp (ms) of the latest message, which may be None."""
     if latest is None or store.is_live:
         return
     for number, (name, stated) in enumerate(store.facts.checkpoint._asdict().items()):
@@ -243,8 +243,8 @@ def checkpoint_ahead(store: CheckedStore, latest: int | None) -> Iterator[Findin
                 Kind.CHECKPOINT_AHEAD, str(store.path / CHECKPOINT_FILE),
                 f"{name} is {stated}, the last message was stored at {latest}", 8 * number,
                 cost="after a crash a broker takes files for durable that may not be",
-                at_next_start="believes it: checks and dispatches again from the last file only"
+                at_next_start="trusts it: checks and dispatches again from the last file only"
                 if store.facts.has_abort
-                else "believes it, and keeps it until later messages are flushed",
+                else "trusts it, and keeps it until later messages are flushed",
             )  # fmt: skip
             return

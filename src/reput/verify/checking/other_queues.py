@@ -32,14 +32,14 @@ _MOST_CLAIMS = 100_000  # records read one by one, so that a database of another
 
 
 class _Claims:
-    """Entries in RocksDB that are those of another message with the same queue offset.
+    """Entries in RocksDB that belong to another message with the same queue offset.
 
-    A broker puts an entry under the queue offset of its message. Of several messages with one queue offset, as light
-    queues have after a restart, the last one dispatched keeps its entry, or the first one if they were dispatched
+    A broker puts an entry under the queue offset of its message. Light queues can have several messages with one queue
+    offset after a restart. The last one dispatched keeps its entry, or the first one if they were dispatched
     together (`RocksDBConsumeQueueStore.putMessagePosition0`).
 
     Attributes:
-        count: how many were found
+        count: number of such entries
     """
 
     def __init__(self, log: CommitLogReader) -> None:
@@ -73,7 +73,7 @@ class OtherQueues:
         self.cannot_tell: Finding | None = None
 
     def findings(self) -> Iterator[Finding]:
-        """One finding for each queue and kind. Raises StoreAccessError."""
+        """Yield one finding for each queue and kind. Raises StoreAccessError."""
         with closing(open_queues(self._store.path, config=self._store.config)) as index:
             if isinstance(index, ConsumeQueueSetReader):
                 return
@@ -114,7 +114,7 @@ class OtherQueues:
     def _too_many(
         self, index: QueueIndex, expected: Counter[Queue], readable: list[OffsetRange]
     ) -> Iterator[Finding]:
-        """Entries that no message has where the log can be read, and those of messages after its end."""
+        """Yield entries without a message in readable parts of the log, and entries after its end."""
         store = self._store
         if store.is_live:
             return
@@ -144,7 +144,7 @@ def _add(found: dict[tuple[Kind, Queue], Finding], queue: Queue, one: Finding) -
 
 
 def _stored_offsets(reader: QueueReader, begin: int) -> npt.NDArray[np.int64]:
-    """Physical offsets of a queue's entries from that one on. Raises StoreError."""
+    """Return physical offsets of a queue's entries from number `begin` on. Raises StoreError."""
     first, stop = reader.min_queue_offset(begin), reader.max_queue_offset()
     parts = [np.empty(0, np.int64)]
     for data in reader.entry_bytes(first, stop):
@@ -156,7 +156,7 @@ def _stored_offsets(reader: QueueReader, begin: int) -> npt.NDArray[np.int64]:
 def _explained(
     messages: NumberedMessages, reader: QueueReader, size_of: BatchSizeOf, claims: _Claims
 ) -> Iterator[Finding]:
-    """What a queue lacks, or has otherwise, of the entries that messages should have: one finding of each kind."""
+    """Yield missing and wrong entries of messages: one finding of each kind."""
     expected, numbered = messages.expected, dict[int, ConsumeQueueEntry]()
     position, stop = int(expected.numbers[0]), int(expected.numbers[-1]) + 1
     while position < stop:
@@ -176,7 +176,7 @@ def _explained(
         return Finding(kind, reader.folder, text, physical_offset=at, count=count)
 
     def is_taken(row: int, place: EntryPlace) -> bool:
-        """Whether the entry is that of another message with the same queue offset."""
+        """Return whether the entry belongs to another message with the same queue offset."""
         if messages.is_of_earlier(row, place):
             return True
         is_by_key = reader.kind.numbering is Numbering.KEY

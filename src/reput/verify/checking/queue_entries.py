@@ -1,8 +1,8 @@
-"""What is wrong with the entries of ConsumeQueues that lead into one file of the log.
+"""Find wrong ConsumeQueue entries that lead into one log file.
 
-In light queues (%LMQ%) the number of an entry is not the queue offset of its message, as a broker wants it. A task sees
-one file of the log and notes how far the entries of each light queue lag behind. `may_skew` decides, in the order of
-the log, whether a change of that is the broker's.
+In light queues (%LMQ%) a broker makes the number of an entry differ from the queue offset of its message. A task reads
+one log file and notes how far the entries of each light queue lag behind. `may_skew` decides, in the order of the log,
+whether a change of this lag is the broker's doing.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ Offsets = npt.NDArray[np.int64]
 
 
 class SkewRun(NamedTuple):
-    """Entries that follow each other and lag behind alike.
+    """Consecutive entries with the same lag.
 
-    skew         queue offset of the message less number of the entry
+    skew         queue offset of the message minus number of the entry
     taken        queue offsets given to messages without an entry since the entry before, as far as this file goes
-    entries      how many
+    entries      number of entries
     first, last  the earliest and latest store timestamp (ms)
-    finding      what is wrong with the first of them, if it is not the broker's doing
+    finding      the finding for the first entry, if it is not the broker's doing
     """
 
     skew: int
@@ -107,7 +107,7 @@ class LightQueues:
         self._states: dict[Queue, _State] = {}
 
     def take(self, queues: dict[Queue, LightQueue]) -> Iterator[Finding]:
-        """The findings of the next file of the log."""
+        """Yield the findings of the next log file."""
         tally = Tally()
         for queue, found in queues.items():
             for run in found.runs:
@@ -147,7 +147,7 @@ class QueueFindings:
         dispatched_from: int | None,
         tally: Tally,
     ) -> None:
-        """The offsets are those of `LogTask`."""
+        """Compare entries of these queues; see `LogTask` for the offsets."""
         self._dispatched_to, self._dispatched_from = dispatched_to, dispatched_from
         self._tally = tally
         self.without_queue: dict[Queue, tuple[int, int]] = {}

@@ -25,7 +25,7 @@ _PIECE_ENTRIES = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class QueueJob:
-    """What all tasks on ConsumeQueues have in common; `is_live` where they are being appended to."""
+    """The common arguments of all tasks on ConsumeQueues; `is_live` if they are being appended to."""
 
     queue_entries: int
     edges: LogEdges
@@ -50,7 +50,7 @@ class CheckedQueue:
 
 
 def read_queue_table(job: QueueJob, task: tuple[Queue, str]) -> CheckedQueue:
-    """The table of one queue in its folder; what cannot be read is a finding. Never writes."""
+    """Read the table of one queue in its folder; unreadable parts become findings. Never writes."""
     queue, folder = task
     table = CheckedQueue(queue, EntryPlaces(folder, ()))
     try:
@@ -133,7 +133,7 @@ class _QueueReading:
             self._gap = first
 
     def _look_closer(self, data: npt.NDArray[np.void], first: int) -> None:
-        """Entries that may be blank, missing, in disorder or of messages behind the end of the log."""
+        """Examine entries that may be blank, missing, out of order or of messages after the end of the log."""
         offsets = data["physical_offset"].astype(np.int64)
         sizes = data["size"].astype(np.int64)
         blank = (offsets == PRE_BLANK.physical_offset) & (sizes == PRE_BLANK.size)

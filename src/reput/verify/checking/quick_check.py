@@ -1,7 +1,7 @@
 """The quick check, in about the time that a command takes to start: headers, ends and samples.
 
-The last entry of each queue must lead to a message of its own, in whatever files it is kept. Records from all over the
-log show queues, first files of queues and IndexFiles that are missing.
+The last entry of each queue, of any kind, must lead to its message. Records from all over the log show whether queues,
+first files of queues and IndexFiles are missing.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class _Items(NamedTuple):
 
 
 class _IndexEnds(NamedTuple):
-    """What an IndexFile says of itself; see `next_start.SeenIndexFile`."""
+    """The header of an IndexFile; see `next_start.SeenIndexFile`."""
 
     path: str
     header: IndexHeader
@@ -93,7 +93,7 @@ class _Last(NamedTuple):
 
 
 def last_entries(store: CheckedStore, log: CommitLogReader) -> Iterator[Finding]:
-    """What the last entry of each queue shows. Raises StoreAccessError."""
+    """Check the last entry of each queue. Raises StoreAccessError."""
     for queue, folder in sorted(store.queues.items()):
         with closing(ConsumeQueueReader(folder)) as reader:
             yield from _of_files(store, log, queue, reader)
@@ -144,12 +144,12 @@ def _compared(store: CheckedStore, log: CommitLogReader, last: _Last) -> Iterato
 
 
 def _may_be_of_others(store: CheckedStore, queue: Queue) -> bool:
-    """Whether messages of other queues may be in this one."""
+    """Return whether messages of other queues may be in this one."""
     return store.config.enable_multi_dispatch or queue.topic.startswith(LMQ_PREFIX)
 
 
 def _of_database(store: CheckedStore, log: CommitLogReader, folder: str) -> Iterator[Finding]:
-    """The ends that a database states; what a broker has not written yet is no matter."""
+    """Check the ends that a database states; entries that a broker has not written yet do not count."""
     try:
         with closing(RocksDatabase(folder)) as database:
             for end in database.ends():
@@ -175,7 +175,7 @@ def _of_end(
 
 
 def quick_findings(store: CheckedStore) -> Iterator[Finding]:
-    """What the first record of each log file, the last entry of each queue and samples of each IndexFile show.
+    """Check the first record of each log file, the last entry of each queue and samples of each IndexFile.
 
     Raises StoreAccessError.
     """
@@ -195,7 +195,7 @@ def quick_findings(store: CheckedStore) -> Iterator[Finding]:
 
 
 def missing_indexes(store: CheckedStore, log: CommitLogReader) -> Iterator[Finding]:
-    """Queues, first files of queues, and indexes that sampled messages should be in. Raises StoreAccessError."""
+    """Find missing queues, first files of queues, and indexes of sampled messages. Raises StoreAccessError."""
     try:
         with closing(open_queues(store.path, config=store.config)) as index:
             queues = set(index.list())
@@ -266,7 +266,7 @@ def _first_record(file: CommitLogFile) -> Iterator[Finding]:
 def _index(
     store: CheckedStore, log: CommitLogReader, tables: list[_IndexEnds]
 ) -> Iterator[Finding]:
-    """What headers and samples of IndexFiles show; `tables` gets what each says of itself."""
+    """Check headers and samples of IndexFiles; appends each header to `tables`."""
     config = store.config
     files = IndexFileSetReader(store.path / INDEX_FOLDER, config.hash_slots, config.index_items)
     with closing(files):

@@ -1,4 +1,4 @@
-"""Alike findings of one file, told as one: the first of them, and how many there are."""
+"""Group identical findings per file: the first one and a count."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy.typing as npt
 from reput.findings import Finding, Kind
 
 MOST_OF_A_KIND = 20
-"""Findings of a kind that are told one by one."""
+"""Findings of a kind that are reported individually."""
 NOT_OF_A_CHECK = frozenset(
     {Kind.UNDECODABLE_MESSAGE, Kind.BODY_TOO_LARGE, Kind.EXPIRED_UNREAD, Kind.PARTIAL_QUEUE_ENTRY}
 )
@@ -21,7 +21,7 @@ NOT_OF_A_CHECK = frozenset(
 
 
 def time_text(timestamp_ms: int) -> str:
-    """A store timestamp to the second, or the number itself where it is no time of a calendar."""
+    """Return a store timestamp to the second, or the number itself if it is outside the calendar."""
     try:
         return datetime.fromtimestamp(timestamp_ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     except (ValueError, OverflowError, OSError):
@@ -40,7 +40,7 @@ def counted(count: int, noun: str) -> str:
 
 @dataclass(slots=True)
 class _Alike:
-    """first, last  store timestamps in ms of the messages that it concerns; None where there are none."""
+    """first, last  store timestamps in ms of the affected messages, or None"""
 
     finding: Finding
     count: int = 0
@@ -75,7 +75,7 @@ class Tally:
             alike.last = high if alike.last is None else max(alike.last, high)
 
     def findings(self) -> Iterator[Finding]:
-        """Each with its count, and with its cost where the kind has one."""
+        """Yield each finding with its count, and with its cost if the kind has one."""
         for (kind, _), alike in self._alike.items():
             cost = alike.finding.cost
             if kind in _COSTS and alike.first is not None and alike.last is not None:
@@ -85,7 +85,7 @@ class Tally:
 
 
 def sampled(findings: Iterable[Finding]) -> Iterator[Finding]:
-    """The first findings of each kind as they come; those that follow are counted, and told as one at the end."""
+    """Yield the first findings of each kind at once, and the others at the end as one with a count."""
     seen: Counter[Kind] = Counter()
     more: dict[Kind, Finding] = {}
     for finding in findings:
@@ -121,13 +121,13 @@ _COSTS = {
     Kind.RECORD_CRC: ("message", "{} stored {} whose keys, properties or place may be wrong"),
     Kind.MISPLACED_RECORD: ("message", "{} stored {} lie where no index leads"),
 }
-"""What is counted, and what it costs: how many, and when they were stored."""
+"""Counted items and their cost: how many, and when they were stored."""
 
 _USUAL_COSTS = {
     Kind.INDEX_SLOT: "keys of that slot cannot be found",
     Kind.INDEX_ITEM: "keys of that chain cannot be found",
     Kind.INDEX_HEADER: "queries by key pass over the file, or miss keys",
-    Kind.UNREACHABLE_INDEX_ITEM: "keys of these items, and of those that they lead to, cannot be found",
+    Kind.UNREACHABLE_INDEX_ITEM: "keys of these items, and of items they lead to, cannot be found",
     Kind.BROKEN_INDEX_CHAIN: "older keys of that slot cannot be found",
     Kind.INDEX_FILE_SIZE: "keys whose items are missing cannot be found",
     Kind.STALE_INDEX_ENTRY: "a query returns a message that does not have the key, and the client drops it",
@@ -140,4 +140,4 @@ _USUAL_COSTS = {
     Kind.MISSING_LOG_FILE: "all messages of the missing file",
     Kind.CHECKPOINT: "after a crash a broker begins its recovery at the wrong place",
 }
-"""What a kind costs where nothing is counted; docs/findings has the same in a page for each."""
+"""The cost of a kind without counted items; docs/findings has the same text in a page for each."""

@@ -1,8 +1,8 @@
-"""The repair of a store: planned from what the check finds, built beside it, checked, swapped in as a whole.
+"""Repair a store: plan from the findings of a check, build beside the store, check the result, swap it in as a whole.
 
-Until the swap, which is one rename, the store is as it was; from then on it is as planned. The old state stays beside
-it. Files that stay are in both by hard links, so nobody who has one open loses it, and a CommitLog file whose bytes
-change is copied first.
+Until the swap, which is one rename, the store is unchanged; after it, the store is as planned. The old state stays
+beside it. Unchanged files are in both by hard links, so a process that has one open keeps it. A CommitLog file whose
+bytes change is copied first.
 """
 
 from __future__ import annotations
@@ -82,18 +82,18 @@ def build(
     Args:
         plan: What to build.
         new: The folder, to be created.
-        seen: The old store's files as they are.
+        seen: The present files of the old store.
         runner: Runs the tasks of the rebuild and the check.
         progress: Called as work is done.
         at: Called after each step.
 
     Returns:
-        The old store's files as they were before anything was read for the new one; see `check_still`.
+        The old store's files before the first read for the new one; see `check_still`.
 
     Raises:
-        StoreChangedError: a file is not as it was when the plan was made.
-        StoreError: what was built is not what the plan says.
-        StoreAccessError: the operating system refuses something.
+        StoreChangedError: a file has changed since the plan was made.
+        StoreError: the built store does not match the plan.
+        StoreAccessError: the operating system refuses an operation.
     """
     check_unchanged(plan, seen)
     make_folder(new)
@@ -115,7 +115,7 @@ def build(
 
 
 def check_still(plan: Plan, seen: Sequence[TreeEntry]) -> None:
-    """Raises StoreChangedError where a file of the old store is not as `build` has seen it."""
+    """Raise StoreChangedError if a file of the old store has changed since `build` saw it."""
     relinked = (*QUEUE_FOLDERS, EXTENSION_FOLDER) if plan.queues else ()
     check_unchanged(plan, seen, relinked)
 
@@ -138,8 +138,9 @@ def _carry_over(plan: Plan, new: Path) -> set[str]:
 
 
 def _changes_in_place(store: Path, name: str) -> bool:
-    """Whether a 5.x broker overwrites parts of a file, or appends to one that only fits the others beside it: with a
-    link it would change the backup.
+    """Return whether a 5.x broker overwrites parts of a file, or appends to a file that must fit others.
+
+    As a hard link, such a file would change the backup.
     """
     folder, file = os.path.split(name)
     is_part = not file.endswith(".sst") and facts_of(store).local_database(folder) is not None
@@ -159,7 +160,7 @@ def _stays(plan: Plan, entry: TreeEntry, changed: frozenset[str]) -> bool:
 
 
 def _change_log(plan: Plan, new: Path) -> None:
-    """Copies of the files that change, filled and cut; the backup keeps their bytes."""
+    """Copy the files that change, then fill and cut the copies; the backup keeps the old bytes."""
     for name in sorted(plan.changed_files):
         source, target = (root / COMMIT_LOG_FOLDER / name for root in (plan.store, new))
         copy_file(source, target, plan.inodes[f"{COMMIT_LOG_FOLDER}/{name}"])
@@ -176,7 +177,7 @@ def _change_log(plan: Plan, new: Path) -> None:
 
 
 def _clear(file: FileWriter, path: Path, position: int) -> None:
-    """Zeros instead of what is not zero from there on: what stays could become records again."""
+    """Zero all bytes from `position` on, so that no remainder can become a record again."""
     with FileReader(str(path)) as reader:
         last = reader.last_nonzero(reader.size)
     stop = position if last is None else last + 1
@@ -209,7 +210,7 @@ def _dispatch_rest(plan: Plan, new: Path) -> None:
 
 
 def _prepare_queues(plan: Plan, new: Path) -> QueueForm:
-    """What a rebuild takes from the old queues, and how it is to write the new ones."""
+    """Prepare the parts of the old queues that a rebuild needs; return the form of the new queues."""
     if facts_of(plan.store).has_queue_database_files:
         _link_below(plan, new, CONSUME_QUEUE_FOLDER)  # it replaces them all
         return "rocksdb"
@@ -232,7 +233,7 @@ def _link_below(plan: Plan, new: Path, folder: str) -> None:
 
 
 def _copy_expired_queues(plan: Plan, new: Path) -> None:
-    """Queues of which the log holds no message any more, for the rebuild to keep; copied, as brokers append to them."""
+    """Copy queues whose messages have all expired from the log, because brokers append to them."""
     begin = StoreLog(new).list().begin
     for kind in (CONSUME_QUEUE_FOLDER, BATCH_QUEUE_FOLDER):
         for queue in expired_queues(plan.store, begin, kind):
@@ -246,9 +247,9 @@ def _copy_expired_queues(plan: Plan, new: Path) -> None:
 
 
 def _write_checkpoint(plan: Plan, new: Path) -> None:
-    """One with which a broker keeps every file, after a clean shutdown and after a crash (see rebuild.commit).
+    """Write a checkpoint with which a broker keeps every file, after a clean shutdown and after a crash.
 
-    What 5.x has besides stays.
+    See rebuild.commit. Further fields of 5.x stay.
     """
     last = max(_last_timestamp(new), 0)
     ends = [0]
@@ -283,12 +284,12 @@ def _check(plan: Plan, new: Path, runner: Runner, progress: Progress) -> None:
     for finding in check_store(new, config=plan.config, runner=runner, progress=progress):
         if not plan.expects(finding, new):
             raise StoreError(
-                f"{plan.store}: left as it is, for what was built beside it would not be valid: {finding}"
+                f"{plan.store}: left unchanged, because the store built beside it would not be valid: {finding}"
             )
 
 
 def _finish(plan: Plan, new: Path) -> None:
-    """Owners and permissions as the store has them, one lock for both states, all of it durable."""
+    """Give the new store the owners and permissions of the old one, a lock for both states, and make it durable."""
     remove_tree(new / LOCK_FILE)  # the rebuild's own
     link(plan.store / LOCK_FILE, new / LOCK_FILE)  # which may be younger than the plan
     kept = {(entry.name, entry.inode) for entry in plan.seen}
@@ -307,7 +308,7 @@ def _finish(plan: Plan, new: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Undone:
-    """What an undo did: the number of the repair, and where the repaired state lies now."""
+    """Result of an undo: the number of the repair, and the new place of the repaired state."""
 
     number: int
     repaired: Path
@@ -322,21 +323,21 @@ def plan_repair(
     runner: Runner | None = None,
     progress: Progress = silent,
 ) -> Plan:
-    """What a repair of a store would do; nothing is changed.
+    """Plan a repair of a store; nothing is changed.
 
     Args:
-        store: The folder that holds `commitlog/`.
-        config: The broker's settings; what the store's own files show, where it is None.
-        truncate_tail: Cut what follows the last verifiable record of the log.
-        salvage: Fill damaged ranges of the log, so that a broker reads on to what follows them.
-        runner: Runs the tasks; in this process, one after the other, where it is None.
+        store: The folder that contains `commitlog/`.
+        config: The broker's settings; by default derived from the store's files.
+        truncate_tail: Cut the bytes after the last verifiable record of the log.
+        salvage: Fill damaged ranges of the log, so that a broker reads the messages after them.
+        runner: Runs the tasks; by default this process does, one after the other.
         progress: Called as work is done.
 
     Raises:
         StoreNotFoundError: there is no CommitLog.
         StoreLockedError: a broker or another writer owns the store.
-        StoreAccessError: something cannot be read.
-        StoreError: there is a link in the store, or it cannot be swapped with a folder beside it.
+        StoreAccessError: a file cannot be read.
+        StoreError: the store contains a link, or it cannot be swapped with a folder beside it.
     """
     places = _places(store)
     check_repairable(store)
@@ -354,19 +355,19 @@ def repair_store(
     progress: Progress = silent,
     at: AtStep = lambda step: None,
 ) -> None:
-    """Carry out a plan. Where it raises, or is killed, the store is as it was, or as planned.
+    """Carry out a plan. After an error or a kill, the store is either unchanged or as planned.
 
     Args:
         plan: Made by `plan_repair`.
-        runner: Runs the tasks; in this process, one after the other, where it is None.
+        runner: Runs the tasks; by default this process does, one after the other.
         progress: Called as work is done.
         at: Called after each step.
 
     Raises:
         StoreChangedError: the store has changed since.
         StoreLockedError: a broker or another writer owns the store, or another repair runs.
-        StoreAccessError: the operating system refuses something, or there is too little space.
-        StoreError: what was built is not what the plan says; the store is left as it is.
+        StoreAccessError: the operating system refuses an operation, or there is too little space.
+        StoreError: the built store does not match the plan; the store is left unchanged.
     """
     if plan.is_empty:
         return
@@ -402,11 +403,11 @@ def _carry_out(
 
 
 def settle_repair(store: str | PathLike[str], at: AtStep = lambda step: None) -> None:
-    """Finish or drop what an interrupted repair or undo left; nothing is done where there is none.
+    """Finish or drop an interrupted repair or undo, if there is one.
 
     Raises:
         StoreLockedError: a broker owns the store, or a repair runs.
-        StoreAccessError: the operating system refuses something.
+        StoreAccessError: the operating system refuses an operation.
     """
     places = _places(store)
     if not places.attempts():
@@ -437,9 +438,7 @@ def undo_repair(store: str | PathLike[str], at: AtStep = lambda step: None) -> U
 def _undo(places: RepairPlaces, at: AtStep) -> Undone:
     done = [one for one in places.attempts() if inode_of(one.backup) is not None]
     if not done or inode_of(places.store) is None:
-        raise StoreNotFoundError(
-            f"{places.store}: no repair to undo; there is none in {places.root}"
-        )
+        raise StoreNotFoundError(f"{places.store}: no repair to undo; {places.root} contains none")
     attempt = done[-1]
     with locked(places.store / LOCK_FILE, IN_USE), places.owned():
         record = attempt.record()
@@ -461,13 +460,13 @@ def _places(store: str | PathLike[str]) -> RepairPlaces:
 
 
 def check_repairable(store: str | PathLike[str]) -> None:
-    """Refuse at once what a plan would refuse only later; nothing but names is looked at.
+    """Refuse early what a plan would refuse later, by names only.
 
     Raises:
-        StoreNotFoundError: there is no such folder, or a kill has left it without its name.
+        StoreNotFoundError: the folder is missing, or a kill has left it without its name.
         StoreLockedError: a broker or another writer owns the store.
-        StoreError: there is a link in it.
-        StoreAccessError: something cannot be read.
+        StoreError: the store contains a link.
+        StoreAccessError: a file cannot be read.
     """
     places = _places(store)
     if inode_of(places.store) is not None:
@@ -479,4 +478,4 @@ def check_repairable(store: str | PathLike[str]) -> None:
             "to see the plan: that finishes the swap"
         )
     else:
-        raise StoreNotFoundError(f"{places.store}: there is no such folder")
+        raise StoreNotFoundError(f"{places.store}: no such folder")

@@ -67,9 +67,9 @@ class KnownMessage:
 
 @dataclass(frozen=True, slots=True)
 class DamagedRange:
-    """Physical offsets [start, stop) of one file that are to be filled.
+    """Physical offsets [start, stop) of one file that must be filled.
 
-    store_timestamp  of a message near it, ms
+    store_timestamp  store time of a message near it, ms
     ends_file        `stop` is the end of the file
     """
 
@@ -81,18 +81,18 @@ class DamagedRange:
 
 
 def can_be_filled(damaged: DamagedRange) -> bool:
-    """Whether records fit into the range exactly."""
+    """Return whether records fit into the range exactly."""
     length = damaged.stop - damaged.start
     return length >= (BLANK_BYTES if damaged.ends_file else _LEAST_BYTES)
 
 
 def placeholders_in(damaged: DamagedRange) -> int:
-    """How many messages have a placeholder; fewer than are known where too little space is left."""
+    """Return how many messages get a placeholder; fewer than are known if the space is too small."""
     return sum(message is not None for _, _, message in _parts(damaged))
 
 
 def filler(damaged: DamagedRange) -> Iterator[tuple[int, bytes]]:
-    """The records that fill a range exactly, each with its physical offset; of one that `can_be_filled`."""
+    """Yield the records that fill a range exactly, each with its physical offset, if `can_be_filled`."""
     for start, stop, message in _parts(damaged):
         needs_blank = damaged.ends_file and stop == damaged.stop
         position = start
@@ -109,7 +109,7 @@ def filler(damaged: DamagedRange) -> Iterator[tuple[int, bytes]]:
 
 
 def _parts(damaged: DamagedRange) -> Iterator[tuple[int, int, KnownMessage | None]]:
-    """The range cut where known messages begin; a part too short for its record belongs to the one before or after."""
+    """Yield the range cut where known messages begin; a part too short for its record is joined to a neighbour."""
     parts: list[tuple[int, KnownMessage | None]] = [(damaged.start, None)]
     for message in damaged.known:
         start, before = parts[-1]
@@ -129,7 +129,7 @@ def _parts(damaged: DamagedRange) -> Iterator[tuple[int, int, KnownMessage | Non
 
 
 def _size_of(message: KnownMessage, room: int, needs_blank: bool) -> int:
-    """Bytes of a placeholder: those of the message, or more where nothing fits into the rest of its part."""
+    """Return the bytes of a placeholder: the message's size, or more if the rest of its part would be too small."""
     if needs_blank:
         room -= BLANK_BYTES
     size = max(min(message.size, room, _MOST_BYTES), message.least_bytes)
@@ -147,7 +147,7 @@ def _sizes(length: int) -> Iterator[int]:
 
 
 def _record(offset: int, size: int, timestamp: int, message: KnownMessage | None) -> bytes:
-    """A record of exactly this size: a placeholder for the message, or a rolled-back transaction."""
+    """Return a record of exactly this size: a placeholder for the message, or a rolled-back transaction."""
     topic = SALVAGED_TOPIC if message is None else message.queue.topic
     least = _LEAST_BYTES if message is None else message.least_bytes
     return encode(
@@ -174,11 +174,11 @@ def _record(offset: int, size: int, timestamp: int, message: KnownMessage | None
 
 @dataclass(slots=True)
 class FileDamage:
-    """One file of the log.
+    """One log file.
 
-    ranges  what no record can be read from, or a record with a wrong CRC; in order, apart from each other
-    end     physical offset after the last verifiable record, or the file's begin; its end where a blank follows
-    times   store timestamp (ms) of a message before each range, or after it where none is before
+    ranges  unreadable ranges and records with a wrong CRC; in order, separate from each other
+    end     physical offset after the last verifiable record, or the file's begin; its end if a blank follows
+    times   store timestamp (ms) of a message before each range, or after the first
     """
 
     file: CommitLogFile
@@ -232,7 +232,7 @@ def _time_near(good: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]], 
 
 
 def verifiable_end(files: Sequence[CommitLogFile]) -> int:
-    """Physical offset after the last verifiable record of a log. Raises StoreAccessError."""
+    """Return the physical offset after the last verifiable record of a log. Raises StoreAccessError."""
     for file in reversed(files):
         with FileReader(file.path) as reader:
             if reader.last_nonzero(file.size) is None:
@@ -264,17 +264,17 @@ def ranges_to_fill(
     file_bytes: int,
     queues: dict[Queue, str],
 ) -> list[DamagedRange]:
-    """Damage before physical offset `end`, with the messages that ConsumeQueues know in it.
+    """Return damage before physical offset `end`, with the messages in it that ConsumeQueues know.
 
     Args:
-        files: Of the log, in order.
-        chosen: Paths of those that are to be walked.
+        files: The log's files, in order.
+        chosen: Paths of the files to walk.
         end: Where the log ends, or is cut.
-        file_bytes: What each file has once it is repaired.
+        file_bytes: Size of each file after the repair.
         queues: Folder of each queue.
 
     Raises:
-        StoreAccessError: something cannot be read.
+        StoreAccessError: a file cannot be read.
     """
     found: list[DamagedRange] = []
     for file in files:
@@ -313,7 +313,7 @@ def _entries_within(
     starts: npt.NDArray[np.int64],
     stops: npt.NDArray[np.int64],
 ) -> Iterator[KnownMessage]:
-    """Entries of a queue that lead into one of the ranges; none where the queue cannot be read."""
+    """Yield entries of a queue that lead into one of the ranges; nothing if the queue is unreadable."""
     for first, entry in offset_entries(folder):
         if first % ENTRY_BYTES or os.path.islink(entry.path):
             continue

@@ -1,16 +1,16 @@
-"""Where a repair keeps what is not the store, how it is swapped with the store, and how that is undone.
+"""The folders of a repair beside the store, the swap with the store, and the undo.
 
 Beside STORE lies the folder STORE.reput-repair, in it a folder for each repair, numbered from 1:
 
     owner        locked while a repair, or an undo, runs
     1/
-      new/          what is built; swapped with STORE as a whole, by one rename
+      new/          the new state; swapped with STORE as a whole, by one rename
       repair.json   written before the swap: which folder is the old state and which the new, by inode
-      backup/       what STORE was before; `new` is renamed to it after the swap
-      undone/       what STORE was before an undo; `backup` is renamed to it after the swap back
+      backup/       the state of STORE before; `new` is renamed to it after the swap
+      undone/       the state of STORE before an undo; `backup` is renamed to it after the swap back
 
-A folder keeps its inode when it is renamed. So whatever a kill leaves, `settle` knows which state is where, and
-finishes what was begun or drops what was not.
+Folders are identified by inode, which a rename keeps. So after a kill at any point, `settle` knows which folder is
+which state, and completes or drops the swap.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Attempt:
         return self.folder / "undone"
 
     def record(self) -> Record | None:
-        """None before it is written. Raises StoreError for what is no such record, StoreAccessError."""
+        """Return the record, or None before it is written. Raises StoreError for other content, StoreAccessError."""
         path = self.folder / _RECORD_FILE
         try:
             record = Record(**json.loads(read_file(path, _MOST_BYTES)))
@@ -102,7 +102,7 @@ class RepairPlaces:
     """The folder beside a store, for its repairs."""
 
     def __init__(self, store: Path) -> None:
-        """Of a store at its real path. Raises StoreError where there can be no folder beside it."""
+        """Take a store at its real path. Raises StoreError if no folder can be beside it."""
         if store == store.parent:
             raise StoreError(f"{store}: has no folder above it in which a repair could build")
         self.store, self.root = store, store.with_name(store.name + SUFFIX)
@@ -110,11 +110,11 @@ class RepairPlaces:
             raise refused_link(self.root)
 
     def next(self) -> Attempt:
-        """The place of a repair to come; nothing is created."""
+        """Return the place of the next repair; nothing is created."""
         return Attempt(self.root / str(max((one.number for one in self.attempts()), default=0) + 1))
 
     def new_attempt(self, backup: Path) -> Attempt:
-        """The attempt that a plan has announced, begun now. Raises StoreChangedError where another has taken it."""
+        """Begin the attempt that a plan has announced. Raises StoreChangedError if another repair has taken it."""
         attempt = Attempt(backup.parent)
         if inode_of(attempt.folder) is not None:
             raise StoreChangedError(f"{attempt.folder}: is of another repair; plan this one again")
@@ -123,7 +123,7 @@ class RepairPlaces:
         return attempt
 
     def attempts(self) -> list[Attempt]:
-        """All that there are, the oldest first. Raises StoreAccessError."""
+        """Return all attempts, the oldest first. Raises StoreAccessError."""
         if inode_of(self.root) is None:
             return []
         with explained(self.root, "be read"):
@@ -166,7 +166,7 @@ class RepairPlaces:
                 look_like(folder, self.store)
 
     def check_disk(self) -> None:
-        """Raises StoreError where the store cannot be swapped with a folder beside it."""
+        """Raise StoreError if the store cannot be swapped with a folder beside it."""
         if not shares_parent_s_disk(self.store):
             raise StoreError(
                 f"{self.store}: is a mount point, and a repair swaps the whole folder; name a store below it, "
@@ -195,7 +195,7 @@ class RepairPlaces:
                 self._rename(attempt.backup, attempt.undone)
 
     def _finish_renames(self, attempts: list[Attempt], at: AtStep) -> None:
-        """The store has no name: put the state there that it was being replaced with."""
+        """Give the name of the store to the state that was replacing it, if the store has no name."""
         for attempt in attempts:
             record = attempt.record()
             if record is None:

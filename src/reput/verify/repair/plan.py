@@ -1,4 +1,4 @@
-"""The plan of a repair: what is done to which part of a store and why, what stays, and what it takes."""
+"""The plan of a repair: changes to each part of a store and their reasons, unchanged parts, and the cost."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ OF_LOG = frozenset({Kind.UNREADABLE_RECORD, Kind.RECORD_SIZE_MISMATCH, Kind.BODY
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One line of a plan: what is done to which file or folder of the store, and the findings that ask for it.
+    """One line of a plan: the change to a file or folder of the store, and the findings that require it.
 
-    why  names of kinds, or words where no finding asks for it
+    why  names of kinds, or words if no finding requires it
     """
 
     verb: Verb
@@ -78,16 +78,16 @@ class Remaining:
 
 @dataclass(slots=True)
 class Plan:
-    """What a repair of a store does.
+    """The plan of a store's repair.
 
-    findings      of the check, those that are worth no more than knowing among them
-    dispatch_from physical offset from which messages are dispatched to a database that stays, None for none
-    cut_at        physical offset at which the log is cut, None where it is not
-    file_bytes    of a CommitLog file
+    findings      of the check, including those for information only
+    dispatch_from physical offset from which messages are dispatched to a database that stays, or None
+    cut_at        physical offset at which the log is cut, or None
+    file_bytes    size of a CommitLog file
     dropped       names in commitlog/ that the repaired store does not have
-    seconds       estimate, from the time that the check took
-    needed_bytes  estimate, of what is written beside the store
-    seen          how every file looked when the plan was made
+    seconds       estimate, from the duration of the check
+    needed_bytes  estimate of the bytes written beside the store
+    seen          state of every file when the plan was made
     """
 
     store: Path
@@ -154,7 +154,7 @@ class Plan:
         return self.queues and (lost or bare)
 
     def expects(self, finding: Finding, root: Path) -> bool:
-        """Whether a finding of the repaired store, built in `root`, is one that the plan leaves or leads to."""
+        """Return whether the plan leaves or causes this finding in the repaired store, built in `root`."""
         if not finding.is_wrong:
             return True
         if finding.kind in _MOVED and (self.entries_move or self.ranges):  # queues may not know all
@@ -184,12 +184,12 @@ class Plan:
 
 
 def steps_of(plan: Plan, found: CheckedStore) -> Iterator[Step]:
-    """What a plan does to the store that was found, in the order in which it is printed."""
+    """Yield the steps of a plan for this store, in the order in which they are printed."""
     yield from _Steps(plan, found).all()
 
 
 def below(plan: Plan, folder: str) -> Sequence[TreeEntry]:
-    """The files of a folder of the store, when the plan was made."""
+    """Return the files of a folder of the store when the plan was made."""
     return [one for one in plan.seen if not one.is_folder and one.name.startswith(f"{folder}/")]
 
 
@@ -208,7 +208,7 @@ class _Steps:
             why = self._why(OF_LOG | {Kind.LOG_FILE_SIZE}, one.start, one.stop)
             yield Step("fill", self._log_name(one.start), detail, why)
         if plan.cut_at is not None:
-            detail = f"what follows physical offset {plan.cut_at}"
+            detail = f"the bytes after physical offset {plan.cut_at}"
             kinds = {Kind.TORN_LOG_END, Kind.LOG_FILE_SIZE} | OF_LOG
             why = self._why(kinds, plan.cut_at)
             yield Step("cut", self._log_name(plan.cut_at), detail, why)
@@ -234,7 +234,7 @@ class _Steps:
         yield from self._kept()
 
     def _why(self, kinds: Iterable[Kind], start: int = 0, stop: int = 1 << 63) -> tuple[str, ...]:
-        """Names of the kinds that were found, in this part of the log or in none."""
+        """Return names of the kinds found in this part of the log, or outside it."""
         found = (one for one in self._wrong if one.kind in kinds)
         here = (one for one in found if one.physical_offset is None or start <= one.start < stop)
         return tuple(dict.fromkeys(str(one.kind) for one in here))

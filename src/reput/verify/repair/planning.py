@@ -1,4 +1,4 @@
-"""What the findings of a check ask for: the plan of a repair, made without a change to the store."""
+"""Derive the plan of a repair from the findings of a check, without a change to the store."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ IN_USE = "a broker or another writer owns this store; stop it before a repair"
 
 
 def rebuilt_bytes(files: Sequence[CommitLogFile], end: int, config: StoreConfig) -> tuple[int, int]:
-    """Bytes of all ConsumeQueues, and of all IndexFiles, as far as their first messages tell.
+    """Estimate the bytes of all ConsumeQueues, and of all IndexFiles, from their first messages.
 
     Raises StoreAccessError.
     """
@@ -89,13 +89,13 @@ def make_plan(
     runner: Runner,
     progress: Progress,
 ) -> Plan:
-    """Check a store, and say what a repair does; nothing is changed.
+    """Check a store, and plan its repair; nothing is changed.
 
     Raises:
         StoreNotFoundError: there is no CommitLog.
         StoreLockedError: a broker or another writer owns the store.
-        StoreError: there is a link in it, or files of its log have wrong names.
-        StoreAccessError: something cannot be read.
+        StoreError: the store contains a link, or files of its log have wrong names.
+        StoreAccessError: a file cannot be read.
     """
     seen = refuse(store)
     _refuse_options(store, truncate_tail, salvage)
@@ -111,7 +111,7 @@ def make_plan(
 
 
 def refuse(store: Path) -> tuple[TreeEntry, ...]:
-    """Everything that is in a store which can be repaired. Raises as `make_plan` does for one that cannot."""
+    """Return all files of a store that can be repaired. Raises the errors of `make_plan` for other stores."""
     facts = facts_of(store)
     if facts.is_live:
         raise StoreLockedError(f"{store / LOCK_FILE}: {IN_USE}")
@@ -120,7 +120,7 @@ def refuse(store: Path) -> tuple[TreeEntry, ...]:
 
 
 def _refuse_options(store: Path, truncate_tail: bool, salvage: bool) -> None:
-    """Raises UsageError for a change of the log that the store does not allow."""
+    """Raise UsageError for a change of the log that the store does not allow."""
     if (truncate_tail or salvage) and facts_of(store).ledger_folders:
         raise UsageError(
             f"{store}: has a DLedger log, which only its group may change: leave out the options, and let the node "
@@ -137,7 +137,7 @@ def _refuse_options(store: Path, truncate_tail: bool, salvage: bool) -> None:
 
 
 def _refuse_exchanged(found: CheckedStore, findings: Iterable[Finding]) -> None:
-    """Raises StoreError if files of the log have names of others: indexes of such a log would be wrong."""
+    """Raise StoreError if log files have exchanged names: indexes of such a log would be wrong."""
     if not any(one.kind is Kind.MISPLACED_RECORD for one in findings):
         return
     stated = {
@@ -180,7 +180,7 @@ def check_unchanged(
     """
     now = tuple(tree_entries(plan.store))
     if facts_of(plan.store).has_queue_database_files:
-        # Whoever reads a database gives its files a further name for that time.
+        # A reader of a database creates hard links to its files meanwhile.
         linked = {*linked, CONSUME_QUEUE_FOLDER}
 
     def look(entries: Sequence[TreeEntry]) -> dict[str, tuple[int, ...]]:
@@ -231,7 +231,7 @@ class _Planning:
         self._estimate()
 
     def _is_dropped(self, finding: Finding) -> bool:
-        """What is no part of a CommitLog goes; a DLedger log is left as it is."""
+        """Return whether a file that does not belong to a CommitLog is dropped; a DLedger log stays unchanged."""
         folder = Path(finding.file).parent.name
         return finding.kind is Kind.FOREIGN_LOG_FILE and folder == COMMIT_LOG_FOLDER
 
@@ -239,7 +239,7 @@ class _Planning:
         return any(finding.kind in kinds for finding in self._wrong)
 
     def _plan_log(self) -> int:
-        """What is filled and cut, as far as that is asked for; returns where the log ends then."""
+        """Plan the requested filling and cutting; return the new end of the log."""
         plan, found = self._plan, self._found
         end = found.end
         if self._truncate_tail:
@@ -268,7 +268,7 @@ class _Planning:
         )
 
     def _damaged_files(self) -> set[str]:
-        """Files of the log with damage; all of them where not every finding came by itself."""
+        """Return the log files with damage; all of them if findings were grouped."""
         found = [one for one in self._wrong if one.kind in OF_LOG or one.kind is Kind.LOG_FILE_SIZE]
         if max(Counter(one.kind for one in found).values(), default=0) > MOST_OF_A_KIND:
             return {file.path for file in self._found.files}
@@ -302,7 +302,7 @@ class _Planning:
             yield Remaining(finding, None if self._salvage else "salvage")
 
     def _is_repaired(self, finding: Finding, end: int) -> bool:
-        """Whether this, and what the finding stands for, is filled or cut."""
+        """Return whether the damage of this finding, and of findings grouped with it, is filled or cut."""
         if finding.physical_offset is None:
             return False
         if finding.start >= end:
