@@ -1,4 +1,4 @@
-"""What a store answers, and what an answer covers."""
+"""Answers of a store, and their coverage."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MOST_SHOWN = 20  # in a notebook
 
 
 class IndexedRange(NamedTuple):
-    """Physical offsets [start, stop) whose messages were looked up in one IndexFile, and why that is believed."""
+    """Physical offsets [start, stop) whose messages were looked up in one IndexFile, and why it is trusted."""
 
     start: int
     stop: int
@@ -33,22 +33,21 @@ class IndexedRange(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """What an answer covers. All ranges are physical offsets, newest first.
+    """The coverage of an answer. All ranges are physical offsets, newest first.
 
     Attributes:
         log: from the first message that has not expired to the end of the log
         indexed: looked up in an IndexFile that is proved to have every key there, or was spot-checked
         scanned: read message by message, because no IndexFile covers them
-        unreadable: bytes that could not be read; messages in them are missing from the answer. What the log
-            has lost at its end (`lost_log_end`) comes first and lies after `log`; its length is unknown
+        unreadable: bytes that could not be read; messages in them are missing from the answer. A lost end of the log
+            (`lost_log_end`) comes first and lies after `log`; its length is unknown
         problems: IndexFiles and chains that could not be used; their ranges were scanned
-        inner_messages: of inner batches (5.x), each compared, since a broker's index lacks them; None where the
-            topics asked for have no batch queues
-        notes: messages with a wrong CRC; of an answer without messages, where a message that was asked for may be
-            instead
+        inner_messages: messages of inner batches (5.x) that were compared, since a broker's index lacks them; None if
+            the requested topics have no batch queues
+        notes: messages with a wrong CRC; for an answer without messages, where the requested message may be instead
 
-    An answer that was shortened by a limit covers the log from its cursor on; one that continues from a
-    cursor, up to it.
+    An answer shortened by a limit covers the log from its cursor on; an answer that continues from a cursor covers the
+    log up to it.
     """
 
     log: OffsetRange
@@ -84,13 +83,13 @@ class Coverage:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class QueryResult:
-    """Messages newest first, that is by falling physical offset, then queue offset, each once.
+    """Messages newest first: by descending physical offset, then queue offset, each once.
 
-    Those of an inner batch (5.x) have the physical offset of its record, and count as one towards a limit.
+    Messages of an inner batch (5.x) have the physical offset of its record, and count as one for a limit.
 
     Attributes:
         cursor: where to continue (`after=cursor`) if the limit shortened the answer, else None
-        coverage: what was searched; `is_complete` if all of it could be read
+        coverage: the searched ranges; `is_complete` if all of them could be read
     """
 
     messages: tuple[MessageExt, ...]
@@ -113,7 +112,7 @@ class QueryResult:
         return len(self.messages)
 
     def __bool__(self) -> bool:
-        """True also without messages: an answer is there."""
+        """Return True even without messages, because there is an answer."""
         return True
 
     def __repr__(self) -> str:
@@ -122,7 +121,7 @@ class QueryResult:
         return f"<QueryResult: {len(self.messages):,} messages, {complete}{more}>"
 
     def __str__(self) -> str:
-        """What `reput query` prints."""
+        """Return the output of `reput query`."""
         return "\n".join(self._lines())
 
     def _lines(self) -> Iterator[str]:
@@ -136,7 +135,7 @@ class QueryResult:
             yield f"reput: {printable(str(lost))}"
 
     def _repr_html_(self) -> str:
-        """For notebooks: the first messages, and whether there are others."""
+        """Return HTML for notebooks: the first messages, and whether there are others."""
         names = ("topic", "queue_id", "queue_offset", "physical_offset", "store_timestamp", "body")
         shown = [[getattr(each, name) for name in names] for each in self.messages[:_MOST_SHOWN]]
         for row in shown:
@@ -153,7 +152,7 @@ class RecordProgress(NamedTuple):
     searched_to: int
 
     def decoded(self) -> QueryProgress:
-        """With the records decoded."""
+        """Return the same with decoded records."""
         return QueryProgress(tuple(record.message() for record in self.records), self.searched_to)
 
 
@@ -169,13 +168,13 @@ class QueryRecords(NamedTuple):
         return not self.coverage.unreadable
 
     def decoded(self) -> QueryResult:
-        """With the records decoded."""
+        """Return the same with decoded records."""
         messages = tuple(record.message() for record in self.records)
         return QueryResult(messages, self.cursor, self.coverage)
 
 
 class QueryProgress(NamedTuple):
-    """What one step of a query found.
+    """Result of one step of a query.
 
     Attributes:
         messages: newest first; all older than those of earlier steps
@@ -230,13 +229,13 @@ class PullResult(NamedTuple):
     Attributes:
         status: found; no_new_message at the end of the queue; no_matched_message if no message checked
             had a matching tag; offset_too_small for an offset before the first existing message,
-            offset_too_large for one beyond the end
-        messages: in order of their queue offsets, none unless the status is found
-        next_begin_offset: queue offset to pull from next: after the last message checked, whether its tags
-            matched or not; for an offset that is too small, that of the first message; for one that is too
-            large, the end, or 0 if the queue begins there
-        min_offset, max_offset: of the queue: its first entry that is left, and the offset of its next message. Whether
-            entries before the first are lost or expired, `min_queue_offset` checks
+            offset_too_large for an offset after the end
+        messages: in order of their queue offsets, empty unless the status is found
+        next_begin_offset: queue offset of the next pull: after the last message checked, whether or not its tags
+            matched. If the offset was too small, the first message's; if it was too large, the end, or 0 if the queue
+            begins there
+        min_offset, max_offset: first remaining entry of the queue, and the offset of its next message. Use
+            `min_queue_offset` to find out whether earlier entries are lost or expired
     """
 
     status: PullStatus
@@ -268,7 +267,7 @@ class PulledRecords(NamedTuple):
 
 
 def answer_in_words(found: QueryResult | QueryRecords, after: str) -> Iterator[str]:
-    """How many messages were found, and what the answer covers; `after` names the argument that takes a cursor."""
+    """Yield the number of messages and the coverage of the answer; `after` names the argument that takes a cursor."""
     count = len(found.messages if isinstance(found, QueryResult) else found.records)
     messages = f"{count:,} message{'' if count == 1 else 's'}" if count else "No message"
     more = f", and there are more: continue with {after} {found.cursor}"
@@ -277,7 +276,7 @@ def answer_in_words(found: QueryResult | QueryRecords, after: str) -> Iterator[s
 
 
 def coverage_in_words(coverage: Coverage) -> Iterator[str]:
-    """What the answer covers, one sentence per line."""
+    """Yield the coverage, one sentence per line."""
     files = coverage.indexed_files
     ways = [f"through {index_files_in_words(files)} ({_bases(coverage)})"] if files else []
     if coverage.scanned_bytes or not ways:
@@ -308,7 +307,7 @@ def _bases(coverage: Coverage) -> str:
 
 
 def coverage_fields(coverage: Coverage) -> dict[str, Any]:
-    """The same to programs; docs/trace.md and docs/console.md name the fields."""
+    """Return the coverage for programs; docs/trace.md and docs/console.md name the fields."""
     return {
         "begin": coverage.log.start,
         "end": coverage.log.stop,

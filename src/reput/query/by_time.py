@@ -1,7 +1,7 @@
-"""Messages of a topic by time, newest first, and how many there were when: both from the ConsumeQueues alone.
+"""Read messages of a topic by time, newest first, or count them over time, from the ConsumeQueues.
 
-A clock that was set back costs time, and no message. Counts are by queue offsets: a message stored after a step
-back counts for the time that the clock had reached before.
+If a clock was set back, the search takes longer but misses no message. Counts are by queue offsets: a message stored
+after a step back counts for the latest time that the clock had shown before.
 """
 
 from __future__ import annotations
@@ -54,15 +54,15 @@ def messages_of_topic(
     after: int | None = None,
     max_bytes: int | None = None,
 ) -> TopicMessages:
-    """The newest messages of a topic.
+    """Return the newest messages of a topic.
 
     Args:
-        store: Where.
-        topic: Whose; one without queues has no messages.
+        store: The store.
+        topic: The topic; an unknown one has no messages.
         begin, end: Store times, both inclusive: ms since 1970, or datetimes with a timezone.
-        limit: How many at most.
-        after: A cursor: only messages older than that one.
-        max_bytes: How many bytes of records at most, but one message at least.
+        limit: Maximum number of messages.
+        after: A cursor: only messages older than it.
+        max_bytes: Maximum bytes of records; at least one message is returned.
 
     Raises:
         StoreAccessError, StoreChangedError: a file cannot be read, or became shorter.
@@ -89,7 +89,7 @@ def messages_of_topic(
 
 
 class _QueuePosition(NamedTuple):
-    """A message within the bounds; without itself where it is long."""
+    """The place of a message within the bounds, with the message itself unless it is long."""
 
     physical_offset: int
     message: MessageExt | None
@@ -111,7 +111,7 @@ class _Bounds:
 
 
 def _message(store: AnyStore, place: _QueuePosition) -> MessageExt | None:
-    """The message; None where it has expired since it was found."""
+    """Return the message, or None if it has expired since it was found."""
     if place.message is not None:
         return place.message
     try:
@@ -123,7 +123,7 @@ def _message(store: AnyStore, place: _QueuePosition) -> MessageExt | None:
 def _back(
     store: AnyStore, topic: str, queue_id: int, bounds: _Bounds, problems: list[Finding]
 ) -> Iterator[_QueuePosition]:
-    """Messages of one queue, newest first; what cannot be read is a problem."""
+    """Yield messages of one queue, newest first; unreadable ones become problems."""
     try:
         low, high = _range(store, topic, queue_id, bounds, problems)
     except MessageNotFoundError:  # the queue is gone
@@ -166,7 +166,7 @@ def _range(
 
 
 def _place(store: AnyStore, queue: tuple[str, int], queue_offset: int, stop: int) -> int:
-    """Physical offset of a queue's first readable message from that one on."""
+    """Return the physical offset of a queue's first readable message at or after `queue_offset`."""
     for offset in range(queue_offset, stop):
         try:
             return store.get_by_queue(*queue, offset).physical_offset
@@ -183,7 +183,7 @@ def _read(
     bounds: _Bounds,
     problems: list[Finding],
 ) -> list[_QueuePosition]:
-    """The messages of [start, stop) within the bounds: at once, or one by one where something is wrong with one."""
+    """Return the messages of [start, stop) within the bounds: at once, or one by one if one has an error."""
     try:
         places, count, position = [], 0, start
         while position < stop:
@@ -249,17 +249,17 @@ def volume_of_topic(
     end: Time | None = None,
     parts: int = 60,
 ) -> Volume:
-    """Messages of a topic over time.
+    """Count messages of a topic over time.
 
     Args:
-        store: Where.
-        topic: Whose.
-        begin, end: Store times as in `messages_of_topic`; where None, those of its first and last message.
-        parts: In how many parts the time is divided at most; each has a whole number of ms.
+        store: The store.
+        topic: The topic.
+        begin, end: Store times as in `messages_of_topic`; by default those of its first and last message.
+        parts: Maximum number of intervals; each has a whole number of ms.
 
     Raises:
         MessageNotFoundError: the topic has no messages.
-        CorruptMessageError, FormatError: a queue, or a message that it leads to, cannot be read.
+        CorruptMessageError, FormatError: a queue, or one of its messages, cannot be read.
         StoreAccessError, StoreChangedError: a file cannot be read, or became shorter.
     """
     queues = [queue_id for of_topic, queue_id in store.list_queues() if of_topic == topic]
@@ -279,7 +279,7 @@ def volume_of_topic(
 
 
 def _times(store: AnyStore, topic: str, queues: list[int]) -> tuple[int, int]:
-    """Store times of a topic's first and last message. Raises MessageNotFoundError where it has none."""
+    """Return store times of a topic's first and last message. Raises MessageNotFoundError without messages."""
     times = []
     for queue_id in queues:
         low, high = store.min_queue_offset(topic, queue_id), store.max_queue_offset(topic, queue_id)
@@ -294,7 +294,7 @@ def _times(store: AnyStore, topic: str, queues: list[int]) -> tuple[int, int]:
 
 
 def _offsets_at(store: AnyStore, topic: str, queue_id: int, bounds: list[int]) -> list[int]:
-    """The queue offset at each time; a time in which nothing arrived is not searched further."""
+    """Return the queue offset at each time; an interval without new messages is not searched further."""
     offsets: dict[int, int] = {}
 
     def fill(first: int, last: int) -> None:

@@ -33,7 +33,7 @@ class CompactedQueue(NamedTuple):
 
 
 def compacted_queues(store: str, storage: Storage = LOCAL) -> list[CompactedQueue]:
-    """The queues of a store that have a compaction log, sorted. Raises StoreAccessError."""
+    """Return the queues of a store that have a compaction log, sorted. Raises StoreAccessError."""
     root = os.path.join(store, COMPACTION_LOGS)
     if storage.entry(root) is None:
         return []
@@ -68,7 +68,9 @@ class CompactedLog:
                 yield from self._records(log, file)
 
     def latest(self) -> list[LocatedRecord]:
-        """The newest record of each key (KEYS as a whole), in order; none for a key whose newest has no body."""
+        """Return the newest record of each key (KEYS as a whole), in order, except keys whose newest record has no
+        body.
+        """
         newest: dict[str, LocatedRecord] = {}
         for record in self:
             keys = read_properties(record).get(KEYS, "")

@@ -70,7 +70,7 @@ class BrokerView:
         *,
         whole_records: bool = False,
     ) -> None:
-        """`whole_records` is that of `recovered_end`."""
+        """View a log as a broker does; for `whole_records` see `recovered_end`."""
         self._log, self._known = log, known or KnownEnd()
         self._whole_records = whole_records
         self._end: int | None = None
@@ -81,7 +81,7 @@ class BrokerView:
         self._end, self._seen = None, (-1, b"")
 
     def end(self) -> int:
-        """Where the log ends for a broker that starts now."""
+        """Return the end of the log for a broker that starts now."""
         if self._end is None:
             self._end = self._find_end()
         return self._end
@@ -101,15 +101,15 @@ class BrokerView:
         return end
 
     def _is_unwritten(self, physical_offset: int) -> bool:
-        """Whether nothing was written there yet: a look at a few bytes, where a walk reads a window of the log."""
+        """Return whether nothing was written there yet, by reading a few bytes instead of walking the log."""
         file = self._log.file_at(physical_offset)
         nothing = bytes(BLANK_BYTES)
         return file is not None and self._log.read(file, physical_offset, BLANK_BYTES) == nothing
 
     def store_timestamp(self, physical_offset: int) -> int | None:
-        """Of the message that `lookMessageByOffset` decodes, None where it has none.
+        """Return the store time of the message that `lookMessageByOffset` decodes, or None.
 
-        Offset 0 of a log whose head has expired means the first message that is left.
+        Offset 0 of a log whose head has expired means the first remaining message.
         Raises UnreadableError, StoreAccessError.
         """
         place = self._place(physical_offset)
@@ -129,7 +129,7 @@ class BrokerView:
         return _decoded_timestamp(self._read(file, physical_offset, size))
 
     def message_size(self, physical_offset: int) -> int | None:
-        """Of the message that `getData` returns, None where it returns none.
+        """Return the size of the message that `getData` returns, or None.
 
         Raises UnreadableError, StoreAccessError.
         """
@@ -145,7 +145,7 @@ class BrokerView:
         return size
 
     def _place(self, physical_offset: int) -> tuple[CommitLogFile, int] | None:
-        """The file, and the physical offset at which the broker stops to read in it."""
+        """Return the file, and the physical offset at which the broker stops reading it."""
         file = self._log.file_at(physical_offset)
         if file is None:
             return None
@@ -159,7 +159,7 @@ class BrokerView:
         return size
 
     def record(self, physical_offset: int) -> bytes:
-        """The bytes of the record that begins there; raises as `CommitLogReader.get` does."""
+        """Return the bytes of the record that begins there. Raises as `CommitLogReader.get` does."""
         begin, data = self._seen
         if begin == physical_offset:
             with suppress(RecordError):
@@ -168,7 +168,7 @@ class BrokerView:
         return self._log.read_record(physical_offset)
 
     def _read(self, file: CommitLogFile, physical_offset: int, length: int) -> bytes:
-        """Bytes of a file; a record is asked for several times, and read once."""
+        """Return bytes of a file; a record is requested several times, but read once."""
         begin, data = self._seen
         if begin != physical_offset or len(data) < length:
             data = self._log.read(file, physical_offset, max(length, _READ_BYTES))
@@ -264,7 +264,8 @@ def _select(
 def query_message(
     store: StoreReader, view: BrokerView, topic: str, key: str, max_num: int, begin: int, end: int
 ) -> QueryMessageResult:
-    """DefaultMessageStore.queryMessage: what the index points to, collisions of the hash included.
+    """Return the messages to which the index points, as DefaultMessageStore.queryMessage does, hash collisions
+    included.
 
     Raises UsageError where the broker throws, StoreAccessError.
     """
@@ -295,9 +296,9 @@ def query_records(
     end: int,
     max_bytes: int,
 ) -> tuple[QueryMessageResult, list[bytes], bool]:
-    """The same with the records: the newest, of `max_bytes` together but one at least, without those that expired.
+    """Return the same with the newest records, up to `max_bytes` but at least one, without expired ones.
 
-    The last says whether others did not fit. Raises CorruptMessageError, too.
+    The last result says whether other records did not fit. Raises CorruptMessageError as well.
     """
     found = query_message(store, view, topic, key, max_num, begin, end)
     records, left = list[bytes](), max_bytes
@@ -311,7 +312,7 @@ def query_records(
 
 
 def _read(view: BrokerView, offsets: list[int], end: int) -> tuple[list[int], int, int]:
-    """(offsets of messages to hand out, their bytes, the end of the next pass's window)."""
+    """Return the offsets of messages to return, their bytes, and the end of the next pass's window."""
     handed_out, size_bytes = [], 0
     for number, offset in enumerate(offsets):
         try:

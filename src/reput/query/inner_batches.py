@@ -20,7 +20,7 @@ MayHold = Callable[[OpenBatch], bool]
 
 
 def may_hold_any(texts: Iterable[str]) -> MayHold:
-    """Whether a batch may have a message with one of these keys: their bytes are in it, or may be written otherwise."""
+    """Return a test whether a batch may have a message with one of these keys: it contains their bytes, or escapes."""
     needles: list[bytes] = []
     for text in map(joined_surrogates, texts):
         if _REPLACEMENT in text or any(map(_is_surrogate, text)):
@@ -41,10 +41,10 @@ class InnerMessage(NamedTuple):
 
 
 class InnerBatches:
-    """Those of some topics.
+    """The inner batches of some topics.
 
-    searched    inner messages that were looked at
-    unreadable  what could not be read: records of any topic
+    searched    number of inner messages examined
+    unreadable  unreadable records of any topic
     unopened    by topic: batches that could not be unwrapped
     """
 
@@ -56,9 +56,10 @@ class InnerBatches:
         *,
         walks_first: bool = True,
     ) -> None:
-        """Those of which `may_hold` says that a wanted message may be in them; of others messages are only counted.
+        """Search batches that may contain a wanted message, according to `may_hold`; messages of others are only
+        counted.
 
-        `walks_first`: the first bytes in plain Python, which is done before the kernels are loaded.
+        With `walks_first`, the first bytes are walked in plain Python, which ends before the kernels are loaded.
         """
         self._log, self._topics, self._may_hold = log, topics, may_hold
         self._left_bytes = WALKED_BYTES if walks_first else 0
@@ -72,7 +73,7 @@ class InnerBatches:
         return [*self.unreadable, *(one for of_topic in self.unopened.values() for one in of_topic)]
 
     def find(self, start: int, stop: int, is_wanted: IsWanted) -> list[LocatedRecord]:
-        """Those that are wanted, of the same range. Raises as `messages` does."""
+        """Return the wanted messages of a range. Raises as `messages` does."""
         found = self.messages(start, stop)
         return [one.located for one in found if is_wanted(read_keyed_record(one.located))]
 
@@ -88,9 +89,9 @@ class InnerBatches:
                     yield from self._inner(located)
 
     def _records(self, start: int, stop: int) -> Iterator[LocatedRecord]:
-        """Those that may be inner batches. The first bytes are walked before the kernels are loaded.
+        """Yield records that may be inner batches. The first bytes are walked before the kernels are loaded.
 
-        A walk gives up the rest of a file that is damaged; what follows the damage is left to the kernels.
+        A walk skips the rest of a damaged file; the kernels read the messages after the damage.
         """
         middle = min(stop, start + self._left_bytes)
         walk = LogWalk(self._log, start, middle)
@@ -133,7 +134,7 @@ class InnerBatches:
             return
         self.searched += len(inner)
         for number, (inner_data, inner_layout) in enumerate(inner, 1):
-            # With a TOTALSIZE of its own: whoever reads the record, a client for instance, may go by it.
+            # With a TOTALSIZE of its own, because readers of the record, such as clients, may use it.
             size = inner_layout.total_bytes.to_bytes(4, "big")
             record = LocatedRecord(offset, size + inner_data[len(size) :], inner_layout)
             yield InnerMessage(number, record)

@@ -75,7 +75,7 @@ class MessageStore(StoreReader):
         known_end: KnownEnd | None = None,
         **settings: Unpack[ReaderOptions],
     ) -> None:
-        """`known_end` is what the readers of a store know together."""
+        """Open a store; `known_end` is shared by the readers of a store."""
         super().__init__(path, **settings)
         self._planner = self.key_planner()
         self._view = BrokerView(
@@ -86,7 +86,7 @@ class MessageStore(StoreReader):
 
     @checked
     def get(self, physical_offset: int) -> MessageExt:
-        """The message that begins at this physical offset.
+        """Return the message that begins at this physical offset.
 
         Raises MessageNotFoundError, CorruptMessageError, StoreAccessError, StoreChangedError.
         """
@@ -94,17 +94,17 @@ class MessageStore(StoreReader):
 
     @checked
     def locate(self, physical_offset: int) -> LocatedRecord:
-        """The record of that message. Raises as `get` does."""
+        """Return the record of that message. Raises as `get` does."""
         return self._following(lambda: self.commit_log.locate(physical_offset).alone())
 
     @checked
     def get_record(self, physical_offset: int) -> bytes:
-        """The bytes of that message's record as they are stored. Raises as `get` does."""
+        """Return the stored bytes of that message's record. Raises as `get` does."""
         return self.locate(physical_offset).data
 
     @checked
     def get_by_queue(self, topic: str, queue_id: int, queue_offset: int) -> MessageExt:
-        """The message with this number in a queue of a topic.
+        """Return the message with this number in a queue of a topic.
 
         Raises:
             MessageNotFoundError: it has expired, or was not put yet.
@@ -137,18 +137,18 @@ class MessageStore(StoreReader):
         limit: int | None = None,
         after: int | None = None,
     ) -> QueryResult:
-        """All messages of a topic that have this key, newest first: exact and complete.
+        """Return all messages of a topic that have this key, newest first: exact and complete.
 
         Args:
             topic: None for all topics that have ConsumeQueues
             key: a unique key, or one of the parts of KEYS; hash collisions are never returned
             begin, end: store times, both inclusive: milliseconds since 1970, or datetimes with a timezone
-            limit: at most that many messages; the result's cursor then says where to continue
-            after: a cursor: only messages older than that one
+            limit: maximum number of messages; the result's cursor then says where to continue
+            after: a cursor: only messages older than it
 
-        What no IndexFile covers is scanned. Of topics with batch queues (5.x) the whole log is scanned for inner
-        batches, whose messages no index has; one that is found has its batch's physical offset. The result's coverage
-        reports what was scanned, and what could not be read. Raises UsageError, StoreAccessError, StoreChangedError.
+        Ranges without an IndexFile are scanned. For topics with batch queues (5.x), the whole log is scanned for inner
+        batches, whose messages no index has; such a message has its batch's physical offset. The result's coverage
+        reports scanned and unreadable ranges. Raises UsageError, StoreAccessError, StoreChangedError.
         """
         return self.find_records(topic, key, begin, end, limit, after).decoded()
 
@@ -163,7 +163,7 @@ class MessageStore(StoreReader):
         after: int | None = None,
         max_bytes: int | None = None,
     ) -> QueryRecords:
-        """The same as `query` with records in place of messages: at most `max_bytes` of them, but one at least."""
+        """Return the result of `query` with records in place of messages: at most `max_bytes`, but at least one."""
         bounds = _bounds(begin, end, limit, after)
         topics = None if topic is None else (topic,)
         wanted = self._wanted_key(topic, key)
@@ -181,9 +181,9 @@ class MessageStore(StoreReader):
         after: int | None = None,
         max_bytes: int | None = None,
     ) -> Iterator[QueryProgress | QueryResult]:
-        """A query's messages as they are found, and at last what `query` returns. Raises as `query` does.
+        """Yield a query's messages as they are found, and at last the result of `query`. Raises as `query` does.
 
-        They have at most `max_bytes` together, as records, but one is returned at least.
+        Their records have at most `max_bytes` together, but at least one is returned.
         """
         self.check_open()
         bounds = _bounds(begin, end, limit, after)
@@ -202,7 +202,7 @@ class MessageStore(StoreReader):
     def _noted(
         self, found: QueryRecords, topic: str | None, key: str, **bounds: int | None
     ) -> QueryRecords:
-        """The same; of an empty answer with notes on messages that wait elsewhere. What takes long is not searched."""
+        """Add notes on messages that wait in another place to an empty answer. Slow searches are skipped."""
         if found.records or topic is None or topic in WAITING_TOPICS:
             return found
         places = WAITING_TOPICS.intersection(self.queues.topics())
@@ -218,7 +218,7 @@ class MessageStore(StoreReader):
         return found._replace(coverage=replace(found.coverage, notes=notes))
 
     def _unindexed(self, batch_topics: Collection[str] | None) -> Unindexed:
-        """What no index leads to; inner batches of all topics, or of these."""
+        """Return the messages without an index: inner batches of all topics, or of these."""
         topics = self._batch_topics.names()
         inner_topics = topics if batch_topics is None else topics.intersection(batch_topics)
         return Unindexed(self.known_ranges, inner_topics, self.may_have_replaced_ids)
@@ -294,7 +294,7 @@ class MessageStore(StoreReader):
         return self._following(lambda: query_records(self, self._view, *asked))
 
     def broker_end(self) -> int:
-        """Where the log ends for a broker that starts now; `query_message` asks that first, and it takes its time."""
+        """Return the end of the log for a broker that starts now. It is slow, and `query_message` needs it first."""
         self._view.begin()
         return self._following(self._view.end)
 
@@ -307,17 +307,18 @@ class MessageStore(StoreReader):
         max_messages: int = 32,
         tags: str | None = None,
     ) -> PullResult:
-        """Messages of a queue from that queue offset on, in order; `tags` is None for all, or "a || b".
+        """Return messages of a queue from a queue offset on, in order; `tags` is None for all, or "a || b".
 
-        A message is taken if its tag is one of these, not merely the tag's hash. The result's status says whether
-        there was any, and its `next_begin_offset` where to continue.
+        A message is returned only if its tag is one of these; an equal hash is not enough. The result's status says
+        whether messages were found, and its `next_begin_offset` where to continue.
 
         Raises:
-            MessageNotFoundError: there is no such queue.
+            MessageNotFoundError: the queue does not exist.
             CorruptMessageError: a message cannot be read, or an entry leads to another message than the queue's own.
             FormatError: an entry is empty although later ones exist, or the log has messages before the queue's
                 beginning, after its end, or of pre-blank entries.
-            StoreAccessError, StoreChangedError, UsageError: as the names say.
+            StoreAccessError, StoreChangedError: a file cannot be read, or became shorter.
+            UsageError: an argument is invalid.
         """
         pulled = self._pull(topic, queue_id, queue_offset, max_messages, tags, None)
         messages = tuple(decode_located(data, layout) for _, data, layout in pulled.records)
@@ -333,7 +334,7 @@ class MessageStore(StoreReader):
         tags: str | None = None,
         max_bytes: int | None = None,
     ) -> PulledRecords:
-        """The same as records, as they are stored: at most `max_bytes` of them, but one at least."""
+        """Return the same as stored records: at most `max_bytes` of them, but at least one."""
         from reput.query.pull_records import pull_records
 
         def plain(begin: int, most: int, most_bytes: int | None) -> Pulled:
@@ -346,10 +347,9 @@ class MessageStore(StoreReader):
     def quick_records(
         self, topic: str, queue_id: int, queue_offset: int, max_messages: int, max_bytes: int
     ) -> PulledBody | None:
-        """The records of `pull_records` as one, in bounded time; None where it may take longer.
+        """Return the records of `pull_records` joined, in bounded time, or None if it may take longer.
 
-        That is so at the end of a queue, and where a message is damaged: what is not plainly right is left to
-        `pull_records`.
+        It takes longer at the end of a queue, and at damaged messages: `pull_records` decides every doubtful case.
         """
         from reput.query.pull_records import quick_records
 
@@ -382,19 +382,19 @@ class MessageStore(StoreReader):
 
     @checked
     def check_begin(self, topic: str, queue_id: int) -> None:
-        """Raises FormatError where the log holds messages of a queue before its first entry (see QueueEnds)."""
+        """Raise FormatError if the log contains messages of a queue before its first entry (see QueueEnds)."""
         self.check_open()
         self._ends.check_begin(topic, queue_id)
 
     @checked
     def check_end(self, topic: str, queue_id: int) -> None:
-        """Raises FormatError where a queue ends although the log holds later messages of it (see QueueEnds)."""
+        """Raise FormatError if a queue ends although the log contains later messages of it (see QueueEnds)."""
         self.check_open()
         self._ends.check(topic, queue_id)
 
     @checked
     def lost_end(self, log_end: int) -> Finding | None:
-        """The finding that the log went on after `log_end`, where it ends now: see `Planner.lost_end`."""
+        """Return the finding that the log was once longer than its present end, or None: see `Planner.lost_end`."""
         self._planner.segments()
         return self._planner.lost_end(log_end)
 
@@ -422,10 +422,10 @@ class MessageStore(StoreReader):
     def offset_by_time(
         self, topic: str, queue_id: int, timestamp: Time, *, check: bool = True
     ) -> int:
-        """Queue offset of a queue's first message stored at or after that time (ms); its end where there is none.
+        """Return the queue offset of a queue's first message stored at or after that time (ms), or its end.
 
-        No message stored since that time comes before, even if the clock was set back. The first call scans log files
-        of which nothing is known; what it finds out is kept. `check` as in `min_queue_offset`. Raises as `pull` does.
+        No message stored since that time comes earlier, even if the clock was set back. The first call scans unknown
+        log files and keeps the result. `check` as in `min_queue_offset`. Raises as `pull` does.
         """
         time = milliseconds(timestamp)
 
@@ -442,7 +442,7 @@ class MessageStore(StoreReader):
 
     @checked
     def end_offset_by_time(self, topic: str, queue_id: int, timestamp: Time) -> int:
-        """Queue offset after a queue's last message stored at or before that time (ms); its beginning if there is none.
+        """Return the queue offset after a queue's last message stored at or before that time (ms), or its beginning.
 
         Raises as `pull` does.
         """
@@ -452,7 +452,7 @@ class MessageStore(StoreReader):
         )
 
     def topics(self) -> list[str]:
-        """Topics that have ConsumeQueues, sorted. Raises StoreAccessError."""
+        """Return the topics that have ConsumeQueues, sorted. Raises StoreAccessError."""
         self.check_open()
         return self.queues.topics()
 
@@ -462,11 +462,11 @@ class MessageStore(StoreReader):
         return self.queues.list()
 
     def begin_offset(self) -> int:
-        """Physical offset of the first byte that has not expired. Raises StoreAccessError."""
+        """Return the physical offset of the first byte that has not expired. Raises StoreAccessError."""
         return self._following(lambda: self.commit_log.min_offset)
 
     def end_offset(self) -> int:
-        """Physical offset at which the log ends now: where the next message would begin.
+        """Return the physical offset at which the log ends now: where the next message would begin.
 
         Raises StoreAccessError, StoreChangedError.
         """
@@ -475,12 +475,12 @@ class MessageStore(StoreReader):
     def search(
         self, wanted: Wanted, batch_topics: Collection[str] | None = None, **bounds: int | None
     ) -> QueryResult:
-        """All messages of any topic that are `wanted`, newest first.
+        """Return all messages of any topic that are `wanted`, newest first.
 
         Args:
-            wanted: what to look for
+            wanted: the wanted keys
             batch_topics: topics whose inner batches are searched, None for all
-            bounds: those of `query`, which says what is raised
+            bounds: as in `query`, which raises the same errors
         """
         return self._search(wanted, batch_topics, **bounds).decoded()
 
@@ -495,7 +495,7 @@ class MessageStore(StoreReader):
         return self._following(search, looks_itself=True)
 
     def _following(self, read: Callable[[], _Answer], *, looks_itself: bool = False) -> _Answer:
-        """What `read` returns of the store as it is now; read again where files of the log expired under it.
+        """Return the result of `read`, repeated if files of the log expired meanwhile.
 
         looks_itself  whether it refreshes the log, as planning does
         """
@@ -513,7 +513,7 @@ class MessageStore(StoreReader):
 
     @checked
     def get_by_offset_id(self, message_id: str) -> MessageExt | None:
-        """The message that an offset id names; None where another lies there, or none. Raises StoreAccessError."""
+        """Return the message that an offset id names, or None if it is not there. Raises StoreAccessError."""
         try:
             store_host, physical_offset = decode_offset_id(message_id)
             message = self.get(physical_offset)

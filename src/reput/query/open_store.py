@@ -12,7 +12,7 @@ from reput.files.storage import is_url
 from reput.query.message_store import MessageStore
 from reput.store.store_reader import ReaderOptions
 
-if TYPE_CHECKING:  # whoever only reads does not wait for the kernels
+if TYPE_CHECKING:  # reading does not wait for the kernels
     from reput.query.writable_store import WritableStore
     from reput.writer.writer_settings import WriterOptions
 
@@ -43,7 +43,7 @@ def open_store(
     broker_config: str | PathLike[str] | None = None,
     **settings: Any,
 ) -> MessageStore | WritableStore:
-    """Open a store: that of a stopped or running broker, a copy, or (mode 'rw') a new one.
+    """Open the store of a stopped or running broker, a copy, or (mode 'rw') a new one.
 
     Args:
         path: the directory that contains commitlog/; for reading, also a URL of any file system that
@@ -53,12 +53,12 @@ def open_store(
         config: the broker's settings, or
         broker_config: the path of a file with them (broker.conf)
 
-    With mode 'r': hash_slots, index_items of the IndexFiles override the settings, and are worked out from the files
-    if not given; index is another directory that contains index/, a rebuilt one for instance; storage_options
-    are those of the URL's file system (`s3.endpoint_override`, `fsspec.NAME`, ...). With mode 'rw': the fields of
+    Further settings of mode 'r': hash_slots, index_items of the IndexFiles override the settings, and are derived from
+    the files by default; index is another directory with index/, such as a rebuilt one; storage_options are options of
+    the URL's file system (`s3.endpoint_override`, `fsspec.NAME`, ...). With mode 'rw': the fields of
     reput.writer.writer_settings.WriterSettings, which override broker_config.
 
-    Raises StoreNotFoundError, StoreAccessError, FormatError, UsageError; with mode 'rw' StoreLockedError, too.
+    Raises StoreNotFoundError, StoreAccessError, FormatError, UsageError; with mode 'rw' also StoreLockedError.
     """
     if mode == "r":
         return MessageStore(path, config=config, broker_config=broker_config, **settings)

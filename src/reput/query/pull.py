@@ -1,8 +1,8 @@
-"""Messages of a queue, one after the other, filtered by tags (`DefaultMessageStore.getMessage`, 4.9.3).
+"""Read consecutive messages of a queue, filtered by tags (`DefaultMessageStore.getMessage`, 4.9.3).
 
-A store that another process writes is read without a lock. An entry is believed once its message is there, has the
-entry's size, and says that it is of this queue and has this place in it; the newest one may be half written, and its
-tags are taken from the message.
+A store that another process writes is read without a lock. An entry is trusted once its message exists, has the
+entry's size, and states this queue and this position. The newest entry may be half written, so its tags are taken from
+the message.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ def pull(
     max_bytes: int | None,
     check_gap: Callable[[str, int, int], int],
 ) -> Pulled:
-    """See MessageStore.pull_records. Raises MessageNotFoundError, too, where files expire meanwhile.
+    """Pull as MessageStore.pull_records does. Raises MessageNotFoundError as well if files expire meanwhile.
 
-    `check_gap` is that of QueueEnds.
+    For `check_gap` see QueueEnds.
     """
     if max_messages < 1:
         raise UsageError(
@@ -111,7 +111,9 @@ def pull(
 
 
 def _may_match(tags_code: int, hashes: set[int]) -> bool:
-    """Whether an entry's message may have one of the tags; an address without its unit says nothing of them."""
+    """Return whether an entry's message may have one of the tags; an extension address without its unit may match
+    all.
+    """
     return not hashes or tags_code in hashes or is_address(tags_code)
 
 
@@ -153,9 +155,9 @@ def _read(
     entry: ConsumeQueueEntry,
     is_newest: bool,
 ) -> LocatedRecord | None:
-    """The record of an entry; None for one in a file that is lost, or whose entry is half written.
+    """Return the record of an entry, or None if its file is lost or the entry is half written.
 
-    Raises MessageNotFoundError where it has expired, CorruptMessageError.
+    Raises MessageNotFoundError if it has expired, CorruptMessageError.
     """
     log, offset = store.commit_log, entry.physical_offset
     try:
@@ -188,10 +190,11 @@ def _read(
 def _is_in_place(
     store: StoreReader, queue: QueueReader, place: QueuePlace, record: LocatedRecord
 ) -> bool:
-    """Whether an entry may lead to this record: it is of the queue and has the queue offset, or follows a gap.
+    """Return whether an entry may lead to this record: it states this queue and queue offset, or follows a gap.
 
-    A broker leaves no room in a queue for messages that the log has lost: what follows has a lower number in the
-    queue than it says itself. Then it must come right after the entry before it, or the log have none between them.
+    A broker leaves no room in a queue for messages that the log has lost, so later messages have lower positions in the
+    queue than they state. Such a message must directly follow the message of the entry before it, or the log must have
+    no message of the queue between them.
     """
     topic, queue_id, queue_offset = place
     stated = queue_offset_in(record, topic, queue_id)
@@ -231,7 +234,7 @@ def _not_its_own(record: LocatedRecord, topic: str, queue_id: int, queue_offset:
 
 
 def queue_times(store: StoreReader, topic: str, queue_id: int) -> QueueTimes:
-    """Which messages of a queue were stored when. Raises MessageNotFoundError where there is no such queue."""
+    """Return the store times of a queue's messages. Raises MessageNotFoundError for an unknown queue."""
     queue = store.queues.queue(topic, queue_id)
 
     def timestamp_of(queue_offset: int, entry: ConsumeQueueEntry) -> int | None:
@@ -243,7 +246,7 @@ def queue_times(store: StoreReader, topic: str, queue_id: int) -> QueueTimes:
 
 
 def wanted_tags(tags: str | None) -> set[str]:
-    """The tags of an expression `a || b`; none for all. Raises UsageError for one that names no tag."""
+    """Return the tags of an expression `a || b`, or an empty set for all. Raises UsageError if it names no tag."""
     if tags is None or tags.strip() in ("", _ALL):
         return set()
     wanted = {tag for part in tags.split(_TAG_SEPARATOR) if (tag := part.strip())}

@@ -1,8 +1,8 @@
-"""Records of a queue as they are stored, many at a time: most are read and proved with arrays.
+"""Read many stored records of a queue at once: most are read and verified with arrays.
 
-A run of entries is read with as few calls as its records lie apart, and all that `reput.query.pull` asks of a record is
-asked of the whole run at once. Where the run meets one that is not plainly right (damaged, of a further queue, after a
-gap, with hosts of IPv6, the newest of its queue), it ends, and the plain pull goes on and decides.
+A run of entries is read with as few calls as its records allow, and all checks of `reput.query.pull` are made on the
+whole run at once. At the first record that is not plainly right (damaged, of a further queue, after a gap, with hosts
+of IPv6, the newest of its queue), the run ends, and the plain pull continues and decides.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ PlainPull = Callable[[int, int, int | None], Pulled]
 
 
 class _ReadRun(NamedTuple):
-    """Records that are plainly right, where they lie in the bytes that were read.
+    """Records that are plainly right, and their places in the bytes read.
 
     Attributes:
-        data: what was read, gaps between the records included
+        data: bytes read, including gaps between the records
         begins, ends: of the records in `data`
         min_offset, max_offset: of the queue
-        is_full: whether nothing else belongs into the answer
+        is_full: whether the answer needs no further records
     """
 
     data: bytes
@@ -59,12 +59,12 @@ class _ReadRun(NamedTuple):
     is_full: bool
 
     def records(self) -> list[bytes]:
-        """Each record by itself."""
+        """Return each record by itself."""
         spans = zip(self.begins.tolist(), self.ends.tolist(), strict=True)
         return [self.data[begin:end] for begin, end in spans]
 
     def body(self) -> bytes:
-        """All records as one."""
+        """Return all records joined."""
         begins, ends = self.begins, self.ends
         if (begins[1:] == ends[:-1]).all():  # the log has nothing between them
             return self.data[int(begins[0]) : int(ends[-1])]
@@ -95,7 +95,7 @@ def pull_records(
         return alone
     try:
         rest = pull(next_offset, max_messages - count, left)
-    except StoreError:  # whoever asks for what comes next is told
+    except StoreError:  # the next pull reports it
         return alone
     if left is not None and rest.records and rest.records[0].layout.total_bytes > left:
         return alone
@@ -105,7 +105,7 @@ def pull_records(
 def quick_records(
     store: StoreReader, place: QueuePlace, max_messages: int, max_bytes: int | None
 ) -> PulledBody | None:
-    """See MessageStore.quick_records: the records that arrays prove; None where the plain pull decides."""
+    """Return the records that arrays verify (see MessageStore.quick_records), or None if the plain pull must decide."""
     try:
         most = store.queues.queue(place.topic, place.queue_id).max_queue_offset()
     except StoreError:
@@ -130,10 +130,12 @@ def _as_records(before: list[bytes], pulled: Pulled) -> PulledRecords:
 def _read_run(
     store: StoreReader, place: QueuePlace, max_messages: int, max_bytes: int | None
 ) -> _ReadRun | None:
-    """Records from a place on that are plainly right; None where there are none."""
+    """Return records from a place on that are plainly right, or None."""
     try:
         queue = store.queues.queue(place.topic, place.queue_id)
-        if type(queue) is not ConsumeQueueReader:  # those of 5.x give some entries several numbers
+        if (
+            type(queue) is not ConsumeQueueReader
+        ):  # other kinds (5.x) give some entries several numbers
             return None
         least, most = queue.min_queue_offset(store.commit_log.min_offset), queue.max_queue_offset()
         begin, stop = place.queue_offset, min(most - 1, place.queue_offset + max_messages)
@@ -153,7 +155,7 @@ def _read_run(
 
 
 def _fitting(sizes: _Int64s, max_bytes: int | None) -> tuple[int, bool]:
-    """How many records of these sizes to read, and whether it is because no more of them fit."""
+    """Return how many records of these sizes to read, and whether the limit excluded more of them."""
     is_likely = (sizes >= MIN_RECORD_BYTES) & (sizes <= _MOST_RECORD_BYTES)
     count = _leading(is_likely)
     if max_bytes is None:
@@ -163,9 +165,9 @@ def _fitting(sizes: _Int64s, max_bytes: int | None) -> tuple[int, bool]:
 
 
 def _read(store: StoreReader, offsets: _Int64s, sizes: _Int64s) -> tuple[bytes, _Int64s]:
-    """Read the records at these offsets, as far as files hold them; those that lie close together with one call.
+    """Read the records at these offsets, as far as files contain them; neighbouring records with one call.
 
-    Returns what was read, and where in it the records begin.
+    Returns the bytes read, and where in them the records begin.
     """
     if not len(offsets):
         return b"", offsets
@@ -204,7 +206,7 @@ def _joined(pieces: list[bytes]) -> bytes:
 def _count_proven(
     data: bytes, begins: _Int64s, offsets: _Int64s, sizes: _Int64s, place: QueuePlace
 ) -> int:
-    """How many records, from the first on, are of the queue, have their place in it, and add up."""
+    """Count the leading records that state this queue and position and are consistent."""
     count = len(begins)
     if not count:
         return 0
@@ -241,5 +243,5 @@ def _count_proven(
 
 
 def _leading(is_right: npt.NDArray[np.bool_]) -> int:
-    """How many are, before the first that is not."""
+    """Count the leading true values."""
     return len(is_right) if is_right.all() else int(is_right.argmin())

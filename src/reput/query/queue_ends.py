@@ -1,12 +1,12 @@
-"""Whether the log has messages of a queue after the end of its ConsumeQueue, before its beginning, or in its gaps.
+"""Find messages of a queue in the log after the end of its ConsumeQueue, before its beginning, or in its gaps.
 
-A queue whose last entries were zeroed, or whose last file was cut, looks like one that nobody puts into. What was
-put after its last message is in the log: the log is walked from there, as far as an allowance goes, and a message
-of the queue that has no entry is damage once something after it was dispatched.
+A queue whose last entries were zeroed, or whose last file was cut off, looks like a queue without new messages. Later
+messages are in the log. So the log is walked from the queue's last message, as far as an allowance permits. A message
+of the queue without an entry is damage once a later message was dispatched.
 
-A queue whose first file is lost or empty looks like one whose first messages have expired. If they had, the entries
-of expired messages would come first in the files that are left, or the log would begin after them. Otherwise the log
-is walked from its beginning, with the same allowance, up to the message of the first entry.
+A queue whose first file is lost or empty looks like a queue whose first messages have expired. If they had, the
+entries of expired messages would come first in the remaining files, or the log would begin after them. Otherwise the
+log is walked from its beginning, with the same allowance, up to the message of the first entry.
 
 Pre-blank entries in the middle of a queue stand for messages that the log has lost. The log is walked between the
 messages of their neighbours: a message that belongs in the gap makes it damage.
@@ -49,7 +49,7 @@ class QueueEnds:
         self._allowance, self._refilled = float(_FIRST_ALLOWANCE_BYTES), time.monotonic()
 
     def check(self, topic: str, queue_id: int) -> None:
-        """Raises FormatError where the log holds a message of this queue after its last entry."""
+        """Raise FormatError if the log contains a message of this queue after its last entry."""
         queue = self._store.queues.queue(topic, queue_id)
         end = queue.max_queue_offset()
         self._check_last(queue, topic, queue_id, end)
@@ -68,7 +68,7 @@ class QueueEnds:
         raise FormatError(queue.folder, end * ENTRY_BYTES, reason)
 
     def _check_last(self, queue: QueueReader, topic: str, queue_id: int, end: int) -> None:
-        """Raises FormatError where the message of the last entry lies after the end of the log."""
+        """Raise FormatError if the message of the last entry lies after the end of the log."""
         log = self._store.commit_log
         try:
             offset, size = queue.entry(end - 1)[:2]
@@ -89,7 +89,7 @@ class QueueEnds:
         raise FormatError(queue.folder, (end - 1) * ENTRY_BYTES, reason)
 
     def _find(self, topic: str, queue_id: int, end: int) -> LocatedRecord | None:
-        """The first message of the queue after its last entry, as far as the allowance goes."""
+        """Return the first message of the queue after its last entry, as far as the allowance permits."""
         log = self._store.commit_log
         known_end, position = self._walked.get((topic, queue_id), (-1, 0))
         if known_end != end:
@@ -112,7 +112,7 @@ class QueueEnds:
         return found
 
     def check_begin(self, topic: str, queue_id: int) -> None:
-        """Raises FormatError where the log holds a message of this queue before its first entry."""
+        """Raise FormatError if the log contains a message of this queue before its first entry."""
         log, queue = self._store.commit_log, self._store.queues.queue(topic, queue_id)
         least = queue.min_queue_offset(log.min_offset)
         if least <= 0 or topic.startswith(LMQ_PREFIX):  # light queues begin anew with a broker
@@ -215,7 +215,7 @@ class QueueEnds:
         return max(min(wanted_bytes, int(self._allowance), _MOST_BYTES_A_LOOK), 0)
 
     def _end_of_last(self, topic: str, queue_id: int, end: int) -> int:
-        """Physical offset after the queue's last message; the log's beginning where the queue has none."""
+        """Return the physical offset after the queue's last message, or the log's beginning."""
         try:
             entry = self._store.queues.queue(topic, queue_id).entry(end - 1)
             record = self._store.commit_log.locate(entry.physical_offset, entry.size)
@@ -224,7 +224,7 @@ class QueueEnds:
         return record.physical_offset + record.layout.total_bytes
 
     def _is_dispatched(self, missing: LocatedRecord) -> bool:
-        """Whether a message after this one is in its queue, or in the index: dispatch has passed it."""
+        """Return whether dispatch has passed this message: a later one is in its queue, or in the index."""
         offset = missing.physical_offset
         walk = LogWalk(self._store.commit_log, offset)
         for number, record in enumerate(walk):

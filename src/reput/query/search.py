@@ -1,8 +1,8 @@
-"""Exact queries: every candidate is read and compared, and what no index covers is scanned.
+"""Exact queries: every candidate is read and compared, and ranges without an index are scanned.
 
-Segments are searched newest first until there is enough. Where the index is not to be trusted
+Segments are searched newest first until there are enough messages. If the index cannot be trusted
 (`reput.index.key_index`), the segment's range is scanned instead, and the result says so. Ids that a later one of the
-same record replaces (5.x) are in no index, and are searched besides.
+same record replaces (5.x) are in no index, and are searched separately.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class ReplacedIdSearch:
     def find(
         self, start: int, stop: int, is_wanted: Callable[[KeyedRecord], bool]
     ) -> list[LocatedRecord]:
-        """Those that are wanted, of records that begin in [start, stop).
+        """Return the wanted records that begin in [start, stop).
 
         Raises StoreAccessError, StoreChangedError.
         """
@@ -121,13 +121,13 @@ class Search:
         self._planner: Planner
 
     def run(self, planner: Planner) -> QueryRecords:
-        """Raises StoreAccessError, StoreChangedError."""
+        """Return the complete answer. Raises StoreAccessError, StoreChangedError."""
         for _ in self._search(planner):
             pass
         return self.result()
 
     def steps(self, planner: Planner) -> Iterator[RecordProgress]:
-        """The same in steps, newest first; `result` has the answer after the last. Raises as `run` does."""
+        """Yield the answer in steps, newest first; `result` has the whole after the last. Raises as `run` does."""
         given = 0
         for stop in self._search(planner):
             found = self._up_to_limit()[given:]
@@ -162,7 +162,7 @@ class Search:
         return len(self._found) > self._limit and len(self._up_to_limit()) < len(self._found)
 
     def _keep(self, record: LocatedRecord) -> None:
-        """Add a record. Where it does not fit any more, the answer ends before it."""
+        """Add a record. If it exceeds a limit, the answer ends before it."""
         self._found.append(record)
         self._left_bytes -= len(record.data)
         if self._left_bytes < 0:
@@ -182,7 +182,7 @@ class Search:
             self._found.sort(key=_place, reverse=True)
 
     def _up_to_limit(self) -> list[LocatedRecord]:
-        """What was found, of as many records as the limit says: several messages may be of one."""
+        """Return the found messages, up to the limit of records; several messages may be of one record."""
         if self._inner is None or len(self._found) <= self._limit:
             return self._found[: min(len(self._found), self._limit)]
         offsets = list(dict.fromkeys(one.physical_offset for one in self._found))
@@ -190,7 +190,7 @@ class Search:
         return [one for one in self._found if one.physical_offset >= last]
 
     def result(self) -> QueryRecords:
-        """The answer, once all steps are done. Raises StoreAccessError, StoreChangedError."""
+        """Return the answer, once all steps are done. Raises StoreAccessError, StoreChangedError."""
         cursor = None
         if self._is_enough:
             self._found = self._up_to_limit()
@@ -214,7 +214,7 @@ class Search:
         return QueryRecords(tuple(self._found), cursor, coverage)
 
     def _bad_bodies(self) -> tuple[str, ...]:
-        """A note if the answer has a body that is not the one that was put: damaged, or being written still."""
+        """Return a note if a body in the answer is not the original: it is damaged, or still being written."""
         bad = [one.physical_offset for one in self._found if not crc_matches(one.data, one.layout)]
         if not bad:
             return ()
@@ -280,7 +280,7 @@ class Search:
                 self._scanned.append(OffsetRange(begin, max(min(found.position, end), begin)))
 
     def _is_outside(self, part: OffsetRange) -> bool:
-        """Whether an earlier scan of that part has seen no message of the window."""
+        """Return whether an earlier scan of that part has seen no message of the window."""
         if self._window is None:
             return False
         times = self._known.times(part)
@@ -302,7 +302,7 @@ class Search:
             try:
                 located = self._log.locate(offset)
             except (MessageNotFoundError, CorruptMessageError):
-                continue  # a `seen` one: the scan has told what it met there
+                continue  # in `seen`: the scan has reported its damage
             if self._is_wanted(read_keyed_record(located)):
                 self._keep(located.alone())
                 if self._is_enough:
@@ -311,7 +311,7 @@ class Search:
 
 @dataclass(frozen=True, slots=True)
 class Unindexed:
-    """What a store may have that no index leads to.
+    """Messages of a store that no index leads to.
 
     inner_topics      topics whose records may be inner batches (5.x)
     has_replaced_ids  whether records may have ids that a later one replaces (5.x)
@@ -322,7 +322,7 @@ class Unindexed:
     has_replaced_ids: bool = False
 
     def search(self, log: CommitLogReader, wanted: Wanted, **bounds: int | None) -> Search:
-        """A search that finds these, too."""
+        """Return a search that includes these messages."""
         inner = replaced = None
         if self.inner_topics:
             inner = InnerBatches(log, self.inner_topics, may_hold_any(wanted.keys))
@@ -344,7 +344,7 @@ def search_steps(
     unindexed: Unindexed,
     **bounds: int | None,
 ) -> Iterator[RecordProgress | QueryRecords]:
-    """A search in steps, then its result; begun again where files of the log expire under it.
+    """Yield a search in steps, then its result; starts again if files of the log expire meanwhile.
 
     Raises UsageError, StoreAccessError, StoreChangedError.
     """
@@ -367,7 +367,7 @@ def search_steps(
 
 
 def find_end(log: CommitLogReader, segments: Sequence[Segment]) -> int:
-    """Where the log ends. Raises StoreAccessError, StoreChangedError."""
+    """Return the end of the log. Raises StoreAccessError, StoreChangedError."""
     end = log.files_end
     for segment in segments:
         if segment.part is not None:

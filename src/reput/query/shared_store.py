@@ -35,12 +35,12 @@ def _shared(
 
 
 class MissingStore(NamedTuple):
-    """A store that should be served and is not there.
+    """A configured store that is missing.
 
     Attributes:
-        name: Its name, or the one that it would get.
-        path: Where it should be.
-        since_ms: Since when it is missing, or was looked for.
+        name: Its name, or the name that it would get.
+        path: Its expected path.
+        since_ms: Time since which it is missing.
         reason: Why it is not served.
     """
 
@@ -67,7 +67,7 @@ class SharedStore:
     is_writable = False
 
     def __init__(self, path: str | PathLike[str], **settings: Unpack[ReaderOptions]) -> None:
-        """As MessageStore is made; raises what that raises."""
+        """Open the store as MessageStore does; raises the same errors."""
         self.path, self._settings = fspath(path), settings
         self._guard = Lock()
         self._is_closed = False
@@ -91,13 +91,15 @@ class SharedStore:
             reader.close()
 
     def check_open(self) -> None:
-        """Raises UsageError once the store is closed."""
+        """Raise UsageError once the store is closed."""
         if self._is_closed:
             raise UsageError(f"{self.path}: the store is closed")
 
     @contextmanager
     def reader(self) -> Iterator[MessageStore]:
-        """A MessageStore for this thread alone, until the context ends. Raises UsageError once the store is closed."""
+        """Return a MessageStore for this thread alone, until the context ends. Raises UsageError once the store is
+        closed.
+        """
         with self._guard:
             self.check_open()
             reader = self._idle.pop() if self._idle else None
@@ -110,7 +112,7 @@ class SharedStore:
             self._give_back(reader, expiries)
 
     def _give_back(self, reader: MessageStore, expiries: int) -> None:
-        """Keep a reader for the next who asks, or close it. Whatever reads a disk is done without the lock."""
+        """Keep a reader for later callers, or close it. Disk reads happen without the lock."""
         while True:
             with self._guard:
                 is_kept = not self._is_closed and len(self._idle) < _MOST_IDLE

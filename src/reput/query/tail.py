@@ -1,7 +1,7 @@
-"""The end of a log: its last messages, and then new ones as they are written, by whichever process.
+"""Read the end of a log: its last messages, and then new ones as any process writes them.
 
-The last messages come through the ConsumeQueues, or through the index where a key is asked for; what lies behind the
-last message that is dispatched is walked. New ones are walked in the order of the log. Nothing is locked.
+The last messages come through the ConsumeQueues, or through the index if a key is given. The log after the last
+dispatched message is walked. New messages are read in the order of the log. No lock is taken.
 """
 
 from __future__ import annotations
@@ -94,14 +94,14 @@ class QueueTail:
         begin: int | None = None,
         end: int | None = None,
     ) -> None:
-        """Entries of messages stored before `begin` or after `end` may be left out."""
+        """Read these queues; entries of messages stored before `begin` or after `end` may be skipped."""
         self._store, self._log, self._takes_queue = store, store.commit_log, takes_queue
         self._begin, self._end = begin, end
         self.damage: list[Finding] = []
         self._newer: dict[tuple[str, int], _Read] = {}
 
     def entries(self) -> Iterator[QueuedEntry]:
-        """Entries of the queues, newest first; nothing says that their records are there."""
+        """Yield entries of the queues, newest first, without verifying their records."""
         queues = [
             self._entries_back(topic, queue_id)
             for topic, queue_id in self._store.queues.list()
@@ -110,10 +110,9 @@ class QueueTail:
         return merge(*queues, key=lambda entry: -entry.physical_offset)
 
     def records(self, stop: int, tags: Collection[str]) -> Iterator[LocatedRecord]:
-        """Records before `stop` that may have one of these tags, newest first, each once.
+        """Yield records before `stop` that may have one of these tags, newest first, each once.
 
-        An entry that leads to a record of another queue is reported, and so are queue offsets that are missing or
-        come twice.
+        Reports entries that lead to a record of another queue, and missing or repeated queue offsets.
         """
         hashes = {hash_code(tag) for tag in tags}
         expected: dict[tuple[str, int], int] = {}
@@ -159,7 +158,7 @@ class QueueTail:
     def _follows(
         self, entry: QueuedEntry, record: LocatedRecord, expected: dict[tuple[str, int], int]
     ) -> bool:
-        """Whether a record belongs where its entry stands; `expected` are the queue offsets that come next."""
+        """Return whether a record belongs to its entry; `expected` are the next queue offsets."""
         queue = entry.topic, entry.queue_id
         stated = queue_offset_in(record, *queue)
         if stated is None or record.layout.total_bytes != entry.size:
@@ -184,7 +183,7 @@ class QueueTail:
         return True
 
     def _is_skewed(self, entry: QueuedEntry, record: LocatedRecord, stated: int) -> bool:
-        """Whether it is a broker's doing that the queue offsets of a light queue do not follow each other here."""
+        """Return whether the broker itself interrupted the sequence of a light queue's offsets here."""
         queue = entry.topic, entry.queue_id
         newer = self._newer.get(queue)
         if newer is None or not entry.topic.startswith(LMQ_PREFIX):
@@ -218,14 +217,14 @@ class QueueTail:
         return least, stop
 
     def _entries_back(self, topic: str, queue_id: int) -> Iterator[QueuedEntry]:
-        """Entries of a queue, newest first, as far as they have not expired."""
+        """Yield entries of a queue, newest first, as far as they have not expired."""
         queue = self._store.queues.queue(topic, queue_id)
         least, stop = self._bounds(topic, queue_id)
         step = _FIRST_ENTRIES
         newer: int | None = None  # the queue offset of the entry that comes next
         while least < stop:
             start = max(stop - step, least)
-            found: list[tuple[int, ConsumeQueueEntry | None]] = []  # None where some are lost
+            found: list[tuple[int, ConsumeQueueEntry | None]] = []  # None if some are lost
             position = start
             while position < stop:
                 try:
@@ -236,7 +235,7 @@ class QueueTail:
                 except (StoreNotFoundError, MessageNotFoundError):
                     return
                 except LostEntriesError as error:
-                    if error.resume_offset <= stop:  # else it was reported with those that follow
+                    if error.resume_offset <= stop:  # else it was reported with the following ones
                         self.damage.append(Finding.of_error(Kind.QUEUE_GAP, error))
                     position = max(error.resume_offset, position + 1)
                     found.append((position, None))
@@ -256,17 +255,17 @@ class QueueTail:
 
 
 def _may_match(entry: QueuedEntry, hashes: Collection[int]) -> bool:
-    """Whether a message may have one of the tags; where it waits for its time, that stands in their place."""
+    """Return whether a message may have one of the tags; the due time of a delayed message replaces the tags code."""
     code = entry.tags_code
     return entry.topic == SCHEDULE_TOPIC or code in hashes or is_address(code)
 
 
 @dataclass(frozen=True, slots=True)
 class TailFilter:
-    """Which messages to take: those of which all that is given is true; all of the log where nothing is.
+    """A filter of messages, which must meet all given conditions.
 
     Attributes:
-        tags: any of these; none for all
+        tags: any of these; empty for all
         begin, end: store times in milliseconds, both inclusive
     """
 
@@ -303,7 +302,7 @@ class TailFilter:
         return (self.begin is None or self.begin <= time) and (self.end is None or time <= self.end)
 
     def _takes_queue_of(self, message: MessageExt) -> bool:
-        """Whether it is in a queue that is asked for; in a further one only where that is asked for by name."""
+        """Return whether the message is in a requested queue; further queues count only if requested by name."""
         if self.takes_queue(message.topic, message.queue_id):
             return True
         if self.topic is None or _FURTHER not in message.properties_bytes:
@@ -332,14 +331,14 @@ class LogTail:
         self._unsettled: MessageExt | None = None
 
     def last(self, count: int) -> list[MessageExt]:
-        """The last messages of the log as it is, oldest first; `new` continues after them.
+        """Return the last messages of the present log, oldest first; `new` continues after them.
 
         Raises StoreAccessError, StoreChangedError, UsageError.
         """
         return [record.message() for record in self.last_records(count)]
 
     def last_records(self, count: int) -> list[LocatedRecord]:
-        """The same as records."""
+        """Return the same as records."""
         self._store.check_open()
         self._log.refresh()
         newest = next(self._entries(), None)
@@ -353,7 +352,7 @@ class LogTail:
         return found
 
     def _report_bad_bodies(self, found: Iterable[LocatedRecord]) -> None:
-        """Report bodies that are not the ones that were put: damaged, or being written still."""
+        """Report bodies that are not the original: damaged, or still being written."""
         for offset, data, layout in found:
             file = self._log.file_at(offset)
             if file is not None and not crc_matches(data, layout):
@@ -361,16 +360,16 @@ class LogTail:
                 self.damage.append(file.lost(offset, offset, detail, Kind.BODY_CRC))
 
     def new(self, *, to_the_end: bool = False) -> Iterator[MessageExt]:
-        """Messages after `position`, in order.
+        """Yield messages after `position`, in order.
 
-        The log's last record may be in the making still: it is given when it is whole and has not changed from one
-        call to the next, or at once if `to_the_end`. Raises StoreAccessError, and StoreChangedError where the log now
-        ends before `position`.
+        The log's last record may still be in the making. It is yielded when it is complete and unchanged since the
+        previous call, or at once with `to_the_end`. Raises StoreAccessError, and StoreChangedError if the log now ends
+        before `position`.
         """
         return (record.message() for record in self.new_records(to_the_end=to_the_end))
 
     def new_records(self, *, to_the_end: bool = False) -> Generator[LocatedRecord]:
-        """The same as records."""
+        """Yield the same as records."""
         self._store.check_open()
         self._log.refresh()
         self._check_position()
@@ -396,7 +395,7 @@ class LogTail:
         self.position = walk.position
 
     def _check_end(self, newest_entry: int, log_end: int | None = None) -> None:
-        """Report it where the newest messages are lost; `newest_entry` is what the queues know of."""
+        """Report lost newest messages; `newest_entry` is the newest that the queues know."""
         end = self.position if log_end is None else log_end
         lost = self._store.lost_end(end)
         if lost is None and newest_entry >= end:
@@ -425,7 +424,7 @@ class LogTail:
         self._tell(walk)
 
     def _behind(self, start: int, count: int) -> list[LocatedRecord]:
-        """The last messages at or after `start`, by a walk over each file, newest first; finds the end of the log."""
+        """Return the last messages at or after `start`, newest first, by walking each file; finds the log's end."""
         found: list[LocatedRecord] = []
         self.position = max(start, self._log.files_end)
         for file in reversed(self._log.files):
@@ -441,7 +440,7 @@ class LogTail:
         return found
 
     def _before(self, stop: int, count: int) -> list[LocatedRecord]:
-        """The last messages before `stop`, which are all dispatched."""
+        """Return the last messages before `stop`, which are all dispatched."""
         if self._wanted == _ALL_OF_LOG:
             entries = islice(filter(self._is_there, self._entries()), count)
             offsets = [entry.physical_offset for entry in entries]
@@ -526,13 +525,13 @@ class LogTail:
         queues.damage.clear()
 
     def _dispatched_end(self) -> int:
-        """Where the newest message ends that is in a ConsumeQueue and in the log."""
+        """Return the end of the newest message that is both in a ConsumeQueue and in the log."""
         for entry in filter(self._is_there, self._entries()):
             return entry.physical_offset + entry.size
         return self._log.min_offset
 
     def _entries(self) -> Iterator[QueuedEntry]:
-        """Entries of all queues, newest first, one a message."""
+        """Yield entries of all queues, newest first, one per message."""
         offset = -1  # a message may be in several queues
         for entry in QueueTail(self._store, lambda topic, queue_id: True).entries():
             if entry.physical_offset != offset:

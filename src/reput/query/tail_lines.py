@@ -1,4 +1,4 @@
-"""All messages of a log as JSON lines: those of a long log through kernels, as far as it is plain."""
+"""All messages of a log as JSON lines; kernels write the plain part of a long log."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class SomeLines(NamedTuple):
 
 
 def lines_of_all(tail: LogTail, log: CommitLogReader) -> Iterator[SomeLines]:
-    """The lines of what `tail.new_records(to_the_end=True)` gives; damage and position are those of the tail.
+    """Yield the lines of `tail.new_records(to_the_end=True)`; the tail's damage and position advance.
 
     Args:
         tail: has no filter.
@@ -43,7 +43,7 @@ def lines_of_all(tail: LogTail, log: CommitLogReader) -> Iterator[SomeLines]:
             few = 0
             records.close()
             tail.position = some[-1].physical_offset + some[-1].layout.total_bytes
-            # It has looked further than it has given; what it met there is met again.
+            # It has read further than it has yielded, so the rest is read again.
             tail.damage = [lost for lost in tail.damage if lost.start < tail.position]
             for file in log.files:
                 if file.start <= tail.position < file.end and not file.gap:
@@ -52,7 +52,7 @@ def lines_of_all(tail: LogTail, log: CommitLogReader) -> Iterator[SomeLines]:
 
 
 def _plain_lines(tail: LogTail, log: CommitLogReader, file: CommitLogFile) -> Iterator[SomeLines]:
-    """Lines of one file from the tail's position on, up to anything that is no record; the tail goes on from there."""
+    """Yield lines of one file from the tail's position, up to unreadable bytes; the tail continues there."""
     from reput.log.scan import FileScan
     from reput.log.scan_mode import UP_TO_DAMAGE
     from reput.messages.message_lines import message_lines

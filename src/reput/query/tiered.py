@@ -68,7 +68,7 @@ class LocalIndexFile:
             self._slots = self._find_slots()
 
     def items(self, key_hash: int) -> Iterator[TieredItem]:
-        """Items with that hash, newest first."""
+        """Yield items with that hash, newest first."""
         if key_hash < 0 or not self._count:
             return
         number = self._slot(key_hash % self._slots)
@@ -97,7 +97,7 @@ class LocalIndexFile:
         return rest % LOCAL_ITEM_BYTES == 0 and rest // LOCAL_ITEM_BYTES > self._count
 
     def _agree(self, slots: int) -> bool:
-        """Whether the first items are each in the chain of their slot, as far as it can be seen."""
+        """Return whether the first items are in the chains of their slots, as far as visible."""
         newest: dict[int, int] = {}
         for number in range(1, min(self._count, _CHECKED_ITEMS) + 1):
             item, previous = self._item(slots, number)
@@ -141,7 +141,7 @@ class FlatFile:
     """
 
     def __init__(self, storage: Storage, folder: str) -> None:
-        """Raises StoreAccessError. Segments after a gap are not reached."""
+        """List the segments; segments after a gap are not reached. Raises StoreAccessError."""
         self._storage, self.folder = storage, folder
         found = sorted(filter(None, map(_segment, storage.list(folder))))
         self.segments: list[TieredSegment] = []
@@ -160,7 +160,7 @@ class FlatFile:
         return self.segments[-1].start + self.segments[-1].size if self.segments else 0
 
     def read(self, position: int, length: int) -> bytes:
-        """The bytes there, fewer at the end and none outside. Raises StoreNotFoundError, StoreAccessError."""
+        """Return the bytes there, fewer at the end and none outside. Raises StoreNotFoundError, StoreAccessError."""
         data = b""
         number = bisect_right(self._starts, position) - 1
         while length > len(data) and 0 <= number < len(self.segments):
@@ -201,7 +201,7 @@ class TieredQueue:
         return self.entries.stop // ENTRY_BYTES
 
     def get(self, queue_offset: int) -> LocatedRecord:
-        """Raises MessageNotFoundError, CorruptMessageError, StoreAccessError."""
+        """Return the record of a queue offset. Raises MessageNotFoundError, CorruptMessageError, StoreAccessError."""
         data = self.entries.read(queue_offset * ENTRY_BYTES, ENTRY_BYTES)
         if queue_offset < 0 or len(data) < ENTRY_BYTES:
             raise MessageNotFoundError(
@@ -211,7 +211,7 @@ class TieredQueue:
         return self.record(entry.physical_offset, entry.size)
 
     def record(self, position: int, size: int) -> LocatedRecord:
-        """The record of that size there. Raises CorruptMessageError, StoreAccessError."""
+        """Return the record of that size at `position`. Raises CorruptMessageError, StoreAccessError."""
         size = min(size, self.log.stop - position)
         if size < MIN_RECORD_BYTES or position < self.log.start:
             raise self._corrupt(position, f"no record of {size} bytes")
@@ -226,7 +226,7 @@ class TieredQueue:
         return LocatedRecord(position, data, layout)
 
     def records(self, damage: list[Finding]) -> Iterator[LocatedRecord]:
-        """All of them, oldest first; what cannot be read, and all after it, is added to `damage`."""
+        """Yield all records, oldest first; at an unreadable one, add a finding to `damage` and stop."""
         position = self.log.start
         while position < self.log.stop:
             head = self.log.read(position, MIN_RECORD_BYTES)
@@ -268,7 +268,7 @@ class TieredStore:
             raise StoreNotFoundError(f"{root}: has no tiered storage")
 
     def queues(self) -> list[TieredQueue]:
-        """All queues, by topic and queue id. Raises StoreAccessError."""
+        """Return all queues, by topic and queue id. Raises StoreAccessError."""
         found = [
             self._queue(topic.name, int(queue.name), queue.path)
             for broker in self._brokers
@@ -283,7 +283,7 @@ class TieredStore:
         return sorted(found, key=lambda one: (one.topic, one.queue_id, one.log.folder))
 
     def queue(self, topic: str, queue_id: int) -> TieredQueue:
-        """One queue. Raises MessageNotFoundError where there is none, StoreAccessError."""
+        """Return one queue. Raises MessageNotFoundError for an unknown queue, StoreAccessError."""
         for broker in self._brokers:
             path = posixpath.join(broker, topic, str(queue_id))
             if self._storage.entry(path) is not None:
@@ -291,7 +291,7 @@ class TieredStore:
         raise MessageNotFoundError(f"{self.root}: no queue {queue_id} of topic {topic!r}")
 
     def pull(self, topic: str, queue_id: int, queue_offset: int, count: int) -> list[LocatedRecord]:
-        """Messages of a queue from that offset on.
+        """Return messages of a queue from that offset on.
 
         Raises MessageNotFoundError, CorruptMessageError, StoreAccessError.
         """
@@ -300,10 +300,10 @@ class TieredStore:
         return [queue.get(offset) for offset in range(max(queue_offset, queue.min_offset), stop)]
 
     def query(self, topic: str, key: str, scan: bool = False) -> list[LocatedRecord]:
-        """Messages of a topic that have this key, newest first, through the index that was uploaded.
+        """Return messages of a topic that have this key, newest first, through the uploaded index.
 
-        That lacks messages of its newest file, unless the path is the store of the broker, which has it. With `scan`
-        all messages of the topic are compared instead, and none that was uploaded is missing.
+        The uploaded index lacks messages of its newest file, unless the path is the broker's store, which has it. With
+        `scan`, all messages of the topic are compared instead, and no uploaded message is missing.
 
         Raises StoreAccessError.
         """
@@ -326,7 +326,7 @@ class TieredStore:
                     continue
                 try:
                     record = queue.record(item.position, item.size)
-                except CorruptMessageError:  # an item of another topic, or one that has expired
+                except CorruptMessageError:  # an item of another topic, or an expired one
                     continue
                 if wanted.matches(read_keyed_record(record)):
                     seen[place] = record
@@ -376,7 +376,7 @@ class TieredStore:
         return TieredQueue(topic, queue_id, log, entries)
 
     def _find_brokers(self) -> Iterator[str]:
-        """Folders of brokers: below each cluster's; the root may be one cluster's itself."""
+        """Yield folders of brokers, one level below each cluster's; the root may itself be a cluster's folder."""
         if _CLUSTER.fullmatch(posixpath.basename(self.root.rstrip("/"))):
             clusters = [self.root]
         else:

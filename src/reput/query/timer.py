@@ -65,7 +65,7 @@ class TimerLog:
     """
 
     def __init__(self, store: MessageStore) -> None:
-        """Raises StoreNotFoundError for a store without a timer log, StoreAccessError."""
+        """Open the timer log. Raises StoreNotFoundError for a store without one, StoreAccessError."""
         self._store, self._storage = store, store.storage
         self._folder = os.path.join(store.path, TIMER_LOG_FOLDER)
         if self._storage.entry(self._folder) is None:
@@ -157,7 +157,7 @@ class TimerLog:
 
 
 def _timer_check(path: str, storage: Storage) -> tuple[int, int]:
-    """Up to when messages were delivered (ms), and up to which position the timer log was written; 0 if unknown."""
+    """Return the time (ms) up to which messages were delivered, and the timer log's end; 0 if unknown."""
     entry = storage.entry(path)
     if entry is None:
         return 0, 0

@@ -1,4 +1,4 @@
-"""What a query looks for."""
+"""Conditions of a query."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from reput.log.keyed_record import KeyedRecord
 class WantedKey:
     """Messages of one topic that have one key, compared as Java strings.
 
-    As in the broker's index, the keys of a message are its unique key and the parts of KEYS
-    between spaces; one that was rolled back has none. Further unique keys of its own (5.x) count too.
+    As in the broker's index, the keys of a message are its unique key and the parts of KEYS between spaces; a message
+    that was rolled back has none. Its further unique keys (5.x) count as well.
     """
 
     def __init__(self, topic: str, key: str) -> None:
@@ -26,7 +26,7 @@ class WantedKey:
 
 
 class WantedKeyAnywhere:
-    """Messages of any topic that have one key; an index is asked for those of `topics`."""
+    """Messages of any topic that have one key; the index is searched for `topics`."""
 
     def __init__(self, topics: Iterable[str], key: str) -> None:
         self._key = joined_surrogates(key)
@@ -56,7 +56,7 @@ class WantedUniqueKey:
 
 
 class WantedUniqueKeys:
-    """Messages of any topic that have one of these unique keys; an index is asked for those of `topics`."""
+    """Messages of any topic that have one of these unique keys; the index is searched for `topics`."""
 
     def __init__(self, topics: Iterable[str], unique_keys: Iterable[str]) -> None:
         self.keys = frozenset(map(joined_surrogates, unique_keys))

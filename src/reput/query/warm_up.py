@@ -44,7 +44,7 @@ def warm_up() -> None:
 
 
 def _skim(file: IndexFileReader, log: CommitLogReader) -> None:
-    """As a query of a window does with the candidates of a frequent key."""
+    """Read candidates as a query of a time window does for a frequent key."""
     everywhere = OffsetRange(log.min_offset, log.files_end)
     chain = chain_pieces(file, key_hash(index_key("t", "k")), everywhere)
     for _ in to_be_read(log, chain, TimeWindow(0, 0), 0):

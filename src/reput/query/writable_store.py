@@ -32,13 +32,13 @@ _Put = TypeVar("_Put")
 
 
 class WritableStore(SharedStore, Closing):
-    """An open store to put into, made by `open_store(path, mode="rw")`; a context manager.
+    """A store open for writing, returned by `open_store(path, mode="rw")`; a context manager.
 
-    Any thread may put, ask, and wait. A message can be had by its offset at once, by queue when it was dispatched
-    (`wait_dispatched`), by key at once: what is not in the index yet is scanned.
+    Any thread may put, query, and wait. A message is available by its offset at once, by queue after its dispatch
+    (`wait_dispatched`), and by key at once, because queries scan messages not yet indexed.
 
     Attributes:
-        ignored_settings: names in `broker_config` that are a store's, but have no counterpart here
+        ignored_settings: names in `broker_config` that concern a store but have no counterpart here
     """
 
     is_writable = True
@@ -60,7 +60,7 @@ class WritableStore(SharedStore, Closing):
         broker_config: str | PathLike[str] | None = None,
         **settings: Unpack[WriterOptions],
     ) -> Self:
-        """See `open_store`; settings given go before those of `broker_config`."""
+        """Open a store as `open_store` does; explicit settings override those of `broker_config`."""
         if config is not None and broker_config is not None:
             raise UsageError("pass config or broker_config, not both")
         how = WriterSettings()
@@ -81,7 +81,7 @@ class WritableStore(SharedStore, Closing):
 
     @property
     def recovery(self) -> RecoveryReport:
-        """What was found, and done, when the store was opened."""
+        """The result of the recovery when the store was opened."""
         return self._writer.recovery
 
     @property
@@ -91,7 +91,7 @@ class WritableStore(SharedStore, Closing):
 
     @property
     def form(self) -> RecordForm:
-        """What is particular to the records of this store's version."""
+        """The properties of records of this store's version."""
         return self._writer.form
 
     @property
@@ -148,7 +148,7 @@ class WritableStore(SharedStore, Closing):
     ) -> bool:
         """Wait until the messages before that offset, or all put so far, are in ConsumeQueue and IndexFile.
 
-        Returns whether they are; raises StoreFailedError where they cannot be any more.
+        Returns whether they are; raises StoreFailedError if that has become impossible.
         """
         return self._writer.wait_dispatched(physical_offset, timeout_s)
 
@@ -165,7 +165,7 @@ class WritableStore(SharedStore, Closing):
     def subscribe(self, callback: Arrival) -> Subscription:
         """Have `callback(topic, queue_id, max_offset)` called whenever a queue has grown, until the handle is closed.
 
-        It is called in the thread of dispatch, which waits for it. What it raises is logged, nothing else.
+        It runs in the thread of dispatch, which waits for it. Its exceptions are logged and otherwise ignored.
         """
         self.check_open()
         return self._writer.dispatcher.subscribe(callback)
@@ -174,9 +174,9 @@ class WritableStore(SharedStore, Closing):
         """Have `dispatcher.dispatch(batch)` called after ConsumeQueue and IndexFile took a batch, until the handle is
         closed.
 
-        Dispatchers are called one after the other in the order in which they were added, in the thread of dispatch.
-        The handle's `begins_at` is the physical offset of the first message that this one is given; those before it
-        are its own to read. One that raises is detached: it is given no more, and the handle has the `error`.
+        Dispatchers are called one after the other in the order of registration, in the thread of dispatch. The handle's
+        `begins_at` is the physical offset of the first message passed to this dispatcher; it must read earlier messages
+        itself. A dispatcher that raises is detached: it receives no more batches, and the handle has the `error`.
         """
         self.check_open()
         return self._writer.dispatcher.add(dispatcher)
@@ -193,17 +193,17 @@ class WritableStore(SharedStore, Closing):
         return plan_by_time(Path(self.path), time) if dry_run else self._writer.expire(time)
 
     def end_offset(self) -> int:
-        """Physical offset at which the next message begins, at the earliest."""
+        """Return the least physical offset at which the next message can begin."""
         self.check_open()
         return self._writer.end_offset
 
     def close(self) -> None:
-        """Dispatch and sync everything, and give the store back. A put under way ends first; none begins after that.
+        """Dispatch and sync everything, and release the store. A put in progress ends first; no other begins.
 
         In a forked child this does nothing: the store is the parent's.
 
         Raises:
-            StoreFailedError, StoreAccessError: that was not possible; what was acknowledged is not lost by it.
+            StoreFailedError, StoreAccessError: that was not possible; acknowledged messages are safe.
             UsageError: called by an arrival callback.
         """
         self._writer.check_may_close()
@@ -212,7 +212,7 @@ class WritableStore(SharedStore, Closing):
             self._writer.close()
 
     def check_open(self) -> None:
-        """Raises UsageError once the store is closed, or in a forked child of its owner."""
+        """Raise UsageError once the store is closed, or in a forked child of its owner."""
         self._writer.check_open()
         super().check_open()
 
@@ -238,7 +238,9 @@ def _explained(put: Callable[[_Given], _Put], given: _Given, messages: Iterable[
 
 
 def _check(messages: Iterable[Message]) -> None:
-    """Raise UsageError for the first that is no message, or has a field of a wrong type. An iterator is used up."""
+    """Raise UsageError for the first item that is not a message, or has a field of a wrong type. Consumes an
+    iterator.
+    """
     for number, message in enumerate(messages if isinstance(messages, Collection) else ()):
         if not isinstance(message, Message):
             raise UsageError(f"messages: number {number} must be a Message, not {message!r}")
