@@ -177,7 +177,7 @@ class QueryProgress(NamedTuple):
     """Result of one step of a query.
 
     Attributes:
-        messages: newest first; all older than those of earlier steps
+        messages: newest first; all older than the messages of earlier steps
         searched_to: physical offset from which on everything has been searched
     """
 

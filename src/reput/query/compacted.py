@@ -68,9 +68,7 @@ class CompactedLog:
                 yield from self._records(log, file)
 
     def latest(self) -> list[LocatedRecord]:
-        """Return the newest record of each key (KEYS as a whole), in order, except keys whose newest record has no
-        body.
-        """
+        """Return the newest record of each key (KEYS as a whole), in order, without keys whose newest has no body."""
         newest: dict[str, LocatedRecord] = {}
         for record in self:
             keys = read_properties(record).get(KEYS, "")

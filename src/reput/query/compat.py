@@ -264,8 +264,7 @@ def _select(
 def query_message(
     store: StoreReader, view: BrokerView, topic: str, key: str, max_num: int, begin: int, end: int
 ) -> QueryMessageResult:
-    """Return the messages to which the index points, as DefaultMessageStore.queryMessage does, hash collisions
-    included.
+    """Return the messages to which the index points, hash collisions included (DefaultMessageStore.queryMessage).
 
     Raises UsageError where the broker throws, StoreAccessError.
     """

@@ -56,8 +56,7 @@ class InnerBatches:
         *,
         walks_first: bool = True,
     ) -> None:
-        """Search batches that may contain a wanted message, according to `may_hold`; messages of others are only
-        counted.
+        """Search batches that may contain a wanted message, according to `may_hold`; only count messages of others.
 
         With `walks_first`, the first bytes are walked in plain Python, which ends before the kernels are loaded.
         """

@@ -230,10 +230,11 @@ class MessageStore(StoreReader):
 
     @checked
     def find_by_id(self, message_id: str, topic: str | None = None) -> QueryResult:
-        """The message with this offset id, or all with this unique key, newest first.
+        """Return the message with this offset id, or all with this unique key, newest first.
 
-        32 hexadecimal digits may be either: what lies at the offset decides. A unique key is
-        looked for in `topic`, or in all topics that have ConsumeQueues. Raises as `query` does.
+        32 hexadecimal digits may be either: the bytes at the offset decide. A unique key is searched for in `topic`, or
+            in
+        all topics that have ConsumeQueues. Raises as `query` does.
         """
         message = self.get_by_offset_id(message_id)
         if message is not None:
@@ -253,7 +254,7 @@ class MessageStore(StoreReader):
 
     @checked
     def get_by_id(self, message_id: str, topic: str | None = None) -> MessageExt:
-        """The newest message that `find_by_id` finds.
+        """Return the newest message that `find_by_id` finds.
 
         Raises MessageNotFoundError, and as `query` does.
         """
@@ -266,7 +267,7 @@ class MessageStore(StoreReader):
     def query_offset(
         self, topic: str, key: str, max_num: int, begin: int, end: int
     ) -> QueryOffsetResult:
-        """What the broker's IndexService.queryOffset answers, quirks included.
+        """Return the answer of the broker's IndexService.queryOffset, quirks included.
 
         See `reput.query.compat`. Raises UsageError where the broker throws, StoreAccessError.
         """
@@ -277,7 +278,7 @@ class MessageStore(StoreReader):
     def query_message(
         self, topic: str, key: str, max_num: int, begin: int, end: int
     ) -> QueryMessageResult:
-        """What the broker's DefaultMessageStore.queryMessage answers, collisions included."""
+        """Return the answer of the broker's DefaultMessageStore.queryMessage, collisions included."""
         return self._following(
             lambda: query_message(self, self._view, topic, key, max_num, begin, end)
         )
@@ -286,9 +287,9 @@ class MessageStore(StoreReader):
     def query_records(
         self, topic: str, key: str, max_num: int, begin: int, end: int, max_bytes: int
     ) -> tuple[QueryMessageResult, list[bytes], bool]:
-        """The same with the newest records as they are stored, at most `max_bytes` of them, but one at least.
+        """Return the same with the newest stored records, up to `max_bytes` but at least one.
 
-        The last says whether others did not fit. Raises CorruptMessageError, too.
+        The last result says whether other records did not fit. Raises CorruptMessageError as well.
         """
         asked = topic, key, max_num, begin, end, max_bytes
         return self._following(lambda: query_records(self, self._view, *asked))
@@ -307,7 +308,7 @@ class MessageStore(StoreReader):
         max_messages: int = 32,
         tags: str | None = None,
     ) -> PullResult:
-        """Return messages of a queue from a queue offset on, in order; `tags` is None for all, or "a || b".
+        """Return messages of a queue from a queue offset on, in order; `tags` is "a || b", or None for all.
 
         A message is returned only if its tag is one of these; an equal hash is not enough. The result's status says
         whether messages were found, and its `next_begin_offset` where to continue.

@@ -111,9 +111,7 @@ def pull(
 
 
 def _may_match(tags_code: int, hashes: set[int]) -> bool:
-    """Return whether an entry's message may have one of the tags; an extension address without its unit may match
-    all.
-    """
+    """Return whether an entry's message may have one of the tags; an address without its unit matches all."""
     return not hashes or tags_code in hashes or is_address(tags_code)
 
 

@@ -97,9 +97,7 @@ class SharedStore:
 
     @contextmanager
     def reader(self) -> Iterator[MessageStore]:
-        """Return a MessageStore for this thread alone, until the context ends. Raises UsageError once the store is
-        closed.
-        """
+        """Lend a MessageStore to this thread until the context ends. Raises UsageError once the store is closed."""
         with self._guard:
             self.check_open()
             reader = self._idle.pop() if self._idle else None

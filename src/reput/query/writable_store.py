@@ -171,12 +171,12 @@ class WritableStore(SharedStore, Closing):
         return self._writer.dispatcher.subscribe(callback)
 
     def add_dispatcher(self, dispatcher: Dispatcher) -> Subscription:
-        """Have `dispatcher.dispatch(batch)` called after ConsumeQueue and IndexFile took a batch, until the handle is
-        closed.
+        """Have `dispatcher.dispatch(batch)` called after ConsumeQueue and IndexFile took a batch.
 
-        Dispatchers are called one after the other in the order of registration, in the thread of dispatch. The handle's
-        `begins_at` is the physical offset of the first message passed to this dispatcher; it must read earlier messages
-        itself. A dispatcher that raises is detached: it receives no more batches, and the handle has the `error`.
+        Dispatchers are called one after the other in the order of registration, in the thread of dispatch, until the
+        handle is closed. The handle's `begins_at` is the physical offset of the first message passed to this
+        dispatcher; it must read earlier messages itself. A dispatcher that raises is detached: it receives no more
+        batches, and the handle has the `error`.
         """
         self.check_open()
         return self._writer.dispatcher.add(dispatcher)
@@ -238,8 +238,9 @@ def _explained(put: Callable[[_Given], _Put], given: _Given, messages: Iterable[
 
 
 def _check(messages: Iterable[Message]) -> None:
-    """Raise UsageError for the first item that is not a message, or has a field of a wrong type. Consumes an
-    iterator.
+    """Raise UsageError for the first item that is not a message, or has a field of a wrong type.
+
+    Consumes an iterator.
     """
     for number, message in enumerate(messages if isinstance(messages, Collection) else ()):
         if not isinstance(message, Message):

@@ -35,12 +35,12 @@ _MOST_TRIES = 30
 
 
 class DispatchService:
-    """Dispatches what was appended, in its own thread once it is started.
+    """Dispatches appended messages, in its own thread once it is started.
 
-    position         physical offset at which the last message dispatched ends
-    store_timestamp  of that message, ms
-    between_batches  whoever holds it finds ConsumeQueues and IndexFiles with the messages before `taken`, no others
-    damage           what was passed over
+    position         physical offset at which the last dispatched message ends
+    store_timestamp  store time of that message, ms
+    between_batches  lock: while it is held, ConsumeQueues and IndexFiles have exactly the messages before `taken`
+    damage           skipped unreadable ranges
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class DispatchService:
         position: int,
         index_from: int,
     ) -> None:
-        """Messages before `position` are dispatched; those before `index_from` are in the index."""
+        """Start after `position`, which is dispatched; messages before `index_from` are in the index."""
         self._log_folder, self._file_bytes = log_folder, file_bytes
         self._rules = rules
         self._queues, self._index, self._health = queues, index, health
@@ -98,7 +98,7 @@ class DispatchService:
         return current_thread() is self._thread
 
     def notify(self, log_end: int) -> None:
-        """Records end there now. Quick, for it comes with every put; one that is missing costs a moment only."""
+        """Announce the end of the log. Quick, because every put calls it; a lost call delays dispatch only briefly."""
         if self._is_idle:
             self._is_idle = False
             self._work.notify_all()
@@ -107,11 +107,11 @@ class DispatchService:
             time.sleep(_MOMENT_S)
 
     def wait(self, physical_offset: int, timeout_s: float | None) -> bool:
-        """Whether all messages before that offset were dispatched in time.
+        """Wait until all messages before that offset are dispatched; return whether they were in time.
 
         Raises:
-            StoreFailedError: they cannot be any more.
-            UsageError: an arrival callback asks, which dispatch itself waits for.
+            StoreFailedError: dispatch has failed.
+            UsageError: called by an arrival callback, for which dispatch itself waits.
         """
         if self.position < physical_offset and timeout_s != 0:
             if self.is_own_thread:
@@ -138,7 +138,7 @@ class DispatchService:
         return False
 
     def finish(self) -> None:
-        """Dispatch what is left, and end the thread. Raises StoreFailedError where it does not get to the log's end."""
+        """Dispatch the rest, and end the thread. Raises StoreFailedError if it does not reach the log's end."""
         self._is_closing = True
         self._work.notify_all()
         if self._thread is not None:
@@ -169,17 +169,17 @@ class DispatchService:
                 self._is_dispatching = True
                 with self._health.guarding():
                     self.dispatch(min(self._log_end(), self.position + _STEP_BYTES))
-            except BaseException as error:  # whoever waits must learn of it, whatever it is
+            except BaseException as error:  # waiting threads must receive any error
                 self._health.fail(error)
                 _log.exception("dispatch has stopped at offset %d", self.position)
             self._is_dispatching = False
             self._done.notify_all()
-            # Let some gather, unless someone waits: each round takes the interpreter from those who put.
+            # Let messages gather unless a thread waits: each round takes the interpreter from the threads that put.
             self._work.wait_for(lambda: self._waiting > 0 or self._is_closing, _PAUSE_S)
-        self._done.notify_all()  # the store may have failed elsewhere: nobody else wakes those who wait
+        self._done.notify_all()  # if the store failed elsewhere, only this wakes the waiting threads
 
     def _wait_for_more(self) -> bool:
-        """Whether there is something to dispatch; waits until there is, or the store is closing."""
+        """Wait until there are messages to dispatch (return True), or the store is closing (False)."""
         while self._health.reason is None and not self._is_abandoned:
             if self.position < self._log_end():
                 return True

@@ -39,7 +39,7 @@ _LONG = struct.Struct(">q")
 
 
 def newest_timestamp(log: CommitLogReader, file: CommitLogFile) -> int:
-    """Store timestamp (ms) of the file's last message; where it has none, when it was last modified.
+    """Return the store timestamp (ms) of the file's last message, or the file's modification time without one.
 
     Raises StoreNotFoundError, StoreAccessError.
     """
@@ -59,7 +59,7 @@ def newest_timestamp(log: CommitLogReader, file: CommitLogFile) -> int:
 
 
 def _last_timestamp(log: CommitLogReader, file: CommitLogFile, start: int) -> int | None:
-    """Of the last message from `start` on; None where that was no message's begin, as what follows shows."""
+    """Return the store time of the last message from `start` on, or None if `start` is not a message's begin."""
     walk, timestamp = LogWalk(log, start, file.end), None
     for _, data, layout in walk:
         timestamp = int(_LONG.unpack_from(data, layout.store_timestamp_position)[0])
@@ -68,11 +68,11 @@ def _last_timestamp(log: CommitLogReader, file: CommitLogFile, start: int) -> in
 
 @dataclass(frozen=True, slots=True)
 class ExpiryReport:
-    """What was deleted, or would be: paths, in the order in which they go.
+    """Deleted files, or files that would be deleted: paths, in the order of deletion.
 
     Attributes:
         log_begin: physical offset at which the log begins then
-        freed_bytes: what these files take on the disk
+        freed_bytes: disk space of these files
     """
 
     log_begin: int
@@ -95,27 +95,29 @@ def files_before(
     until: int,
     age: Callable[[CommitLogReader, CommitLogFile], int],
 ) -> list[CommitLogFile]:
-    """Files from the oldest on whose last message was stored before that time (ms).
+    """Return files, oldest first, whose last message was stored before that time (ms).
 
-    None that reaches beyond physical offset `until`, and not the last. `age` is `newest_timestamp`, or one that
-    remembers. Raises StoreNotFoundError, StoreAccessError.
+    Never includes the last file, or a file that reaches beyond physical offset `until`. `age` is `newest_timestamp`, or
+    a function that remembers its results. Raises StoreNotFoundError, StoreAccessError.
     """
     candidates = deletable_files(log, until)
     return list(takewhile(lambda file: age(log, file) < timestamp, candidates))
 
 
 def deletable_files(log: CommitLogReader, until: int) -> Iterator[CommitLogFile]:
-    """Files from the oldest on that end at `until` or before, without the last."""
+    """Yield files, oldest first, that end at or before `until`, except the last."""
     return takewhile(lambda file: file.end <= until, log.files[:-1])
 
 
 def plan_expiry(store: Path, log: CommitLogReader, gone: Sequence[CommitLogFile]) -> ExpiryReport:
-    """What goes with the CommitLog files `gone`, the oldest. Raises StoreAccessError."""
+    """Plan the deletion of the oldest CommitLog files `gone`, and of their indexes. Raises StoreAccessError."""
     return _plan(store, log.files[len(gone)].start, tuple(file.path for file in gone))
 
 
 def plan_of_indexes(folder: Path, log_begin: int) -> ExpiryReport:
-    """What goes of ConsumeQueues and IndexFiles in `folder` whose log begins there now. Raises StoreAccessError."""
+    """Plan the deletion of ConsumeQueues and IndexFiles in `folder` for a log that begins there. Raises
+    StoreAccessError.
+    """
     return _plan(folder, log_begin, ())
 
 
@@ -127,7 +129,7 @@ def _plan(store: Path, log_begin: int, log_files: tuple[str, ...]) -> ExpiryRepo
 
 
 def carry_out(report: ExpiryReport, disk: Disk) -> None:
-    """Delete what the plan names, durably. Raises StoreAccessError; what is left then goes the next time."""
+    """Delete the planned files, durably. Raises StoreAccessError; the next run deletes the remaining files."""
     for path in map(Path, (*report.log_files, *report.queue_files)):
         disk.delete(path)
         disk.sync_folder(path.parent)
@@ -138,7 +140,7 @@ def carry_out(report: ExpiryReport, disk: Disk) -> None:
 
 
 def plan_by_time(store: Path, before: int) -> ExpiryReport:
-    """What would go from a store that nobody need own: files whose last message was stored before that time (ms).
+    """Plan the expiry of files whose last message was stored before that time (ms), without owning the store.
 
     Raises StoreNotFoundError, StoreAccessError, FormatError.
     """

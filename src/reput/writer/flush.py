@@ -123,7 +123,7 @@ class Flusher:
                     self.flush()
                 if thorough:
                     thorough_at = time.monotonic() + self._thorough_interval_s
-            except BaseException as error:  # whoever waits must learn of it, whatever it is
+            except BaseException as error:  # waiting threads must receive any error
                 self._health.fail(error)
                 _log.error("flushing has stopped: %s", error)
             if self._health.reason is not None:
@@ -131,9 +131,9 @@ class Flusher:
                 return
 
     def _gather(self) -> None:
-        """Callers that the last sync served may come again at once: a moment's patience, and one sync serves all.
+        """Wait a moment, because callers that the last sync served may come again at once; one sync then serves all.
 
-        The moment is short beside a sync, which the others would have to wait for.
+        The moment is short compared with a sync, for which the others would have to wait.
         """
         patience_s = min(max(self._sync_s / 2, _LEAST_PATIENCE_S), _MOST_PATIENCE_S)
         self._work.wait_for(lambda: self._arrived >= self._expected, patience_s)

@@ -25,7 +25,7 @@ class Health:
         self.on_failure: Callable[[], None] = lambda: None
 
     def check(self) -> None:
-        """Raises StoreFailedError once something has failed."""
+        """Raise StoreFailedError once an operation has failed."""
         if self.reason is not None:
             raise StoreFailedError(
                 f"{self.reason}; the store takes no more messages: "
@@ -46,7 +46,7 @@ class Health:
 
     @contextmanager
     def guarding(self) -> Iterator[None]:
-        """A StoreAccessError or StoreFailedError of the body is the end of this open store."""
+        """Mark this open store as failed if the body raises StoreAccessError or StoreFailedError."""
         try:
             yield
         except (StoreAccessError, StoreFailedError) as error:

@@ -137,12 +137,12 @@ class IndexFlusher:
         self._thread.start()
 
     def notify_rolled(self) -> None:
-        """An IndexFile is full and another begun."""
+        """Note that an IndexFile is full and the next one created."""
         self._has_rolled = True
         self._work.notify_all()
 
     def stop(self) -> None:
-        """End the thread, if it has not ended; what is not durable yet is the caller's to sync."""
+        """End the thread, if it has not ended; the caller syncs the rest."""
         self._is_closing = True
         self._work.notify_all()
         if self._thread is not None:
@@ -164,7 +164,7 @@ class IndexFlusher:
                     else:
                         self._sync.run_partly(self._least_pages)
                 self._prove_full()
-            except BaseException as error:  # whoever puts must learn of it, whatever it is
+            except BaseException as error:  # threads that put must receive any error
                 self._health.fail(error)
                 _log.error("flushing ConsumeQueues and IndexFiles has stopped: %s", error)
 
@@ -193,10 +193,10 @@ class IndexProver:
         self._is_ready = False
 
     def prove_full(self) -> None:
-        """Prove the files that are full, where there is another than the last time.
+        """Prove the full files, if there is a new one.
 
-        The first time all are proved as far as they have come: what a proof needs is loaded then, which takes longer
-        than most proofs, while nobody waits for it.
+        The first call proves all files up to their present ends. It loads the prover's modules, which takes longer than
+        most proofs, while nobody waits for it.
         """
         name, count = self._index.end
         if not self._is_ready and count > 1 and self._index.end != self._began:
@@ -207,7 +207,7 @@ class IndexProver:
         self._last = name
 
     def prove(self) -> None:
-        """Prove all files, for the last of them is complete; nothing is done where nothing was put."""
+        """Prove all files, because the last one is complete; does nothing if nothing was put."""
         if self._index.end != self._began:
             self._prove()
 

@@ -1,9 +1,9 @@
-"""Recovery of a store that is opened to be written: log, ConsumeQueues, IndexFiles, in this order.
+"""Recover a store that is opened for writing: log, ConsumeQueues, IndexFiles, in this order.
 
-Mirrors what `DefaultMessageStore.load` and `.recover` are for (tag rocketmq-all-4.9.3). The log ends where a broker
-would end it; the indexes then have exactly one entry for each message, whatever was deleted, half-written, or ahead
-of the log: from the recovery point on (`recovery_point`) they are compared with the log, to its end. What is missing
-is dispatched again; no entry of a message moves (`compare.placement`).
+Serves the purpose of `DefaultMessageStore.load` and `.recover` (tag rocketmq-all-4.9.3). The log ends where a broker
+would end it. Afterwards the indexes have exactly one entry for each message, even if files were deleted, half-written,
+or ahead of the log. From the recovery point on (`recovery_point`) they are compared with the log, to its end. Missing
+entries are dispatched again; no entry of a message moves (`compare.placement`).
 """
 
 from __future__ import annotations
@@ -62,10 +62,10 @@ class Recovered(NamedTuple):
 
 
 class Recovery:
-    """Of one store: `files` is its log, empty for a new one; `queues` what was found of its ConsumeQueues.
+    """The recovery of one store: `files` is its log, empty if new; `queues` are its ConsumeQueues.
 
-    With `is_extended` entries have units in extension files. With `in_rocksdb` the queues are in a database, which is
-    created if there is none.
+    With `is_extended`, entries have units in extension files. With `in_rocksdb`, the queues are in a database, which is
+    created if missing.
     """
 
     def __init__(
@@ -91,11 +91,11 @@ class Recovery:
         self._report = RecoveryReport()
 
     def look(self, is_clean: bool) -> None:
-        """Find out what is to be done; `is_clean` if no `abort` was there. Changes nothing.
+        """Find out what must be done; `is_clean` if `abort` was missing. Changes nothing.
 
         Raises:
-            StoreError: what a broker reads at its start is damaged, and not where it cuts the log off.
-            StoreAccessError.
+            StoreError: a part that a broker reads at its start is damaged, and not where it cuts the log.
+            StoreAccessError: a file cannot be read.
         """
         report = self._report
         report.is_clean = is_clean
@@ -105,7 +105,7 @@ class Recovery:
             report.expired_unindexed = expired_unindexed(
                 self._files[0], known, self._found.values()
             )
-        if known is not None and known.end < log_begin:  # nothing that it tells of is left
+        if known is not None and known.end < log_begin:  # nothing that it describes is left
             known = None
         if known is not None and not batches_agree(
             self._store, self._batch_topics, self._config, known, closed
@@ -168,7 +168,7 @@ class Recovery:
             delete_recovery_point(self._store, disk)
         truncate_log(self._files, end, disk, report)
         sync_log(self._files, report.checked_from, disk)
-        # Where it was not shut down cleanly the last message was perhaps half-written.
+        # After an unclean shutdown the last message was perhaps half-written.
         log = CommitLogReader(StoreLog(self._store))
         self._recover_batches(known, is_closed=False)
         cut = self._indexes.cut(log)
@@ -188,7 +188,7 @@ class Recovery:
         )  # fmt: skip
 
     def _join_as_it_was(self, known: RecoveryPoint) -> Recovered:
-        """Of a store that nobody has touched since it was shut down cleanly."""
+        """Open a store that has not changed since a clean shutdown."""
         report = self._report
         report.queues_from = report.index_from = known.end
         return self._join(*reopen_unchanged(self._store, self._config, self._disk, known))
@@ -196,7 +196,7 @@ class Recovery:
     def _join(
         self, queues: dict[Queue, ConsumeQueueWriter], last: IndexFileWriter | None
     ) -> Recovered:
-        """Dispatch what the report says is to be dispatched again."""
+        """Dispatch the messages that the report names."""
         store, config, report = self._store, self._config, self._report
         writer, rules, again_from = self._queue_writer(queues)
         lost_before = () if self._known is None else self._known.lost
@@ -215,7 +215,9 @@ class Recovery:
     def _queue_writer(
         self, queues: dict[Queue, ConsumeQueueWriter]
     ) -> tuple[ConsumeQueueSetWriter | RocksQueueSetWriter, DispatchRules, int]:
-        """The queues, by what rules messages are dispatched to them, and from which physical offset."""
+        """Return the queues, the rules by which messages are dispatched to them, and the physical offset to start
+        from.
+        """
         config, report = self._config, self._report
         if self._database is not None:
             writer, report.queues_from = self._database

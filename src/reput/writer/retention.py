@@ -1,7 +1,7 @@
-"""Retention: what a living store deletes by itself, where it was asked to.
+"""Retention: files that a live store deletes by itself, if limits are set.
 
-Mirrors `DefaultMessageStore.CleanCommitLogService` and `.CleanConsumeQueueService` (tag rocketmq-all-4.9.3). No limit
-is set, and no hour of the day is waited for, unless somebody sets it.
+Mirrors `DefaultMessageStore.CleanCommitLogService` and `.CleanConsumeQueueService` (tag rocketmq-all-4.9.3). By default
+there is no limit, and no hour of the day.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ _HOUR_MS = 3_600_000
 
 @dataclass(frozen=True, slots=True)
 class RetentionLimits:
-    """When the oldest CommitLog file goes; None for never. Raises UsageError.
+    """When the oldest CommitLog file is deleted; None for never. Raises UsageError.
 
     Attributes:
         file_reserved_hours: once its last message is that old (fileReservedTime)
-        disk_max_used_space_ratio: while more of the file system is used, in percent, whatever its age
+        disk_max_used_space_ratio: while more of the file system is used, in percent, at any age
             (diskMaxUsedSpaceRatio)
         max_commit_log_bytes: while all CommitLog files together are larger
         delete_when: hours of the day, in local time, at which files expire by age: '04' or '04;16'
@@ -67,7 +67,7 @@ class RetentionLimits:
         self.hours()
 
     def hours(self) -> frozenset[int]:
-        """The hours of `delete_when`, all where it is None."""
+        """The hours of `delete_when`, or all hours."""
         if self.delete_when is None:
             return frozenset(range(24))
         parts = [part.strip() for part in self.delete_when.split(";")]
@@ -103,7 +103,7 @@ class Retention:
         until: Callable[[], int],
         clock_ms: Callable[[], int],
     ) -> None:
-        """`until` tells the physical offset before which all messages are dispatched."""
+        """Watch a store; `until` returns the physical offset before which all messages are dispatched."""
         self._store, self._disk, self._limits = store, disk, limits
         self._interval_s, self._until, self._clock_ms = interval_s, until, clock_ms
         self.on_expired: list[Callable[[], None]] = []
@@ -135,7 +135,7 @@ class Retention:
             return self._delete(log, gone) if gone or not self._is_tidy else None
 
     def make_room(self) -> bool:
-        """For a disk that is full: delete at least one file, where there is a limit of space; whether one went."""
+        """Delete at least one file of a full disk, if there is a limit of space; return whether one was deleted."""
         if not self._limits.are_of_space:
             return False
         with self.paused, closing(CommitLogReader(StoreLog(self._store))) as log:
@@ -162,7 +162,7 @@ class Retention:
         return files_before(log, before, self._until(), self._age)
 
     def _too_many(self, log: CommitLogReader) -> list[CommitLogFile]:
-        """The files without which there is as much space as there should be."""
+        """Return the files to delete until there is enough space."""
         excess_bytes = self._excess_bytes(log.files)
 
         def is_needed(file: CommitLogFile) -> bool:
@@ -183,7 +183,7 @@ class Retention:
         return excess
 
     def _age(self, log: CommitLogReader, file: CommitLogFile) -> int:
-        """As `newest_timestamp`, which is the same for ever once a file is not the last."""
+        """Return `newest_timestamp`, remembered for files other than the last, because it cannot change."""
         known = self._ages.get(file)
         if known is None:
             self._ages = {old: age for old, age in self._ages.items() if old in log.files}

@@ -1,4 +1,4 @@
-"""What a store that is opened for writing must be like: no links in it, files of the sizes that the settings say."""
+"""Requirements of a store that is opened for writing: no links in it, and files of the configured sizes."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ _NAMES = (
 
 
 def check_places(store: Path, commit_log: str | None) -> Path | None:
-    """The folder that commitlog/ is a link to, None where it is no link.
+    """Return the folder that commitlog/ links to, or None if it is not a link.
 
-    Raises StoreError for a link in the store, but of commitlog/ to the folder that the settings name.
+    Raises StoreError for any other link in the store, and if the settings name another folder.
     """
     place = store / COMMIT_LOG_FOLDER
     if commit_log is not None and not os.path.lexists(place):
@@ -49,14 +49,14 @@ def check_places(store: Path, commit_log: str | None) -> Path | None:
 
 
 def fitting_config(facts: StoreFacts, log_file_bytes: int | None) -> tuple[StoreConfig, list[str]]:
-    """The settings to use: those given, or those that the store's files show; the log's size as it is.
+    """Return the settings to use: the given ones, or those that the store's files show; the log's size as it is.
 
     Returns:
-        The settings, and a line for each queue file that is of another size and is made whole.
+        The settings, and a line for each queue file of another size, which will be extended.
 
     Raises:
-        UsageError: the files do not show their sizes for certain; or a version before that of the store.
-        StoreError: the settings are not those of the store's files.
+        UsageError: the files do not prove their sizes; or the version is older than the store's.
+        StoreError: the settings contradict the store's files.
     """
     facts.require_certain()
     config = facts.config
@@ -82,9 +82,9 @@ def fitting_config(facts: StoreFacts, log_file_bytes: int | None) -> tuple[Store
 
 
 def mark_open(store: Path, config: StoreConfig, disk: Disk) -> None:
-    """Make `abort`, durably: with the number of this process where the store is of 5.x (`createTempFile`, 5.3.3).
+    """Create `abort`, durably: with the number of this process in a store of 5.x (`createTempFile`, 5.3.3).
 
-    Such a store keeps an `abort.bak`, too, as brokers leave it. Raises StoreAccessError.
+    Such a store also keeps an `abort.bak`, as brokers leave it. Raises StoreAccessError.
     """
     content = str(os.getpid()).encode() if config.is_five else b""
     with disk.open(store / ABORT_FILE, len(content)) as file:

@@ -58,10 +58,10 @@ _BUSY = "another process, a broker for instance, owns this store; stop it, or op
 
 
 class Disownable(Protocol):
-    """What a fork must not use."""
+    """A resource that a forked child must not use."""
 
     def disown(self, parent: int) -> None:
-        """Called in the child; `parent` is the process that owns it."""
+        """Stop using the resource in the child; `parent` is the process that owns it."""
 
 
 _owned: WeakSet[Disownable] = WeakSet()
@@ -96,7 +96,7 @@ class StoreWriter:
         disk: Disk | None = None,
         clock_ms: Callable[[], int] = now_ms,
     ) -> None:
-        """Open a store, or make one where there is none. Sizes are those of its files; `config` is for a new one.
+        """Open a store, or create one. Sizes follow from existing files; `config` is for a new store.
 
         Raises StoreLockedError, StoreError for files that cannot be continued, StoreAccessError.
         """
@@ -234,7 +234,7 @@ class StoreWriter:
         return PutResults.joined(parts, self._log.id_prefix)
 
     def _are_put_singly(self, messages: Sequence[Message]) -> bool:
-        """Whether some may take several queue offsets, or go to further queues."""
+        """Return whether some messages may take several queue offsets, or go to further queues."""
         log = self._log
         if log.has_further_queues and any(map(may_have_further_queues, shapes_of(messages))):
             return True
@@ -278,10 +278,11 @@ class StoreWriter:
         return self.retention.expire(before)
 
     def wait_dispatched(self, physical_offset: int | None, timeout_s: float | None) -> bool:
-        """Whether the messages before that offset, or all put so far, were dispatched in time.
+        """Wait until the messages before that offset, or all put so far, are dispatched; return whether they were in
+        time.
 
         Raises:
-            StoreFailedError: they cannot be any more.
+            StoreFailedError: dispatch has failed.
             UsageError: the store was closed, or an arrival callback asks.
         """
         self.check_open()
@@ -289,7 +290,7 @@ class StoreWriter:
         return self.dispatcher.wait(offset, timeout_s)
 
     def check_open(self) -> None:
-        """Raises UsageError once the store is closed, or where it belongs to the parent of this process."""
+        """Raise UsageError once the store is closed, or if it belongs to the parent of this process."""
         if self._closed is not None:
             raise UsageError(f"{self.path}: {self._closed}")
 
@@ -299,7 +300,7 @@ class StoreWriter:
         return self._is_forked
 
     def check_may_close(self) -> None:
-        """Raises UsageError where `close` would wait for its own caller."""
+        """Raise UsageError if `close` would wait for its own caller."""
         if not self._is_forked and self.dispatcher.is_own_thread:
             raise UsageError(f"{self.path}: a callback cannot close the store that waits for it")
 
@@ -345,7 +346,7 @@ class StoreWriter:
         self._index_prover.prove()
 
     def disown(self, parent: int) -> None:
-        """In a forked child: the store is the parent's, whatever its threads were at."""
+        """Leave the store to the parent of a forked child, in any state of its threads."""
         self._is_forked = True
         self._closed = f"process {parent} owns the store, and this is a fork of it; open the store after the fork"
         self._log.disown()
@@ -370,7 +371,7 @@ class StoreWriter:
         self._queues.check_in_place()
 
     def _keep_readable(self) -> None:
-        """Have the next start find every message that was acknowledged, whatever another process deleted."""
+        """Make sure that the next start finds every acknowledged message, even if another process deleted files."""
         try:
             mark_open(self.path, self.config, self._disk)
             self._log.put_back_files()
@@ -382,7 +383,7 @@ class StoreWriter:
         return timestamp if self.flusher.flushed >= end else 0
 
     def _make_room(self) -> bool:
-        """For the next file of the log; called by the thread that puts."""
+        """Make room for the next log file; called by the thread that puts."""
         if not self.dispatcher.is_own_thread:
             self.dispatcher.notify(self._log.position)
             self.dispatcher.wait(self._log.position, _ROOM_PATIENCE_S)

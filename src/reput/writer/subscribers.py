@@ -1,10 +1,10 @@
-"""Who is notified of what is dispatched: arrival callbacks, and further dispatchers after ConsumeQueue and IndexFile.
+"""Notify subscribers of dispatched messages: arrival callbacks, and dispatchers after ConsumeQueue and IndexFile.
 
 Mirrors `MessageArrivingListener` and `DefaultMessageStore.getDispatcherList` (tag rocketmq-all-4.9.3). All of it runs
 in the thread of dispatch, which waits for it: it must be quick.
 
-What fails here never stops ConsumeQueues and IndexFiles. A callback that raises is logged, and called again the next
-time. A further dispatcher that raises has missed a batch: it is logged, detached, and its handle has the error.
+Failures here never stop ConsumeQueues and IndexFiles. A callback that raises is logged, and called again the next time.
+A dispatcher that raises has missed a batch: it is logged, detached, and its handle has the error.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ class Subscription(Closing):
         self.error: BaseException | None = None
 
     def close(self) -> None:
-        """It is not called again; a call in progress may still end after this."""
+        """End the subscription; a call in progress may still end after this."""
         self._subscribers.remove(self)
 
 
 class Subscribers:
-    """Of one open store. Its members are replaced as a whole, so those who have taken them keep them as they were."""
+    """The subscribers of one open store. Its members are replaced as a whole, so readers keep a consistent copy."""
 
     def __init__(self) -> None:
         self._changing = Lock()
@@ -80,11 +80,11 @@ class Subscribers:
         grown: list[tuple[Queue, int]],
         dispatchers: tuple[tuple[Subscription, Dispatcher], ...],
     ) -> None:
-        """Tell these dispatchers of a batch, then the callbacks of the queues that it let grow."""
+        """Pass a batch to these dispatchers, then call the callbacks of the queues that grew."""
         for subscription, dispatcher in dispatchers:
             try:
                 dispatcher.dispatch(batch)
-            except BaseException as error:  # SystemExit, too, ends nothing here
+            except BaseException as error:  # even SystemExit ends nothing here
                 _log.exception("a further dispatcher failed, and gets no more messages")
                 subscription.error = error
                 self.remove(subscription)

@@ -45,26 +45,26 @@ class WriterOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class WriterSettings:
-    """What decides when puts are durable, what they say of this process, and when they are deleted.
+    """Settings of a writable store: flushing, the address in records, and retention.
 
-    Raises UsageError for what cannot be right. Intervals are in seconds, a broker's in milliseconds.
+    Raises UsageError for invalid values. Intervals are in seconds, a broker's in milliseconds.
 
     Attributes:
         flush: 'async': at intervals; 'sync': before a put returns (flushDiskType)
         flush_interval_commit_log_s: between two flushes of the log (flushIntervalCommitLog)
-        flush_commit_log_least_pages: dirty pages that make one worth it (flushCommitLogLeastPages)
-        flush_commit_log_thorough_interval_s: after so long, whatever is dirty
+        flush_commit_log_least_pages: minimum of dirty pages for a flush (flushCommitLogLeastPages)
+        flush_commit_log_thorough_interval_s: interval after which any dirty page is flushed
             (flushCommitLogThoroughInterval)
         flush_interval_consume_queue_s: between two flushes of ConsumeQueues (flushIntervalConsumeQueue)
-        flush_consume_queue_least_pages: dirty pages of a queue that make one worth it
+        flush_consume_queue_least_pages: minimum of dirty pages of a queue for a flush
             (flushConsumeQueueLeastPages)
-        flush_consume_queue_thorough_interval_s: after so long every queue and IndexFile, and the checkpoint
+        flush_consume_queue_thorough_interval_s: interval for every queue and IndexFile, and the checkpoint
             (flushConsumeQueueThoroughInterval)
-        append_retry_pause_s: before an append to a ConsumeQueue that failed is tried again, 30 times at most
-        store_host: what records name as the host that stored them
+        append_retry_pause_s: pause before a failed append to a ConsumeQueue is repeated, at most 30 times
+        store_host: address that records state as their store host
         file_reserved_hours, delete_when, disk_max_used_space_ratio, max_commit_log_bytes: see
-            RetentionLimits: none set, none deleted
-        clean_resource_interval_s: between two looks at these limits (cleanResourceInterval)
+            RetentionLimits; by default nothing is deleted
+        clean_resource_interval_s: between two checks of these limits (cleanResourceInterval)
         store_path_commit_log: folder that the store's commitlog/ may be a link to (storePathCommitLog)
     """
 
@@ -98,14 +98,14 @@ class WriterSettings:
         self.limits()
 
     def limits(self) -> RetentionLimits:
-        """What makes the oldest files go."""
+        """The retention limits."""
         return RetentionLimits(
             self.file_reserved_hours, self.disk_max_used_space_ratio, self.max_commit_log_bytes,
             self.delete_when,
         )  # fmt: skip
 
     def changed(self, given: Mapping[str, Any]) -> WriterSettings:
-        """These settings with those given by name that are not None. Raises UsageError."""
+        """Return these settings with the given ones that are not None. Raises UsageError."""
         unknown = given.keys() - {field.name for field in fields(WriterSettings)}
         if unknown:
             raise UsageError(f"open_store: a writable store has no setting {sorted(unknown)[0]!r}")
@@ -114,10 +114,10 @@ class WriterSettings:
 
 @dataclass(frozen=True, slots=True)
 class BrokerSettings:
-    """What a `broker.conf` says of a store.
+    """The settings of a store in a `broker.conf`.
 
     Attributes:
-        ignored: settings of the store in it that reput has no counterpart for
+        ignored: settings of the store in it without a counterpart in reput
     """
 
     config: StoreConfig
@@ -126,12 +126,12 @@ class BrokerSettings:
 
     @classmethod
     def read(cls, path: str | PathLike[str]) -> BrokerSettings:
-        """From a Java properties file. Raises StoreNotFoundError, StoreAccessError, UsageError."""
+        """Read a Java properties file. Raises StoreNotFoundError, StoreAccessError, UsageError."""
         return cls.of(read_properties(path), fspath(path))
 
     @classmethod
     def of(cls, settings: Mapping[str, str], where: str = "settings") -> BrokerSettings:
-        """From the broker's own names to texts. Raises UsageError for values that cannot be right."""
+        """Convert settings with the broker's own names. Raises UsageError for invalid values."""
         found: dict[str, Any] = {}
         for name, (field, unit) in _NUMBERS.items():
             if name in settings:

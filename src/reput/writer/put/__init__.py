@@ -1,1 +1,1 @@
-"""Putting messages: what is asked, checked, laid out and written at the end of the log."""
+"""Put messages: check, encode and write them at the end of the log."""

@@ -1,16 +1,16 @@
-"""Messages to put from named columns: an Arrow RecordBatch or Table, or a mapping of names to arrays.
+"""Put messages from named columns: an Arrow RecordBatch or Table, or a mapping of names to arrays.
 
-    topic            string (needed)
-    body             binary or string (needed)
+    topic            string (required)
+    body             binary or string (required)
     queue_id         integer, 0
     keys             string as it is stored, or list of strings
     tags             string
-    unique_key       string; made where it is missing
+    unique_key       string; created if missing
     delay_level      integer, 0: stored in SCHEDULE_TOPIC_XXXX until then, see `reput.writer.put.routing.delayed`
     flag, sys_flag, reconsume_times   integer, 0
-    born_timestamp   integer, ms since 1970 in UTC; the store timestamp where it is missing
+    born_timestamp   integer, ms since 1970 in UTC; by default the store timestamp
 
-A mapping may have one value in place of an array: it is every row's. Null is the value of a missing column.
+A mapping may have one value in place of an array, for all rows. Null means the default of a missing column.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def from_columns(
     delay_levels: int = DEFAULT_DELAY_LEVEL_COUNT,
     form: RecordForm = FORM_OF_FOUR,
 ) -> PutColumns:
-    """Raises UsageError for columns that cannot be right, MessageRefusedError for values."""
+    """Return columns to put. Raises UsageError for invalid columns, MessageRefusedError for invalid values."""
     arrays, count = _arrays(columns)
     rows = new_rows(count, PUT_DTYPE)
     try:
@@ -139,7 +139,7 @@ def _numbers(array: Any, missing: int, count: int) -> npt.NDArray[np.int64]:
 
 
 def _encoded(array: Any) -> tuple[list[str], npt.NDArray[np.int32]]:
-    """The different strings of a column, and for each row which."""
+    """Return the distinct strings of a column, and the number of each row's string."""
     if array.null_count:
         raise MessageRefusedError("a message without a topic")
     encoded = array.cast(pa.string()).dictionary_encode()
@@ -147,7 +147,7 @@ def _encoded(array: Any) -> tuple[list[str], npt.NDArray[np.int32]]:
 
 
 def _properties(arrays: dict[str, Any]) -> list[PropertyTexts]:
-    """Columns of properties in a broker's order."""
+    """Return columns of properties in a broker's order."""
     values: dict[str, list[Texts]] = {}
     for column, name in (_PROPERTIES | _OF_DELAYED).items():
         array = arrays.get(column)
@@ -169,7 +169,7 @@ def _is_null(array: Any) -> npt.NDArray[np.bool_]:
 
 
 def _delayed(arrays: dict[str, Any], count: int, levels: int, form: RecordForm) -> dict[str, Any]:
-    """The columns that differ for messages with a delay, as `reput.writer.put.routing.delayed` has it."""
+    """Return the changed columns for delayed messages, as `reput.writer.put.routing.delayed` defines them."""
     level = _numbers(arrays["delay_level"], 0, count)
     queue_ids = _numbers(arrays.get("queue_id"), 0, count)
     topics = arrays["topic"].cast(pa.string())
@@ -213,7 +213,7 @@ def _checked(texts: Texts, column: str) -> Texts:
 
 
 def _texts(array: Any, kind: Any) -> Texts:
-    """The column's own memory, without a copy of its bytes where none is null."""
+    """Return the column's own memory, without copying its bytes if it has no nulls."""
     array = array.cast(kind)
     if array.null_count:
         array = array.fill_null("" if kind == pa.large_string() else b"")
@@ -223,7 +223,7 @@ def _texts(array: Any, kind: Any) -> Texts:
 
 
 def _view(buffer: Any) -> npt.NDArray[np.uint8]:
-    """The buffer as kernels want it: of the writable kind, though nothing writes."""
+    """Return the buffer as kernels need it: declared writable, although no kernel writes."""
     if buffer is None or not buffer.size:
         return np.zeros(1, np.uint8)
     view = (ctypes.c_uint8 * buffer.size).from_address(buffer.address)

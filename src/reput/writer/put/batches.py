@@ -23,7 +23,7 @@ from reput.writer.put.routing import delayed, further_queues, property_of, with_
 
 
 def check_batch(messages: Sequence[Message], delay_levels: int, has_further_queues: bool) -> None:
-    """Raises MessageRefusedError for messages that are not a batch."""
+    """Raise MessageRefusedError for messages that are not a batch."""
     if not messages:
         raise MessageRefusedError("a batch has at least one message")
     if len({(message.topic, message.queue_id) for message in messages}) > 1:
@@ -40,7 +40,7 @@ def check_batch(messages: Sequence[Message], delay_levels: int, has_further_queu
 
 
 def batch_size(message: Message, batch_topics: Collection[str]) -> int:
-    """How many queue offsets a message takes. Raises MessageRefusedError for what is no inner batch, but says so."""
+    """Return the number of queue offsets of a message. Raises MessageRefusedError for a malformed inner batch."""
     is_batch = message.sys_flag & SYS_FLAG_INNER_BATCH
     stated = property_of(message, INNER_NUM) if is_batch or message.properties else None
     if not is_batch:
@@ -63,12 +63,12 @@ def batch_size(message: Message, batch_topics: Collection[str]) -> int:
 
 
 def may_be_batch(message: Message) -> bool:
-    """Whether `batch_size` may return more than 1, or raise."""
+    """Return whether `batch_size` may return more than 1, or raise."""
     properties = message.properties
     name = INNER_NUM.encode() if isinstance(properties, bytes) else INNER_NUM
     return bool(message.sys_flag & SYS_FLAG_INNER_BATCH) or name in properties
 
 
 def with_base(message: Message, queue_offset: int, form: RecordForm) -> Message:
-    """An inner batch as it is stored: with the queue offset of its first message."""
+    """Return an inner batch as it is stored: with the queue offset of its first message."""
     return with_properties(message, {INNER_BASE: str(queue_offset)}, form)

@@ -39,7 +39,7 @@ class Texts(NamedTuple):
         return cls(np.frombuffer(bytearray().join(texts), np.uint8), ends_of(texts))
 
     def spread(self, rows: Sequence[int], count: int) -> Texts:
-        """The same texts at these of `count` rows, nothing at the others."""
+        """Return the texts at these of `count` rows, and empty texts at the others."""
         lengths = np.zeros(count, np.int64)
         lengths[rows] = np.diff(self.at)
         return Texts(self.data, ends_of_lengths(lengths))
@@ -49,7 +49,7 @@ PropertyTexts = tuple[bytes, Texts]
 
 
 def ends_of(texts: Sequence[bytes] | Sequence[str]) -> Offsets:
-    """Where texts lie that are joined: int64[n + 1]."""
+    """Return the bounds of joined texts: int64[n + 1]."""
     return ends_of_lengths(np.fromiter(map(len, texts), np.int64, len(texts)))
 
 
@@ -91,7 +91,7 @@ class PutColumns:
     form: RecordForm = FORM_OF_FOUR
 
     def check(self, store_host_bytes: int, max_message_bytes: int) -> int:
-        """Bytes of all records. Raises MessageRefusedError for the first row that is too large."""
+        """Return the bytes of all records. Raises MessageRefusedError for the first row that is too large."""
         count = len(self.rows)
         if self.form.is_five and (self.rows["sys_flag"] & SYS_FLAG_INNER_BATCH).any():
             raise MessageRefusedError("an inner batch is put by itself, as a message")
@@ -117,7 +117,7 @@ class PutColumns:
         return int(sizes.sum())
 
     def finish(self, unique_keys: UniqueKeys, now_ms: int) -> tuple[Any, ...]:
-        """The kernel's arrays from `bodies` to `host_at`, unique keys made and born timestamps set."""
+        """Return the kernel's arrays from `bodies` to `host_at`, with new unique keys and born timestamps."""
         born = self.rows["born_timestamp"]
         born[born == BORN_NOW] = now_ms
         values = [
@@ -175,5 +175,5 @@ def number_queues(
 
 
 def as_array(data: bytes) -> Bytes:
-    """The same bytes in an array as the kernels want it."""
+    """Return the same bytes as an array for kernels."""
     return np.frombuffer(bytearray(data), np.uint8)

@@ -1,9 +1,9 @@
-"""CommitLog, the writing side: records at the end of the log, blanks at the ends of files.
+"""Write the CommitLog: records at the end of the log, blanks at the ends of files.
 
 Mirrors `CommitLog.asyncPutMessage`, `.DefaultAppendMessageCallback.doAppend` (tag rocketmq-all-4.9.3). A record is
-written only where a blank fits behind it; else the blank ends the file, and the record begins the next. Prepared and
-rolled-back messages do not count in their queue: their queue offset is 0. Of 5.x, `RecordForm` and `batch_size` say
-what is different.
+written only if a blank fits after it; otherwise the blank ends the file, and the record begins the next. Prepared and
+rolled-back messages do not count in their queue: their queue offset is 0. `RecordForm` and `batch_size` describe the
+differences of 5.x.
 """
 
 from __future__ import annotations
@@ -73,10 +73,10 @@ class PutUnderWay(NamedTuple):
 
 
 class ColumnsUnderWay(NamedTuple):
-    """Many records, counted as they are written.
+    """A put of many records, counted as they are written.
 
-    progress      int64[2]: rows that are in the log, and where the last ends
-    next_offsets  int64[n]: what the next message of each of `queues` gets
+    progress      int64[2]: number of rows in the log, and where the last one ends
+    next_offsets  int64[n]: next queue offset of each of `queues`
     """
 
     progress: npt.NDArray[np.int64]
@@ -88,13 +88,13 @@ class ColumnsUnderWay(NamedTuple):
 class CommitLogWriter:
     """The end of the log. Any thread may put, until it is closed.
 
-    An exception that comes from outside at any moment (Ctrl-C) leaves no put half done: what is under way is noted, and
-    whoever takes the lock next counts it if its record is in the log, and clears it if not.
+    An asynchronous exception (Ctrl-C) never leaves a half-done put: the put in progress is noted, and the next owner of
+    the lock counts it if its record is in the log, and clears it otherwise.
 
     position         physical offset at which the last record ends
-    store_timestamp  of the last message put, ms
-    form             how records are written
-    queue_offsets    what the next message of each queue gets
+    store_timestamp  store time of the last message, ms
+    form             form of the records
+    queue_offsets    next queue offset of each queue
     """
 
     def __init__(
@@ -311,11 +311,11 @@ class CommitLogWriter:
             self._files.put_back()
 
     def disown(self) -> None:
-        """In a forked child: take no more messages, whoever held the lock in the parent."""
+        """Accept no more messages in a forked child, even if the parent held the lock."""
         self._is_closed, self._lock = True, Lock()
 
     def _check(self) -> None:
-        """Raises UsageError once this is closed, StoreFailedError once something has failed."""
+        """Raise UsageError once this is closed, StoreFailedError once an operation has failed."""
         if self._under_way is not None or self.position < self._files.start:
             self._settle()
         if self._is_closed:
@@ -324,9 +324,9 @@ class CommitLogWriter:
             self._health.check()
 
     def _settle(self) -> None:
-        """Count what is under way as far as it is in the log, and clear the rest.
+        """Count the put in progress as far as it is in the log, and clear the rest.
 
-        Interrupted itself, it is called again by whoever takes the lock next: any part of it may be done twice.
+        If it is interrupted, the next owner of the lock calls it again: any part of it may be done twice.
         """
         files, put = self._files, self._under_way
         if self.position < files.start:
@@ -350,7 +350,7 @@ class CommitLogWriter:
         self._end_file()
 
     def _end_file(self) -> None:
-        """The blank after the last record, once the next file is there."""
+        """Write the blank after the last record, once the next file exists."""
         at = self.position % self._files.file_bytes
         ended = self._files.opened(self.position - at)
         ended.data[at : at + BLANK_BYTES] = encode_blank(self._files.file_bytes - at)

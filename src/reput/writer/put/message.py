@@ -1,8 +1,8 @@
-"""A message to put, and what comes back.
+"""A message to put, and the result of a put.
 
 Mirrors `MessageExtBrokerInner`, the checks of `DefaultMessageStore.checkMessage` and the properties string that
-`MessageDecoder.messageProperties2String` makes of a HashMap (tag rocketmq-all-4.9.3). What a broker would take and
-then could not give back as it was put is refused here.
+`MessageDecoder.messageProperties2String` makes of a HashMap (tag rocketmq-all-4.9.3). Messages that a broker would
+accept but could not return unchanged are refused.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ class Message:
     """A message to put. Times are milliseconds since 1970 in UTC.
 
     Attributes:
-        keys: business keys; a string is taken as it is stored, keys separated by spaces; None for none
-        tags: None, too, for none
-        properties: further ones; UNIQ_KEY is made where it is missing. A string, or its bytes, is the whole
-            properties string, stored as it is, and leaves no room for keys and tags
-        sys_flag: compression and transaction bits; those of the hosts are set by the store
-        born_timestamp: when the client made it, now where it is None
-        born_host: the client's address, the store's where it is None
+        keys: business keys; a string is stored unchanged, with keys separated by spaces
+        tags: tag, or None
+        properties: further properties; UNIQ_KEY is created if missing. A string, or its bytes, is the whole
+            properties string, stored unchanged, and excludes keys and tags
+        sys_flag: compression and transaction bits; the store sets the bits of the hosts
+        born_timestamp: the time when the client created it, by default now
+        born_host: the client's address, by default the store's
     """
 
     topic: str
@@ -66,7 +66,7 @@ class Message:
 
     @classmethod
     def of(cls, stored: MessageExt) -> Self:
-        """What a reader returned, to be put as it was: the same record but for its place and the store's time."""
+        """Return a message for putting a read one unchanged: the same record except for its place and store time."""
         return cls(
             topic=stored.topic,
             body=stored.body,
@@ -91,7 +91,7 @@ class PutResult(NamedTuple):
 
 
 def as_plain(message: Message) -> Message:
-    """The message with keys and properties of built-in types: reading others may run anyone's code."""
+    """Return the message with keys and properties of built-in types: reading others may run arbitrary code."""
     keys, properties = message.keys, message.properties
     if type(keys) in _PLAIN and type(properties) in _PLAIN:
         return message
@@ -105,9 +105,9 @@ def as_plain(message: Message) -> Message:
 def properties_string(
     message: Message, unique_keys: UniqueKeys, now_ms: int, form: RecordForm = FORM_OF_FOUR
 ) -> bytes:
-    """The properties string of a message, in a broker's order; a unique key is made where it has none.
+    """Return the properties string of a message, in a broker's order, with a new unique key if it has none.
 
-    Without the property of the record's CRC.
+    Excludes the property of the record's CRC.
 
     Raises MessageRefusedError.
     """
@@ -142,14 +142,14 @@ def properties_string(
 
 
 def _is_of_no_queue(properties: Mapping[str, str]) -> bool:
-    """Whether the one empty value is a broker's own, of a message that goes to no light queue (5.x)."""
+    """Return whether the only empty value is the broker's own, of a message without light queues (5.x)."""
     empty = [name for name, value in properties.items() if not value]
     return empty == [INNER_MULTI_QUEUE_OFFSET]
 
 
 @lru_cache(4096)
 def _heads(names: tuple[str, ...]) -> list[tuple[str, str]]:
-    """Names, given in order of insertion, as a broker orders them, each with what comes before its value."""
+    """Return names, given in order of insertion, in a broker's order, each with the bytes before its value."""
     for name in names:
         if NAME_SEPARATOR in name or PROPERTY_SEPARATOR in name:
             raise MessageRefusedError(f"property {name!r}: \\x01 and \\x02 cannot be in a name")
@@ -159,7 +159,7 @@ def _heads(names: tuple[str, ...]) -> list[tuple[str, str]]:
 
 
 def joined_keys(keys: Sequence[str] | None) -> str:
-    """KEYS of these. Raises MessageRefusedError for a key that would be read as several, or as none."""
+    """Return KEYS of these keys. Raises MessageRefusedError for a key that would be read as several, or ignored."""
     if not keys:
         return ""
     text = KEY_SEPARATOR.join(keys)
@@ -171,7 +171,7 @@ def joined_keys(keys: Sequence[str] | None) -> str:
 
 
 def _joined_at_once(keys: Sequence[str]) -> str:
-    """The same of a list of one key, which most are, or of a string."""
+    """Return KEYS of a string, or of a list with one key, the most frequent case."""
     if isinstance(keys, str):
         return keys
     if len(keys) == 1 and (key := keys[0]) and KEY_SEPARATOR not in key:
@@ -187,7 +187,7 @@ def check_queue_id(queue_id: int) -> int:
 
 @lru_cache(1024)
 def encode_born_host(host: Host) -> bytes:
-    """Raises MessageRefusedError for a host that is not an address and port."""
+    """Encode a host. Raises MessageRefusedError unless it is an address and a port."""
     try:
         return encode_host(host)
     except (ValueError, struct.error) as error:

@@ -1,7 +1,7 @@
-"""What brokers of one version write into records otherwise than those of another.
+"""Differences between the records of broker versions.
 
 Mirrors `MessageExtEncoder`, `CommitLog.encodeMessage` and `MessageDecoder.messageProperties2String` (tag
-rocketmq-all-5.3.3); without any of that, those of tag rocketmq-all-4.9.3.
+rocketmq-all-5.3.3); the default form is that of tag rocketmq-all-4.9.3.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _SEPARATOR_BYTE = PROPERTY_SEPARATOR.encode()
 
 @dataclass(frozen=True, slots=True)
 class RecordForm:
-    """Of one store.
+    """The form of a store's records.
 
     Attributes:
         is_five: magic V2 for long topics, a separator after each property
         has_crc: each record ends with the property of its own CRC (enabledAppendPropCRC)
-        ending: what follows the last property
-        most_properties_bytes: that a record has room for, its CRC aside
+        ending: bytes after the last property
+        most_properties_bytes: maximum size of the properties, without the CRC
     """
 
     is_five: bool = False
@@ -59,7 +59,7 @@ class RecordForm:
         return CRC_PROPERTY_BYTES if self.has_crc else 0
 
     def encode_topic(self, topic: str) -> bytes:
-        """Raises MessageRefusedError for a topic that a record or a folder cannot hold."""
+        """Encode a topic. Raises MessageRefusedError for a topic that does not fit a record or a folder name."""
         data = encode_utf8(topic)
         units = len(topic.encode("utf-16-le", "surrogatepass")) // 2
         if len(data) > MAX_TOPIC_BYTES and not (self.is_five and units > _MOST_UNITS_V1):
@@ -75,7 +75,7 @@ class RecordForm:
         return f", and more only for more than {_MOST_UNITS_V1} characters" * self.is_five
 
     def check_properties(self, data: bytes) -> bytes:
-        """Properties as they are stored before the record's CRC. Raises MessageRefusedError for too many."""
+        """Return properties as stored before the record's CRC. Raises MessageRefusedError if they are too long."""
         if self.has_crc and data and not data.endswith(_SEPARATOR_BYTE):
             data += _SEPARATOR_BYTE
         if len(data) > self.most_properties_bytes:
@@ -89,17 +89,17 @@ FORM_OF_FIVE = RecordForm(is_five=True)
 
 
 def with_length(topic: bytes) -> bytes:
-    """An encoded topic as a record has it, its length before it."""
+    """Return an encoded topic with its length before it."""
     layout = TOPIC_V1 if len(topic) <= MAX_TOPIC_BYTES else TOPIC_V2
     return layout.pack(len(topic)) + topic
 
 
 def magic_of(topic: bytes) -> int:
-    """The magic of a record with this topic, which has its length before it."""
+    """Return the magic of a record with this length-prefixed topic."""
     return MESSAGE_MAGIC if len(topic) <= TOPIC_V1.size + MAX_TOPIC_BYTES else MESSAGE_MAGIC_V2
 
 
 def with_crc(record: bytes) -> bytes:
-    """A record that ends with room for the property of its CRC, with that property."""
+    """Fill in the CRC property of a record that ends with room for it."""
     before = record[:-CRC_PROPERTY_BYTES]
     return before + encode_crc_property(crc32(before) & 0x7FFFFFFF)

@@ -1,4 +1,4 @@
-"""What comes back from putting many messages: columns, read as the results of each when one is asked for."""
+"""Results of putting many messages: columns, converted to the result of one message on access."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class PutResults(Sequence[PutResult]):
         store_timestamp: _Offsets,
         id_prefix: str,
     ) -> None:
-        """`id_prefix` is what comes before the physical offset in an offset id."""
+        """Keep the columns; `id_prefix` is the part of an offset id before the physical offset."""
         self.physical_offset, self.queue_offset = physical_offset, queue_offset
         self.store_timestamp, self._id_prefix = store_timestamp, id_prefix
 

@@ -1,8 +1,8 @@
-"""Where a message goes besides, or instead of, the queue that it names.
+"""Further or other queues of a message than the one that it names.
 
 Mirrors the delays of `CommitLog.asyncPutMessage`, and `MultiDispatch.wrapMultiDispatch` (tag rocketmq-all-4.9.3);
-of 5.x, `HookUtils.transformDelayLevelMessage` and `LmqDispatch` (tag rocketmq-all-5.3.3).
-What a broker would fail on when it reads its log, or lose, is refused here.
+of 5.x, `HookUtils.transformDelayLevelMessage` and `LmqDispatch` (tag rocketmq-all-5.3.3). Messages that would make a
+broker fail when it reads its log, or that it would lose, are refused.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ DEFAULT_DELAY_LEVEL_COUNT = len(StoreConfig().delay_table_ms())
 
 
 def delayed(message: Message, levels: int, form: RecordForm = FORM_OF_FOUR) -> Message:
-    """The message as it is stored: one with a DELAY waits in a queue of SCHEDULE_TOPIC_XXXX, one of each level.
+    """Return the message as it is stored: with a DELAY it waits in a queue of SCHEDULE_TOPIC_XXXX, one per level.
 
-    Higher levels than there are count as the highest. A message is not delayed twice: one of that topic waits there,
-    one whose own topic and queue are its REAL_TOPIC and REAL_QID has been delivered (the broker leaves its DELAY in
-    the log). Raises MessageRefusedError.
+    Levels above the highest count as the highest. A message is not delayed twice: a message of that topic waits there,
+    and a message whose own topic and queue are its REAL_TOPIC and REAL_QID has been delivered (the broker leaves its
+    DELAY in the log). Raises MessageRefusedError.
     """
     delay = property_of(message, DELAY)
     waits = message.topic == SCHEDULE_TOPIC
@@ -71,7 +71,7 @@ def _was_delivered(message: Message) -> bool:
 
 
 def further_queues(message: Message, lmq: bool) -> list[tuple[str, int]]:
-    """The queues of INNER_MULTI_DISPATCH; those of LMQ, where there are such, have queue id 0.
+    """Return the queues of INNER_MULTI_DISPATCH; light queues, if enabled, have queue id 0.
 
     Raises MessageRefusedError.
     """
@@ -92,10 +92,10 @@ def further_queues(message: Message, lmq: bool) -> list[tuple[str, int]]:
 
 
 def light_queues(message: Message) -> list[tuple[str, int]] | None:
-    """The same of a 5.x broker with enableLmq, whose further queues are all light ones; None where none is meant.
+    """Return the light queues of a message for a 5.x broker with enableLmq, or None without INNER_MULTI_DISPATCH.
 
-    Raises MessageRefusedError, too, for names of which some are no light queues: a broker would dispatch nothing, or
-    fail on it again and again.
+    Raises MessageRefusedError also if some names are not light queues: a broker would dispatch nothing, or fail on them
+    repeatedly.
     """
     value = property_of(message, INNER_MULTI_DISPATCH)
     topic = message.topic
@@ -118,7 +118,7 @@ def _dispatch_names(value: str) -> list[str]:
 
 
 def with_offsets(message: Message, offsets: list[int], form: RecordForm = FORM_OF_FOUR) -> Message:
-    """The message as it is stored: what it is in each of its further queues is among its properties."""
+    """Return the message as it is stored, with its queue offsets in further queues among its properties."""
     text = MULTI_DISPATCH_SEPARATOR.join(map(str, offsets))
     if not offsets:
         names = _dispatch_names(property_of(message, INNER_MULTI_DISPATCH) or "")
@@ -128,12 +128,12 @@ def with_offsets(message: Message, offsets: list[int], form: RecordForm = FORM_O
 
 
 def may_be_delayed(names: Collection[str] | None) -> bool:
-    """Whether a message whose properties have these names may be; None where they are a string."""
+    """Return whether a message with properties of these names may be delayed; None if they are a string."""
     return names is None or DELAY in names
 
 
 def may_have_further_queues(names: Collection[str] | None) -> bool:
-    """The same for INNER_MULTI_DISPATCH."""
+    """Return whether a message with properties of these names may have INNER_MULTI_DISPATCH."""
     return names is None or INNER_MULTI_DISPATCH in names
 
 
@@ -149,7 +149,7 @@ def property_of(message: Message, name: str) -> str | None:
 def with_properties(
     message: Message, changes: Mapping[str, str], form: RecordForm, without: Collection[str] = ()
 ) -> Message:
-    """A broker makes the properties string anew from what it has read of the old one."""
+    """Change properties as a broker does, by encoding the properties string again."""
     properties = message.properties
     if isinstance(properties, bytes):
         properties = decode_utf8(properties)
