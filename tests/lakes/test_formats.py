@@ -36,9 +36,9 @@ def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_registered_format_is_opened_with_its_options(tmp_path: Path) -> None:
     register_format("shelves", SHELVES)
     assert format_names() == ["parquet", "iceberg", "delta", "shelves"]
-    assert open_table(str(tmp_path), "shelves").folder == tmp_path / "shelf-lowest"
+    assert open_table(str(tmp_path), "shelves").name == str(tmp_path / "shelf-lowest")
     table = open_table(str(tmp_path), "shelves", table="top", catalog=None)
-    assert table.folder == tmp_path / "shelf-top"
+    assert table.name == str(tmp_path / "shelf-top")
     with pytest.raises(UsageError, match="layout shelves does not take catalog"):
         open_table(str(tmp_path), "shelves", catalog="c")
     with pytest.raises(UsageError, match="'!' in its name"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -121,3 +122,10 @@ def faulty_server(upstream: str) -> Iterator[FaultyServer]:
             with suppress(OSError):
                 server.shutdown()
             thread.join()
+
+
+if __name__ == "__main__":
+    with faulty_server(sys.argv[1]) as proxy:
+        proxy.fail_often(int(sys.argv[2]))
+        print(proxy.address, flush=True)
+        sys.stdin.read()

@@ -1,7 +1,10 @@
 """A real S3 API server on the loopback interface."""
 
+import json
 import logging
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.client import HTTPConnection
@@ -9,6 +12,8 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pyarrow.fs
+
+_ENDPOINT = "s3.endpoint_override"
 
 
 @contextmanager
@@ -24,7 +29,7 @@ def s3_server() -> Iterator[dict[str, str]]:
     server.start()
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     yield {
-        "s3.endpoint_override": f"127.0.0.1:{port}",
+        _ENDPOINT: f"127.0.0.1:{port}",
         "s3.scheme": "http",
         "s3.access_key": "reput",
         "s3.secret_key": "reput",
@@ -34,6 +39,37 @@ def s3_server() -> Iterator[dict[str, str]]:
         "s3.allow_bucket_creation": "true",
     }
     server.stop()
+
+
+@contextmanager
+def s3_process() -> Iterator[dict[str, str]]:
+    """The same in a process of its own: deltalake does not let other threads run while it waits for an answer."""
+    with _process("tests.remote.s3_server") as line:
+        yield json.loads(line)
+
+
+@contextmanager
+def faulty_process(options: dict[str, str], seed: int) -> Iterator[dict[str, str]]:
+    """Options that lead to a server by way of a process that lets one request in eight fail."""
+    with _process("tests.remote.faulty_server", options[_ENDPOINT], str(seed)) as line:
+        yield {**options, _ENDPOINT: line.strip()}
+
+
+@contextmanager
+def _process(module: str, *arguments: str) -> Iterator[str]:
+    """Run a module, which prints a line when it serves, until its input ends."""
+    command = [sys.executable, "-m", module, *arguments]
+    with subprocess.Popen(
+        command,
+        cwd=Path(__file__).parents[2],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as server:
+        assert server.stdin is not None
+        assert server.stdout is not None
+        yield server.stdout.readline()
+        server.stdin.close()
 
 
 def upload(store: Path, bucket: str, options: dict[str, str]) -> pyarrow.fs.FileSystem:
@@ -46,7 +82,7 @@ def upload(store: Path, bucket: str, options: dict[str, str]) -> pyarrow.fs.File
 
 def upload_whole(store: Path, bucket: str, options: dict[str, str]) -> str:
     """Put all files of a store into a new bucket, a request each; returns the store's URL."""
-    host, _, port = options["s3.endpoint_override"].partition(":")
+    host, _, port = options[_ENDPOINT].partition(":")
     connection = HTTPConnection(host, int(port))
     bodies = {
         f"archive/store/{file.relative_to(store)}": file.read_bytes()
@@ -96,3 +132,9 @@ def counted_requests() -> Iterator[list[str]]:
 
 def make_bucket(name: str, options: dict[str, str]) -> None:
     _s3(options).create_dir(name)
+
+
+if __name__ == "__main__":
+    with s3_server() as served:
+        print(json.dumps(served), flush=True)
+        sys.stdin.read()

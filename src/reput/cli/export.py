@@ -29,6 +29,7 @@ _EXAMPLES = (
     "\n  reput export /data/store /lake/messages --partition-by topic,day"
     "\n  reput export '/data/broker-*/store' /lake/messages --to iceberg --incremental"
     "\n  reput export /data/store /lake/orders --to delta --topic orders --json-body infer"
+    "\n  reput export /data/store s3://lake/messages --incremental"
     "\n  reput export /data/store - --to jsonl | reput put /other/store"
 )
 
@@ -48,7 +49,8 @@ def _names(ctx: click.Context, param: click.Parameter, value: str | None) -> tup
 @click.option(
     "--to",
     metavar="parquet|iceberg|delta|jsonl",
-    help="What DEST is: the folder of a table, or a file of JSON lines (- for stdout).  [default: parquet]",
+    help="What DEST is: a table, in a folder or at a URL of a bucket, or a file of JSON lines (- for "
+    "stdout).  [default: parquet]",
 )
 @click.option(
     "--format",

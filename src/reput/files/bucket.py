@@ -156,6 +156,11 @@ class Bucket:
             found += infos
         return found
 
+    def copy(self, source: str, name: str) -> None:
+        """See ObjectStore. The bytes stay at the provider; S3 copies objects of at most 5 GB so."""
+        check_name(source)
+        self._ask(name, POLICY.data, lambda: self._obstore.copy(self._store, source, name))
+
     def delete(self, name: str) -> None:
         try:
             self._ask(name, POLICY.metadata, lambda: self._obstore.delete(self._store, name))
@@ -214,15 +219,13 @@ class _Upload:
             yield chunk
 
 
-def _open(url: str, options: Mapping[str, str]) -> tuple[Any, Any]:
-    try:
-        import obstore
-        import obstore.exceptions
-        import obstore.store
-    except ImportError:
-        raise MissingExtraError(
-            f"{url}: writing into a bucket needs obstore: pip install 'reput[buckets]'"
-        ) from None
+def object_settings(url: str, options: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings of a place as the Rust crate object_store names them, for libraries that are built on it.
+
+    Args:
+        url: The place.
+        options: As for `reput.open_store`: `s3.NAME`.
+    """
     given = {name[3:]: value for name, value in options.items() if name.startswith("s3.")}
     config = {_S3_NAMES[name]: value for name, value in given.items() if name in _S3_NAMES}
     is_plain = given.get("scheme") == "http"
@@ -232,14 +235,27 @@ def _open(url: str, options: Mapping[str, str]) -> tuple[Any, Any]:
         is_plain = config["endpoint"].startswith("http://")
     if given.get("anonymous") == "true":
         config["skip_signature"] = "true"
+    allowed = os.environ.get(f"{_VARIABLES[urlsplit(url).scheme]}_ALLOW_HTTP", "")
+    if is_plain or allowed.lower() == "true":
+        config["allow_http"] = "true"
+    return config
+
+
+def _open(url: str, options: Mapping[str, str]) -> tuple[Any, Any]:
+    try:
+        import obstore
+        import obstore.exceptions
+        import obstore.store
+    except ImportError:
+        raise MissingExtraError(
+            f"{url}: writing into a bucket needs obstore: pip install 'reput[buckets]'"
+        ) from None
+    config = object_settings(url, options)
     client: dict[str, Any] = {
         "connect_timeout": timedelta(seconds=CONNECT_S),
         "timeout": timedelta(seconds=POLICY.data),
     }
-    is_allowed = (
-        os.environ.get(f"{_VARIABLES[urlsplit(url).scheme]}_ALLOW_HTTP", "").lower() == "true"
-    )
-    if is_plain or is_allowed:
+    if config.pop("allow_http", ""):
         client["allow_http"] = True
     retries = {
         "max_retries": _RETRIES,

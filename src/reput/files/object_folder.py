@@ -112,6 +112,11 @@ class ObjectFolder:
                         found.append(ObjectInfo(name, status.st_size, status.st_mtime_ns))
         yield from sorted(found)
 
+    def copy(self, source: str, name: str) -> None:
+        data = self.get(source).data
+        with self._locked():
+            self._write(self._path(name), [data])
+
     def delete(self, name: str) -> None:
         path = self._path(name)
         with self._locked():

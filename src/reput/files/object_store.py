@@ -76,13 +76,22 @@ class ObjectStore(Protocol):
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
         """Yield all objects whose names begin so, in any order."""
 
+    def copy(self, source: str, name: str) -> None:
+        """Write an object with the bytes of another one, in place of any that is there.
+
+        Raises StoreNotFoundError if the other one is not there.
+        """
+
     def delete(self, name: str) -> None:
         """Delete an object if it is there."""
 
 
-def check_conditions(store: ObjectStore) -> None:
-    """Try both conditions with an object of our own. Raises UsageError if one is ignored."""
-    name = f"reput-probe-{uuid.uuid4().hex}"
+def check_conditions(store: ObjectStore, folder: str = "") -> None:
+    """Try both conditions with an object of our own, in a folder that ends with /.
+
+    Raises UsageError if one is ignored.
+    """
+    name = f"{folder}reput-probe-{uuid.uuid4().hex}"
     try:
         version = store.put_new(name, b"1")
         ignored = []

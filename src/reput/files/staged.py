@@ -131,6 +131,20 @@ def put_staged(path: Path, url: str) -> None:
     put_file(path, *_object_of(url))
 
 
+def put_verified(path: Path, url: str) -> None:
+    """Write a file as an object, and compare what can be read there with it.
+
+    Raises StoreAccessError if that is something else, and what `put_file` raises.
+    """
+    store, name = _object_of(url)
+    put_file(path, store, name)
+    with FileReader(str(path)) as reader:
+        if not _is_same(reader, store, name):
+            raise StoreAccessError(
+                f"{url}: has other bytes than were written; run it again, and check the network and the server"
+            )
+
+
 def _is_same(reader: FileReader, store: ObjectStore, name: str) -> bool:
     size = reader.size
     return store.head(name).size == size and all(

@@ -125,12 +125,14 @@ class Commit:
         return cls(State.from_json(stored), files, tuple(stored.get("replaces", ())))
 
 
+Staged = Any
+"""Where the files of a run are staged: a Path, or the URL of a folder in a bucket."""
+
+
 class Destination(Protocol):
     """A table. Every method raises StoreAccessError where the system or a library refuses.
 
     name      for messages
-    folder    of the table, on a file system that every task sees
-    control   of what belongs to no table, on the same file system
     layout    parquet | iceberg | delta
     table     tells tables of one folder apart
     known_by  files and folders below it of which one is there as soon as there is such a table
@@ -138,8 +140,6 @@ class Destination(Protocol):
     """
 
     name: str
-    folder: Path
-    control: Path
     layout: str
     table: str
     known_by: tuple[str, ...]
@@ -163,7 +163,7 @@ class Destination(Protocol):
         Tasks ask it too: it is sent to them by its name.
         """
 
-    def publish(self, commit: Commit, staged: Path) -> None:
+    def publish(self, commit: Commit, staged: Staged) -> None:
         """Bring files where the commit wants them; readers see none of them yet."""
 
     def commit(self, commit: Commit) -> None:
@@ -172,11 +172,22 @@ class Destination(Protocol):
     def has(self, run: str) -> bool:
         """Whether the commit of a run was made."""
 
-    def finish(self, commit: Commit, staged: Path) -> None:
+    def finish(self, commit: Commit, staged: Staged) -> None:
         """What remains to be done after a commit; may be called again after it was interrupted."""
 
     def discard(self, commit: Commit) -> None:
         """Delete what `publish` brought, of a commit that was not made."""
+
+
+class FolderDestination(Destination, Protocol):
+    """A table in a folder.
+
+    folder    of the table, on a file system that every task sees
+    control   of what belongs to no table, on the same file system
+    """
+
+    folder: Path
+    control: Path
 
 
 @contextmanager

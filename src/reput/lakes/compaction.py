@@ -7,16 +7,13 @@ import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 
 from reput.errors import UsageError
-from reput.files.anchors import AnchoredRunner
-from reput.files.reader import read_text
-from reput.lakes.commit import Destination, State, understood
-from reput.lakes.control import Control, format_of
+from reput.lakes.commit import Destination, Staged, State, understood
+from reput.lakes.control import Control, control_of, format_of
 from reput.lakes.data_file import DataFile
 from reput.lakes.merging import TARGET_BYTES, MergeJob, check_target, merged_files
 from reput.lakes.request import ExportRequest
@@ -76,10 +73,10 @@ def compact_table(
     check_target(target_file_bytes)
     if not isinstance(destination, Compactable):
         raise UsageError(
-            f"{destination.name}: tables of layout {destination.layout} are not compacted"
+            f"{destination.name}: tables of layout {destination.layout} are not compacted there"
         )
     report, begun = CompactReport(destination.name), time.monotonic()
-    control = Control(destination)
+    control = control_of(destination)
     with control.claimed():
         if control.recover():
             report.notes.append("the last run was committed, but not finished: it is now")
@@ -88,7 +85,7 @@ def compact_table(
             raise UsageError(f"{destination.name}: nothing was exported there")
         state = replace(state, run=uuid.uuid4().hex)
         with control.staging(state.run) as staged:
-            rewrite = partial(_rewrite, staged, target_file_bytes, runner_for, progress)
+            rewrite = partial(_rewrite, control, staged, target_file_bytes, runner_for, progress)
             make = partial(control.make, staged=staged, progress=progress)
             report.files, report.new_files = destination.compact(
                 state, rewrite, make, target_file_bytes
@@ -99,7 +96,8 @@ def compact_table(
 
 
 def _rewrite(
-    staged: Path,
+    control: Control,
+    staged: Staged,
     target_bytes: int,
     runner_for: Callable[[int], Runner],
     progress: Progress,
@@ -107,7 +105,7 @@ def _rewrite(
     source: str,
     schema: pa.Schema,
 ) -> tuple[list[DataFile], list[DataFile]]:
-    runner = AnchoredRunner(runner_for(sum(file.file_bytes for file in files)))
+    runner = control.on(runner_for(sum(file.file_bytes for file in files)))
     job = MergeJob(source, str(staged), schema, schema)
     found = merged_files(job, files, target_bytes, runner, partial(progress, "merge"))
     progress("written", 1, 1)
@@ -124,7 +122,7 @@ def request_of(state: State, place: str) -> ExportRequest:
 
 def layout_of(folder: str) -> str:
     """The layout of the table in a folder. Raises UsageError where there is none."""
-    file = format_of(folder)
-    if file is None:
+    layout = format_of(folder)
+    if layout is None:
         raise UsageError(f"{folder}: no table that `reput export` wrote")
-    return read_text(file)
+    return layout

@@ -6,7 +6,7 @@ each part of the log is held against the rows of its physical offsets. So memory
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,7 +31,12 @@ Rows = npt.NDArray[np.int64]
 
 
 def diff_export(
-    store: str, destination: Destination, name: str | None = None, *, store_is_b: bool = False
+    store: str,
+    destination: Destination,
+    name: str | None = None,
+    *,
+    store_is_b: bool = False,
+    storage_options: Mapping[str, str] | None = None,
 ) -> Difference:
     """What differs between a store and a table that it was exported to. Nothing is written.
 
@@ -40,12 +45,13 @@ def diff_export(
         destination: The table.
         name: The store's name in the table; where it is None its path, or the name of the same log.
         store_is_b: Whether the store is B of the difference, and the table A.
+        storage_options: Of a store's URL.
 
     Raises:
         UsageError: nothing of this store is in the table, or it lacks the columns that rows are paired by.
         StoreNotFoundError, StoreAccessError, StoreChangedError: something cannot be read.
     """
-    (source,) = open_stores([store], [name] if name else [])
+    (source,) = open_stores([store], [name] if name else [], storage_options)
     state = destination.state([source.name])
     known, mark = _mark_of(source, state, destination)
     rows = ExportRows(destination, known, is_only_one=state is None or len(state.marks) == 1)
@@ -54,7 +60,7 @@ def diff_export(
     extents[sides.store] = Extent(source.begin, source.begin)
     found = Difference(Way.BY_ROW, (extents[0], extents[1]))
     request = {} if state is None else dict(state.request)
-    _TableComparison(store, source, mark, rows, sides, found).run(request)
+    _TableComparison(store, source, mark, rows, sides, found, storage_options).run(request)
     return found
 
 
@@ -88,9 +94,10 @@ def _mark_of(
 class _TableComparison:
     def __init__(
         self, store: str, source: LogListing, mark: ReadMark, rows: ExportRows, sides: _Sides,
-        found: Difference,
+        found: Difference, storage_options: Mapping[str, str] | None,
     ) -> None:  # fmt: skip
         self._store, self._source, self._mark = store, source, mark
+        self._options = storage_options
         self._rows, self._sides, self._found = rows, sides, found
         self._end = source.begin
 
@@ -116,7 +123,7 @@ class _TableComparison:
         reader = to_arrow(
             self._store, columns, topic=topics, begin=request.get("begin_ms"),
             end=request.get("end_ms"), on_corrupt="row",
-            decompressed=bool(request.get("decompressed", True)),
+            decompressed=bool(request.get("decompressed", True)), storage_options=self._options,
         )  # fmt: skip
         held: list[pa.RecordBatch] = []
         for batch in reader:

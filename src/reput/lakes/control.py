@@ -10,14 +10,17 @@ DEST/_reput/, or DEST.reput/ beside a folder of Parquet files
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
+from typing import Any, Protocol, cast
 
-from reput.errors import UsageError
-from reput.files.anchors import anchored, writing_to
+from reput.errors import StoreAccessError, StoreError, UsageError
+from reput.files.anchors import AnchoredRunner, anchored, reading_for, writing_to
 from reput.files.lock import locked
 from reput.files.reader import read_text
+from reput.files.staged import PlacedRunner, know
+from reput.files.storage import is_url
 from reput.files.writer import (
     explained,
     make_folder,
@@ -26,11 +29,10 @@ from reput.files.writer import (
     sync_folder,
     write_durable,
 )
-from reput.lakes.commit import Commit, Destination, understood
-from reput.tasks import Progress
+from reput.lakes.commit import Commit, Destination, FolderDestination, Staged, understood
+from reput.lakes.lake_bucket import CONTROL_FOLDER, LakeBucket
+from reput.tasks import Progress, Runner
 
-CONTROL_FOLDER = "_reput"
-"""Below a destination whose readers know its files by a log: what belongs to no table."""
 FORMAT_FILE = "format"
 """In the control folder, from the first commit on: the format of the table."""
 
@@ -40,18 +42,47 @@ def folder_beside(folder: Path) -> Path:
     return folder.with_name(f"{folder.name}.reput")
 
 
-def format_of(path: str) -> Path | None:
-    """The file that has the format of a folder's table; None where no export made a table of it."""
+def format_of(path: str, options: Mapping[str, str] | None = None) -> str | None:
+    """Return the format of a folder's table; None if no export made a table of it. Raises StoreAccessError.
+
+    Args:
+        path: The folder, or a URL.
+        options: Of a URL, as for `reput.open_store`.
+    """
+    if is_url(path):
+        for is_inside in (False, True):
+            with suppress(UsageError):  # no exports are written there
+                layout = LakeBucket(path, options or {}, is_inside=is_inside).layout()
+                if layout is not None:
+                    return layout
+        return None
     folder = Path(path).absolute()
     found = (place / FORMAT_FILE for place in (folder / CONTROL_FOLDER, folder_beside(folder)))
-    return next((file for file in found if folder.is_dir() and file.is_file()), None)
+    return next((read_text(file) for file in found if folder.is_dir() and file.is_file()), None)
+
+
+def control_of(destination: Destination) -> Control:
+    """Return the control of a table in a folder, or in a bucket."""
+    if hasattr(destination, "bucket"):
+        return BucketControl(cast(BucketDestination, destination))
+    return Control(cast(FolderDestination, destination))
+
+
+class BucketDestination(Destination, Protocol):
+    """A table in a bucket."""
+
+    bucket: LakeBucket
+
+    def fence(self) -> None:
+        """Have every commit fail from now on that a run began before it took the table."""
 
 
 class Control:
     """The control folder of a table. Every method raises StoreAccessError where the system refuses."""
 
-    def __init__(self, destination: Destination) -> None:
-        self._destination = destination
+    def __init__(self, destination: FolderDestination) -> None:
+        self._destination: Any = destination
+        self.place: str | Path = destination.folder
         self._folder = destination.control
         self._format, self._pending = self._folder / FORMAT_FILE, self._folder / "pending.json"
 
@@ -128,20 +159,33 @@ class Control:
     def recover(self) -> bool:
         """Finish the commit that the last run made, or delete what it had brought; whether it was made."""
         commit = self.pending()
-        is_made = commit is not None and self._destination.has(commit.state.run)
+        is_made = commit is not None and self._is_made(commit)
         if commit is not None:
             if is_made:
-                self._destination.finish(commit, self.staged(commit.state.run))
+                self._destination.finish(commit, self._staged(commit.state.run))
             else:
                 self._destination.discard(commit)
             self.end()
         self.clear_staging()
         return is_made
 
+    def _is_made(self, commit: Commit) -> bool:
+        return bool(self._destination.has(commit.state.run))
+
+    @contextmanager
+    def reading(self, stores: Iterable[str]) -> Iterator[None]:
+        """Hold the folders of stores that the run reads."""
+        with reading_for(self.place, stores):
+            yield
+
+    def on(self, runner: Runner) -> Runner:
+        """Return a runner whose tasks can read and write the files of the table."""
+        return AnchoredRunner(runner)
+
     def make(
         self,
         commit: Commit,
-        staged: Path,
+        staged: Staged,
         action: Callable[[Commit], None],
         progress: Progress,
     ) -> None:
@@ -151,15 +195,25 @@ class Control:
         with self._held():
             self._destination.publish(commit, staged)
             progress("published", 1, 1)
-            action(commit)
+            self._commit(commit, action)
             progress("committed", 1, 1)
             self._destination.finish(commit, staged)
         self.end()
         progress("finished", 1, 1)
 
+    def _commit(self, commit: Commit, action: Callable[[Commit], None]) -> None:
+        """Make a commit; an error may only mean that its acknowledgement was lost."""
+        try:
+            action(commit)
+        except StoreError:
+            with suppress(StoreError):
+                if self._destination.has(commit.state.run):
+                    return
+            raise
+
     def begin(self, commit: Commit) -> None:
         """Make known what is about to be committed; its files are in staging."""
-        sync_folder(self.staged(commit.state.run))
+        sync_folder(self._staged(commit.state.run))
         if not self._format.exists():
             _replace(self._format, self._destination.layout)
         stored = {"table": self._destination.table, "commit": commit.as_json()}
@@ -171,22 +225,103 @@ class Control:
         remove_tree(self._pending)
         sync_folder(self._folder)
 
-    def staged(self, run: str) -> Path:
+    def _staged(self, run: str) -> Path:
         return self._folder / "staging" / run
 
     def clear_staging(self) -> None:
         remove_tree(self._folder / "staging")
 
     @contextmanager
-    def staging(self, run: str) -> Iterator[Path]:
+    def staging(self, run: str) -> Iterator[Staged]:
         """A folder for the files of a run; it goes unless a commit was begun and could not be finished."""
-        folder = self.staged(run)
+        folder = self._staged(run)
         make_folder(folder)
         try:
             yield folder
         finally:
             if not self._pending.exists():
                 self.clear_staging()
+
+
+class BucketControl(Control):
+    """The same for a table in a bucket. A commit is begun, and of Parquet made, by replacing the head."""
+
+    def __init__(self, destination: BucketDestination) -> None:
+        self._destination: Any = destination
+        self.place, self._bucket = destination.bucket.url, destination.bucket
+
+    @contextmanager
+    def claimed(self) -> Iterator[None]:
+        """See Control. Also raises UsageError if the place has no conditional writes."""
+        with self._bucket.claimed(self._destination.layout, self._destination.known_by):
+            know([self._bucket.store])
+            yield
+
+    @contextmanager
+    def _held(self) -> Iterator[None]:
+        yield
+
+    @contextmanager
+    def reading(self, stores: Iterable[str]) -> Iterator[None]:
+        """See Control. Nothing is written into another user's folder."""
+        yield
+
+    def on(self, runner: Runner) -> Runner:
+        """See Control."""
+        return PlacedRunner(AnchoredRunner(runner), [self._bucket.store])
+
+    def pending(self) -> Commit | None:
+        """See Control."""
+        found = self._bucket.pending()
+        if found is None:
+            return None
+        with understood(self._bucket.url):
+            table, manifest = found["table"], found["manifest"]
+        if table != self._destination.table:
+            raise UsageError(
+                f"{self._bucket.url}: an export into another table was interrupted here; run that one again first"
+            )
+        return self._bucket.read_commit(manifest)
+
+    def _is_made(self, commit: Commit) -> bool:
+        if self._destination.has(commit.state.run):
+            return True
+        # The run that began it may live. After this it cannot make it any more.
+        self._destination.fence()
+        return bool(self._destination.has(commit.state.run))
+
+    def begin(self, commit: Commit) -> None:
+        """See Control."""
+        manifest = self._bucket.write_commit(commit)
+        self._bucket.change(pending={"table": self._destination.table, "manifest": manifest})
+
+    def end(self) -> None:
+        """See Control."""
+        done = self._bucket.pending()
+        self._bucket.change(pending=None)
+        if done is not None and done["manifest"] != self._bucket.last():
+            self._bucket.remove([done["manifest"]])
+
+    def clear_staging(self) -> None:
+        """See Control."""
+        self._bucket.clear_staging()
+
+    def _staged(self, run: str) -> Any:
+        return self._bucket.staged(run)
+
+    @contextmanager
+    def staging(self, run: str) -> Iterator[Staged]:
+        """See Control."""
+        try:
+            yield self._bucket.staged(run)
+        except StoreError:
+            with suppress(StoreAccessError):
+                self._bucket.check_owner()  # another run deletes what was staged
+            raise
+        finally:
+            if self._bucket.pending() is None:
+                with suppress(StoreAccessError):  # the next run does it
+                    self.clear_staging()
 
 
 def _replace(path: Path, text: str) -> None:

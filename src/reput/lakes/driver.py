@@ -17,14 +17,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from pathlib import Path
 
 import pyarrow as pa
 
 from reput.errors import StoreAccessError, StoreChangedError, UsageError
-from reput.files.anchors import AnchoredRunner, reading_for
-from reput.lakes.commit import Commit, Destination, State
-from reput.lakes.control import Control
+from reput.lakes.commit import Commit, Destination, Staged, State
+from reput.lakes.control import Control, control_of
 from reput.lakes.data_file import DataFile, total_of
 from reput.lakes.json_inference import choose_shape
 from reput.lakes.merging import TARGET_BYTES, MergeJob, check_target, merged_files
@@ -77,12 +75,12 @@ def export_sources(
             arguments=["split_bytes"],
         )
     most_rejects = None if max_rejects is None else MostRejects(max_rejects)
-    check_apart(destination.folder, sources)
-    control = Control(destination)
+    control = control_of(destination)
+    check_apart(control.place, sources)
     report = ExportReport(destination.name)
     begun = time.monotonic()
     folders = [source.folder for source in sources if source.folder is not None]
-    with control.claimed(), reading_for(destination.folder, folders):
+    with control.claimed(), control.reading(folders):
         run = _ExportRun(
             destination, control, request, fail_on_data_loss, most_rejects,
             check_target(target_file_bytes), progress, report,
@@ -128,9 +126,9 @@ class _ExportRun:
             self.request.check_same(state.request, self.destination.name)
         planner = None
         if len(sources) >= _MANY_STORES:
-            planner = AnchoredRunner(runner_for(most_bytes(sources, state)))
+            planner = self.control.on(runner_for(most_bytes(sources, state)))
         bounds, ends = extents_of(sources, state, self.report, planner)
-        runner = planner or AnchoredRunner(
+        runner = planner or self.control.on(
             runner_for(sum(length_of(own) for own in bounds.values()))
         )
         split_bytes = split_bytes or _split_bytes(bounds, runner)
@@ -157,7 +155,7 @@ class _ExportRun:
     def _moves_on(self, bounds: dict[str, Bounds], marks: dict[str, ReadMark]) -> bool:
         return any(name not in marks or length_of(own) for name, own in bounds.items())
 
-    def _job(self, staged: Path, shape: BodyShape | None) -> ExportJob:
+    def _job(self, staged: Staged, shape: BodyShape | None) -> ExportJob:
         schema = self.request.columns_with(shape)
         names = {"store", "physical_offset", *schema.names}
         by_topic = "topic" in self.request.partition_by
@@ -222,7 +220,7 @@ class _ExportRun:
                 rejects, commit.rows.rows + rejects, told, self.destination.name
             )
 
-    def _commit(self, commit: Commit, staged: Path) -> None:
+    def _commit(self, commit: Commit, staged: Staged) -> None:
         self.control.make(commit, staged, self.destination.commit, self.progress)
         report = self.report
         report.committed = True

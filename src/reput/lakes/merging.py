@@ -10,6 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from reput.errors import StoreAccessError, UsageError
+from reput.files.staged import join, reading
 from reput.files.writer import explained
 from reput.lakes.data_file import DataFile, RowTally, opened_parquet, tally_of, total_of
 from reput.lakes.parquet_files import ParquetFiles
@@ -96,9 +97,10 @@ def run_merge(job: MergeJob, group: Group) -> list[DataFile]:
     read = RowTally()
     try:
         for file in group:
-            for batch in _batches(Path(job.source) / file.name):
-                read += tally_of(batch)
-                writer.write(_shaped(batch, schema))
+            with reading(join(job.source, file.name)) as path:
+                for batch in _batches(Path(path)):
+                    read += tally_of(batch)
+                    writer.write(_shaped(batch, schema))
         written = writer.finish()
     except BaseException:
         writer.abandon()

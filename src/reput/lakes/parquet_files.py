@@ -11,7 +11,7 @@ import os
 import uuid
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from reput.files.anchors import explained, native
-from reput.files.writer import sync_file
+from reput.files.scratch import scratch_folder
+from reput.files.staged import join, put_verified
+from reput.files.storage import is_url
+from reput.files.writer import delete, sync_file
 from reput.lakes.data_file import DataFile, bounds_of, read_back
 from reput.lakes.partitions import SORT_COLUMNS, PartitionValues, sorted_slices
 
@@ -43,7 +46,7 @@ _NO_DICTIONARY = (
 class ParquetFiles:
     """Writes the tables of one task into files, one a partition.
 
-    folder        of the files
+    folder        of the files; a URL of one in a bucket, to which they are brought when they are whole
     schema        of the files; tables have it, and what partitions are of
     partition_by  of topic, day, hour
     is_reject       what DataFiles say
@@ -54,12 +57,16 @@ class ParquetFiles:
     def __init__(
         self, folder: str, schema: pa.Schema, partition_by: Sequence[str], is_reject: bool = False
     ) -> None:
-        self._folder, self._schema, self._is_reject = Path(folder), schema, is_reject
+        self._folder, self._schema, self._is_reject = folder, schema, is_reject
         self._partition_by = partition_by
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_bytes = 0
         self._open: OrderedDict[PartitionValues, tuple[Path, pq.ParquetWriter]] = OrderedDict()
         self._files: list[DataFile] = []
+        self._scratch = ExitStack()  # of files on their way to a bucket
+        self._here = (
+            self._scratch.enter_context(scratch_folder()) if is_url(folder) else Path(folder)
+        )
 
     def write(self, batch: pa.RecordBatch) -> None:
         if not len(batch):
@@ -74,6 +81,7 @@ class ParquetFiles:
         self._flush()
         while self._open:
             self._close_oldest()
+        self._scratch.close()
         return self._files
 
     def abandon(self) -> None:
@@ -81,6 +89,7 @@ class ParquetFiles:
         for _, writer in self._open.values():
             with suppress(OSError, pa.ArrowException):
                 writer.close()
+        self._scratch.close()
 
     def _flush(self) -> None:
         if not self._waiting:
@@ -98,7 +107,7 @@ class ParquetFiles:
             return self._open[values]
         if len(self._open) >= _MOST_OPEN:
             self._close_oldest()
-        path = self._folder / f"{uuid.uuid4().hex}{STAGED}"
+        path = self._here / f"{uuid.uuid4().hex}{STAGED}"
         with explained(path, "be written"), native(path) as place:
             writer = pq.ParquetWriter(place, self._schema, **writer_options(self._schema, rows))
         self._open[values] = path, writer
@@ -113,6 +122,9 @@ class ParquetFiles:
             least, greatest = bounds_of(pq.read_metadata(place))
             tally = read_back(place)
         size = os.path.getsize(path)
+        if is_url(self._folder):
+            put_verified(path, join(self._folder, path.name))
+            delete(path)
         self._files.append(
             DataFile(path.name, size, tally, values, least, greatest, self._is_reject)
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import posixpath
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from reput.errors import StoreChangedError, UsageError
+from reput.files.storage import is_url
 from reput.lakes.commit import State
 from reput.lakes.report import ExportReport
 from reput.lakes.request import ExportRequest
@@ -170,8 +172,14 @@ def open_stores(
     return list(found.values())
 
 
-def check_apart(place: Path, sources: Sequence[LogListing]) -> None:
+def check_apart(place: str | Path, sources: Sequence[LogListing]) -> None:
     """Raises UsageError for a destination in a store: a broker takes files there for its own, or refuses to start."""
+    if is_url(place):
+        for source in sources:
+            roots = {posixpath.dirname(posixpath.dirname(file.path)) for file in source.files[:1]}
+            if any(f"{place}/".startswith(f"{root}/") for root in roots):
+                raise UsageError(f"{place}: lies in the store {source.name}; name a place outside")
+        return
     real = Path(os.path.realpath(place))
     for source in sources:
         if source.folder is not None and real.is_relative_to(os.path.realpath(source.folder)):

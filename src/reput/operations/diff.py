@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from os import PathLike, fspath
 from pathlib import Path
@@ -126,9 +126,12 @@ def diff(
             raise UsageError(
                 f"{fspath(path)}: a file; compare stores, or a store with a Parquet, Iceberg or Delta table"
             )
-    exports = [format_of(path) is not None for path in (fspath(a), fspath(b))]
+    storage = reading.get("storage_options")
+    exports = [format_of(path, storage) is not None for path in (fspath(a), fspath(b))]
     if any(exports):
-        found = _with_export(fspath(a), fspath(b), exports, name, catalog=catalog, table=table)
+        found = _with_export(
+            fspath(a), fspath(b), exports, name, storage, catalog=catalog, table=table
+        )
     elif name or catalog or table:
         raise UsageError(
             "name, catalog, table are about an export; neither A nor B is one",
@@ -141,7 +144,12 @@ def diff(
 
 
 def _with_export(
-    a: str, b: str, exports: list[bool], name: str | None, **options: str | None
+    a: str,
+    b: str,
+    exports: list[bool],
+    name: str | None,
+    storage: Mapping[str, str] | None,
+    **options: str | None,
 ) -> Difference:
     from reput.lakes.comparing import diff_export
     from reput.lakes.tables.opening import open_export
@@ -149,7 +157,8 @@ def _with_export(
     if all(exports):
         raise UsageError("A and B are exports; compare one with the store that it was made of")
     store, folder = (b, a) if exports[0] else (a, b)
-    return diff_export(store, open_export(folder, **options), name, store_is_b=exports[0])
+    table = open_export(folder, storage_options=storage, **options)
+    return diff_export(store, table, name, store_is_b=exports[0], storage_options=storage)
 
 
 def _remarks(found: Difference) -> list[str]:

@@ -57,7 +57,7 @@ def export(
         split_bytes: Bytes of CommitLog that a task reads.
         target_file_bytes: Small files of a partition are combined up to this size.
         max_rejects: Rejected rows with which a run still commits: a number, or a share such as "1%".
-        storage_options: Options of the file system of stores that are URLs.
+        storage_options: Options of the file systems of URLs, of stores and of the destination.
         runner: "auto", "serial", "processes", "spark", or a SparkSession.
         progress: Called with the phase, units done and units in all.
 
@@ -87,7 +87,9 @@ def export(
         )
     if not isinstance(destination, str | PathLike):
         raise UsageError(f"destination: {to} needs a folder", arguments=["destination"])
-    into = open_table(fspath(destination), to, catalog=catalog, table=table)
+    into = open_table(
+        fspath(destination), to, storage_options=storage_options, catalog=catalog, table=table
+    )
     with ExitStack() as stack:
         return export_sources(
             sources, into, wanted,

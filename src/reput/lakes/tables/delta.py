@@ -22,8 +22,8 @@ from reput.errors import MissingExtraError, UsageError
 from reput.files.writer import remove_tree
 from reput.lakes.commit import Commit, State, explained_by, with_column_shape
 from reput.lakes.compaction import Rewrite
-from reput.lakes.control import CONTROL_FOLDER
 from reput.lakes.data_file import DataFile, bring
+from reput.lakes.lake_bucket import CONTROL_FOLDER
 from reput.lakes.parquet_files import BLOOM_COLUMNS
 from reput.lakes.request import ExportRequest
 from reput.lakes.tables.parquet import OLD_REJECTS, without

@@ -22,8 +22,8 @@ from reput.errors import MissingExtraError, StoreAccessError, StoreLockedError, 
 from reput.files.writer import make_folder, remove_tree
 from reput.lakes.commit import Commit, State, explained_by, with_column_shape
 from reput.lakes.compaction import Rewrite, request_of
-from reput.lakes.control import CONTROL_FOLDER
 from reput.lakes.data_file import DataFile, RowTally, bring
+from reput.lakes.lake_bucket import CONTROL_FOLDER
 from reput.lakes.partitions import SORT_COLUMNS
 from reput.lakes.request import ExportRequest
 from reput.messages.body_shape import Widenings

@@ -8,7 +8,7 @@ by its package, which names a `TableFormat` as an entry point of the group `repu
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import entry_points
@@ -20,12 +20,13 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from reput.errors import StoreAccessError, UsageError
-from reput.files.reader import read_text
+from reput.files.places import is_url, local_path
 from reput.lakes.commit import Destination
 from reput.lakes.control import format_of
+from reput.lakes.lake_bucket import LakeBucket
 from reput.lakes.tables.delta import DeltaTable
 from reput.lakes.tables.iceberg import IcebergTable
-from reput.lakes.tables.parquet import ParquetTable
+from reput.lakes.tables.parquet import ParquetBucketTable, ParquetTable
 from reput.ownership import is_out_of_reach
 
 ENTRY_POINTS = "reput.table_formats"
@@ -45,6 +46,8 @@ class TableFormat:
         misread: Characters that its library would take for something else where they stand in a path.
         takes_control_characters: Whether a path may have such.
         follows_links: Whether its library opens files by paths, and so where links lead.
+        open_bucket: Makes the table of a `LakeBucket`; None if buckets have no such tables.
+        control_inside: Whether what belongs to no table lies below the table in a bucket, and not beside it.
     """
 
     open: Callable[..., Destination]
@@ -52,10 +55,18 @@ class TableFormat:
     misread: str = ""
     takes_control_characters: bool = False
     follows_links: bool = True
+    open_bucket: Callable[..., Destination] | None = None
+    control_inside: bool = True
 
 
 _formats: dict[str, TableFormat] = {
-    "parquet": TableFormat(ParquetTable, takes_control_characters=True, follows_links=False),
+    "parquet": TableFormat(
+        ParquetTable,
+        takes_control_characters=True,
+        follows_links=False,
+        open_bucket=ParquetBucketTable,
+        control_inside=False,
+    ),
     "iceberg": TableFormat(IcebergTable, frozenset({"catalog", "table"}), misread="%?#"),
     "delta": TableFormat(DeltaTable, misread="%"),
 }
@@ -75,7 +86,7 @@ def format_names() -> list[str]:
 
 
 def find_format(name: str) -> TableFormat:
-    """The format of this name. Raises UsageError where there is none."""
+    """Return the format of this name. Raises UsageError for an unknown name."""
     if name not in _formats:
         for point in entry_points(group=ENTRY_POINTS, name=name):
             register_format(name, point.load())
@@ -86,13 +97,20 @@ def find_format(name: str) -> TableFormat:
     return _formats[name]
 
 
-def open_table(folder: str, layout: str, **options: str | None) -> Destination:
+def open_table(
+    folder: str,
+    layout: str,
+    *,
+    storage_options: Mapping[str, str] | None = None,
+    **options: str | None,
+) -> Destination:
     """A table in a folder, which need not exist.
 
     Args:
-        folder: Where its files are, or will be.
+        folder: Where its files are, or will be: a path, or a URL of a bucket.
         layout: Name of its format.
-        **options: Of the format; None where one is not given.
+        storage_options: Of a bucket, as for `reput.open_store`.
+        **options: Of the format; None for its default.
 
     Raises:
         UsageError: for what the format or its library cannot take.
@@ -104,7 +122,25 @@ def open_table(folder: str, layout: str, **options: str | None) -> Destination:
         raise UsageError(
             f"layout {layout} does not take {' and '.join(names)}", arguments=["layout", *names]
         )
-    return table_format.open(_checked(folder, layout, table_format), **given)
+    if is_url(folder):
+        return _in_bucket(folder, layout, table_format, storage_options or {}, given)
+    return table_format.open(_checked(local_path(folder), layout, table_format), **given)
+
+
+def _in_bucket(
+    url: str,
+    layout: str,
+    table_format: TableFormat,
+    storage_options: Mapping[str, str],
+    options: Mapping[str, str],
+) -> Destination:
+    if table_format.open_bucket is None:
+        raise UsageError(
+            f"{url}: tables of layout {layout} are not written into buckets; give a folder",
+            arguments=["layout"],
+        )
+    bucket = LakeBucket(url, storage_options, is_inside=table_format.control_inside)
+    return table_format.open_bucket(bucket, **options)
 
 
 def _checked(folder: str, layout: str, table_format: TableFormat) -> Path:
@@ -112,8 +148,6 @@ def _checked(folder: str, layout: str, table_format: TableFormat) -> Path:
         raise UsageError(
             "name the folder of the table; - is for layout jsonl", arguments=["layout"]
         )
-    if "://" in folder:
-        raise UsageError(f"{folder}: give a folder that is mounted here and where tasks run")
     if table_format.follows_links and not is_out_of_reach(folder):
         raise StoreAccessError(
             f"{folder}: another user can put links there, which the library of {layout} would follow as root; run the "
@@ -140,21 +174,23 @@ class ReadableDestination(Protocol):
         """What is committed: messages, and rejected rows where there are some."""
 
 
-def open_export(path: str, **options: str | None) -> Destination:
+def open_export(
+    path: str, *, storage_options: Mapping[str, str] | None = None, **options: str | None
+) -> Destination:
     """The table that an export made of a folder.
 
     Args:
         path: The folder.
-        **options: Of its format; None where one is not given.
+        **options: Of its format; None for its default.
 
     Raises:
         UsageError: for options that the format does not take, or a format that cannot be read back.
         StoreAccessError: the folder cannot be read.
     """
-    name = format_of(path)
+    name = format_of(path, storage_options)
     if name is None:
         raise UsageError(f"{path}: nothing was exported there")
-    return open_table(path, read_text(name), **options)
+    return open_table(path, name, storage_options=storage_options, **options)
 
 
 class ExportRows:

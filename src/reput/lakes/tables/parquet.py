@@ -1,4 +1,4 @@
-"""A folder of Parquet files, partitioned as Hive does it, that grows by whole commits.
+"""A folder of Parquet files, partitioned as Hive does it, that grows by whole commits; the same in a bucket.
 
 DEST/
   topic=orders/day=2026-10-14/<run>-00000.parquet
@@ -29,6 +29,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from reput.errors import UsageError
+from reput.files.file_systems import resolve
 from reput.files.reader import read_text
 from reput.files.writer import (
     create_durable,
@@ -40,10 +41,11 @@ from reput.files.writer import (
     sync_folder,
     sync_tree,
 )
-from reput.lakes.commit import Commit, State, understood
+from reput.lakes.commit import Commit, Staged, State, understood
 from reput.lakes.compaction import Rewrite, request_of
-from reput.lakes.control import CONTROL_FOLDER, folder_beside
+from reput.lakes.control import folder_beside
 from reput.lakes.data_file import DataFile, RowTally, bring, make_folders, opened_parquet
+from reput.lakes.lake_bucket import CONTROL_FOLDER, LakeBucket
 from reput.lakes.request import ExportRequest
 from reput.messages.body_shape import Widenings
 
@@ -130,7 +132,7 @@ class ParquetTable:
         return len(old), len(new)
 
     def _files(self) -> list[DataFile]:
-        """Those that exports wrote, by name: of one run together."""
+        """The files that exports wrote, by name: of one run together."""
         with explained(self.folder, "be read"):
             found = [path for path in self.folder.rglob("*.parquet") if _OURS.fullmatch(path.name)]
             return [
@@ -199,6 +201,79 @@ class ParquetTable:
         text = read_text(path)
         with understood(path):
             return Commit.from_json(json.loads(text))
+
+
+class ParquetBucketTable:
+    """The same in a bucket. See `reput.lakes.control.BucketDestination`.
+
+    Nothing can be renamed there. The head names the last manifest: to replace it is the commit. Staged objects are
+    copied to their places after it, and then deleted.
+    """
+
+    def __init__(self, bucket: LakeBucket) -> None:
+        self.bucket, self.name = bucket, bucket.url
+        self.layout, self.table = "parquet", "messages"
+        self.known_by: tuple[str, ...] = ()
+        self.widens = _WIDENS
+
+    def state(self, stores: Sequence[str]) -> State | None:
+        last = self.bucket.last()
+        return None if last is None else self.bucket.read_commit(last).state
+
+    def prepare(
+        self, request: ExportRequest, schema: pa.Schema, reject_schema: pa.Schema
+    ) -> tuple[pa.Schema, pa.Schema]:
+        return without(schema, request.partition_by), reject_schema
+
+    @staticmethod
+    def why_no_partition(topic: str) -> str:
+        if not topic.isprintable():
+            return "a folder of this topic would have a name that buckets do not take"
+        return ParquetTable.why_no_partition(topic)
+
+    def publish(self, commit: Commit, staged: Staged) -> None:
+        """Do nothing: objects in place would be seen."""
+
+    def commit(self, commit: Commit) -> None:
+        pending = self.bucket.pending()
+        assert pending is not None
+        self.bucket.change(commit=pending["manifest"])
+
+    def has(self, run: str) -> bool:
+        last = self.bucket.read_last()
+        return last is not None and self.bucket.read_commit(last).state.run == run
+
+    def fence(self) -> None:
+        """Do nothing: a commit replaces the head, which was replaced."""
+
+    def finish(self, commit: Commit, staged: Staged) -> None:
+        rejects = f"{self.bucket.control}/rejects"
+        rows = [
+            ("/".join([self.bucket.leaf, *_folders(file), name]), file)
+            for name, file in commit.numbered(is_reject=False)
+        ]
+        rejected = [(f"{rejects}/{name}", file) for name, file in commit.numbered(is_reject=True)]
+        self.bucket.bring([*rows, *rejected], commit.state.run)
+
+    def discard(self, commit: Commit) -> None:
+        """Do nothing: staged objects are deleted."""
+
+    def datasets(self) -> list[Any]:
+        """See `reput.lakes.tables.opening.ReadableDestination`."""
+        last = self.bucket.last()
+        names = (
+            ()
+            if last is None
+            else self.bucket.read_commit(last).state.request.get("partition_by", ())
+        )
+        hive = ds.HivePartitioning(pa.schema([(name, pa.string()) for name in names]))
+        system, folder = resolve(self.bucket.url, self.bucket.options)
+        found = [ds.dataset(folder, filesystem=system.arrow, format="parquet", partitioning=hive)]
+        rejects = f"{self.bucket.control}/rejects"
+        if next(self.bucket.store.list(f"{rejects}/"), None) is not None:
+            system, folder = resolve(self.bucket.url_of(rejects), self.bucket.options)
+            found.append(ds.dataset(folder, filesystem=system.arrow, format="parquet"))
+        return found
 
 
 def _rows_of(path: Path) -> RowTally:

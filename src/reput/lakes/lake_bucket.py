@@ -1,0 +1,354 @@
+"""A table in a bucket: where its objects are, and one object, the head, by which runs exclude each other and commit.
+
+    s3://bucket/lake/messages            the table
+    s3://bucket/lake/messages.reput/     what belongs to no table; of Iceberg and Delta messages/_reput/
+      head                  JSON: format, owner, pending commit, and of Parquet the last commit
+      alive-<run>           replaced every few seconds by the run that owns the table
+      commits/<run>.json    files and state of a commit
+      staging/<run>/        files that no commit has yet
+
+A run claims the table by replacing the head, on the condition that nobody else has replaced it since it was read. So a
+run that others presumed dead cannot replace the head any more: it commits nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+from urllib.parse import urlsplit
+
+from reput.errors import (
+    ObjectConflictError,
+    ReputError,
+    StoreAccessError,
+    StoreLockedError,
+    StoreNotFoundError,
+    StoreUnreachableError,
+    UsageError,
+)
+from reput.files.anchors import boot_id
+from reput.files.bucket import Bucket
+from reput.files.object_store import MOST_PUT_BYTES, check_conditions
+from reput.files.staged import at_once, delete_objects, join
+from reput.lakes.commit import Commit, understood
+from reput.lakes.data_file import DataFile
+
+CONTROL_FOLDER = "_reput"
+"""Below a table whose readers know its files by a log: what belongs to no table."""
+_HEAD = "head"
+_BEAT_S = 4.0
+_PATIENCE_S = 30.0
+"""How long an owner may show no sign of life before another run takes its place."""
+_POLL_S = 1.0
+_REPEATS = 5
+_MOST_NAME_BYTES = (
+    400  # of the table: names of partitions and files follow, and 900 are allowed in all
+)
+_REQUEST_BYTES = 16 << 20
+
+Placed = Sequence[tuple[str, DataFile]]
+"""Names below the table's parent, and the staged files that belong there."""
+
+
+class LakeBucket:
+    """The objects of one table. Every method raises StoreAccessError."""
+
+    def __init__(self, url: str, options: Mapping[str, str], *, is_inside: bool) -> None:
+        """Nothing is requested.
+
+        Args:
+            url: The table.
+            options: As for `reput.open_store`.
+            is_inside: Whether what belongs to no table lies below it, and not beside it.
+
+        Raises:
+            UsageError, MissingExtraError.
+        """
+        self.url, self.options = url.rstrip("/"), dict(options)
+        parent, _, self.leaf = self.url.rpartition("/")
+        if not urlsplit(self.url).path.strip("/") or len(self.url.encode()) > _MOST_NAME_BYTES:
+            raise UsageError(
+                f"{url}: name a folder in a bucket, of at most {_MOST_NAME_BYTES} bytes: {self.url}/messages"
+            )
+        self.store = Bucket(parent, options)
+        self.control = f"{self.leaf}/{CONTROL_FOLDER}" if is_inside else f"{self.leaf}.reput"
+        self._is_inside = is_inside
+        self._head: dict[str, Any] = {}
+        self._version = ""
+        self._run = uuid.uuid4().hex
+
+    # Names.
+
+    def staged(self, run: str) -> str:
+        """The URL of the folder in which a run stages its files."""
+        return join(self.store.place, self.control, "staging", run)
+
+    def url_of(self, name: str) -> str:
+        """The URL of an object."""
+        return join(self.store.place, name)
+
+    # The head.
+
+    def layout(self) -> str | None:
+        """The format of the table; None if nothing was exported there."""
+        return self._read()[0].get("layout") if self._is_there() else None
+
+    def _is_there(self) -> bool:
+        try:
+            self.store.head(f"{self.control}/{_HEAD}")
+        except StoreNotFoundError:
+            return False
+        return True
+
+    def _read(self) -> tuple[dict[str, Any], str]:
+        """Raises StoreNotFoundError."""
+        name = f"{self.control}/{_HEAD}"
+        found = self.store.get(name)
+        with understood(self.url_of(name)):
+            head = dict(json.loads(found.data))
+            pending = head.get("pending") or {"table": "", "manifest": ""}
+            texts = [
+                head["layout"],
+                head.get("commit") or "",
+                pending["table"],
+                pending["manifest"],
+            ]
+            if not all(isinstance(text, str) for text in texts) or not isinstance(
+                head.get("owner") or {}, dict
+            ):
+                raise TypeError("a value of another type")
+        return head, found.version
+
+    def last(self) -> str | None:
+        """The name of the last commit, if the head is the commit."""
+        return self._current().get("commit")
+
+    def read_last(self) -> str | None:
+        """The same, read anew."""
+        return self._read()[0].get("commit")
+
+    def pending(self) -> Mapping[str, str] | None:
+        """The commit that was begun and not finished: `table` and `manifest`."""
+        return self._current().get("pending")
+
+    def _current(self) -> dict[str, Any]:
+        """The head as this run wrote it; before that, as it is."""
+        if not self._version:
+            with suppress(StoreNotFoundError):
+                return self._read()[0]
+        return self._head
+
+    def change(self, **values: Any) -> None:
+        """Replace values of the head. Raises StoreLockedError if another run has taken the table."""
+        # No two writes have the same bytes: a write whose acknowledgement was lost is known by its own.
+        head = {**self._head, **values, "write": uuid.uuid4().hex}
+        name, data = f"{self.control}/{_HEAD}", json.dumps(head).encode()
+        for left in range(_REPEATS, -1, -1):
+            try:
+                self._version = self.store.put_if_match(name, data, self._version)
+                break
+            except ObjectConflictError:
+                raise StoreLockedError(
+                    f"{self.url}: another export began to write here, and this one stopped; run it again"
+                ) from None
+            except StoreUnreachableError:
+                if not left:
+                    raise
+        self._head = head
+
+    def check_owner(self) -> None:
+        """Raises StoreLockedError if another run has taken the table."""
+        try:
+            version = self._read()[1]
+        except StoreNotFoundError:
+            version = ""
+        if version != self._version:
+            raise StoreLockedError(
+                f"{self.url}: another export began to write here, and this one stopped; run it again"
+            )
+
+    @contextmanager
+    def claimed(self, layout: str, known_by: Sequence[str]) -> Iterator[None]:
+        """Own the table in the body.
+
+        Args:
+            layout: Its format.
+            known_by: Names below it of which one is there if such a table is.
+
+        Raises:
+            StoreLockedError: another run writes it.
+            UsageError: something else is there, or the place has no conditional writes.
+        """
+        check_conditions(self.store, f"{self.control}/")
+        owner = {"run": self._run, **_this_process()}
+        try:
+            head, version = self._read()
+        except StoreNotFoundError:
+            self._check_empty(known_by)
+            self._head = {"layout": layout, "owner": owner}
+            try:
+                self._version = self.store.put_new(
+                    f"{self.control}/{_HEAD}", json.dumps(self._head).encode()
+                )
+            except ObjectConflictError:
+                raise self._busy() from None
+        else:
+            if head.get("layout") != layout:
+                raise UsageError(
+                    f"{self.url}: messages were exported there with layout {head.get('layout')}, not {layout}; "
+                    "name another folder",
+                    arguments=["layout"],
+                )
+            self._check_whole(head)
+            self._wait_for(head.get("owner"), version)
+            self._head, self._version = head, version
+            self.change(owner=owner)
+        ended = threading.Event()
+        beats = threading.Thread(target=self._beat, args=(ended,), daemon=True)
+        beats.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            beats.join()
+            with suppress(ReputError):
+                self.change(owner=None)
+                self.store.delete(self._alive(self._run))
+            self._version = ""
+
+    def _busy(self) -> StoreLockedError:
+        return StoreLockedError(
+            f"{self.url}: another export is writing here; wait for it or stop it"
+        )
+
+    def _check_empty(self, known_by: Sequence[str]) -> None:
+        first = next((name for name in self._names() if not self._is_control(name)), None)
+        is_known = any(next(self.store.list(f"{self.leaf}/{name}/"), None) for name in known_by)
+        if first is not None and not is_known:
+            raise UsageError(
+                f"{self.url}: is not empty, and nothing was exported there; name another folder"
+            )
+
+    def _check_whole(self, head: Mapping[str, Any]) -> None:
+        if head.get("commit") is None or head.get("pending") is not None:
+            return
+        commit = self.read_commit(head["commit"])
+        if commit.rows.rows and next(self._names(), None) is None:
+            raise UsageError(
+                f"{self.url}: is gone, and {self.url_of(self.control)} says what was exported there; "
+                "bring it back, or delete that folder to begin anew"
+            )
+
+    def _names(self) -> Iterator[str]:
+        return (one.name for one in self.store.list(f"{self.leaf}/"))
+
+    def _is_control(self, name: str) -> bool:
+        return name.startswith(f"{self.control}/")
+
+    # Signs of life.
+
+    def _alive(self, run: str) -> str:
+        return f"{self.control}/alive-{run}"
+
+    def _beat(self, ended: threading.Event) -> None:
+        version = ""
+        while not ended.wait(_BEAT_S):
+            name, data = self._alive(self._run), uuid.uuid4().bytes
+            with suppress(ReputError):
+                version = (
+                    self.store.put_if_match(name, data, version)
+                    if version
+                    else self.store.put_new(name, data)
+                )
+
+    def _wait_for(self, owner: Mapping[str, Any] | None, version: str) -> None:
+        """Return when the owner of the head is dead. Raises StoreLockedError if it is not."""
+        if owner is None or _has_ended(owner):
+            return
+        run = str(owner.get("run"))
+        before, until = self._sign_of(run), time.monotonic() + _PATIENCE_S
+        while time.monotonic() < until:
+            time.sleep(min(_POLL_S, _PATIENCE_S))
+            if self._sign_of(run) != before or self._read()[1] != version:
+                raise self._busy()
+
+    def _sign_of(self, run: str) -> str:
+        try:
+            return self.store.get(self._alive(run)).version
+        except StoreNotFoundError:
+            return ""
+
+    # Objects.
+
+    def bring(self, places: Placed, run: str) -> None:
+        """Copy staged files to their places. Some may have been brought, by a run that died."""
+        staged = f"{self.control}/staging/{run}"
+
+        def copy(place: tuple[str, DataFile]) -> None:
+            name, file = place
+            with suppress(StoreNotFoundError):
+                if self.store.head(name).size == file.file_bytes:
+                    return
+            self.store.copy(f"{staged}/{file.name}", name)
+            if (size := self.store.head(name).size) != file.file_bytes:
+                raise StoreAccessError(
+                    f"{self.url_of(name)}: has {size} bytes, not {file.file_bytes}; run it again"
+                )
+
+        at_once(copy, places)
+
+    def remove(self, names: Sequence[str]) -> None:
+        """Delete objects, if they are there."""
+        delete_objects(self.store, names)
+
+    def clear_staging(self) -> None:
+        """Delete what was staged, and what runs that died left to show that they live."""
+        staged = self.store.list(f"{self.control}/staging/")
+        signs = self.store.list(f"{self.control}/alive-")
+        own = self._alive(self._run)
+        self.remove([one.name for one in (*staged, *signs) if one.name != own])
+
+    def write_commit(self, commit: Commit) -> str:
+        """Write what a commit adds; returns the name."""
+        name = f"{self.control}/commits/{commit.state.run}.json"
+        data = json.dumps(commit.as_json()).encode()
+        if len(data) <= MOST_PUT_BYTES:
+            self.store.put_new(name, data)
+        else:
+            self.store.upload(
+                name, (data[n : n + _REQUEST_BYTES] for n in range(0, len(data), _REQUEST_BYTES))
+            )
+        return name
+
+    def read_commit(self, name: str) -> Commit:
+        """Return what a commit adds."""
+        data = self.store.get(name).data
+        with understood(self.url_of(name)):
+            return Commit.from_json(json.loads(data))
+
+
+def _this_process() -> dict[str, Any]:
+    """By this, another process of the same machine knows whether this one has ended."""
+    return {"machine": _machine(), "pid": os.getpid()}
+
+
+def _machine() -> str:
+    """Machine, boot and namespace of process numbers; empty if they are unknown."""
+    try:
+        return f"{boot_id().strip()} {os.readlink('/proc/self/ns/pid')}" if boot_id() else ""
+    except OSError:
+        return ""
+
+
+def _has_ended(owner: Mapping[str, Any]) -> bool:
+    """Whether an owner was a process of this machine that is not there any more."""
+    machine, pid = owner.get("machine"), owner.get("pid")
+    if not machine or machine != _machine() or not isinstance(pid, int) or pid <= 0:
+        return False
+    return not os.path.exists(f"/proc/{pid}")
