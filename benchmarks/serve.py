@@ -25,7 +25,7 @@ from pathlib import Path
 from benchmarks.echo import PULLED_BYTES
 from benchmarks.generate import topic_of, unique_key
 from benchmarks.result import Figure
-from reput.remoting.codes import RequestCode
+from reput.remoting.codes import RequestCode, ResponseCode
 from reput.remoting.commands import Command
 from reput.remoting.session import Session
 
@@ -34,8 +34,9 @@ _CONNECTIONS, _IN_FLIGHT = 4, 8
 _QUERIES, _SINGLE, _PULLS, _SENDS = 40_000, 8_000, 3_000, 40_000
 _IDLE, _PAGES = 2_000, 50
 _ECHOED = {"queries": 20_000, "sends": 20_000, "pulls": 3_000}
-_SENT = "sent"
+_SENT = "orders"
 _BODY_BYTES = 1024
+_THREADS = (1, 8, 32)
 _LENGTH = struct.Struct(">i")
 
 
@@ -136,27 +137,43 @@ _echoed: dict[str, float] = {}
 """Requests per second of an echo server's core time, by kind of load: measured once, beside the server."""
 
 
+@contextmanager
+def _echo() -> Iterator[tuple[int, subprocess.Popen[str]]]:
+    """An echo server's port, and its process."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "benchmarks.echo", str(port)], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    process.stdout.readline()
+    try:
+        yield port, process
+    finally:
+        process.terminate()
+        process.wait()
+        process.stdout.close()
+
+
+def _echo_rate(frames: list[bytes], in_flight: int) -> float:
+    """Requests per second of an echo server, with so many in flight on one connection."""
+    with _echo() as (port, _):
+        load = _Load(port, frames, 1, in_flight)
+        load.run(1000)
+        load.run(_SENDS // 4)
+        return load.rate
+
+
 def _ratio(kind: str, frames: list[bytes], in_flight: int, per_core_second: float) -> Figure:
     """Requests per second of core time, as a part of an echo server's in the same run."""
     if kind not in _echoed:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
-        process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.echo", str(port)], stdout=subprocess.PIPE, text=True
-        )
-        assert process.stdout is not None
-        process.stdout.readline()
-        try:
+        with _echo() as (port, process):
             count = _ECHOED[kind]
             load = _Load(port, frames, _CONNECTIONS, in_flight)
             load.run(count // 10)
             with _core_time(process) as used:
                 load.run(count)
             _echoed[kind] = count / used[0]
-        finally:
-            process.terminate()
-            process.wait()
-            process.stdout.close()
     ratio = per_core_second / _echoed[kind]
     return Figure(_GROUP, "  of an echo server's, per core time", ratio, "times")
 
@@ -201,13 +218,38 @@ def _sends(port: int, process: subprocess.Popen[str]) -> Iterator[Figure]:
         )
         for number in range(1000)
     ]
+    _check(port, frames[:8])
     load = _Load(port, frames, _CONNECTIONS, _IN_FLIGHT)
     load.run(1000)
+    time.sleep(1)  # the thread of dispatch loads its kernels
     with _core_time(process) as used:
         load.run(_SENDS)
     yield Figure(_GROUP, "sends of 1 KB", load.rate, "/s", least=15_000)
     yield Figure(_GROUP, "  per second of the server's core time", _SENDS / used[0], "")
     yield _ratio("sends", frames, _IN_FLIGHT, _SENDS / used[0])
+    for in_flight in _THREADS:
+        load = _Load(port, frames, 1, in_flight)
+        load.run(1000)
+        load.run(_SENDS // 4)
+        threads = f"{in_flight} thread{'s'[: in_flight - 1]}"
+        yield Figure(_GROUP, f"sends of 1 KB, one connection, {threads}", load.rate, "/s")
+        yield Figure(_GROUP, "  p50", load.percentile(50), "ms")
+        yield Figure(_GROUP, "  p99", load.percentile(99), "ms")
+        yield Figure(
+            _GROUP, "  of an echo server's", load.rate / _echo_rate(frames, in_flight), "times"
+        )
+
+
+def _check(port: int, frames: Sequence[bytes]) -> None:
+    """Raises RuntimeError for a request that is refused, which takes another time."""
+    session = Session()
+    with socket.create_connection(("127.0.0.1", port)) as client:
+        for frame in frames:
+            client.sendall(frame)
+            while not (answers := session.receive(client.recv(1 << 20))):
+                pass
+            if answers[0].code != ResponseCode.SUCCESS:
+                raise RuntimeError(f"refused: {answers[0].remark}")
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 import struct
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from reput.broker.groups import GroupConfig, SubscriptionGroups
 from reput.broker.limits import CLUSTER, LimitError, Limits, check_name
@@ -53,6 +53,7 @@ from reput.format.unique_key import UniqueKeys
 from reput.writer.process_keys import process_prefix
 from reput.writer.put.message import Message
 
+_new = tuple.__new__
 _BATCHED = struct.Struct(">iiiii")  # TOTALSIZE, MAGIC, BODYCRC, FLAG, body length
 _PROPERTIES_LENGTH = struct.Struct(">h")
 _SEPARATOR = PROPERTY_SEPARATOR.encode()
@@ -80,8 +81,7 @@ class NotAllowedError(SendRefusedError):
     """Nobody may send to its topic."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sent:
+class Sent(NamedTuple):
     """What a client sends: one message, or a batch of one queue.
 
     Attributes:
@@ -104,6 +104,19 @@ class Sent:
     is_unit: bool = False
     most_retries: int | None = None
     born_host: Host | None = None
+
+    def another(
+        self, body: bytes, born_timestamp: int, properties: str, born_host: Host | None
+    ) -> Sent:
+        """Return one that is equal in everything else, in less time than `_replace` takes."""
+        topic, _, example, queues, queue_id, sys_flag, _, flag, _, retries, is_unit, most, _ = self
+        return _new(
+            Sent,
+            (
+                topic, body, example, queues, queue_id, sys_flag, born_timestamp, flag, properties,
+                retries, is_unit, most, born_host,
+            ),
+        )  # fmt: skip
 
 
 class SentMessages:
@@ -265,7 +278,7 @@ def encoded(properties: Mapping[str, str], is_five: bool = False) -> bytes:
     """The properties string that a broker makes of a map; one of 5.x has a larger table, and ends each property."""
     names = tuple(properties)
     order = hash_map_order(names, _BUCKETS_OF_FIVE) if is_five else hash_map_order(names)
-    text = encode_properties({name: properties[name] for name in order})
+    text = encode_properties(properties, order)
     return encode_utf8(text + PROPERTY_SEPARATOR if is_five and text else text)
 
 

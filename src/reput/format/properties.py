@@ -12,7 +12,7 @@ win. So empty names and values vanish, and a value may contain further \x01.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from reput.format.java_integer import parse_int32, wrap_int64
 from reput.format.java_string import hash_code
@@ -121,10 +121,14 @@ def may_be_replaced_id(key: str) -> bool:
     return len(key) >= LEAST_ID_DIGITS and ID_DIGITS.issuperset(key)
 
 
-def encode_properties(properties: Mapping[str, str]) -> str:
-    """Return the string that the broker stores, in the mapping's order, without a separator at the end."""
+def encode_properties(properties: Mapping[str, str], order: Iterable[str] | None = None) -> str:
+    """Return the string that a broker stores for these, without a separator at the end.
+
+    `order` has the names as they are to be written; None for the mapping's own order.
+    """
+    names = properties if order is None else order
     return PROPERTY_SEPARATOR.join(
-        f"{name}{NAME_SEPARATOR}{value}" for name, value in properties.items()
+        [f"{name}{NAME_SEPARATOR}{properties[name]}" for name in names]  # a list takes less time
     )
 
 

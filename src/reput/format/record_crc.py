@@ -17,9 +17,11 @@ _DIGITS = 10
 
 def stated_record_crc(record: bytes | memoryview) -> int | None:
     """Return the CRC that a record states, or None if the property is missing or malformed."""
+    if record[-1:] != b"\x02":
+        return None
     tail = bytes(record[-CRC_PROPERTY_BYTES:])
     digits = tail[len(_NAME) : len(_NAME) + _DIGITS]
-    if not tail.startswith(_NAME) or tail[-1:] != b"\x02" or not digits.isdigit():
+    if not tail.startswith(_NAME) or not digits.isdigit():
         return None
     return int(digits[::-1])
 

@@ -108,6 +108,10 @@ class WritableStore(SharedStore, Closing):
         """
         return _explained(self._writer.put, message, (message,))
 
+    def put_built(self, message: Message) -> PutResult:
+        """Put a message whose fields this program has made, and need not be checked; raises as `put` does."""
+        return self._writer.put(message)
+
     @checked
     def put_many(self, messages: Iterable[Message]) -> PutResults:
         """Put messages in their order, some thousands at a time; raises as `put` does, and then some may be put."""

@@ -18,7 +18,7 @@ from reput.remoting.frames import Serialization
 from reput.remoting.rights import FREE, Rights
 
 _IS_RESPONSE, _IS_ONE_WAY = 1, 2
-_MOST_DIGITS = 19
+_FEW_DIGITS, _MOST_DIGITS = 9, 19
 _TRUE = {"true", "1"}
 
 
@@ -71,7 +71,7 @@ class Command(msgspec.Struct):
     ) -> Command:
         """The answer to this request."""
         return Command(
-            code, self.opaque, _IS_RESPONSE, remark, dict(fields) if fields else {}, body,
+            code, self.opaque, _IS_RESPONSE, remark, {**fields} if fields else {}, body,
             serialization=self.serialization,
         )  # fmt: skip
 
@@ -102,6 +102,8 @@ class Command(msgspec.Struct):
 
     def _number(self, name: str, default: int | None, bits: int) -> int:
         value = self.fields.get(name)
+        if type(value) is str and len(value) <= _FEW_DIGITS and value.isascii() and value.isdigit():
+            return int(value)
         if value is None and default is not None:
             return default
         if type(value) is int and -(1 << bits) <= value < 1 << bits:

@@ -86,7 +86,8 @@ class Connection(asyncio.Protocol):
     def _unsent_bytes(self) -> int:
         if self._transport is None:
             return 0
-        return self._transport.get_write_buffer_size() + sum(map(len, self._unwritten))
+        waiting = sum(map(len, self._unwritten)) if self._unwritten else 0
+        return self._transport.get_write_buffer_size() + waiting
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -231,28 +232,30 @@ class Connection(asyncio.Protocol):
             return True
 
     def _may_take(self) -> bool:
-        transport = self._transport
-        is_open = transport is not None and not transport.is_closing()
-        limits, user = self._server.limits, self._user
-        has_room = user.running + len(user.waiting) < limits.at_work
-        if self._session.error is not None or self._handing is not None:
-            return False
-        is_free = has_room and self._in_flight < limits.in_flight
-        return is_open and is_free and self._choked_since is None
+        transport, limits, user = self._transport, self._server.limits, self._user
+        return (
+            self._in_flight < limits.in_flight
+            and user.running + len(user.waiting) < limits.at_work
+            and self._choked_since is None
+            and self._session.error is None
+            and self._handing is None
+            and transport is not None
+            and not transport.is_closing()
+        )
 
     def _work(self) -> None:
         """Answer what has arrived, as far as the client takes answers and its limits go."""
         if self._is_working:
             return
         self._is_working = True
-        begun = time.monotonic()
+        session, begun = self._session, time.monotonic()
         while self._may_take():
             if time.monotonic() - begun > _SLICE_S:
                 asyncio.get_running_loop().call_soon(self._work)
                 break
-            before = self._session.buffered_bytes
+            before = session.buffered_bytes
             try:
-                request = self._session.next()
+                request = session.next()
             except RemotingError as error:
                 self._server.warn(f"{self.address}: closed: {error}")
                 self._is_draining = self._is_ended = True  # what was asked before is answered
@@ -263,7 +266,7 @@ class Connection(asyncio.Protocol):
             if request.is_response:
                 self._answered(request.opaque, request)
             else:
-                self._take(request, before - self._session.buffered_bytes)
+                self._take(request, before - session.buffered_bytes)
         self._flush()
         self._is_working = False
         if self._handing is not None:
@@ -350,6 +353,9 @@ class Connection(asyncio.Protocol):
         outgoing, self._outgoing = self._outgoing, []
         if outgoing and self._transport is not None:
             data = outgoing[0] if len(outgoing) == 1 else b"".join(outgoing)
+            if len(data) <= _PIECE_BYTES and not self._unwritten and self._choked_since is None:
+                self._transport.write(data)
+                return
             self._unwritten.append(memoryview(data))
             self._write()
 
@@ -365,16 +371,19 @@ class Connection(asyncio.Protocol):
         if self._transport is not None:
             asked = self._session.buffered_bytes + self._asked_bytes
             held = asked + self._reserved_bytes + self._unsent_bytes
-            self._server.memory.hold(self, held)
+            if held != self.held_bytes:
+                self._server.memory.hold(self, held)
 
     def _close_if_ended(self) -> None:
+        if not self._is_ended:
+            return
         has_command = self._session.error is None and self._has_command()
         is_waiting = self._user.running or self._user.waiting or has_command or self._unwritten
-        if self._is_ended and not is_waiting:
+        if not is_waiting:
             self.close()
 
     def _read(self, wanted: bool) -> None:
-        if self._transport is None or wanted == self._is_reading or self._transport.is_closing():
+        if wanted == self._is_reading or self._transport is None or self._transport.is_closing():
             return
         self._is_reading = wanted
         if wanted:

@@ -17,9 +17,13 @@ from reput.errors import RemotingError
 
 _LENGTH = struct.Struct(">i")
 _LENGTHS = struct.Struct(">iI")
+_LENGTH_BYTES, _LENGTHS_BYTES = _LENGTH.size, _LENGTHS.size
+_length_at, _lengths_at = _LENGTH.unpack_from, _LENGTHS.unpack_from
 _HEADER_BITS = 24
 _MOST_HEADER_BYTES = (1 << _HEADER_BITS) - 1
 _KEPT_BYTES = 64 << 10  # of frames that were taken, before the rest is moved to the front
+_JOINED_BYTES = 8 << 10
+"""A frame of which less has arrived is joined with the next bytes as bytes: their parts need not be copied twice."""
 
 
 class Serialization(IntEnum):
@@ -27,6 +31,9 @@ class Serialization(IntEnum):
 
     JSON = 0
     ROCKETMQ = 1
+
+
+_KINDS = tuple(Serialization)
 
 
 class Frame(NamedTuple):
@@ -44,7 +51,7 @@ def encode_frame(serialization: Serialization, header: bytes, body: bytes = b"")
 
 def encode_frame_head(serialization: Serialization, header: bytes, body_bytes: int) -> bytes:
     """A frame up to its body. Raises RemotingError as `encode_frame` does."""
-    length = _LENGTH.size + len(header) + body_bytes
+    length = _LENGTH_BYTES + len(header) + body_bytes
     if len(header) > _MOST_HEADER_BYTES or length > (1 << 31) - 1:
         raise RemotingError(
             f"a header of {len(header)} bytes and a body of {body_bytes} do not fit"
@@ -61,7 +68,7 @@ class FrameReader:
     ) -> None:
         """Limits of a frame and of its header."""
         self._most_bytes, self._most_header_bytes = most_bytes, most_header_bytes
-        self._data = bytearray()
+        self._data: bytes | bytearray = b""
         self._position = 0
 
     @property
@@ -72,6 +79,8 @@ class FrameReader:
     @property
     def has_frame(self) -> bool:
         """Whether a frame is there, whole. Raises as `next` does."""
+        if self._position == len(self._data):
+            return False
         size = self._size()
         return size is not None and self.buffered_bytes >= size
 
@@ -81,7 +90,15 @@ class FrameReader:
 
     def feed(self, data: bytes) -> None:
         """Add bytes."""
-        self._data += data
+        left = len(self._data) - self._position
+        if not left:
+            self._data, self._position = data, 0
+        elif left < _JOINED_BYTES:
+            self._data, self._position = bytes(self._data[self._position :]) + data, 0
+        else:
+            if type(self._data) is bytes:
+                self._data, self._position = bytearray(self._data[self._position :]), 0
+            self._data += data
 
     def next(self) -> Frame | None:
         """The next frame; None where it is not there, or not whole.
@@ -89,27 +106,30 @@ class FrameReader:
         Raises RemotingError for lengths that cannot be right; nothing after that can be read.
         """
         size = self._size()
-        if size is None or self.buffered_bytes < size:
+        if size is None or len(self._data) - self._position < size:
             return None
         frame = self._frame(self._position, self._position + size)
         self._position += size
-        if self._position == len(self._data) or self._position > _KEPT_BYTES:
+        if self._position == len(self._data):
+            self._data, self._position = b"", 0
+        elif self._position > _KEPT_BYTES and type(self._data) is bytearray:
             del self._data[: self._position]
             self._position = 0
         return frame
 
     def _size(self) -> int | None:
         """Bytes of the next frame, its length field included, as soon as that is there."""
-        if self.buffered_bytes < _LENGTH.size:
+        left = len(self._data) - self._position
+        if left < _LENGTH_BYTES:
             return None
-        length: int = _LENGTH.unpack_from(self._data, self._position)[0]
-        if not _LENGTH.size <= length <= self._most_bytes - _LENGTH.size:
+        length: int = _length_at(self._data, self._position)[0]
+        if not _LENGTH_BYTES <= length <= self._most_bytes - _LENGTH_BYTES:
             raise RemotingError(
-                f"a frame of {length} bytes: it has {_LENGTH.size} to {self._most_bytes - _LENGTH.size}"
+                f"a frame of {length} bytes: it has {_LENGTH_BYTES} to {self._most_bytes - _LENGTH_BYTES}"
             )
-        if self.buffered_bytes >= _LENGTHS.size:
-            _, mark = _LENGTHS.unpack_from(self._data, self._position)
-            header_bytes, room = mark & _MOST_HEADER_BYTES, length - _LENGTH.size
+        if left >= _LENGTHS_BYTES:
+            header_bytes = _lengths_at(self._data, self._position)[1] & _MOST_HEADER_BYTES
+            room = length - _LENGTH_BYTES
             if header_bytes > room:
                 raise RemotingError(
                     f"a header of {header_bytes} bytes in a frame that has {room} for it"
@@ -118,15 +138,18 @@ class FrameReader:
                 raise RemotingError(
                     f"a header of {header_bytes} bytes: it has at most {self._most_header_bytes}"
                 )
-        return _LENGTH.size + length
+        return _LENGTH_BYTES + length
 
     def _frame(self, position: int, stop: int) -> Frame:
-        _, mark = _LENGTHS.unpack_from(self._data, position)
-        begin = position + _LENGTHS.size
+        data = self._data
+        mark = _lengths_at(data, position)[1]
+        begin = position + _LENGTHS_BYTES
         header_stop = begin + (mark & _MOST_HEADER_BYTES)
         kind = mark >> _HEADER_BITS
-        if kind not in (Serialization.JSON, Serialization.ROCKETMQ):
+        if kind >= len(_KINDS):
             raise RemotingError(f"header type {kind}: 0 is JSON, 1 is ROCKETMQ")
-        with memoryview(self._data) as view:
+        if type(data) is bytes:
+            return Frame(_KINDS[kind], data[begin:header_stop], data[header_stop:stop])
+        with memoryview(data) as view:
             header, body = bytes(view[begin:header_stop]), bytes(view[header_stop:stop])
-        return Frame(Serialization(kind), header, body)
+        return Frame(_KINDS[kind], header, body)

@@ -29,6 +29,7 @@ _LANGUAGES = (
 )  # fmt: skip
 _OTHER = _LANGUAGES.index("OTHER")
 _INT32 = 1 << 31
+_JSON, _BINARY = Serialization.JSON, Serialization.ROCKETMQ  # a look-up in an enum takes longer
 
 
 class _JsonHeader(msgspec.Struct, omit_defaults=True):
@@ -48,7 +49,7 @@ _encoder = msgspec.json.Encoder()
 
 def decode_command(frame: Frame) -> Command:
     """The request or answer that a frame holds. Raises RemotingError."""
-    if frame.serialization is Serialization.JSON:
+    if frame.serialization is _JSON:
         return _decode_json(frame)
     try:
         return _decode_binary(frame)
@@ -67,7 +68,7 @@ def encode_head(command: Command) -> bytes:
 
 
 def _encode_header(command: Command) -> bytes:
-    is_binary = command.serialization is Serialization.ROCKETMQ
+    is_binary = command.serialization is _BINARY
     return _encode_binary(command) if is_binary else _encode_json(command)
 
 
@@ -78,21 +79,22 @@ def _decode_json(frame: Frame) -> Command:
         raise RemotingError(f"a JSON header that is not one: {error}") from None
     flag = 0 if found.flag == -1 else found.flag
     version = 0 if found.version == -1 else found.version
-    for value in (found.code, found.opaque, flag, version):
+    code, opaque, language = found.code, found.opaque, found.language
+    for value in (code, opaque, flag, version):
         if not -_INT32 <= value < _INT32:
             raise RemotingError(f"a JSON header with {value}, which is no number of 32 bits")
-    language = found.language if isinstance(found.language, str) else "OTHER"
     return Command(
-        found.code, found.opaque, flag, found.remark, found.extFields or {}, frame.body, language,
-        version, Serialization.JSON,
+        code, opaque, flag, found.remark, found.extFields or {}, frame.body,
+        language if type(language) is str else "OTHER", version, _JSON,
     )  # fmt: skip
 
 
 def _encode_json(command: Command) -> bytes:
-    fields = {
-        name: value if isinstance(value, str) else _text(value)
-        for name, value in command.fields.items()
-    }
+    fields = command.fields
+    for value in fields.values():
+        if type(value) is not str:
+            fields = {name: _text(value) for name, value in fields.items()}
+            break
     return _encoder.encode(
         _JsonHeader(
             command.code, command.opaque, command.flag, command.version, command.language,
@@ -102,6 +104,8 @@ def _encode_json(command: Command) -> bytes:
 
 
 def _text(value: object) -> str:
+    if isinstance(value, str):
+        return value
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -151,5 +155,5 @@ def _encode_binary(command: Command) -> bytes:
 
 
 def _field(name: str, value: object) -> bytes:
-    key, data = name.encode(), (value if isinstance(value, str) else _text(value)).encode()
+    key, data = name.encode(), _text(value).encode()
     return b"".join((_SHORT.pack(len(key)), key, _INT.pack(len(data)), data))

@@ -102,8 +102,8 @@ class Port:
             )
         if (refused := self._refused(request)) is not None:
             return refused
-        is_guarded = request.code in self._handlers and request.code not in self._names
-        if self._access is not None and is_guarded:
+        is_named = request.code in self._names or request.code not in self._handlers
+        if self._access is not None and not is_named:
             try:
                 request.rights = self._access.check(request, peer.address.address)
             except Exception as error:  # a request that cannot be checked is refused, too

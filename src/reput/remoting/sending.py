@@ -44,7 +44,7 @@ from reput.remoting.codes import RETRY_LIMIT_VERSION, RequestCode, ResponseCode
 from reput.remoting.commands import Command, request
 from reput.remoting.handling import Answer, Handler, InThread, Later, Peer
 from reput.remoting.rights import PUB, AccessError
-from reput.writer.put.message import Message, PutResult
+from reput.writer.put.message import Message
 
 _MESSAGE_BYTES, _BATCH_BYTES = 256 << 10, 4 << 10
 """What is longer is put in a thread: its sum and its copies, or its many messages, take milliseconds."""
@@ -62,6 +62,16 @@ _SHORT_NAMES = dict(
 )  # fmt: skip
 """Fields of SEND_MESSAGE, and what they are called in SEND_MESSAGE_V2."""
 _LONG_NAMES = {name: name for name in _SHORT_NAMES}
+_OF_EACH = ("bornTimestamp", "properties")  # the other fields repeat from message to message
+_REPEATED = tuple(name for name in _SHORT_NAMES if name not in _OF_EACH)
+_REPEATED_IN = {
+    RequestCode.SEND_MESSAGE: _REPEATED,
+    **dict.fromkeys(
+        (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE),
+        tuple(_SHORT_NAMES[name] for name in _REPEATED),
+    ),
+}
+_MOST_KNOWN, _MOST_KNOWN_CHARACTERS = 1024, 512
 
 
 class Sending:
@@ -69,6 +79,7 @@ class Sending:
 
     def __init__(self, broker: ServedBroker, written: Written, is_synced: bool = False) -> None:
         self._broker, self._written, self._is_synced = broker, written, is_synced
+        self._known: dict[tuple[object, ...], tuple[Sent, bool]] = {}
 
     def handlers(self) -> dict[int, Handler]:
         """By code."""
@@ -105,9 +116,7 @@ class Sending:
         return handle
 
     def _send(self, request: Command, peer: Peer) -> Answer:
-        names = _LONG_NAMES if request.code == RequestCode.SEND_MESSAGE else _SHORT_NAMES
-        sent = _sent(request, names, peer.address)
-        is_batch = request.boolean(names["batch"]) or request.code == RequestCode.SEND_BATCH_MESSAGE
+        sent, is_batch = self._sent(request, peer.address)
         put, waits, topic = self._batch(request, sent) if is_batch else self._message(request, sent)
         topics = self._broker.topics  # one is new here, or in a send before this that waits for it
         is_new = not (topics.is_saved(sent.topic) and topics.is_saved(topic))
@@ -121,6 +130,37 @@ class Sending:
         answer = put()
         return self._durable(request, True, lambda: answer) if waits and self._is_synced else answer
 
+    def _sent(self, request: Command, born_host: Host) -> tuple[Sent, bool]:
+        """What a client sends, and whether it is a batch.
+
+        Nearly all fields are those of the message before, in the same queue: they are read once.
+        """
+        fields = request.fields
+        repeated = tuple(map(fields.get, _REPEATED_IN[request.code]))
+        try:
+            known = self._known.get(repeated)
+        except TypeError:  # a list or a map, which no field is
+            known = None
+        is_long = request.code == RequestCode.SEND_MESSAGE
+        names = _LONG_NAMES if is_long else _SHORT_NAMES
+        if known is None:
+            sent = _sent(request, names, born_host)
+            is_batch = request.boolean(names["batch"])
+            is_batch |= request.code == RequestCode.SEND_BATCH_MESSAGE
+            if all(value is None or type(value) is str for value in repeated):
+                if len(self._known) >= _MOST_KNOWN:
+                    self._known.clear()
+                if sum(len(str(value)) for value in repeated) <= _MOST_KNOWN_CHARACTERS:
+                    self._known[repeated] = sent._replace(body=b"", properties=""), is_batch
+            return sent, is_batch
+        like, is_batch = known
+        return like.another(
+            request.body,
+            request.int64(names["bornTimestamp"]),
+            request.optional_text(names["properties"]) or "",
+            born_host,
+        ), is_batch
+
     def _message(self, request: Command, sent: Sent) -> tuple[Callable[[], Command], bool, str]:
         """What puts a message and answers, in any thread; whether the sender waits until it is durable; its topic."""
         message, waits = self._written.sending.message(sent)
@@ -128,9 +168,9 @@ class Sending:
         queue_id = sent.queue_id if is_moved else message.queue_id
 
         def put() -> Command:
-            result = self._written.store.put(message)
+            _, queue_offset, message_id, _ = self._written.store.put_built(message)
             self._broker.counters.put(message.topic, 1, message_bytes(message))
-            answer = _stored(request, [result], queue_id)
+            answer = _stored(request, message_id, queue_id, queue_offset)
             if message.topic == TIMER_TOPIC:
                 answer.fields["recallHandle"] = self._recall_handle(sent.topic, message)
             return answer
@@ -189,7 +229,8 @@ class Sending:
             results = self._written.store.put_batch(messages)
             size = sum(map(message_bytes, messages))
             self._broker.counters.put(sent.topic, len(messages), size)
-            return _stored(request, results, queue_id)
+            ids = ",".join([result.message_id for result in results])
+            return _stored(request, ids, queue_id, results[0].queue_offset)
 
         return put, waits, sent.topic
 
@@ -200,9 +241,9 @@ class Sending:
         properties = decode_properties(sent.properties)
         client_id = properties.get(REPLY_TO_CLIENT)
         # A client of 5.x takes a queue number from the route of another topic.
-        queues = max(self._written.sending.topic_of(replace(sent, queue_id=0)).write_queues, 1)
+        queues = max(self._written.sending.topic_of(sent._replace(queue_id=0)).write_queues, 1)
         queue_id = sent.queue_id % queues if sent.queue_id >= 0 else -1
-        put, _, _ = self._message(asked, replace(sent, queue_id=queue_id))
+        put, _, _ = self._message(asked, sent._replace(queue_id=queue_id))
         if client_id is None:
             refusal = f"reply message properties[{REPLY_TO_CLIENT}] is null"
             return asked.answer(ResponseCode.SYSTEM_ERROR, refusal)
@@ -298,10 +339,9 @@ class Sending:
         return InThread(guarded)
 
 
-def _stored(request: Command, results: Sequence[PutResult], queue_id: int) -> Command:
-    ids = ",".join(result.message_id for result in results)
-    place = {"queueId": str(queue_id), "queueOffset": str(results[0].queue_offset)}
-    return request.answer(fields={**_REGION, "msgId": ids, **place})
+def _stored(request: Command, ids: str, queue_id: int, queue_offset: int) -> Command:
+    place = {"msgId": ids, "queueId": str(queue_id), "queueOffset": str(queue_offset)}
+    return request.answer(fields=_REGION | place)
 
 
 def _pushed(

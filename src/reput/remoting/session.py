@@ -48,21 +48,18 @@ class Session:
         if self.error is not None:
             raise self.error
         try:
-            return self._next()
+            frame = self._frames.next()
+            if frame is None:
+                return None
+            command = decode_command(frame)
+            if len(command.fields) > self._most_fields:
+                raise RemotingError(
+                    f"a header of {len(command.fields)} fields: it has at most {self._most_fields}"
+                )
+            return command
         except RemotingError as error:
             self.error = error
             raise
-
-    def _next(self) -> Command | None:
-        frame = self._frames.next()
-        if frame is None:
-            return None
-        command = decode_command(frame)
-        if len(command.fields) > self._most_fields:
-            raise RemotingError(
-                f"a header of {len(command.fields)} fields: it has at most {self._most_fields}"
-            )
-        return command
 
     def receive(self, data: bytes) -> list[Command]:
         """Return the commands that are whole with these bytes.
