@@ -11,10 +11,12 @@ from zlib import crc32
 import pytest
 
 from reput import open_store
+from reput.format.host import Host
 from reput.format.java_json import parse_java_json
 from reput.format.message_id import decode_offset_id
 from reput.remoting.codes import RequestCode, ResponseCode
-from reput.remoting.commands import Command
+from reput.remoting.commands import Command, FieldError
+from reput.remoting.sending import Sending
 from tests.remoting.client import Client, Serving, messages, serving, wait_for
 
 
@@ -78,6 +80,38 @@ def test_the_old_form_of_a_send_does_the_same(client: Client) -> None:
     assert client.ask(RequestCode.SEND_MESSAGE, fields, b"x").code == ResponseCode.SUCCESS
     (got,) = messages(pulled(client, "old").body)
     assert (got.body, got.flag, got.born_timestamp) == (b"x", 3, 1)
+
+
+def test_fields_that_repeat_are_parsed_as_those_that_do_not() -> None:
+    """What is remembered of one send changes nothing about a later one that differs in a field, or in its type."""
+    plain = {
+        "a": "p", "b": "T", "c": "TBW102", "d": "4", "e": "1", "f": "0", "g": "1", "h": "0", "i": "", "j": "0",
+        "k": "false", "l": "3", "m": "false",
+    }  # fmt: skip
+    values: list[Any] = ["1", 1, True, "true", None, [1], {"x": 1}, 1.0, "1" * 1000, "", " 1", "-1"]
+    changes = [
+        {},
+        *({name: value} for name in plain for value in values),
+        {"g": "2", "i": "K\x01V"},
+    ]
+    host = Host("127.0.0.1", 1)
+
+    def parsed(sending: Sending, change: dict[str, Any]) -> object:
+        body = repr(change).encode()
+        command = Command(RequestCode.SEND_MESSAGE_V2, fields=plain | change, body=body)
+        try:
+            return sending._sent(command, host)
+        except FieldError as error:
+            return str(error)
+
+    remembering = new_sending()
+    for change in changes * 2:
+        assert parsed(remembering, change) == parsed(new_sending(), change)
+        assert parsed(remembering, {"i": "A\x01B"}) == parsed(new_sending(), {"i": "A\x01B"})
+
+
+def new_sending() -> Sending:
+    return Sending(None, None)  # type: ignore[arg-type]  # it only parses
 
 
 def test_a_batch_is_stored_message_by_message(client: Client) -> None:

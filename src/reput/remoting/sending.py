@@ -64,13 +64,7 @@ _SHORT_NAMES = dict(
 _LONG_NAMES = {name: name for name in _SHORT_NAMES}
 _OF_EACH = ("bornTimestamp", "properties")  # the other fields repeat from message to message
 _REPEATED = tuple(name for name in _SHORT_NAMES if name not in _OF_EACH)
-_REPEATED_IN = {
-    RequestCode.SEND_MESSAGE: _REPEATED,
-    **dict.fromkeys(
-        (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE),
-        tuple(_SHORT_NAMES[name] for name in _REPEATED),
-    ),
-}
+_REPEATED_SHORT = tuple(_SHORT_NAMES[name] for name in _REPEATED)
 _MOST_KNOWN, _MOST_KNOWN_CHARACTERS = 1024, 512
 
 
@@ -131,23 +125,23 @@ class Sending:
         return self._durable(request, True, lambda: answer) if waits and self._is_synced else answer
 
     def _sent(self, request: Command, born_host: Host) -> tuple[Sent, bool]:
-        """What a client sends, and whether it is a batch.
+        """Return the message or batch that a client sends, and whether it is a batch.
 
-        Nearly all fields are those of the message before, in the same queue: they are read once.
+        Most fields repeat from message to message of a queue, so they are parsed once.
         """
-        fields = request.fields
-        repeated = tuple(map(fields.get, _REPEATED_IN[request.code]))
+        is_long = request.code == RequestCode.SEND_MESSAGE
+        names = _LONG_NAMES if is_long else _SHORT_NAMES
+        wanted = _REPEATED if is_long else _REPEATED_SHORT
+        repeated = (request.code, *map(request.fields.get, wanted))
         try:
             known = self._known.get(repeated)
         except TypeError:  # a list or a map, which no field is
             known = None
-        is_long = request.code == RequestCode.SEND_MESSAGE
-        names = _LONG_NAMES if is_long else _SHORT_NAMES
         if known is None:
             sent = _sent(request, names, born_host)
             is_batch = request.boolean(names["batch"])
             is_batch |= request.code == RequestCode.SEND_BATCH_MESSAGE
-            if all(value is None or type(value) is str for value in repeated):
+            if all(value is None or type(value) is str for value in repeated[1:]):
                 if len(self._known) >= _MOST_KNOWN:
                     self._known.clear()
                 if sum(len(str(value)) for value in repeated) <= _MOST_KNOWN_CHARACTERS:
