@@ -1,1 +1,1 @@
-"""What a store holds: inspection, figures, the life of a message, differences between stores."""
+"""Examine a store: inspection, figures, the life of a message, differences between stores."""

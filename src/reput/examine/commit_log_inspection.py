@@ -32,11 +32,11 @@ _TRANSACTIONS = ("none", "prepared", "commit", "rollback")
 
 @dataclass(slots=True)
 class CommitLogInspection:
-    """Offsets are physical, times in ms; `free_bytes` lie after the last record.
+    """The content of one log file. Offsets are physical, times in ms; `free_bytes` lie after the last record.
 
-    finished   the file ends in its blank: what follows is in the next file
-    misplaced  records that state another physical offset than their own
-    wrong_bodies  records whose bodies do not match their CRC; the first thousand have a finding each
+    finished   the file ends in its blank: the log continues in the next file
+    misplaced  number of records that state another physical offset than their own
+    wrong_bodies  number of records whose bodies do not match their CRC; the first thousand have a finding each
     """
 
     path: str
@@ -88,7 +88,7 @@ def inspect_commit_log_file(
 
 
 def _begin(reader: RangeReader, path: str, size: int) -> int:
-    """From the file's name; of a renamed copy from its first record."""
+    """Return the offset in the file's name, or in the first record of a renamed copy."""
     begin = parse_offset_file_name(os.path.basename(path))
     if begin is not None:
         return begin
@@ -138,7 +138,7 @@ def _check_bodies(piece: ScannedPiece, file: CommitLogFile, found: CommitLogInsp
 def _note_end(
     found: CommitLogInspection, file: CommitLogFile, scan: FileScan, record_bytes: int
 ) -> None:
-    """A blank ends a file, zeros are space not yet used; else damage, or a torn end."""
+    """Classify the bytes after the last record: a blank, unused space (zeros), damage, or a torn end."""
     verdict = scan.verdict()
     log_end = end_for_rebuild(verdict)
     damage = [lost for lost in verdict.damage if lost.start < log_end]

@@ -69,7 +69,7 @@ def _range(store: MessageStore, reader: QueueReader | None) -> range:
 
 
 def _outside(own: range, shared: range) -> int:
-    """The first number of `own` that is not shared."""
+    """Return the first number of `own` that is not shared."""
     return shared.stop if shared and own.start == shared.start else own.start
 
 
@@ -107,7 +107,7 @@ def _note_holes(
 
 
 def _entries(reader: QueueReader, part: range) -> Entries:
-    """The entries of these numbers; zeros where there are none."""
+    """Return the entries of these numbers, with zeros for missing ones."""
     entries = np.zeros(len(part), ENTRY_DTYPE)
     if reader.kind.numbering is Numbering.PLACE:
         for first, data in _runs(reader, part):
@@ -120,7 +120,7 @@ def _entries(reader: QueueReader, part: range) -> Entries:
 
 
 def _numbered(reader: QueueReader, part: range) -> Iterator[tuple[int, ConsumeQueueEntry]]:
-    """What can be read; lost entries are passed over."""
+    """Yield the readable entries, skipping lost ones."""
     position = part.start
     while position < part.stop:
         try:
@@ -184,7 +184,7 @@ def _compare_items(stores: Stores, found: Difference, number: int, passes: int) 
 
 
 def _table(store: MessageStore, way: Way, number: int, passes: int) -> tuple[Column, Column]:
-    """Physical offsets and key hashes of the entries that this pass takes."""
+    """Return physical offsets and key hashes of the entries that this pass takes."""
     offsets, hashes = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     for file in store.index.current():
         for block in IndexEntries(file).rows():
@@ -200,7 +200,7 @@ def _table(store: MessageStore, way: Way, number: int, passes: int) -> tuple[Col
 
 
 def _compare_headers(stores: Stores, found: Difference) -> None:
-    """Of IndexFiles in their order; names are times of creation, and so differ."""
+    """Compare the headers of IndexFiles in their order; names are times of creation, so they differ."""
     files = [store.index.current() for store in stores]
     if len(files[0]) != len(files[1]):
         found.add(Part.HEADER, What.DIFFERENT, 1)
@@ -233,7 +233,7 @@ def _differing(left: IndexFileReader, right: IndexFileReader, way: Way) -> str:
 
 
 def diff(a: MessageStore, b: MessageStore) -> Difference:
-    """What differs between two open stores. Nothing is written.
+    """Compare two open stores. Nothing is written.
 
     Raises:
         StoreAccessError, StoreChangedError: a file cannot be read, or became shorter.

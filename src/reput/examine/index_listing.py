@@ -56,7 +56,7 @@ class Chain(NamedTuple):
 
 
 def list_slots(path: str, geometry: IndexGeometry, storage: Storage = LOCAL) -> Iterator[SlotRow]:
-    """The slots that are not 0, in order.
+    """Yield the slots that are not 0, in order.
 
     Raises:
         StoreNotFoundError, StoreAccessError, StoreChangedError: the file cannot be read.
@@ -71,7 +71,7 @@ def list_slots(path: str, geometry: IndexGeometry, storage: Storage = LOCAL) -> 
 
 
 def list_items(path: str, geometry: IndexGeometry, storage: Storage = LOCAL) -> Iterator[ItemRow]:
-    """The items that were put, oldest first: from 1 to the header's index count, or the file's end.
+    """Yield the items, oldest first: from 1 to the header's index count, or the file's end.
 
     Raises:
         StoreNotFoundError, StoreAccessError, StoreChangedError: the file cannot be read.
@@ -90,11 +90,11 @@ def list_items(path: str, geometry: IndexGeometry, storage: Storage = LOCAL) -> 
 def chain_of(
     path: str, geometry: IndexGeometry, topic: str, key: str, storage: Storage = LOCAL
 ) -> Chain:
-    """The chain on which a key of a topic would be. An item with the key's hash may still be of another key.
+    """Return the chain for a key of a topic. An item with the key's hash may still belong to another key.
 
     Raises:
         StoreNotFoundError, StoreAccessError, StoreChangedError: the file cannot be read.
-        FormatError: size or header cannot be right; from the items: the chain leads astray there.
+        FormatError: size or header are invalid; from the items: the chain is broken there.
     """
     hashed = key_hash(index_key(topic, key))
     slot = hashed % geometry.hash_slots
@@ -105,7 +105,7 @@ def chain_of(
 
 
 def _walk(reader: IndexFileReader, slot: SlotRow) -> Iterator[ItemRow]:
-    """A chain leads to ever older items of its slot; a writer may have put its first ones and not counted them yet."""
+    """Yield the items of a chain, which leads to ever older ones. The first may be put but not counted yet."""
     slots, begin = reader.hash_slots, reader.header().begin_timestamp
     position, before, number = slot.position, reader.index_items, slot.newest_item
     try:

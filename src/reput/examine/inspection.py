@@ -1,4 +1,4 @@
-"""What is this file, and what does it hold? For a store, and for any single file of one."""
+"""Identify a store, or any single file of a store, and describe its content."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ Inspection = (
     | MarkerInspection
 )
 _INDEX_NAME_DIGITS = 17
-_CHECKPOINT_FIELDS = 40  # bytes, with those of 5.x
+_CHECKPOINT_FIELDS = 40  # bytes, including the fields of 5.x
 
 
 def inspect(
@@ -76,12 +76,11 @@ def inspect(
     index_items: int | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> Inspection:
-    """Find out what `path` is, by its place and name or else by its contents, and read it whole.
+    """Identify `path` by its place and name, or else by its content, and read it completely.
 
-    It may be a pattern that matches one path, and a URL of any file system, which
-    `storage_options` are about (`s3.endpoint_override`, ...).
-    Slots and items of an IndexFile are worked out from it where they are not given. What is damaged
-    inside is in the result's `findings`.
+    It may be a pattern that matches one path, or a URL of any file system, for which `storage_options` has the options
+    (`s3.endpoint_override`, ...). Slots and items of an IndexFile are derived from it by default. Damage is in the
+    result's `findings`.
 
     Raises StoreNotFoundError, StoreAccessError, FormatError for a file that does not belong to a store,
     UsageError for an IndexFile whose numbers of slots and items are unknown.
@@ -90,7 +89,7 @@ def inspect(
     path = expand_to_one(storage, pattern)
     entry = storage.entry(path)
     if entry is None:
-        raise StoreNotFoundError(f"{path}: there is no such file or directory")
+        raise StoreNotFoundError(f"{path}: no such file or directory")
     if entry.is_dir():
         return inspect_store(path, storage)
     if not entry.is_file():
@@ -115,7 +114,7 @@ def inspect(
         return inspect_checkpoint(path, storage)
     if path.endswith(".json"):
         return inspect_config(path, storage)
-    raise FormatError(path, 0, "not a file of a RocketMQ store, by its name or by what it holds")
+    raise FormatError(path, 0, "not a file of a RocketMQ store, by its name and content")
 
 
 def index_file_at(
@@ -124,17 +123,17 @@ def index_file_at(
     index_items: int | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> tuple[str, IndexGeometry, Storage]:
-    """Path, geometry and storage of an IndexFile, for `reput.examine.index_listing`. Takes what `inspect` takes.
+    """Return path, geometry and storage of an IndexFile, for `reput.examine.index_listing`. Arguments as `inspect`.
 
     Raises:
-        StoreNotFoundError, StoreAccessError: there is no such file, or it cannot be read.
-        FormatError: its length is not that of the slots and items given.
+        StoreNotFoundError, StoreAccessError: the file is missing, or cannot be read.
+        FormatError: its length does not fit the given slots and items.
         UsageError: it is not an IndexFile, or its numbers of slots and items are unknown.
     """
     storage, path = storage_of(path, storage_options)
     entry = storage.entry(path)
     if entry is None:
-        raise StoreNotFoundError(f"{path}: there is no such file or directory")
+        raise StoreNotFoundError(f"{path}: no such file or directory")
     size = entry.stat().st_size if entry.is_file() else 0
     special = os.path.basename(path) in _SPECIAL_NAMES
     if (
@@ -166,7 +165,7 @@ def _kind_by_place(path: str) -> str | None:
 
 
 def _not_described(path: str) -> str | None:
-    """What a file of 5.x is, by its place, that is described with the store, or by a command of its own."""
+    """Return the kind of a 5.x file, by its place, if the store's description or another command covers it."""
     name = os.path.basename(path)
     folders = (path if is_url(path) else os.path.abspath(path)).split("/")[:-1]
     if name == TIMER_WHEEL_FILE or folders[-1:] == [TIMER_LOG_FOLDER]:
@@ -183,7 +182,7 @@ def _not_described(path: str) -> str | None:
 
 
 def _kind_by_contents(path: str, size: int, storage: Storage) -> str | None:
-    """For a copy outside its store."""
+    """Return the kind of a copy outside its store."""
     with storage.open(path) as reader:
         head = reader.read(0, min(size, checkpoint.CHECKPOINT_BYTES))
     if len(head) >= MAGIC_POSITION + 4:
@@ -211,7 +210,7 @@ def _is_batch_entry(head: bytes) -> bool:
 def _index_geometry(
     path: str, size: int, hash_slots: int | None, index_items: int | None, storage: Storage
 ) -> IndexGeometry:
-    """As given, or as the file shows, or as the files beside it do, for one that holds little."""
+    """Return the given geometry, else the file's, else its neighbours' geometry if the file has few items."""
     if hash_slots is not None and index_items is not None:
         given = IndexGeometry(hash_slots, index_items)
         if given.file_bytes == size:

@@ -98,7 +98,7 @@ def inspect_batch_queue_file(path: str, storage: Storage = LOCAL) -> BatchQueueI
 def _blocks(
     found: ConsumeQueueInspection | BatchQueueInspection, kind: QueueKind, storage: Storage
 ) -> Iterator[tuple[int, npt.NDArray[np.void], npt.NDArray[np.bool_]]]:
-    """Some entries at a time: number of the first, entries, which are written. A ConsumeQueue ends at a gap."""
+    """Yield entries in parts: number of the first, entries, which are written. A ConsumeQueue ends at a gap."""
     found.room, rest = divmod(found.size_bytes, kind.entry_bytes)
     if rest:
         detail = f"{rest} bytes at the end are not a whole entry"

@@ -74,13 +74,13 @@ def measure_index_file(file: IndexFileReader) -> IndexFileFigures:
 
 
 def _different(hashes: npt.NDArray[np.int32]) -> int:
-    """How many different ones there are; sorting takes a tenth of the time of np.unique."""
+    """Return the number of distinct hashes; sorting takes a tenth of the time of np.unique."""
     hashes = np.sort(hashes)
     return int(np.count_nonzero(np.diff(hashes))) + min(len(hashes), 1)
 
 
 def _by_length(slots: npt.NDArray[np.int64]) -> list[tuple[int, int, int]]:
-    """Slots by chain length, in steps of powers of two; slots[n] have n items."""
+    """Count slots by chain length, in steps of powers of two; slots[n] have n items."""
     found, low = [], 0
     while low < len(slots):
         high = max(2 * low - 1, low)
@@ -119,13 +119,13 @@ def sizing_of(
 
 
 def _rounded_up(count: int) -> int:
-    """To two significant digits."""
+    """Round up to two significant digits."""
     step = int(10 ** max(len(str(count)) - 2, 0))
     return -(-count // step) * step
 
 
 def disk_usage(store: MessageStore) -> tuple[int, int] | tuple[None, None]:
-    """Bytes of the store's disk that are used and free."""
+    """Return used and free bytes of the store's disk."""
     if store.storage is not LOCAL and not store.storage.is_local:
         return None, None
     try:
@@ -135,11 +135,11 @@ def disk_usage(store: MessageStore) -> tuple[int, int] | tuple[None, None]:
 
 
 def measure_store(store: MessageStore, parts: int = PARTS) -> StoreFigures:
-    """What an open store holds. Nothing is written.
+    """Measure an open store. Nothing is written.
 
     Args:
         store: The store.
-        parts: How many equal parts of time messages are counted in.
+        parts: Number of equal intervals in which messages are counted.
 
     Raises:
         StoreAccessError, StoreChangedError: a file cannot be read, or became shorter.
@@ -186,7 +186,7 @@ def _measure(store: MessageStore, log: LogFigures, end: int) -> list[IndexFileFi
 
 
 def _times(store: MessageStore, end: int) -> tuple[int, int]:
-    """Store times of the first message and of the newest at the end; 0 where there is none."""
+    """Return store times of the first message and of the newest at the end, or 0."""
     last = newest_timestamp(store.commit_log, end) or 0
     try:
         return store.get(store.commit_log.first_offset).store_timestamp, last

@@ -1,4 +1,4 @@
-"""What a whole store holds, by its files' names, sizes and headers: quick, however large it is."""
+"""Describe a whole store by its files' names, sizes and headers: quick for a store of any size."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class IndexSummary:
 
 @dataclass(slots=True)
 class FolderSize:
-    """What a folder takes: its files, their lengths, and what of them is on disk (sparse files)."""
+    """The size of a folder: number of files, their lengths, and their bytes on disk (sparse files)."""
 
     files: int = 0
     size_bytes: int = 0
@@ -86,7 +86,7 @@ class StoreInspection:
 
 
 def inspect_store(path: str | PathLike[str], storage: Storage = LOCAL) -> StoreInspection:
-    """Raises StoreNotFoundError where there is no CommitLog, StoreAccessError, FormatError."""
+    """Inspect a store. Raises StoreNotFoundError without a CommitLog, StoreAccessError, FormatError."""
     found = StoreInspection(fspath(path))
     facts = facts_of(found.path, storage=storage)
     found.log_begin, found.log_end = facts.log.begin, facts.ends.rebuild

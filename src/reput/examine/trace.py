@@ -1,8 +1,8 @@
-"""The life of a message: all that a store has of it, in order of time, and why it came late, twice or never.
+"""Trace a message: all its records in a store, in order of time, and why it came late, twice or never.
 
-Records with the same unique key and origin message id are followed until nothing new is found; of KEYS only the key
-that was asked for. Look-ups by key are exact and complete as queries are; what has no index entry is read from its
-queues (`tracing.unindexed`), so many entries at most.
+Records with the same unique key and origin message id are followed until nothing new is found. Of KEYS, only the
+requested key is followed. Look-ups by key are exact and complete as queries are. Records without an index entry are
+read from their queues (`tracing.unindexed`), up to a limit.
 """
 
 from __future__ import annotations
@@ -58,19 +58,19 @@ def trace(
     most_messages: int = MOST_MESSAGES,
     most_entries: int = MOST_ENTRIES,
 ) -> Life:
-    """All that these stores have of a message, and what it says about its delivery.
+    """Return all records of a message in these stores, and what they show about its delivery.
 
     Args:
-        stores: Open stores; those of several brokers are followed as one.
+        stores: Open stores; the stores of several brokers are followed as one.
         key: One of a message's KEYS, or its unique key.
         message_id: Instead of `key`: an offset message id or a unique key.
-        topic: The topic in which `key` is looked for, all where it is None. What belongs to the messages
-            found there is followed through all topics.
-        most_messages: Messages that each look-up returns at most, the newest.
-        most_entries: Entries per store that are read at most of queues without index entries.
+        topic: The topic in which `key` is searched for, or None for all. Further records of the messages found there
+            are followed through all topics.
+        most_messages: Maximum number of messages per look-up, newest first.
+        most_entries: Maximum number of entries per store read from queues without index entries.
 
     Returns:
-        Events, reasons, and what was searched of each store.
+        Events, reasons, and the searched parts of each store.
 
     Raises:
         UsageError: neither or both of `key` and `message_id`, a limit below 1, or a store without queues
@@ -98,7 +98,9 @@ _Place = tuple[int, int, int, bool]
 
 
 def _place(store: int, message: MessageExt) -> _Place:
-    """What tells a record from all others: messages of an inner batch have its offset, the first its number, too."""
+    """Return the unique place of a record. Messages of an inner batch share its offset, so the first number is
+    added.
+    """
     return store, message.physical_offset, message.queue_offset, is_inner_batch(message)
 
 
@@ -144,7 +146,7 @@ class _Tracer:
             self._unknown.add(message_id)
 
     def follow(self) -> None:
-        """Until nothing new is found; queues are read when the indexes have told all."""
+        """Follow until nothing new is found; queues are read after the indexes."""
         while True:
             while self._wanted_keys or self._wanted_origins:
                 self._fetch_origins(FoundBy.ORIGIN)
@@ -160,7 +162,7 @@ class _Tracer:
                 return
 
     def _batch_topics(self) -> set[str] | None:
-        """Topics whose inner batches (5.x) may have more of the messages found: their own. Any while there is none."""
+        """Return the topics of the found messages, whose inner batches (5.x) may have more; None for any topic."""
         if not self._found:
             return None
         messages = [event.message for event in self._found.values()]
@@ -180,7 +182,7 @@ class _Tracer:
                     self._take(number, message, found_by)
 
     def _is_of_same_list(self, message: MessageExt) -> bool:
-        """Whether it was sent in one list with a message that was found, and is another one."""
+        """Return whether a different message was sent in one list with a found message."""
         own = message.unique_keys[:-1]
         found = self._own_ids.get(message.unique_key or "")
         return bool(own) and found is not None and found.isdisjoint(own)
@@ -197,7 +199,7 @@ class _Tracer:
             self._topics.add(real_topic)
         unique_key, own_ids = properties.get(UNIQ_KEY), message.unique_keys[:-1]
         if unique_key and own_ids and unique_key != self._asked_for:
-            # Its copies have the list's id alone, as all other messages of the list do.
+            # Its copies have only the list's id, as all other messages of the list do.
             self._own_ids.setdefault(unique_key, set()).update(own_ids)
         self._want_key(unique_key)
         origin = properties.get(ORIGIN_MESSAGE_ID)
@@ -209,7 +211,7 @@ class _Tracer:
             self._wanted_keys.add(joined_surrogates(unique_key))
 
     def _fetch_origins(self, found_by: FoundBy) -> None:
-        """The message of each id that was named; an id that is no offset id is a unique key."""
+        """Find the message of each named id; an id that is not an offset id is a unique key."""
         origins, self._wanted_origins = self._wanted_origins, set()
         self._asked_origins |= origins
         for origin in sorted(origins):
@@ -235,7 +237,7 @@ class _Tracer:
                 self._take(number, op, FoundBy.OP_QUEUE)
 
     def _read_retry_queues(self) -> None:
-        """Records that name one of the messages found as their origin, or the id that was asked for."""
+        """Find records whose origin is one of the found messages, or the requested id."""
         origins = {
             name: (store, event.message)
             for (store, *_), event in self._found.items()
@@ -260,7 +262,7 @@ class _Tracer:
                 self._take(number, message, FoundBy.ORIGIN_MESSAGE_ID)
 
     def life(self) -> Life:
-        """The events in order, and what they say."""
+        """Return the events in order, and the reasons they show."""
         places = sorted(self._found, key=lambda place: (self._found[place].stored_ms, *place))
         events: list[Event] = []
         for place in places:
@@ -277,7 +279,7 @@ class _Tracer:
         return Life(tuple(events), tuple(reasons_of(events, self._end_ms(events))), searched)
 
     def _end_ms(self, events: Sequence[Event]) -> int:
-        """Until when the stores that have these events can tell: the newest store time, 0 where none asks."""
+        """Return the newest store time of the stores with these events, or 0 if no event needs it."""
         waiting = {event.store for event in events if event.role in (*WAITING, Role.HALF)}
         stores = [one.store for one in self._searched if one.store.path in waiting]
         ends = (newest_timestamp(store.commit_log, store.end_offset()) for store in stores)

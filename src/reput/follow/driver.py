@@ -1,7 +1,7 @@
-"""Keeping indexes beside a log until somebody ends it: a rebuild where there are none, then a loop in this process.
+"""Maintain indexes beside a log until stopped: first a rebuild if necessary, then a loop in this process.
 
-The rebuild runs in parallel. What comes after it need not: one core takes in more than a gigabyte a second, and no
-broker writes that much.
+The rebuild runs in parallel. The loop need not: one core processes more than a gigabyte a second, and no broker writes
+that much.
 """
 
 from __future__ import annotations
@@ -44,26 +44,26 @@ def follow_store(
 ) -> FollowReport:
     """Keep ConsumeQueue and IndexFile of a store in `output`, until `stop` is set or a KeyboardInterrupt comes.
 
-    Nothing is written into the store. Indexes that are in `output` already are continued; where there are none
-    they are rebuilt first. A store without a CommitLog is waited for. A KeyboardInterrupt in the middle of a step ends
-    it as a kill would: nothing is lost, and the next start does that step again.
+    Nothing is written into the store. Existing indexes in `output` are continued; without them, they are rebuilt first.
+    A store without a CommitLog is waited for. A KeyboardInterrupt in the middle of a step acts as a kill would: nothing
+    is lost, and the next start repeats the step.
 
     Args:
         store: a store directory, which another process may be writing.
         output: directory for `consumequeue/`, `index/` and `checkpoint`; not the store.
-        rebuild: called where `output` has no indexes.
-        config: sizes and settings; None takes those the indexes have, else those that the store's own files show.
-        stop: ends it when it is set, after the step that is being taken.
+        rebuild: called if `output` has no indexes.
+        config: sizes and settings; by default those of the indexes, else those that the store's files show.
+        stop: event that ends it after the current step.
         on_wait: called when there is no CommitLog yet.
         on_rebuilt: called after the rebuild.
-        on_resume: called, where there was none, when it is known from where the indexes are continued.
-        on_step: called after each step that indexed something.
+        on_resume: called without a rebuild, once it is known from where the indexes are continued.
+        on_step: called after each step that indexed messages.
 
-    Returns what was found and done; it is empty where it ended before there was a CommitLog.
+    Returns the report, which is empty if it ended before there was a CommitLog.
 
     Raises:
         UsageError: `output` is the store, or was begun with other settings.
-        StoreNotFoundError, StoreLockedError, StoreAccessError, StoreChangedError, and what `rebuild` raises.
+        StoreNotFoundError, StoreLockedError, StoreAccessError, StoreChangedError, and the errors of `rebuild`.
     """
     store, output = Path(store).absolute(), Path(output).absolute()
     stop = stop or Event()
@@ -106,7 +106,7 @@ def _run(follower: Follower, stop: Event, on_step: OnReport) -> None:
             is_dirty = is_dirty or has_grown
             if is_dirty and (begun := time.monotonic()) >= sync_at:
                 follower.sync()
-                took_s = time.monotonic() - begun  # long where there are very many queues
+                took_s = time.monotonic() - begun  # long if there are very many queues
                 sync_at = time.monotonic() + max(_SYNC_S, _SYNC_PAUSE * took_s)
                 is_dirty = False
             is_between_steps = True

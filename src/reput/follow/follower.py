@@ -1,13 +1,11 @@
-"""ConsumeQueues and IndexFiles kept beside a log that this process only reads.
+"""Keep ConsumeQueues and IndexFiles beside a log that this process only reads.
 
-A broker writes the log, or a replica of one, or nobody any more; the indexes lie in another folder. They are always
-those that a rebuild would make of the log up to `position`: the same scan, append and put, and a start that removes
-what the run before it left half-done. A start reads of the log what came since the recovery point, and a little before
-it.
+A broker or a replica may be writing the log; the indexes lie in another folder. They always equal the indexes that a
+rebuild would make of the log up to `position`: the same scan, append and put, and a start that removes half-done work
+of the previous run. A start reads the log from shortly before the recovery point.
 
-What is at the end of the log counts when it has been there for a moment, for a broker copies a record into its file
-while others read. When a broker recovers, it may cut the last file of its log, and what follows the cut stays there
-until it is overwritten.
+New bytes at the end of the log count after a moment, because a broker copies a record into its file while others read.
+A broker that recovers may cut the last file of its log; the bytes after the cut stay there until they are overwritten.
 """
 
 from __future__ import annotations
@@ -69,7 +67,7 @@ _STEP_BYTES = 256 << 20  # between two syncs, and before anyone is asked whether
 
 
 class FollowedBatchTopics:
-    """Topics with batch queues: those that the followed store says, and those that have one."""
+    """Topics with batch queues: according to the followed store, or because they have one."""
 
     def __init__(self, store: Path, output: Path) -> None:
         self._store = store
@@ -77,14 +75,14 @@ class FollowedBatchTopics:
         self.names = batch_topics(str(store)) | batch_topics(str(output))
 
     def have_changed(self) -> bool:
-        """Whether the store has others now; a topic is there before its first message."""
+        """Return whether the store has other topics now; a topic is created before its first message."""
         if (state := self._state()) == self._stored:
             return False
         self._stored = state
         return not batch_topics(str(self._store)) <= self.names
 
     def _state(self) -> tuple[int, int] | None:
-        """What changes with the file; a broker replaces it."""
+        """Return values that change with the file; a broker replaces it."""
         try:
             status = os.stat(self._store / TOPICS_PATH)
         except OSError:
@@ -125,11 +123,11 @@ class FollowedLog:
         time.sleep(max(self._seen_at + _SETTLED_S - time.monotonic(), 0))
 
     def last_with_data(self) -> int:
-        """Physical offset at which the last file begins that has any."""
+        """Return the physical offset at which the last file with data begins."""
         return (self._log.last_with_data() or self.files[0]).start
 
     def held(self, checkpoints: list[LogCheckpoint]) -> list[LogCheckpoint]:
-        """Checkpoints that match this log, up to the first that does not; those of expired messages are left out."""
+        """Return checkpoints that match this log, up to the first mismatch, without checkpoints of expired messages."""
         there = (
             checkpoint for checkpoint in checkpoints if checkpoint.physical_offset >= self.begin
         )
@@ -140,7 +138,7 @@ class FollowedLog:
         return head is not None and LogCheckpoint.of(checkpoint.physical_offset, head) == checkpoint
 
     def head_at(self, offset: int) -> bytes | None:
-        """The first bytes of the record there, None where no file has it."""
+        """Return the first bytes of the record there, or None if no file contains it."""
         for file in self.files:
             if file.start <= offset < file.end - MIN_RECORD_BYTES:
                 with self._log.open_file(file.path) as reader:
@@ -148,14 +146,14 @@ class FollowedLog:
         return None
 
     def end_of(self, checkpoint: LogCheckpoint) -> int:
-        """Physical offset after the message of a checkpoint that matches."""
+        """Return the physical offset after the message of a checkpoint that matches."""
         head = self.head_at(checkpoint.physical_offset)
         return checkpoint.physical_offset + (read_size_and_magic(head, 0)[0] if head else 0)
 
     def settled_before(self, checkpoints: list[LogCheckpoint]) -> int:
-        """A place, of a record or a file, before which these checkpoints, which all match, would reveal a cut.
+        """Return the begin of a record or file before which these matching checkpoints would reveal a cut.
 
-        After a cut in the last file checkpoints may match for a while, until the broker has written there.
+        After a cut in the last file, checkpoints may match for a while, until the broker has written there.
         """
         last = self.last_with_data()
         if not checkpoints:
@@ -232,10 +230,10 @@ class Follower:
                 self.sync()
         state.is_fresh, state.rebuilt_to = False, None
         self.sync()
-        self._remove_expired()  # those of what expired while nobody followed
+        self._remove_expired()  # files of messages that expired between runs
 
     def _unchanged_until(self) -> int:
-        """Before this offset the log is the one that the indexes are of; what they have from there on is done again."""
+        """Return the offset up to which the log is the indexes' own; later entries are replaced."""
         if self._state.rebuilt_to is not None:
             return self._state.rebuilt_to
         if self._state.is_fresh:
@@ -244,10 +242,10 @@ class Follower:
         return self._log.end_of(checkpoints[-1]) if checkpoints else self._log.begin
 
     def _recover(self, found: RecoveryReport, settled: int) -> CutIndexes:
-        """Compare with the log what follows the recovery point, and what a cut of the log may have changed.
+        """Compare with the log all entries after the recovery point, and all entries that a cut may have changed.
 
-        Except after a clean shutdown the last message that is indexed is always dispatched again, and with it the file
-        that was begun after it.
+        Except after a clean shutdown, the last indexed message is always dispatched again, together with the file
+        created after it.
         """
         output, config, disk = self._output, self._config, self._disk
         queues = find_queues(output, config)
@@ -297,7 +295,7 @@ class Follower:
         log.list_files()
         if not self._is_same_log():
             self.report.notes.append(
-                f"the log has changed before {self.report.position}: cut back to what is left of it"
+                f"the log has changed before {self.report.position}: cut back to the unchanged part"
             )
             self.close(sync=False)
             self._open()
@@ -345,7 +343,10 @@ class Follower:
         self._queues.close(sync=False)
 
     def _last_item(self) -> tuple[str, int]:
-        """The last file that has items, and the number after its last: one without gets its name with the first."""
+        """Return the last file with items, and the number after its last item.
+
+        A file without items is named by its first item.
+        """
         name, count = self._index.end
         if count > 1:
             return name, count
@@ -361,7 +362,7 @@ class Follower:
         return max(ends.values(), default=0)
 
     def _is_same_log(self) -> bool:
-        """Whether what was indexed last is still there, unless it has expired."""
+        """Return whether the last indexed message is still there, or has expired."""
         log, last = self._log, self._last
         if log.files[-1].end < self.report.position:
             return False
@@ -412,7 +413,7 @@ class Follower:
         return len(found)
 
     def _remember(self, offset: int, size: int, is_misplaced: bool) -> None:
-        """The message that was indexed last; one that is not where it states that it is cannot identify the log."""
+        """Remember the last indexed message, unless it states another offset: then it cannot identify the log."""
         head = None if is_misplaced else self._log.head_at(offset)
         self._end = None if head is None else offset + size
         if head is not None:
@@ -420,7 +421,7 @@ class Follower:
             self._state.add(self._last, self._log.files[0].size)
 
     def _follow_expiry(self) -> None:
-        """A broker deletes the files of its indexes that cover nothing but expired messages."""
+        """Delete index files that cover only expired messages, as a broker does."""
         begin = self._log.begin
         if begin > self.report.log_begin:
             self.report.log_begin = begin

@@ -1,4 +1,4 @@
-"""What a run of a follower found and did."""
+"""The report of a follower's run."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from reput.text import printable
 
 @dataclass(slots=True, repr=False)
 class FollowReport(Report):
-    """What was found and done since the start. Offsets are physical.
+    """Results since the start. Offsets are physical.
 
-    output       has the indexes
+    output       folder of the indexes
     log_begin    where the followed log begins now
     compared_from  messages from here on were compared with the indexes at the start
     position     the indexes have every message before it
     messages, keys  dispatched by this run; its start repeats a few
-    expired_files  files of the indexes that were deleted because their messages have expired
+    expired_files  number of index files deleted because their messages have expired
     """
 
     output: str = ""
@@ -48,7 +48,7 @@ class FollowReport(Report):
         if self.expired_files:
             yield (
                 f"The CommitLog begins at {self.log_begin:,} now: {self.expired_files:,} files "
-                "of the indexes covered nothing but what has expired, and were deleted."
+                "of the indexes covered only expired messages, and were deleted."
             )
         yield from (f"Note: {printable(note)}" for note in self.notes)
 

@@ -1,7 +1,7 @@
-"""What a folder of followed indexes keeps about itself.
+"""The state of a folder of followed indexes.
 
-`.reput-follow` holds the settings that its files were made with, and checkpoints by which a log is recognized. Beside
-it, `.reput-follow.known` is the recovery point of the indexes (`reput.recovery.recovery_point`).
+`.reput-follow` contains the settings of its files, and checkpoints that identify the log. Beside it,
+`.reput-follow.known` is the recovery point of the indexes (`reput.recovery.recovery_point`).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def owning(output: Path) -> Iterator[None]:
 
 
 def has_indexes(output: Path) -> bool:
-    """Whether a rebuild has made them already."""
+    """Return whether a rebuild has created the indexes already."""
     return (output / CONSUME_QUEUE_FOLDER).is_dir() and (output / INDEX_FOLDER).is_dir()
 
 
@@ -95,13 +95,13 @@ class FollowState:
 
 
 def begin(store: Path, output: Path, config: StoreConfig | None) -> FollowState:
-    """The state that `output` has, or a new one. The settings are those given, else those of the files.
+    """Return the state of `output`, or a new one. Given settings override the settings of the files.
 
-    Raises UsageError for settings other than those that the files were made with, StoreError, StoreAccessError.
+    Raises UsageError if the settings differ from the files' settings, StoreError, StoreAccessError.
     """
     Disk().make_folder(output)
     for name in (CHECKPOINT_FILE, STATE_FILE, RECOVERY_POINT_FILE):
-        # Left by one that was killed while it replaced the file.
+        # Left by a process that was killed while it replaced the file.
         for path in output.glob(f"{name}.*.tmp"):
             Disk().delete(path)
     state = _read(output)

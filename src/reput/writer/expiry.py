@@ -115,9 +115,7 @@ def plan_expiry(store: Path, log: CommitLogReader, gone: Sequence[CommitLogFile]
 
 
 def plan_of_indexes(folder: Path, log_begin: int) -> ExpiryReport:
-    """Plan the deletion of ConsumeQueues and IndexFiles in `folder` for a log that begins there. Raises
-    StoreAccessError.
-    """
+    """Plan which ConsumeQueues and IndexFiles in `folder` expire with such a log begin. Raises StoreAccessError."""
     return _plan(folder, log_begin, ())
 
 

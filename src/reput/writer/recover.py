@@ -215,9 +215,7 @@ class Recovery:
     def _queue_writer(
         self, queues: dict[Queue, ConsumeQueueWriter]
     ) -> tuple[ConsumeQueueSetWriter | RocksQueueSetWriter, DispatchRules, int]:
-        """Return the queues, the rules by which messages are dispatched to them, and the physical offset to start
-        from.
-        """
+        """Return the queues, the rules of dispatch to them, and the physical offset to start from."""
         config, report = self._config, self._report
         if self._database is not None:
             writer, report.queues_from = self._database

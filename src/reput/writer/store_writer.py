@@ -278,8 +278,7 @@ class StoreWriter:
         return self.retention.expire(before)
 
     def wait_dispatched(self, physical_offset: int | None, timeout_s: float | None) -> bool:
-        """Wait until the messages before that offset, or all put so far, are dispatched; return whether they were in
-        time.
+        """Wait until the messages before that offset, or all put so far, are dispatched; return whether they are.
 
         Raises:
             StoreFailedError: dispatch has failed.

@@ -1,4 +1,4 @@
-"""What a comparison of two stores reports."""
+"""The report of a comparison of two stores."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ class Example(NamedTuple):
     """One difference.
 
     Attributes:
-        place: Where: topic, queue and queue offset of a message, a file, ...
-        physical_offset_a, physical_offset_b: Where in the logs; None where there is none.
-        detail: What exactly, in words; may be empty.
+        place: Topic, queue and queue offset of a message, a file, ...
+        physical_offset_a, physical_offset_b: Offsets in the logs, or None.
+        detail: Details in words; may be empty.
     """
 
     part: Part
@@ -110,7 +110,7 @@ class Difference:
         self.equal_messages, self.expired, self.behind = 0, [0, 0], [0, 0]
 
     def room(self, part: Part, what: What) -> int:
-        """How many more examples of this there may be."""
+        """Return how many more examples of this there may be."""
         known = sum(one.part is part and one.what is what for one in self.examples)
         return MOST_EXAMPLES - known
 

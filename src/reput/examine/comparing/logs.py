@@ -49,7 +49,7 @@ class QueueNumbers:
         self.queues: list[Queue] = []
 
     def of(self, queues: Iterable[Queue]) -> Column:
-        """The number of each, int64[n]."""
+        """Return the number of each queue, int64[n]."""
         return np.array([self._number(queue) for queue in queues], np.int64)
 
     def _number(self, queue: Queue) -> int:
@@ -64,12 +64,12 @@ class LogRows:
     """Messages in log order.
 
     Attributes:
-        offset: int64[n], where each lies.
-        queue: int64[n], number of its queue.
-        queue_offset: int64[n]; NOT_QUEUED for one of a transaction that is open or was rolled back.
+        offset: int64[n], physical offsets.
+        queue: int64[n], numbers of the queues.
+        queue_offset: int64[n]; NOT_QUEUED for a message whose transaction is open or was rolled back.
         size: int64[n], bytes of the record.
-        digest: int64[n], of all its bytes but PHYSICALOFFSET: CRC-32 without the top bit of what is before it,
-            and of what is after it.
+        digest: int64[n], of all its bytes but PHYSICALOFFSET: CRC-32 without the top bit of the bytes before it,
+            and of the bytes after it.
     """
 
     offset: Column
@@ -123,7 +123,7 @@ class RowReader:
         self.damage: list[Finding] = list(log.holes())
 
     def read(self, file: CommitLogFile, start: int, stop: int) -> tuple[LogRows, int]:
-        """Messages that begin in [start, stop) of a file, and where the next one begins; one begins at `start`.
+        """Return messages that begin in [start, stop) of a file, and where the next one begins; one begins at `start`.
 
         Raises StoreNotFoundError, StoreAccessError, StoreChangedError.
         """
@@ -134,7 +134,7 @@ class RowReader:
         return rows, file.end if scan.end.finished else scan.end.position
 
     def chunks(self, file: CommitLogFile) -> Iterator[LogRows]:
-        """All messages of a file, some at a time."""
+        """Yield all messages of a file in parts."""
         position = file.start
         while position < file.end:
             rows, position = self.read(file, position, min(position + CHUNK_BYTES, file.end))
@@ -151,7 +151,7 @@ def _digests(data: npt.NDArray[np.uint8], positions: Column, size: Column) -> Co
 def add_different(
     found: Difference, stores: tuple[MessageStore, MessageStore], left: LogRows, right: LogRows
 ) -> None:
-    """Examples of messages that both stores have with different content; the rows are paired."""
+    """Add examples of messages whose content differs between the stores; the rows are paired."""
     room = found.room(Part.MESSAGE, What.DIFFERENT)
     offsets = zip(left.offset[:room].tolist(), right.offset[:room].tolist(), strict=True)
     for a, b in offsets:
@@ -165,7 +165,7 @@ def add_different(
 
 
 def add_only_in(found: Difference, store: MessageStore, side: int, rows: LogRows) -> None:
-    """Examples of messages that one store has."""
+    """Add examples of messages that only one store has."""
     what = What.ONLY_IN_B if side else What.ONLY_IN_A
     for offset in rows.offset[: found.room(Part.MESSAGE, what)].tolist():
         places = (None, offset) if side else (offset, None)
@@ -194,7 +194,7 @@ def _differing_fields(left: MessageExt | None, right: MessageExt | None) -> str:
 
 
 def find_way(stores: Stores) -> Way:
-    """By offset if the files that begin at the same offset begin alike, in one of them at least."""
+    """Compare by offset if files with the same offset begin with the same bytes, in at least one case."""
     files = [{file.start: file for file in store.commit_log.files} for store in stores]
     for start in sorted(files[0].keys() & files[1].keys())[:_PROBES]:
         pair = [
@@ -221,7 +221,7 @@ class LogComparison:
         ]
 
     def run(self) -> None:
-        """Raises StoreNotFoundError, StoreAccessError, StoreChangedError."""
+        """Compare the logs. Raises StoreNotFoundError, StoreAccessError, StoreChangedError."""
         if self._found.way is Way.BY_OFFSET:
             self._by_offset()
         else:
@@ -244,7 +244,7 @@ class LogComparison:
                 self._only_in(side, rows)
 
     def _are_equal(self, left: CommitLogFile, right: CommitLogFile) -> bool:
-        """Whether two files have the same bytes."""
+        """Return whether two files have the same bytes."""
         if left.size != right.size:
             return False
         logs = [store.commit_log for store in self._stores]
@@ -335,7 +335,7 @@ class LogComparison:
         add_only_in(found, self._stores[side], side, rows)
 
     def _outside_queues(self, rows: LogRows, other: MessageStore) -> tuple[Mask, Mask]:
-        """Which rows lie before the first message of their queue in the other store, and after its last."""
+        """Return which rows lie before the first message of their queue in the other store, and which after."""
         before, behind = np.zeros(len(rows), np.bool_), np.zeros(len(rows), np.bool_)
         for number in np.unique(rows.queue).tolist():
             queue = self._numbers.queues[number]
@@ -364,6 +364,6 @@ def _all_rows(reader: RowReader, store: MessageStore) -> Iterator[LogRows]:
 
 
 def _share(rows: LogRows, passes: int) -> npt.NDArray[np.int64]:
-    """The pass that takes each row: the same one for the same queue and queue offset."""
+    """Return the pass that takes each row: the same one for the same queue and queue offset."""
     part = rows.queue * 31 + (rows.queue_offset >> _OFFSETS_A_PART)
     return np.where(rows.queue_offset == NOT_QUEUED, rows.digest, part) % passes

@@ -1,4 +1,4 @@
-"""The figures of a store: what `reput stats` prints, and what a report can draw."""
+"""The figures of a store, which `reput stats` prints and a report draws."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Timeline:
 
 @dataclass(frozen=True, slots=True)
 class TopicFigures:
-    """One topic. `messages` and `size_bytes` per part of the timeline; bytes are those of records."""
+    """One topic. `messages` and `size_bytes` per interval of the timeline; bytes are sizes of records."""
 
     topic: str
     messages: list[int]
@@ -66,9 +66,9 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class Frequent:
-    """A key or tag that many messages have: at most `count`, of which `error` are those of others on average.
+    """A key or tag that many messages have: at most `count`, of which on average `error` belong to others.
 
-    `topic` is that of the key; of a tag, which counts in all topics together, that of one message.
+    `topic` is the key's topic. A tag counts in all topics together; its `topic` is that of one message.
     """
 
     topic: str
@@ -140,14 +140,14 @@ class IndexCoverage:
 
 @dataclass(frozen=True, slots=True)
 class Sizing:
-    """What the store's own rates suggest. Rates are None where the log spans less than a minute.
+    """Sizes derived from the store's own rates. Rates are unknown (None) if the log spans less than a minute.
 
     Attributes:
         keys_per_day, log_bytes_per_day: Over the whole log.
         store_bytes_per_log_byte: ConsumeQueues and IndexFiles included; holes in files do not count.
         index_items, hash_slots: For IndexFiles of a day each.
         hours_per_index_file: How long an IndexFile of the store's geometry lasts.
-        used_bytes, free_bytes: Of the disk; None where it is not a local one.
+        used_bytes, free_bytes: Of the disk; None if it is not a local one.
         days_until_full: At this rate if nothing expires.
     """
 
@@ -198,7 +198,7 @@ class StoreFigures:
 
 
 def index_coverage(store: MessageStore) -> IndexCoverage:
-    """How much of the log queries find through the IndexFiles. Raises StoreAccessError."""
+    """Return how much of the log queries find through the IndexFiles. Raises StoreAccessError."""
     segments = store.key_planner().segments()
     indexed = [(segment, segment.part) for segment in segments if segment.part is not None]
     bases = {part.name: part.basis for _, part in indexed}
@@ -213,7 +213,7 @@ def index_coverage(store: MessageStore) -> IndexCoverage:
 
 
 def covered_log(segments: Iterable[Segment], log_end: int) -> list[CoveredRange]:
-    """Ascending, to the end of the log; a look-up takes the newest first, and what follows in the last file."""
+    """Return ascending ranges up to the log's end; a look-up searches the newest first."""
     found: list[CoveredRange] = []
     for segment in sorted(segments, key=lambda one: one.start):
         basis = "scanned" if segment.part is None else str(segment.part.basis)

@@ -1,4 +1,4 @@
-"""One pass over the log with the scan kernel: what can be counted from its rows."""
+"""One pass over the log with the scan kernel: figures counted from its rows."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ class FrequentHashes:
         self.counters: npt.NDArray[np.int64] = np.zeros((1 << bits, 2), np.int64)
 
     def counter_of(self, hashed: int) -> int:
-        """The counter of one hash."""
+        """Return the counter of one hash."""
         return hashed & self._mask
 
     def top(self, most: int) -> list[tuple[int, int, int]]:
-        """The largest counters of two or more: number, count, physical offset of a message that counted there."""
+        """Return the largest counters of at least two: number, count, physical offset of a counted message."""
         counts = self.counters[:, 0].copy()
         rows = np.flatnonzero(counts >= _reached_by(most, counts))
         rows = rows[np.argsort(-counts[rows], kind="stable")][:most]
@@ -55,7 +55,7 @@ class FrequentHashes:
 
 
 def _reached_by(most: int, counts: npt.NDArray[np.int64]) -> int:
-    """A count, 2 at least, that so many counters reach, or all: so that a few are sorted, not millions."""
+    """Return a count of at least 2 that about `most` counters reach, so that only these are sorted."""
     with_count = np.bincount(np.minimum(counts, _MOST_EXACT))
     with_more = with_count[::-1].cumsum()[::-1]
     return max(int(np.count_nonzero(with_more >= most)) - 1, 2)
@@ -75,7 +75,7 @@ class LogFigures:
         self._last_ms: int | None = None
 
     def read(self, log: CommitLogReader, log_end: int) -> None:
-        """All files of a log, which ends at `log_end`.
+        """Read all files of a log, which ends at `log_end`.
 
         Raises StoreNotFoundError, StoreAccessError, StoreChangedError.
         """
@@ -151,7 +151,7 @@ class LogFigures:
         return self._frequent(log, self._keys, _keys_of)
 
     def frequent_tags(self, log: CommitLogReader) -> list[Frequent]:
-        """Most frequent first; of all topics together, the topic is that of an example. Raises StoreAccessError."""
+        """Return the most frequent tags of all topics, each with an example's topic. Raises StoreAccessError."""
         return self._frequent(log, self._tags, _tags_of)
 
     def _frequent(
@@ -182,7 +182,7 @@ class _Cells:
         self.has_tags: npt.NDArray[np.bool_] = np.zeros(0, np.bool_)
 
     def make_room(self, queues: list[Queue]) -> None:
-        """For these queues, of which the first are known."""
+        """Make room for these queues; the first of them are known."""
         more = 2 * len(queues) - len(self.cells)
         if len(queues) > len(self.cells):
             room = np.zeros((more, *self.cells.shape[1:]), np.int64)

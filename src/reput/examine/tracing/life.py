@@ -1,4 +1,4 @@
-"""The life of a message: its records in order of time, and what they say about its delivery."""
+"""The life of a message: its records in order of time, and their meaning for its delivery."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ TRACE_SCHEMA = "reput-trace/1"
 
 
 class Role(StrEnum):
-    """What a record is in the life of a message."""
+    """The role of a record in the life of a message."""
 
     MESSAGE = "message"
     SCHEDULED = "scheduled"
@@ -62,7 +62,7 @@ _OF_TRANSACTION = {
     "rollback": Role.ROLLED_BACK,
 }
 WAITING = (Role.SCHEDULED, Role.TIMER)
-"""What a broker delivers later, as a copy in the topic that it is for."""
+"""Roles of records that a broker delivers later, as a copy in their real topic."""
 _FOR_CONSUMERS = (Role.MESSAGE, Role.COMMITTED, Role.RETRY)
 
 
@@ -81,12 +81,12 @@ def role_of(message: MessageExt) -> Role:
 
 
 def is_for_consumers(role: Role) -> bool:
-    """Whether consumers get such a record: through its topic, or through the group's retry topic."""
+    """Return whether consumers get such a record: through its topic, or through the group's retry topic."""
     return role in _FOR_CONSUMERS
 
 
 def was_scheduled(message: MessageExt) -> bool:
-    """Whether a record has the properties of a delivered delayed message, which a broker leaves in it."""
+    """Return whether a record has the properties of a delivered delayed message, which a broker leaves in it."""
     properties = message.properties
     has_waited = DELAY in properties or TIMER_OUT_MS in properties
     return properties.get(REAL_TOPIC) == message.topic and has_waited
@@ -112,13 +112,13 @@ class Event:
     Attributes:
         store: Path of its store.
         message: The record.
-        role: What it is in the life of the message.
+        role: Its role in the life of the message.
         found_by: How it was found.
-        life: Number of the message that it belongs to, from 1 on: a key may be that of several messages.
-        gap_ms: Milliseconds since the event before; None for the first. Below zero only where clocks went back.
-        due_ms: When a scheduled record is to be delivered, as its ConsumeQueue says, or one in the timer as it says
-            itself; None for others.
-        is_queued: Whether its ConsumeQueue leads to it; None where no consumer reads such a record.
+        life: Number of its message, from 1 on: several messages may have one key.
+        gap_ms: Milliseconds since the event before; None for the first. Negative only if a clock was set back.
+        due_ms: Delivery time of a scheduled record, from its ConsumeQueue, or of a record in the timer, from the
+            record; None for others.
+        is_queued: Whether its ConsumeQueue leads to it; None if no consumer reads such a record.
         group: The consumer group of a retry or dead letter; None for others.
     """
 
@@ -142,7 +142,7 @@ Numbered = tuple[int, Event]
 
 
 class ReasonKind(StrEnum):
-    """What a reason is about; docs/trace.md has a line on each."""
+    """The kind of a reason; docs/trace.md has a line on each."""
 
     STORED_LATE = "stored_late"
     NOT_QUEUED = "not_queued"
@@ -171,7 +171,7 @@ class Reason:
     """One sentence on why a message was delivered late, twice or never.
 
     Attributes:
-        kind: What it is about.
+        kind: The kind.
         text: The sentence.
         events: Numbers, from 0 on, of the events that show it.
     """
@@ -183,14 +183,14 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class StoreCoverage:
-    """What was searched of one store.
+    """The search in one store.
 
     Attributes:
         store: Its path.
         coverage: Of all look-ups by key together.
-        problems: Queue entries, or records that they lead to, that could not be read.
-        unread: Entries of queues that have no index entry (op, retry, dead letter, schedule) and were not
-            read, for there were too many.
+        problems: Queue entries, or their records, that could not be read.
+        unread: Number of queue entries without an index entry (op, retry, dead letter, schedule) that were not
+            read because there were too many.
         is_shortened: Whether a limit shortened an answer; only the newest messages were followed then.
     """
 
@@ -229,7 +229,7 @@ class Life:
 
 
 def number_lives(events: Sequence[Event]) -> list[Event]:
-    """The events, which are in order of time, with the number of their message: 1 for the first."""
+    """Return the events, which are in order of time, with the number of their message: 1 for the first."""
     names = _Names(events)
     numbers: dict[str, int] = {}
     return [
@@ -239,13 +239,13 @@ def number_lives(events: Sequence[Event]) -> list[Event]:
 
 
 def decided_by(op: Event, half: Event) -> bool:
-    """Whether an op message is that of a half message."""
+    """Return whether an op message decides this half message."""
     same_queue = op.store == half.store and op.message.queue_id == half.message.queue_id
     return same_queue and half.message.queue_offset in decided_offsets(op.message.body)
 
 
 class _Names:
-    """The name of each event's message: a unique key where it has one, else an offset id.
+    """The name of each event's message: a unique key, or else an offset id.
 
     Messages of one list (5.x) share the last unique key; the first is a message's own.
     """
@@ -288,7 +288,7 @@ class _Names:
 
 
 def life_fields(life: Life, most_body_bytes: int | None = None) -> Iterator[dict[str, Any]]:
-    """An object per event, per reason, then the end; see `message_fields` for longer bodies."""
+    """Yield an object per event, per reason, then the end; see `message_fields` for longer bodies."""
     for event in life.events:
         yield _event_fields(event, most_body_bytes)
     for reason in life.reasons:

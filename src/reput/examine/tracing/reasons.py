@@ -1,7 +1,7 @@
-"""Why a message was delivered late, twice or never, as far as a store can tell: a rule for each kind of reason.
+"""Find out why a message was delivered late, twice or never: a rule for each kind of reason.
 
-A rule looks at the events of one message, in order of time, and yields sentences. What consumers did is not in a
-store: that a message was in its queue says that they could get it, and a retry that they sent it back.
+A rule reads the events of one message, in order of time, and yields sentences. A store does not record what consumers
+did: an entry in its queue shows that they could get a message, and a retry that they sent it back.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Rule = Callable[[Sequence[Numbered], int], Iterator[Reason]]
 
 
 def of_delays(own: Sequence[Numbered], end_ms: int) -> Iterator[Reason]:
-    """A rule, see `reasons`."""
+    """Apply a rule, see `reasons`."""
     for number, event in own:
         if event.role is Role.SCHEDULED:
             yield from _of_scheduled(own, number, event, end_ms)
@@ -50,7 +50,7 @@ def of_delays(own: Sequence[Numbered], end_ms: int) -> Iterator[Reason]:
 
 
 def _recall_of(own: Sequence[Numbered], event: Event) -> Numbered | None:
-    """The recall that takes a message in the timer back."""
+    """Return the recall that takes a message in the timer back."""
     key = recall_key(event.message.properties)
     for number, other in own:
         if other.role is Role.RECALL and other.store == event.store and key is not None:
@@ -72,7 +72,7 @@ def _of_recalled(number: int, event: Event, recall: Numbered) -> Reason:
 
 
 def _of_lone_recalls(own: Sequence[Numbered]) -> Iterator[Reason]:
-    """Recalls whose messages are not among the events: they expired, or the recall names another unique key."""
+    """Yield recalls whose messages are not among the events: they expired, or the recall names another unique key."""
     waiting = {recall_key(event.message.properties) for _, event in own if event.role is Role.TIMER}
     for number, event in own:
         key = recalled_key(event.message.properties)
@@ -158,7 +158,7 @@ def _how(event: Event) -> str:
 
 
 def _is_rolled(own: Sequence[Numbered], event: Event) -> bool:
-    """Whether the timer has written a record again, as it does with one that is due later than its wheel turns."""
+    """Return whether the timer has written a record again, because it is due later than the wheel turns."""
     return any(
         other.role is Role.TIMER
         and TIMER_ROLL_TIMES in other.message.properties
@@ -169,7 +169,7 @@ def _is_rolled(own: Sequence[Numbered], event: Event) -> bool:
 
 
 def _delivered(own: Sequence[Numbered], scheduled: Event) -> list[Numbered]:
-    """The copies of a scheduled record in the topic that it is for."""
+    """Return the copies of a scheduled record in its real topic."""
     target = scheduled.message.properties.get(REAL_TOPIC)
     return [
         (number, event)
@@ -182,7 +182,7 @@ def _delivered(own: Sequence[Numbered], scheduled: Event) -> list[Numbered]:
 
 
 def of_transaction(own: Sequence[Numbered], end_ms: int) -> Iterator[Reason]:
-    """A rule, see `reasons`."""
+    """Apply a rule, see `reasons`."""
     halves = [(number, event) for number, event in own if event.role is Role.HALF]
     if not halves:
         return
@@ -233,11 +233,11 @@ def _outcome(
 
 
 def reasons_of(events: Sequence[Event], end_ms: int) -> Iterator[Reason]:
-    """Message by message, then of several messages together.
+    """Yield reasons message by message, then of several messages together.
 
     Args:
         events: In order of time, with the numbers of their messages.
-        end_ms: Until when the stores can tell: their newest store time.
+        end_ms: Newest store time of the stores.
     """
     numbered = list(enumerate(events))
     for life in sorted({event.life for event in events}):
@@ -248,7 +248,7 @@ def reasons_of(events: Sequence[Event], end_ms: int) -> Iterator[Reason]:
 
 
 def _stored_late(own: Sequence[Numbered], end_ms: int) -> Iterator[Reason]:
-    """The first record, if it is the sender's: retries and delayed copies keep the time of birth."""
+    """Examine the first record, if it is the sender's: retries and delayed copies keep the time of birth."""
     number, first = own[0]
     late_ms = first.stored_ms - first.message.born_timestamp
     roles = (Role.MESSAGE, *WAITING, Role.HALF)
@@ -332,7 +332,7 @@ def _dead_letter(own: Sequence[Numbered], end_ms: int) -> Iterator[Reason]:
 
 
 def _sent_twice(own: Sequence[Numbered], end_ms: int) -> Iterator[Reason]:
-    """Records of one topic and unique key that no broker makes of each other."""
+    """Find records of one topic and unique key that no broker derives from each other."""
     sent = sorted(
         (
             (number, event)

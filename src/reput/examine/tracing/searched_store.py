@@ -35,7 +35,7 @@ _ORIGIN = ORIGIN_MESSAGE_ID.encode()
 
 
 def is_queued(store: MessageStore, message: MessageExt) -> bool:
-    """Whether the entry at its queue offset leads to it; a message that was just stored may wait for dispatch.
+    """Return whether the entry at its queue offset leads to it; a new message may wait for dispatch.
 
     Raises StoreAccessError, StoreChangedError.
     """
@@ -50,9 +50,9 @@ def is_queued(store: MessageStore, message: MessageExt) -> bool:
 
 
 def due_ms(store: MessageStore, message: MessageExt) -> int | None:
-    """When a broker delivers a scheduled message: the tags code of its entry, else as the store's levels have it.
+    """Return when a broker delivers a scheduled message: the tags code of its entry, else by the store's levels.
 
-    None where it has no delay level, so that nothing is computed for it. A message in the timer (5.x) states it.
+    Returns None without a delay level, so that nothing is computed for it. A message in the timer (5.x) states it.
     """
     if message.topic == TIMER_TOPIC:
         return _stated_ms(message.properties.get(TIMER_OUT_MS, ""))
@@ -97,7 +97,7 @@ class UnindexedQueues:
         self.unread = 0
 
     def ops_of(self, halves: Sequence[MessageExt]) -> Iterator[MessageExt]:
-        """The first op message of each half message of this store that has one."""
+        """Yield the first op message of each half message of this store that has one."""
         for queue_id in sorted({half.queue_id for half in halves}):
             of_queue = [half for half in halves if half.queue_id == queue_id]
             wanted = {half.queue_offset for half in of_queue}
@@ -114,11 +114,11 @@ class UnindexedQueues:
     def naming(
         self, ids: Collection[str], start: int | None, since_ms: int
     ) -> Iterator[MessageExt]:
-        """Records that name one of these ids as their origin.
+        """Yield records that name one of these ids as their origin.
 
         Args:
-            start: physical offset from which they can be; None where that is not known in this store, and
-            since_ms: the store time is
+            start: physical offset from which they can be, or None if unknown in this store; then
+            since_ms: is the least store time
         """
         for topic, queue_id in self._store.list_queues():
             if topic != SCHEDULE_TOPIC and not topic.startswith(
@@ -183,14 +183,14 @@ class UnindexedQueues:
             )
         elif isinstance(error, LostEntriesError):
             found = Finding.of_error(Kind.QUEUE_GAP, error)
-        else:  # there is no such queue
+        else:  # no such queue
             return
         if found not in self.problems:
             self.problems.append(found)
 
 
 def _names_origin(record: LocatedRecord) -> bool:
-    """Whether a record's properties hold the property's name; most do not, and are not parsed."""
+    """Return whether a record's properties contain the property's name, so that they must be parsed."""
     _, data, layout = record
     start, stop = layout.properties_position, layout.properties_position + layout.properties_bytes
     return data.find(_ORIGIN, start, stop) >= 0
@@ -210,7 +210,7 @@ class SearchedStore:
         self._is_shortened |= answer.cursor is not None
 
     def add_place(self, message: MessageExt) -> None:
-        """A message that was read by its offset."""
+        """Add a message that was read by its offset."""
         place = OffsetRange(message.physical_offset, message.physical_offset + message.size_bytes)
         if not self._answers:
             self._answers.append(Coverage(place, (), (place,), (), ()))
@@ -226,7 +226,7 @@ class SearchedStore:
 
 
 def joined_coverage(answers: Sequence[Coverage]) -> Coverage:
-    """What several answers of one store cover: the longest stretch, and what any of them used or could not read."""
+    """Join the coverage of several answers of one store: the longest range, and all used and unreadable parts."""
     if not answers:
         return Coverage(OffsetRange(0, 0), (), (), (), ())
     return Coverage(
