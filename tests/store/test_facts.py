@@ -226,19 +226,3 @@ def test_refresh_reads_every_fact_again(golden: Golden, tmp_path: Path) -> None:
 def test_refresh_keeps_the_settings_that_were_given(golden: Golden) -> None:
     given = api.StoreConfig(queue_entries=77)
     assert facts_of(golden("orders").path, given).refresh().config.queue_entries == 77
-
-
-def test_times_are_those_of_the_files_that_were_scanned_for_them(
-    golden: Golden, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    store = golden("orders")
-    facts = facts_of(copy_store(store.path, tmp_path / "store"))
-    assert facts.times == ()
-    first = facts.log.files[0]
-    with api.open_store(facts.path) as opened:
-        opened.known_ranges.learn(first)
-    stamps = [one.store_timestamp for one in store.messages if one.physical_offset < first.end]
-    assert facts.times == ()
-    (times,) = facts.refresh().times
-    assert (times.start, times.least, times.most) == (first.start, min(stamps), max(stamps))

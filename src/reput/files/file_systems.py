@@ -186,6 +186,9 @@ class RemoteReader(Closing):
         self.read_into(buffer, position)
         return buffer.tobytes()
 
+    def stop_read_ahead(self) -> None:
+        """Nothing to do: reading a remote file changes none of its holes."""
+
     def next_run(self, position: int) -> tuple[int, int] | None:
         """No remote file system tells where its holes are."""
         return (position, self.size) if position < self.size else None

@@ -86,7 +86,7 @@ class KnownRanges:
         """
         files = self._log.files
         for file in reversed(files) if newest_first else files:
-            known = self._of(file)
+            known = self.learn(file)
             of, whole = self._whole.get(file, (None, None))
             if of is not known:
                 whole = joined(known.pieces)
@@ -98,14 +98,6 @@ class KnownRanges:
     def end(self) -> int:
         """Return the physical offset up to which the log is known once its last file is. Raises as `pieces` does."""
         return self.learn(self._log.files[-1]).stop
-
-    def _of(self, file: CommitLogFile) -> KnownFile:
-        """`learn` for many questions in a row: of a file that nothing is appended to only the stamp is compared."""
-        known = self._learned.get(file)
-        with suppress(OSError):
-            if known is not None and known.stamp and known.stamp == _stamp(file):
-                return known
-        return self.learn(file)
 
     def stored_within(self, piece: TimedPiece, begin: int, end: int) -> set[int]:
         """Return physical offsets of the piece's messages stored between two times (ms), both inclusive.
@@ -120,11 +112,23 @@ class KnownRanges:
         )
 
     def is_known(self, file: CommitLogFile) -> bool:
-        """Return whether at least a part of a file needs no scan."""
-        return self._known(file) is not None
+        """Return whether a file needs no scan, except of messages appended since."""
+        known = self._known(file)
+        return known is not None and known.start <= file.start
 
     def learn(self, file: CommitLogFile, *, with_ids: bool = False) -> KnownFile:
         """Return all facts about a file, kept ones or from a scan. Raises StoreAccessError, StoreChangedError."""
+        # Callers ask many times in a row: for a file that nothing is appended to, comparing the stamp is enough.
+        known = self._learned.get(file)
+        with suppress(OSError):
+            if (
+                known is not None
+                and known.stamp
+                and known.stamp == _stamp(file)
+                and known.start <= file.start
+                and (known.ids is not None or not with_ids)
+            ):
+                return known
         known = self._known(file)
         if known is None or known.start > file.start or (with_ids and known.ids is None):
             known = KnownFile(file.start, file.start, ids=ReplacedIds() if with_ids else None)

@@ -193,7 +193,13 @@ def _listed(
 ) -> LogListing:
     sizes = [(entry, entry.stat().st_size) for entry in entries]
     files = sorted(
-        CommitLogFile(_start_of(storage, entry, size), size, entry.path, gap=gap_of(entry.path))
+        CommitLogFile(
+            _start_of(storage, entry, size),
+            size,
+            entry.path,
+            inode=0 if storage.is_local else entry.inode(),
+            gap=gap_of(entry.path),
+        )
         for entry, size in sizes
         if size
     )

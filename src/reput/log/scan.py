@@ -37,6 +37,7 @@ BATCH_MESSAGES = 1 << 18
 _BATCH_KEYS = 4 * BATCH_MESSAGES
 _BATCH_MULTI = 1 << 16
 _READ_BYTES = 4 << 20
+_NO_RECORD = "no record begins here"
 _LEAST_BEYOND_BYTES, _MOST_BEYOND_BYTES = 4 << 10, 64 << 10  # for the record that crosses the end
 
 
@@ -164,6 +165,10 @@ class FileScan:
         with self._open_file(self._file.path) as reader:
             if self._file.gap:
                 self.end.position = after_header(reader, self._file, self.end.position)
+            is_growing = self._mode.is_growing and not self._file.gap
+            if is_growing and self.end.position < self._stop and self._is_unwritten(reader):
+                # Followers ask often for messages that are not written yet: read 8 bytes before 4 MiB.
+                self.end.unreadable, self.end.finished = _NO_RECORD, True
             while not self.end.finished and self.end.position < self._stop:
                 yield from self._walk_window(reader)
         if self._state[walk.MESSAGES]:
@@ -249,7 +254,7 @@ class FileScan:
     def _stop_or_salvage(self, reader: RangeReader) -> None:
         """End at bytes that are not a record, or continue at the next proven record."""
         position, file = self.end.position, self._file
-        reason, mode = "no record begins here", self._mode
+        reason, mode = _NO_RECORD, self._mode
         looks_behind = mode.looks_behind or mode.salvage
         if not looks_behind or (mode.is_growing and self._is_unwritten(reader)):
             self.end.unreadable, self.end.finished = reason, True

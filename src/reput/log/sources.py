@@ -8,13 +8,14 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from os import PathLike, fspath
-from typing import Protocol
+from typing import Protocol, cast
 
 from reput.errors import StoreAccessError, StoreNotFoundError
 from reput.files.places import refuse_archive
 from reput.files.reader import FileReader, OpenFile, SparseReader
 from reput.files.storage import LOCAL, Storage, Watch
 from reput.findings import Finding
+from reput.format.commit_log import BLANK_BYTES
 from reput.format.file_names import COMMIT_LOG_FOLDER, parse_offset_file_name
 from reput.log.files import CommitLogFile, check_no_overlap, holes
 from reput.log.folders import FoldersWatch, log_folders
@@ -159,12 +160,10 @@ class StoreLog:
 
 
 class ListedLog:
-    """A LogSource of files on this machine as they were listed: it stays as it is."""
-
-    is_local = True
+    """A LogSource of files as they were listed: it stays as it is."""
 
     def __init__(self, listing: LogListing) -> None:
-        self._listing, self.name = listing, listing.name
+        self._listing, self.name, self.is_local = listing, listing.name, listing.is_local
 
     def list(self) -> LogListing:
         return self._listing
@@ -176,7 +175,12 @@ class ListedLog:
         return False
 
     def open(self, path: str) -> SparseReader:
-        return LOCAL.open(path)
+        # Elsewhere a file has no holes: nothing asks its reader for them.
+        return (
+            LOCAL.open(path)
+            if self.is_local
+            else cast("SparseReader", self._listing.open_file(path))
+        )
 
 
 def _store_near(path: str, storage: Storage) -> str:
@@ -209,4 +213,6 @@ def has_data(open_file: OpenFile, file: CommitLogFile, *, is_local: bool) -> boo
     if not is_local:
         file = replace(file, size=min(file.size, _REMOTE_PEEK_BYTES))
     with open_file(file.path) as reader:
+        if any(reader.read(0, min(BLANK_BYTES, file.size))):
+            return True
         return first_nonzero(reader, file, file.start) is not None

@@ -125,7 +125,7 @@ def _back(
 ) -> Iterator[_QueuePosition]:
     """Yield messages of one queue, newest first; unreadable ones become problems."""
     try:
-        low, high = _range(store, topic, queue_id, bounds, problems)
+        spans = _spans(store, topic, queue_id, bounds, problems)
     except MessageNotFoundError:  # the queue is gone
         return
     except (CorruptMessageError, FormatError) as error:
@@ -133,18 +133,33 @@ def _back(
         return
     step = _FIRST_MESSAGES
     mark = len(problems)
-    while low < high:
-        start = max(high - step, low)
-        yield from reversed(_read(store, (topic, queue_id), start, high, bounds, problems))
-        if len(problems) - mark > _MOST_PROBLEMS:
-            return
-        high, step = start, min(2 * step, _MOST_MESSAGES)
+    for span in spans:
+        low, high = span.start, span.stop
+        while low < high:
+            start = max(high - step, low)
+            yield from reversed(_read(store, (topic, queue_id), start, high, bounds, problems))
+            if len(problems) - mark > _MOST_PROBLEMS:
+                return
+            high, step = start, min(2 * step, _MOST_MESSAGES)
+
+
+def _spans(
+    store: AnyStore, topic: str, queue_id: int, bounds: _Bounds, problems: list[Finding]
+) -> list[range]:
+    """Queue offsets, newest first, that hold all messages within the bounds."""
+    low, high = _range(store, topic, queue_id, bounds, problems)
+    if low >= high or (bounds.begin is None and bounds.end is None):
+        return [range(low, high)]
+    begin = -_AT_THE_END if bounds.begin is None else bounds.begin
+    end = _AT_THE_END if bounds.end is None else bounds.end
+    spans = store.spans_by_time(topic, queue_id, begin, end)
+    return [range(max(span.start, low), min(span.stop, high)) for span in spans]
 
 
 def _range(
     store: AnyStore, topic: str, queue_id: int, bounds: _Bounds, problems: list[Finding]
 ) -> tuple[int, int]:
-    """Queue offsets [low, high) that hold all messages within the bounds."""
+    """Queue offsets [low, high) between the first and the last message within the bounds."""
     try:
         low = store.min_queue_offset(topic, queue_id)
     except FormatError as error:  # the first entries are lost: the others can be read

@@ -452,6 +452,15 @@ class MessageStore(StoreReader):
             lambda: queue_times(self, topic, queue_id).end_until(time, self.commit_log.min_offset)
         )
 
+    @checked
+    def spans_by_time(self, topic: str, queue_id: int, begin: int, end: int) -> list[range]:
+        """Return the queue offsets, newest first, that hold a queue's messages stored between two times (ms).
+
+        Both are inclusive. Where clocks were set back, these may be few of those between the first such message and
+        the last. Raises as `pull` does.
+        """
+        return self._following(lambda: queue_times(self, topic, queue_id).spans(begin, end))
+
     def topics(self) -> list[str]:
         """Return the topics that have ConsumeQueues, sorted. Raises StoreAccessError."""
         self.check_open()

@@ -151,6 +151,7 @@ class SharedStore:
     max_queue_offset = _shared(MessageStore.max_queue_offset)
     offset_by_time = _shared(MessageStore.offset_by_time)
     end_offset_by_time = _shared(MessageStore.end_offset_by_time)
+    spans_by_time = _shared(MessageStore.spans_by_time)
     topics = _shared(MessageStore.topics)
     list_queues = _shared(MessageStore.list_queues)
     begin_offset = _shared(MessageStore.begin_offset)

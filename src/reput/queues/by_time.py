@@ -14,6 +14,7 @@ from reput.errors import MessageNotFoundError
 from reput.format.consume_queue import PRE_BLANK, ConsumeQueueEntry
 from reput.log.known_file import TimedPiece
 from reput.log.known_ranges import KnownRanges
+from reput.log.offset_range import OffsetRange
 from reput.queues.queue_index import LostEntriesError, QueueReader
 
 TimestampOf = Callable[[int, ConsumeQueueEntry], int | None]
@@ -78,6 +79,31 @@ class QueueTimes:
                 return number
             high = low
         return least
+
+    def spans(self, begin: int, end: int) -> list[range]:
+        """Return the queue offsets, newest first, that hold every message stored between two times, both inclusive.
+
+        What was put after the log was looked at counts.
+        """
+        high = self._from_known_end()
+        found = [range(high, self._queue.max_queue_offset())]
+        for start, stop in self._stretches(begin, end):
+            low = self._queue.min_queue_offset(start)
+            found.append(range(low, max(self._queue.min_queue_offset(stop), low)))
+        return [span for span in found if span]
+
+    def _stretches(self, begin: int, end: int) -> Iterator[OffsetRange]:
+        """Ranges of the log, newest first; neighbouring pieces are one."""
+        last: OffsetRange | None = None
+        for piece in self._known.pieces(begin, end, newest_first=True):
+            if last is not None and piece.stop == last.start:
+                last = OffsetRange(piece.start, last.stop)
+                continue
+            if last is not None:
+                yield last
+            last = OffsetRange(piece.start, piece.stop)
+        if last is not None:
+            yield last
 
     def _from_known_end(self) -> int:
         """Queue offset of the first message that was put after the log was looked at."""

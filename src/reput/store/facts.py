@@ -22,7 +22,6 @@ from reput.format.checkpoint import CHECKPOINT_BYTES, Checkpoint, decode_checkpo
 from reput.format.file_names import ABORT_FILE, CHECKPOINT_FILE, CONSUME_QUEUE_FOLDER, LOCK_FILE
 from reput.log.files import CommitLogFile
 from reput.log.folders import ledger_folders, log_folders
-from reput.log.offset_range import OffsetRange
 from reput.log.reader import CommitLogReader
 from reput.log.sources import LogListing, StoreLog
 from reput.queues.folders import walk_queues
@@ -33,7 +32,6 @@ from reput.store.parts import StoreParts, parts_of
 
 if TYPE_CHECKING:
     from reput.log.ends import LogEnds
-    from reput.log.known_file import TimedPiece
     from reput.store.file_sizes import Doubt, FileSizes, OddFile
 
 KEPT_BY: Mapping[str | None, tuple[str, ...]] = {
@@ -156,19 +154,6 @@ class StoreFacts:
     def holes(self) -> list[Finding]:
         """Ranges of the log between its first file and its last that no file holds. Raises StoreError."""
         return self.log.holes()
-
-    @cached_property
-    def times(self) -> tuple[TimedPiece, ...]:
-        """The least and the greatest store time of the ranges of the log that are known; nothing is scanned.
-
-        Scans by time and of whole files learn them (`reput.log.known_ranges`). Raises StoreError.
-        """
-        from reput.log.known_ranges import KnownRanges
-
-        with closing(CommitLogReader(self._source)) as log:
-            known = KnownRanges(log)
-            found = (known.times(OffsetRange(file.start, file.end)) for file in self.log.files)
-            return tuple(piece for piece in found if piece is not None)
 
     @cached_property
     def broker_end(self) -> int:

@@ -23,7 +23,7 @@ from reput.table.by_key import IndexBesideLog, KeyedStretch
 from reput.table.filters import Condition, choices, limits, sought_keys
 from reput.table.found_records import FoundRecords
 from reput.table.read import LogRange
-from reput.table.times import StoredRange, stored_within, timed_ranges, within
+from reput.table.times import StoredRange, stored_elsewhere, stored_within
 from reput.tasks import Runner, no_progress, waiting
 
 _LEAST_BYTES = 16 << 20
@@ -31,7 +31,6 @@ _TASKS = 8
 _RANGE_BYTES = 64 << 10
 _RECORD_BYTES = 8 << 10
 SPLIT_BYTES = 2 * DEFAULT_SPLIT_BYTES
-_SAMPLED_FILES = 16
 _MAX_KEYS = 1000
 _MAX_TASKS = 100_000
 _MOST_NAMES = 5
@@ -323,31 +322,26 @@ def _by_time(
     of_file = {part.file: part for part in ranges}
     if source.is_local:
         stored = list(stored_within(source, list(of_file), low_ms, high_ms))
-        files = {item.file for item in stored}
-        _note(plan, source, len(of_file), len(files), "store_timestamp")
-        found = _parts_of(stored, of_file)
-        size, left = (sum(one.stop - one.start for one in part) for part in (ranges, found))
-        if left < size:
+    else:
+        found = stored_elsewhere(source, list(of_file), low_ms, high_ms, split_bytes)
+        stored = found.ranges
+        if found.scanned_bytes:
             plan.notes.append(
-                f"{source.name}: {size - left} of {size} bytes left out by store_timestamp"
+                f"{source.name}: {found.scanned_bytes} bytes scanned for their store times, which are kept"
             )
-        return found
-    plan.notes.append(
-        f"{source.name}: store times are sampled, as the files are not on this machine; messages are missed if the "
-        "broker's clock stepped back by more than an hour"
-    )
-    timed = [next(iter(timed_ranges(source.open_file, file, file.size))) for file in of_file]
-    kept = within(timed, low_ms, high_ms)
-    _note(plan, source, len(timed), len(kept), "store_timestamp")
-    if len(kept) <= _SAMPLED_FILES:
-        finer = [p for t in kept for p in timed_ranges(source.open_file, t.file, split_bytes)]
-        kept = within(finer, low_ms, high_ms)
-        if len(kept) < len(finer):
+        if found.sampled_files:
             plan.notes.append(
-                f"{source.name}: {len(finer) - len(kept)} of {len(finer)} ranges of about "
-                f"{split_bytes} bytes left out by store_timestamp"
+                f"{source.name}: store times of {found.sampled_files} of {len(of_file)} files are sampled, as nothing "
+                "is known of them; messages are missed if the broker's clock stepped back by more than an hour"
             )
-    return _parts_of([StoredRange(*item[:3]) for item in kept], of_file)
+    _note(plan, source, len(of_file), len({item.file for item in stored}), "store_timestamp")
+    parts = _parts_of(stored, of_file)
+    size, left = (sum(one.stop - one.start for one in part) for part in (ranges, parts))
+    if left < size:
+        plan.notes.append(
+            f"{source.name}: {size - left} of {size} bytes left out by store_timestamp"
+        )
+    return parts
 
 
 def _parts_of(
@@ -361,7 +355,8 @@ def _parts_of(
         if found and found[-1].file == item.file and found[-1].stop == start:
             found[-1] = replace(found[-1], stop=stop)
         elif start < stop:
-            found.append(replace(part, start=start, stop=stop))
+            at_record = item.at_record and start == item.start
+            found.append(replace(part, start=start, stop=stop, at_record=at_record))
     return found
 
 

@@ -1,38 +1,44 @@
 """Which ranges of a CommitLog can hold messages of a time.
 
-Of a log on this machine it is known when the messages of each range were stored (`reput.log.known_ranges`), whatever
-the clock did; what is not known yet is found out, but for what would take a plan too long.
+A scan of a file finds least and greatest store times of each part, also if the clock stepped back, and keeps them
+(`reput.log.known_ranges`). Of a log on this machine every file is scanned that is not known yet, except what would
+take a plan too long.
 
-Of any other log first timestamps are sampled. They grow along the log but for steps back of the broker's clock. So a
-range is left out only where its first timestamp and that of the following range miss the time by more than
-`CLOCK_STEP_MS`; where the first timestamps themselves step back, a range may hold any between.
+Of any other log only files at the edges of the window are scanned, as each byte is fetched. Of the others the first
+timestamp is sampled. Timestamps grow along the log except for steps back of the broker's clock. So an unknown file is
+left out only if its first timestamp and that of the following file miss the time by more than `CLOCK_STEP_MS`. If the
+first timestamps themselves step back, a file may hold any time between them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing
+from functools import partial
 from itertools import accumulate
 from typing import NamedTuple
 
 from reput.files.reader import OpenFile, RangeReader
 from reput.format.commit_log import MIN_RECORD_BYTES, RecordError, decode, read_size_and_magic
 from reput.log.files import CommitLogFile
+from reput.log.known_file import KnownFile, joined
 from reput.log.known_ranges import KnownRanges
 from reput.log.reader import CommitLogReader
 from reput.log.record_search import find_record
 from reput.log.sources import ListedLog, LogListing
+from reput.tasks import no_progress, waiting
 
 CLOCK_STEP_MS = 3_600_000
 
 _SEARCHED_BYTES = 1 << 20
-_MOST_SCANNED_BYTES = 4 << 30  # for one plan: what is not known beyond is read whole by tasks
+_MOST_SCANNED_BYTES = 4 << 30  # for one plan; tasks read the remaining unknown files whole
+_SAMPLED_FILES = 16
 _EVER = (1 << 63) - 1
-_MAX_RECORD_BYTES = 64 << 20  # one that claims more is not read to learn its time
+_MAX_RECORD_BYTES = 64 << 20  # a longer record is not read for its time
 
 
 class TimedRange(NamedTuple):
-    """Physical offsets [start, stop) of one file; when its first message was stored, None where none can be read."""
+    """Physical offsets [start, stop) of one file; the store time of its first message, None if unreadable."""
 
     file: CommitLogFile
     start: int
@@ -41,11 +47,24 @@ class TimedRange(NamedTuple):
 
 
 class StoredRange(NamedTuple):
-    """Physical offsets [start, stop) of one file."""
+    """Physical offsets [start, stop) of one file; whether a record begins at `start`, or damage after one."""
 
     file: CommitLogFile
     start: int
     stop: int
+    at_record: bool = True
+
+
+class StoredBetween(NamedTuple):
+    """Store times in ms, both inclusive."""
+
+    low: int
+    high: int
+
+    @classmethod
+    def of(cls, low_ms: int | None, high_ms: int | None) -> StoredBetween:
+        """Return a window; None leaves a side open."""
+        return cls(-_EVER if low_ms is None else low_ms, _EVER if high_ms is None else high_ms)
 
 
 def stored_within(
@@ -58,7 +77,7 @@ def stored_within(
 
     Raises StoreAccessError, StoreChangedError.
     """
-    low, high = -_EVER if low_ms is None else low_ms, _EVER if high_ms is None else high_ms
+    window = StoredBetween.of(low_ms, high_ms)
     left_bytes = _MOST_SCANNED_BYTES
     with closing(CommitLogReader(ListedLog(source))) as log:
         known_ranges = KnownRanges(log)
@@ -68,14 +87,118 @@ def stored_within(
                 if left_bytes < 0:
                     yield StoredRange(file, file.start, file.end)
                     continue
-            known = known_ranges.learn(file)
-            stop = file.start
-            for piece in known.pieces:
-                if not piece.is_outside(low, high):
-                    yield StoredRange(file, piece.start, piece.stop)
-                    stop = piece.stop
-            if stop == known.stop < file.end:  # the end of the log, with what it may be torn by
-                yield StoredRange(file, known.stop, file.end)
+            yield from _stored(file, known_ranges.learn(file), window)
+
+
+def _stored(file: CommitLogFile, known: KnownFile, window: StoredBetween) -> Iterator[StoredRange]:
+    """The ranges of a file that may hold messages of a window."""
+    stop = file.start
+    for piece in known.pieces:
+        if not piece.is_outside(*window):
+            yield StoredRange(file, piece.start, piece.stop)
+            stop = piece.stop
+    if stop == known.stop < file.end:  # the end of the log, and the bytes after it
+        yield StoredRange(file, known.stop, file.end)
+
+
+class Elsewhere(NamedTuple):
+    """Ranges of a log that is not on this machine.
+
+    Attributes:
+        ranges: in order, what may hold messages of the window
+        scanned_bytes: of files whose store times were not known yet
+        sampled_files: how many files were judged by their first timestamps
+    """
+
+    ranges: list[StoredRange]
+    scanned_bytes: int
+    sampled_files: int
+
+
+def stored_elsewhere(
+    source: LogListing,
+    files: Sequence[CommitLogFile],
+    low_ms: int | None,
+    high_ms: int | None,
+    step_bytes: int,
+) -> Elsewhere:
+    """Find the same in a log that is not on this machine.
+
+    Args:
+        source: The log.
+        files: Some of its files, in order.
+        low_ms, high_ms: The window.
+        step_bytes: How far apart files are sampled that are neither known nor scanned.
+
+    Raises:
+        StoreNotFoundError, StoreAccessError, StoreChangedError.
+    """
+    window = StoredBetween.of(low_ms, high_ms)
+    with closing(CommitLogReader(ListedLog(source))) as log:
+        kept = KnownRanges(log)
+        known = {file: kept.learn(file) for file in files if kept.is_known(file)}
+    timed = [_timed(source, file, known.get(file)) for file in files]
+    near = [one for one in within(timed, low_ms, high_ms) if one.file not in known]
+    to_scan, left_bytes = [], _MOST_SCANNED_BYTES
+    for file in _at_the_edges(timed, {one.file for one in near}, window):
+        left_bytes -= file.size
+        if left_bytes >= 0:
+            to_scan.append(file)
+    learned = waiting(True).run(
+        partial(_learn, source), to_scan, [file.size for file in to_scan], no_progress
+    )
+    known |= dict(zip(to_scan, learned, strict=True))
+    unknown = {one.file for one in near if one.file not in known}
+    if len(unknown) <= _SAMPLED_FILES:
+        # With the other files: where their timestamps step back, that counts for these.
+        timed = [
+            part
+            for one in timed
+            for part in (
+                timed_ranges(source.open_file, one.file, step_bytes)
+                if one.file in unknown
+                else [one]
+            )
+        ]
+    rest = [one for one in within(timed, low_ms, high_ms) if one.file in unknown]
+    ranges = [StoredRange(*one[:3], at_record=one.start == one.file.start) for one in rest]
+    ranges += [part for file, found in known.items() for part in _stored(file, found, window)]
+    return Elsewhere(sorted(ranges), sum(file.size for file in to_scan), len(files) - len(known))
+
+
+def _timed(source: LogListing, file: CommitLogFile, known: KnownFile | None) -> TimedRange:
+    if known is None:
+        return next(iter(timed_ranges(source.open_file, file, file.size)))
+    times = joined(known.pieces)
+    return TimedRange(file, file.start, file.end, None if times is None else times.least)
+
+
+def _learn(source: LogListing, file: CommitLogFile) -> KnownFile:
+    """Scan a file, in a thread that scans no other meanwhile."""
+    with closing(CommitLogReader(ListedLog(source))) as log:
+        return KnownRanges(log).learn(file)
+
+
+def _at_the_edges(
+    timed: Sequence[TimedRange], near: set[CommitLogFile], window: StoredBetween
+) -> list[CommitLogFile]:
+    """Files that may have messages on both sides of an edge of the window, the nearest to an edge first.
+
+    Files between the edges are read anyway.
+    """
+    found: list[tuple[int, CommitLogFile]] = []
+    for number, one in enumerate(timed):
+        if one.file not in near or one.first_ms is None:
+            continue
+        following = timed[number + 1].first_ms if number + 1 < len(timed) else None
+        times = (one.first_ms,) if following is None else (one.first_ms, following)
+        is_open = following is None and window.high != _EVER
+        inner = range(window.low + CLOCK_STEP_MS, window.high - CLOCK_STEP_MS + 1)
+        if is_open or any(time not in inner for time in times):
+            edges = [edge for edge in window if abs(edge) != _EVER]
+            distance = min(abs(edge - time) for edge in edges for time in times)
+            found.append((distance, one.file))
+    return [file for _, file in sorted(found)]
 
 
 def timed_ranges(open_file: OpenFile, file: CommitLogFile, step_bytes: int) -> Iterator[TimedRange]:
@@ -93,12 +216,12 @@ def timed_ranges(open_file: OpenFile, file: CommitLogFile, step_bytes: int) -> I
 def within(
     ranges: Sequence[TimedRange], low_ms: int | None, high_ms: int | None
 ) -> list[TimedRange]:
-    """Those of a log's ranges, in order, that can hold messages stored from low_ms to high_ms."""
+    """Return the ranges of a log, in order, that can hold messages stored from low_ms to high_ms."""
     stamps = [part.first_ms for part in ranges]
     known = [stamp for stamp in stamps if stamp is not None]
     if not known:
         return list(ranges)
-    # What cannot be read tells nothing: its neighbours do.
+    # An unreadable timestamp lies between those of its neighbours.
     highest = list(accumulate((min(known) if s is None else s for s in stamps), max))
     lowest = list(accumulate((max(known) if s is None else s for s in reversed(stamps)), min))[::-1]
     kept = []
