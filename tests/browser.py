@@ -22,7 +22,7 @@ IS_REQUIRED = os.environ.get("REPUT_BROWSER") == "required"
 BUILD = Path(__file__).parents[1] / "build" / "browser"
 AXE = BUILD / "node_modules" / "axe-core" / "axe.min.js"
 SCREENSHOTS = BUILD / "screenshots"
-WIDE, PHONE = 1200, 390
+WIDE, PHONE = 1200, 360
 VIEWS = [("wide", WIDE, "light"), ("dark", WIDE, "dark"), ("phone", PHONE, "light")]
 
 
@@ -47,12 +47,18 @@ def opened_browser() -> Iterator[Browser]:
 
 @contextmanager
 def opened_page(
-    browser: Browser, url: str, width: int, scheme: Any, has_csp: bool = False
+    browser: Browser,
+    url: str,
+    width: int,
+    scheme: Any,
+    has_csp: bool = False,
+    has_script: bool = True,
 ) -> Iterator[Page]:
     """A page in a browser of its own; scripts of the test may run in it, whatever its policy says of others."""
     context = browser.new_context(
-        viewport={"width": width, "height": 900}, color_scheme=scheme, bypass_csp=not has_csp
-    )
+        viewport={"width": width, "height": 900}, color_scheme=scheme,
+        bypass_csp=not has_csp, java_script_enabled=has_script,
+    )  # fmt: skip
     page = context.new_page()
     page.goto(url)
     yield page

@@ -11,14 +11,19 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 import uvicorn
 
+from reput import Message, StoreConfig, open_store
+from reput.console import results
 from reput.console.app import create_app
+from reput.console.searching import Outcome, Progress, Until
 from reput.query.shared_store import SharedStore
+from reput.query.tail import LogTail, TailFilter
 from tests.browser import PHONE, WIDE, opened_page, screenshot, violations
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore
@@ -29,6 +34,9 @@ if TYPE_CHECKING:
 Golden = Callable[[str], GoldenStore]
 KEY, DEAD = "order-100377", "order-101744"  # the latter's payment became a dead letter
 _PATIENCE_MS = 60_000
+_SMALL = StoreConfig(
+    commit_log_file_bytes=1 << 16, queue_entries=50, hash_slots=64, index_items=300
+)
 
 
 def expect(what: Any) -> Any:
@@ -82,10 +90,14 @@ def page(browser: Browser) -> Iterator[Page]:
 
 @contextmanager
 def opened(
-    browser: Browser, scheme: Literal["light", "dark"] = "light", width: int = WIDE
+    browser: Browser,
+    scheme: Literal["light", "dark"] = "light",
+    width: int = WIDE,
+    *,
+    has_script: bool = True,
 ) -> Iterator[Page]:
     """A page of a fresh browser; what it logs as an error, and whom else it asks, fails the test."""
-    with opened_page(browser, "about:blank", width, scheme, has_csp=True) as page:
+    with opened_page(browser, "about:blank", width, scheme, True, has_script) as page:
         page.context.grant_permissions(["clipboard-read", "clipboard-write"])
         page.set_default_timeout(_PATIENCE_MS)
         wrong: list[str] = []
@@ -108,6 +120,8 @@ def faults(page: Page, name: str) -> list[str]:
 
 
 VIEWS = {
+    "window": "/?begin=2020-01-01&limit=20",
+    "content": "/?contains=declined&how=text&store=orders&limit=20",
     "start": "/",
     "results": f"/?key={KEY}&store=orders",
     "message": f"/?key={KEY}&store=orders",
@@ -239,3 +253,55 @@ def test_a_token_is_asked_for_once(browser: Browser, golden: Golden) -> None:
         page.goto(f"{address}/stores")
         page.get_by_role("button", name="Sign out").click()
         page.wait_for_url("**/login")
+
+
+def test_a_search_is_stopped_and_what_it_found_stays(
+    browser: Browser, golden: Golden, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def endless(store: SharedStore, wanted: Any, share: Any, until: Until) -> Iterator[Any]:
+        with store.reader() as reader:
+            yield tuple(islice(LogTail(reader, TailFilter()).new(), 3))
+        while not until.is_over:
+            time.sleep(0.01)
+            yield Progress(1_000, 1_000_000_000)
+        yield Outcome(3, 1_000, (), None, is_late=True)
+
+    monkeypatch.setattr(results, "search", endless)
+    path = golden("orders").path
+    for stores in ({"orders": path}, {"one": path, "two": path}):
+        with serving(stores) as address, opened(browser) as page:
+            page.goto(f"{address}/?key=order", wait_until="commit")
+            expect(page.locator(".progress").last).to_contain_text("GB of log left")
+            screenshot(page, f"searching-{len(stores)}")
+            page.get_by_role("button", name="Stop").click()
+            expect(page.locator(".count")).to_contain_text("You stopped the search")
+            assert page.locator("tbody tr[data-row]").count() == 3 * len(stores)
+            assert page.get_by_role("link", name="Older messages").is_visible()
+
+
+def test_no_script_is_needed_to_search_and_read(browser: Browser, address: str) -> None:
+    with opened(browser, has_script=False) as page:
+        page.goto(address)
+        page.locator("#key").fill(KEY)
+        page.get_by_role("button", name="Search").click()
+        expect(page.locator(".count")).to_contain_text("messages")
+        assert not page.get_by_role("button", name="Stop").is_visible()
+        page.locator(".row-link").first.click()
+        expect(page.locator("#body-text")).to_contain_text(KEY)
+        page.get_by_role("link", name="Trace").last.click()
+        expect(page.locator(".timeline .event").first).to_be_visible()
+
+
+def test_the_hit_of_one_of_forty_stores_is_seen_at_once(browser: Browser, tmp_path: Path) -> None:
+    paths = {f"broker-{number:02d}": tmp_path / f"b{number:02d}" for number in range(40)}
+    for name, path in paths.items():
+        with open_store(path, "rw", config=_SMALL) as store:
+            store.put(Message("orders", b'{"order": 1}', keys=["rare" if "36" in name else "k"]))
+    with serving(paths) as address:
+        for width in (WIDE, PHONE):
+            with opened(browser, width=width) as page:
+                page.goto(f"{address}/?key=rare")
+                box = page.locator("tr[data-row]").bounding_box()
+                assert box is not None
+                assert box["y"] + box["height"] < 900
+                assert faults(page, f"forty-light-{width}") == []

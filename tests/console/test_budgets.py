@@ -125,10 +125,10 @@ def test_a_page_shows_some_topics_and_says_so(
 ) -> None:
     assert "These are the first" not in client.get("/topics").text
     monkeypatch.setattr("reput.console.topic_pages.MOST_TOPICS", 2)
-    monkeypatch.setattr("reput.console.search_page._MOST_SUGGESTED", 2)
+    monkeypatch.setattr("reput.console.topic_pages._MOST_SUGGESTED", 2)
     page = client.get("/topics").text
     assert ("These are the first 2;" in page, page.count('data-label="Topic"')) == (True, 2)
-    assert client.get("/").text.count("<option") == 2
+    assert client.get("/suggest/topics").text.count("<option") == 2
 
 
 def test_words_in_place_of_methods_are_not_kept(client: TestClient) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from starlette.testclient import TestClient
 
 import reput
 from reput import Message, StoreConfig
-from reput.query.shared_store import MissingStore
+from reput.query.shared_store import MissingStore, SharedStore
 from tests.console.serving import console
 from tests.golden.stores import GoldenStore
 
@@ -99,3 +100,70 @@ def test_topics_are_not_listed_for_every_search(
 
     monkeypatch.setattr(search_page, "topics_of", fail)
     assert rows(client.get("/?key=rare").text) == ["b36"]
+
+
+def test_a_time_needs_neither_a_key_nor_a_topic(client: TestClient) -> None:
+    found, link = [], "/?begin=1h+ago&limit=15"
+    for _ in range(5):
+        page = client.get(link).text
+        found += rows(page)
+        following = re.search(r'rel="next" href="([^"]+)"', page)
+        if following is None:
+            break
+        link = following[1].replace("&amp;", "&")
+    assert found == [f"b{number:02d}" for number in reversed(range(_STORES))]
+
+
+def test_several_keys_and_an_offset_are_found_at_once(client: TestClient) -> None:
+    assert rows(client.get("/?key=k1+k3,+rare").text) == ["b36", "b03", "b01"]
+    assert len(rows(client.get("/?key=0&limit=100").text)) == _STORES  # each log begins with one
+
+
+def test_an_id_in_lower_case_is_found(golden: Golden) -> None:
+    store = golden("orders")
+    with SharedStore(store.path).reader() as reader:
+        message_id = reader.get(store.messages[100].physical_offset).message_id.lower()
+    assert message_id != message_id.upper()
+    with console({"orders": store.path, "tricky": golden("tricky").path}) as client:
+        assert rows(client.get(f"/?key={message_id}").text) == ["orders"]
+
+
+def test_bodies_are_searched_and_a_wrong_pattern_is_said(client: TestClient) -> None:
+    assert len(rows(client.get("/?contains=x&limit=100").text)) == _STORES
+    assert rows(client.get("/?contains=KEYS%3Drare&how=property").text) == ["b36"]
+    assert rows(client.get("/?key=tenth&contains=^y&how=regex").text) == []
+    wrong = client.get("/?contains=(&how=regex")
+    assert wrong.status_code == 400
+    assert "regular expression" in wrong.text
+
+
+def test_a_search_is_stopped_and_shows_what_it_has_found(client: TestClient) -> None:
+    from reput.console.arguments import SearchForm
+    from reput.console.results import Results, Searches
+
+    searches = Searches()
+    stores: list[tuple[str, SharedStore]] = []
+    results = searches.add(Results(stores, {}, SearchForm(None, ("k",), None, None, 9, None), {}))
+    name, over = results.id, list[bool]()
+    for stopped in ("", "nothing", name):
+        searches.stop(stopped)
+        over.append(results.until.is_over)
+    assert over == [False, False, True]
+    assert results.is_stopped
+    del results
+    searches.stop(name)
+    assert client.post("/searches/nothing/stop").status_code == 204
+
+
+def test_a_stopped_search_says_so_and_continues(golden: Golden) -> None:
+    from reput.console.arguments import SearchForm
+    from reput.console.results import Results
+
+    with closing(SharedStore(golden("orders").path)) as store:
+        wanted = SearchForm(None, ("order-103921",), None, None, 50, None)
+        for stores in ([("a", store)], [("a", store), ("b", store)]):
+            results = Results(stores, {}, wanted, {})
+            results.until.stop()
+            list(results.rows_and_beats())
+            assert results.unsearched == len(stores)
+            assert {*results.cursors} == {name for name, _ in stores}

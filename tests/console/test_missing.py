@@ -144,7 +144,7 @@ def test_a_search_ends_at_its_time_limit_with_a_cursor(
         monkeypatch.setattr(searching, "HTTP", HttpLimits(search_s=-1.0))
         found, after = [], None
         for _ in range(100):
-            form = SearchForm(None, "order-103921", None, None, 50, after)
+            form = SearchForm(None, ("order-103921",), None, None, 50, after)
             with closing(SharedStore(golden("orders").path)) as store:
                 *parts, outcome = search(store, form, Share())
             found += [one for part in parts if isinstance(part, tuple) for one in part]

@@ -101,9 +101,10 @@ def test_an_empty_server_says_so() -> None:
         assert client.get("/api/stores").json()["stores"] == []
 
 
-def test_a_time_alone_is_no_search(golden: Golden) -> None:
+def test_a_time_alone_is_a_search(golden: Golden) -> None:
     with console({"basic": golden("basic").path}) as client:
-        assert "need a topic" in client.get("/", params={"begin": "2h ago"}).text
+        assert "Nothing was stored in this time" in client.get("/", params={"begin": "2h ago"}).text
+        assert client.get("/", params={"end": "2h ago"}).text.count("data-row") == 50
         answer = client.get("/", params={"key": "k", "begin": "soon"})
         assert (answer.status_code, "is not a time" in answer.text) == (400, True)
 

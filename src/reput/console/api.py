@@ -92,9 +92,8 @@ class Api:
     async def message(self, request: Request) -> Response:
         _, store = self._store(request)
         topic = text(request.query_params, "topic")
-        wanted = SearchForm(
-            topic, request.path_params["id"], None, None, arguments.MOST_MESSAGES, None
-        )
+        keys = (request.path_params["id"],)
+        wanted = SearchForm(topic, keys, None, None, arguments.MOST_MESSAGES, None)
         return await self._found(request, store, wanted, must_exist=True)
 
     async def _found(
@@ -111,7 +110,7 @@ class Api:
             assert isinstance(outcome, Outcome)
             messages = [one for part in parts if isinstance(part, tuple) for one in part]
             if must_exist and not messages and outcome.is_complete:
-                raise MessageNotFoundError(f"no message with the id {wanted.key!r}")
+                raise MessageNotFoundError(f"no message with the id {wanted.keys[0]!r}")
             return JSON({"messages": list(map(share.fields, messages)), **_end_fields(outcome)})
 
         return await self._mounts.search(answer)
@@ -193,7 +192,7 @@ def _search_lines(steps: Steps, share: Share) -> Lines:
         for step in steps:
             if isinstance(step, Outcome):
                 yield _line(_end_fields(step))
-            elif step:
+            elif isinstance(step, tuple) and step:
                 yield b"".join(map(_line, map(share.fields, step)))
     except ReputError as error:
         yield _line({"complete": False, **Failure.of(error).as_json()})

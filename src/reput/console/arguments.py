@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from starlette.convertors import Convertor, register_url_convertor
 from starlette.datastructures import QueryParams
 
 from reput.broker.limits import LimitError
 from reput.clock import now_ms, parse_time
+from reput.console.pasted import understood
 from reput.errors import (
     FormatError,
     MessageNotFoundError,
@@ -18,32 +19,66 @@ from reput.errors import (
     UsageError,
 )
 
+if TYPE_CHECKING:
+    from reput.table.content import Content
+
 MOST_MESSAGES = 1_000
 _INT64 = 1 << 63
 _MOST_DIGITS = 19
 
 
 class SearchForm(NamedTuple):
-    """A search: in which topic, for which key or id, stored when, and how many."""
+    """A search: in which topic, for what, stored when, and how many.
+
+    Attributes:
+        keys: Keys or ids, one of which a message has.
+        after: A cursor: only messages before this physical offset.
+        content: What a message must contain.
+        offset: A physical offset at which a message may begin.
+        place: Topic, queue and queue offset of a message.
+    """
 
     topic: str | None
-    key: str | None
+    keys: tuple[str, ...]
     begin: int | None
     end: int | None
     limit: int
     after: int | None
+    content: Content | None = None
+    offset: int | None = None
+    place: tuple[str, int, int] | None = None
 
 
-def search_of(query: QueryParams, default_limit: int = 50) -> SearchForm:
-    """Raises UsageError."""
+def search_of(
+    query: QueryParams, default_limit: int = 50, *, is_pasted: bool = False
+) -> SearchForm:
+    """Return the search that a request asks for.
+
+    Args:
+        query: Its parameters.
+        default_limit: Number of messages where it gives none.
+        is_pasted: Whether people wrote the key: it may be several, or an offset.
+
+    Raises:
+        UsageError: A parameter is wrong.
+    """
     limit = integer(query, "limit", default_limit)
     if not 1 <= limit <= MOST_MESSAGES:
         raise UsageError(f"limit must be 1 to {MOST_MESSAGES:,}, not {limit}", arguments=["limit"])
     begin, end = time(query, "begin"), time(query, "end")
     if begin is not None and end is not None and begin > end:
         raise UsageError("begin is after end", arguments=["begin", "end"])
-    after = optional_integer(query, "after")
-    return SearchForm(text(query, "topic"), text(query, "key"), begin, end, limit, after)
+    after = None if is_pasted else optional_integer(query, "after")
+    key, contains = text(query, "key"), text(query, "contains")
+    content = None
+    if contains is not None:
+        from reput.table.content import How, parse_content
+
+        content = parse_content(choice(query, "how", tuple(How)), contains)
+    form = SearchForm(
+        text(query, "topic"), () if key is None else (key,), begin, end, limit, after, content
+    )
+    return form._replace(**understood(key)._asdict()) if is_pasted and key else form
 
 
 def text(query: QueryParams, name: str) -> str | None:

@@ -64,6 +64,8 @@ def endpoints(api: Api) -> list[Endpoint]:
             (
                 _STORE, _TOPIC, Parameter("key", "A key, a unique key, or an offset message id."),
                 _BEGIN, _END, _LIMIT,
+                Parameter("contains", "What bodies or properties must contain."),
+                Parameter("how", "What that is: text (default), regex, json or property."),
                 Parameter("after", "The cursor of the answer before.", "integer"), _FORMAT,
             ),
             has_lines=True,

@@ -34,11 +34,13 @@ class Pages:
         topics, stores = TopicPages(views), StorePages(views, self._checks)
         found: list[BaseRoute] = [
             Route("/", search.search),
+            Route("/searches/{search}/stop", search.stop, methods=["POST"]),
             Route("/messages/{offset:int64}", messages.message),
             Route("/messages/{offset:int64}/body", messages.body),
             Route("/messages/{offset:int64}/record", messages.record),
             Route("/trace", messages.trace),
             Route("/topics", topics.topics),
+            Route("/suggest/topics", topics.suggest),
             Route("/topics/{topic}", topics.topic),
             Route("/topics/{topic}/spark", topics.spark),
             Route("/queues/{topic}/{queue:int64}", topics.queue),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Generator
+from collections.abc import Generator, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -17,7 +17,8 @@ from reput import __version__
 from reput.clock import format_duration, format_time
 from reput.console.arguments import Failure, text
 from reput.console.mounts import Mounts
-from reput.messages.body_text import body_preview
+from reput.console.results import Row
+from reput.format.commit_log import MessageExt
 from reput.query.shared_store import SharedStore
 from reput.text import one_line, printable
 
@@ -42,7 +43,7 @@ def environment() -> Environment:
     )
     made.filters.update(
         number=number, size=size, moment=moment, duration=format_duration, visible=visible,
-        line=one_line, preview=preview, query=query, segment=segment, json_markup=json_markup,
+        line=one_line, rows=rows, query=query, segment=segment, json_markup=json_markup,
         spark=spark,
     )  # fmt: skip
     made.globals["FLUSH"] = Markup(FLUSH)
@@ -91,9 +92,9 @@ def visible(text: str) -> str:
     return printable(text)
 
 
-def preview(message: Any) -> str:
-    """The beginning of the body in one line."""
-    return body_preview(message, 240)
+def rows(messages: Iterable[MessageExt], store: str) -> Iterator[Row]:
+    """Messages as rows of a table."""
+    return (Row.of(store, message) for message in messages)
 
 
 def segment(text: object) -> str:

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import groupby
-from typing import Any, NamedTuple
+from itertools import chain, groupby
+from threading import Event
+from typing import Any
 
 from reput.broker.limits import HTTP
 from reput.console.arguments import SearchForm
-from reput.errors import UsageError
-from reput.findings import Finding
+from reput.errors import FormatError, MessageNotFoundError, UsageError
+from reput.findings import Finding, Kind
 from reput.format.commit_log import MessageExt, decode
 from reput.log.offset_range import OffsetRange
+from reput.messages.bodies import sent_body
 from reput.messages.json_codec import message_fields
 from reput.messages.json_text import json_text
-from reput.query.answers import Coverage, PullResult, QueryResult
+from reput.query.answers import Coverage, PullResult, QueryProgress, QueryResult, within_range
 from reput.query.by_time import messages_of_topic
+from reput.query.message_store import MessageStore
 from reput.query.shared_store import SharedStore
+from reput.query.tail import TailFilter
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +34,8 @@ class Outcome:
         count: how many messages were found
         cursor: where to continue, or None
         problems: why messages may be missing; empty if the answer is complete
-        coverage: what was searched; None where queues alone were read, and of a search that ended early
-        is_late: whether the search ended at its time limit; everything from the cursor on was searched
+        coverage: the ranges that were searched; None where queues alone were read, and of a search that ended early
+        is_late: whether the search was stopped, or ended at its time limit; everything from the cursor on was searched
     """
 
     count: int
@@ -44,14 +49,40 @@ class Outcome:
         return not self.problems
 
 
-class _SearchedTo(NamedTuple):
-    """Physical offset from which on everything has been searched."""
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a search has come.
+
+    Attributes:
+        offset: Everything from this physical offset on was searched.
+        left_bytes: Size of the log before it.
+    """
 
     offset: int
+    left_bytes: int
 
 
-Steps = Generator[tuple[MessageExt, ...] | Outcome, None, None]
-_Steps = Generator[tuple[MessageExt, ...] | Outcome | _SearchedTo, None, None]
+class Until:
+    """When a search is to end: at a time, or when somebody stops it."""
+
+    def __init__(self, deadline: float | None = None) -> None:
+        """`deadline` is a time of `time.monotonic`; None is after the usual time."""
+        self._deadline = time.monotonic() + HTTP.search_s if deadline is None else deadline
+        self._stopped = Event()
+
+    def stop(self) -> None:
+        self._stopped.set()
+
+    @property
+    def is_stopped(self) -> bool:
+        return self._stopped.is_set()
+
+    @property
+    def is_over(self) -> bool:
+        return self._stopped.is_set() or time.monotonic() > self._deadline
+
+
+Steps = Generator[tuple[MessageExt, ...] | Progress | Outcome, None, None]
 _FIRST_PAGE = _MOST_LEFT_OUT = 16
 
 
@@ -72,13 +103,13 @@ class Share:
         return fields if is_short else message_fields(message, 0)
 
     def _cost(self, message: MessageExt) -> int:
-        """Its bytes; of a body that is left out what it took to find that out, too."""
+        """Return its bytes. A body that is left out counts with the work of finding that out."""
         fields = self.fields(message)
         least = self.most_bytes // _MOST_LEFT_OUT if fields.get("body_error") else 0
         return max(len(json_text(fields)), least)
 
     def take(self, messages: Sequence[MessageExt]) -> tuple[MessageExt, ...]:
-        """Those of these messages that fit, from the first on: one at least, and of an inner batch all or none."""
+        """Return the messages that fit, from the first on: one at least, and of an inner batch all or none."""
         taken: list[MessageExt] = []
         for _, group in groupby(messages, key=lambda one: one.physical_offset):
             batch = list(group)
@@ -100,18 +131,22 @@ class Share:
 
 
 def search(
-    store: SharedStore, wanted: SearchForm, share: Share, deadline: float | None = None
+    store: SharedStore, wanted: SearchForm, share: Share, until: Until | None = None
 ) -> Steps:
-    """Messages as they are found, newest first, as many as fit, and at last the outcome.
-
-    It ends at the deadline, a time of `time.monotonic`; None is after the usual time.
+    """Return messages as they are found, newest first, as many as fit, progress, and at last the outcome.
 
     Raises UsageError, StoreError.
     """
-    if wanted.key is None and wanted.topic is None:
-        raise UsageError("pass key, or topic, or both", arguments=["key", "topic"])
-    ends = time.monotonic() + HTTP.search_s if deadline is None else deadline
-    return _paged(store, wanted, share, ends)
+    is_by_queue = wanted.topic is not None and wanted.content is None
+    is_bounded = wanted.begin is not None or wanted.end is not None
+    if not (wanted.keys or is_by_queue or is_bounded or wanted.content):
+        raise UsageError(
+            "pass key, topic, begin, end or contains", arguments=["key", "topic", "begin", "end"]
+        )
+    until = Until() if until is None else until
+    if wanted.keys or is_by_queue:
+        return _paged(store, wanted, share, until)
+    return _swept(store, wanted, share, until)
 
 
 def pull_share(
@@ -128,15 +163,16 @@ def pull_share(
     )
 
 
-def _paged(store: SharedStore, wanted: SearchForm, share: Share, deadline: float) -> Steps:
+def _paged(store: SharedStore, wanted: SearchForm, share: Share, until: Until) -> Steps:
     ended: Outcome | None = None
     left, after, count = wanted.limit, wanted.after, 0
     while True:
         page = wanted._replace(limit=share.page(left), after=after)
-        steps = _by_topic(store, page) if page.key is None else _by_key(store, page, page.key)
+        steps = _by_key(store, page) if page.keys else _by_topic(store, page)
         for step in steps:
-            if isinstance(step, _SearchedTo):
-                if time.monotonic() > deadline:
+            if isinstance(step, Progress):
+                yield step
+                if until.is_over:
                     steps.close()
                     problems = ended.problems if ended else ()
                     yield Outcome(count, step.offset, problems, None, is_late=True)
@@ -160,6 +196,48 @@ def _paged(store: SharedStore, wanted: SearchForm, share: Share, deadline: float
         if after is None or left <= 0 or share.is_spent:
             yield replace(ended, count=count)
             return
+
+
+def _swept(store: SharedStore, wanted: SearchForm, share: Share, until: Until) -> Steps:
+    """Read the log back: for a time without a topic, or for content."""
+    from reput.table.sweep import Sweep, SweptTo  # and with it Arrow and kernels
+
+    filters = TailFilter(wanted.topic, begin=wanted.begin, end=wanted.end)
+    with store.reader() as reader:
+        sweep = Sweep(
+            reader, filters, wanted.content, after=wanted.after, most_body_bytes=HTTP.answer_bytes
+        )
+        stop = reader.known_ranges.end() if wanted.after is None else wanted.after
+        count, last, is_late = 0, stop, False
+        cursor: int | None = None
+        waiting = list[MessageExt]()  # of one record
+        for step in chain(sweep.steps(), [None]):
+            if waiting and (
+                not isinstance(step, MessageExt)
+                or step.physical_offset != waiting[0].physical_offset
+            ):
+                taken = share.take(waiting) if count < wanted.limit else ()
+                if not taken:
+                    cursor = last
+                    break
+                yield taken
+                count, last = count + len(taken), taken[-1].physical_offset
+                waiting = []
+            if isinstance(step, SweptTo):
+                yield Progress(step.offset, step.left_bytes)
+                if until.is_over:
+                    cursor, is_late = step.offset, True
+                    break
+            elif step is not None:
+                waiting.append(step)
+        begin = reader.begin_offset() if cursor is None else cursor
+        searched = OffsetRange(begin, max(stop, begin))
+        problems = tuple(within_range(sweep.damage, searched))
+        if sweep.unsearched:
+            detail = f"{sweep.unsearched:,} bodies were not searched: they are too long, or damaged"
+            problems = (*problems, Finding(Kind.BODY_TOO_LARGE, store.path, detail))
+        coverage = Coverage(searched, (), (searched,), problems, ())
+        yield Outcome(count, cursor, problems, None if is_late else coverage, is_late)
 
 
 def _joined(before: Outcome | None, page: Outcome) -> Outcome:
@@ -186,7 +264,7 @@ def _sum(first: int | None, second: int | None) -> int | None:
     return second if first is None else first + (second or 0)
 
 
-def _by_topic(store: SharedStore, wanted: SearchForm) -> _Steps:
+def _by_topic(store: SharedStore, wanted: SearchForm) -> Steps:
     assert wanted.topic is not None
     bounds = wanted.begin, wanted.end, wanted.limit, wanted.after, HTTP.answer_bytes
     with store.reader() as reader:
@@ -195,23 +273,77 @@ def _by_topic(store: SharedStore, wanted: SearchForm) -> _Steps:
     yield Outcome(len(page.messages), page.cursor, page.problems, None)
 
 
-def _by_key(store: SharedStore, wanted: SearchForm, key: str) -> _Steps:
+def _by_key(store: SharedStore, wanted: SearchForm) -> Steps:
     """An offset id names one place of the log; everything else is a key, unique keys among them."""
     with store.reader() as reader:
-        named = reader.get_by_offset_id(key) if wanted.after is None else None
-        found = 0
-        if named is not None and _takes(wanted, named):
-            found = 1
-            yield (named,)
-        bounds = wanted.begin, wanted.end, wanted.limit, wanted.after, HTTP.answer_bytes
-        for step in reader.query_steps(wanted.topic, key, *bounds):
-            if isinstance(step, QueryResult):
-                yield Outcome(found, step.cursor, step.coverage.unreadable, step.coverage)
-            else:
-                new = tuple(message for message in step.messages if message != named)
-                found += len(new)
-                yield new
-                yield _SearchedTo(step.searched_to)
+        begin = reader.begin_offset()
+        named = [one for one in _named(reader, wanted) if _takes(wanted, one)]
+        if len(wanted.keys) == 1 and not named:
+            found = 0
+            for step in _queried(reader, wanted, wanted.keys[0]):
+                if isinstance(step, QueryResult):
+                    yield Outcome(found, step.cursor, step.coverage.unreadable, step.coverage)
+                else:
+                    new = tuple(one for one in step.messages if _contains(wanted, one))
+                    found += len(new)
+                    yield new
+                    yield Progress(step.searched_to, max(step.searched_to - begin, 0))
+            return
+        ended: Outcome | None = None
+        messages = dict.fromkeys(named)
+        oldest = [0]  # where the search of each key ended early
+        for key in wanted.keys:
+            for step in _queried(reader, wanted, key):
+                if isinstance(step, QueryResult):
+                    outcome = Outcome(0, step.cursor, step.coverage.unreadable, step.coverage)
+                    ended = outcome if ended is None else _beside(ended, outcome)
+                    oldest.append(step.cursor or 0)
+                else:
+                    messages |= dict.fromkeys(step.messages)
+        reached = max(oldest)
+        shown = [
+            one for one in messages if one.physical_offset >= reached and _contains(wanted, one)
+        ]
+        shown.sort(key=lambda one: (one.physical_offset, one.queue_offset), reverse=True)
+        yield tuple(shown)
+        assert ended is not None
+        yield replace(ended, count=len(shown), cursor=reached or None)
+
+
+def _queried(
+    reader: MessageStore, wanted: SearchForm, key: str
+) -> Iterator[QueryProgress | QueryResult]:
+    bytes_each = HTTP.answer_bytes // len(wanted.keys)
+    bounds = wanted.begin, wanted.end, wanted.limit, wanted.after, bytes_each
+    return reader.query_steps(wanted.topic, key, *bounds)
+
+
+def _beside(first: Outcome, second: Outcome) -> Outcome:
+    """Return what the searches of two keys covered together."""
+    problems = tuple(dict.fromkeys((*first.problems, *second.problems)))
+    if first.coverage is None or second.coverage is None:
+        return replace(second, problems=problems)
+    joined = replace(
+        second.coverage,
+        unreadable=problems,
+        problems=tuple(dict.fromkeys((*first.coverage.problems, *second.coverage.problems))),
+        scanned=max(first.coverage.scanned, second.coverage.scanned, key=len),
+    )
+    return replace(second, problems=problems, coverage=joined)
+
+
+def _named(reader: MessageStore, wanted: SearchForm) -> Iterator[MessageExt]:
+    """Messages that are named by where they lie."""
+    for key in wanted.keys:
+        found = reader.get_by_offset_id(key)
+        if found is not None:
+            yield found
+    with suppress(MessageNotFoundError, FormatError):
+        if wanted.offset is not None:
+            yield reader.get(wanted.offset)
+    with suppress(MessageNotFoundError, FormatError):
+        if wanted.place is not None:
+            yield reader.get_by_queue(*wanted.place)
 
 
 def _takes(wanted: SearchForm, message: MessageExt) -> bool:
@@ -220,4 +352,11 @@ def _takes(wanted: SearchForm, message: MessageExt) -> bool:
         wanted.topic in (None, message.topic)
         and (wanted.begin is None or wanted.begin <= time)
         and (wanted.end is None or time <= wanted.end)
+        and (wanted.after is None or message.physical_offset < wanted.after)
     )
+
+
+def _contains(wanted: SearchForm, message: MessageExt) -> bool:
+    if wanted.content is None:
+        return True
+    return wanted.content.takes(sent_body(message, HTTP.answer_bytes).data, message.properties)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from heapq import nsmallest
+
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -10,13 +13,14 @@ from reput.console.rendering import Views, segment
 from reput.console.rendering import query as query_string
 from reput.console.searching import Share, pull_share
 from reput.console.store_facts import QueueFacts, topics_of
-from reput.errors import MessageNotFoundError
+from reput.errors import MessageNotFoundError, ReputError
 from reput.query.answers import PullResult
 from reput.query.by_time import messages_of_topic, volume_of_topic
 from reput.query.shared_store import SharedStore
 
 _PAGE = 32
 _PARTS = 48
+_MOST_SUGGESTED = 20
 MOST_TOPICS = 2_000
 """On one page; the HTTP API lists them all."""
 
@@ -41,6 +45,19 @@ class TopicPages:
             shown=shown[:MOST_TOPICS],
             most=most,
         )
+
+    async def suggest(self, request: Request) -> Response:
+        """Names of topics that hold a text, for a field that is typed into."""
+        asked = (text(request.query_params, "topic") or "").lower()
+        store = text(request.query_params, "store")
+        chosen = [self._mounts.named(one) for one in ([store] if store else self._mounts.names)]
+
+        def find() -> list[str]:
+            every = {name for _, one in chosen for name in _names(one) if asked in name.lower()}
+            return nsmallest(_MOST_SUGGESTED, every, key=lambda name: (len(name), name))
+
+        names = await self._mounts.run(find)
+        return await self._views.page(request, "suggest.html", names=names, view="")
 
     async def topic(self, request: Request) -> Response:
         name, store = self._views.store(request)
@@ -85,6 +102,12 @@ class TopicPages:
             request, "queue.html", view="topics", store=name, queue=facts, pulled=pulled,
             links=links, q=q, limit=limit,
         )  # fmt: skip
+
+
+def _names(store: SharedStore) -> list[str]:
+    with suppress(ReputError):
+        return store.topics()
+    return []
 
 
 def _facts(store: SharedStore, topic: str, queue_id: int) -> QueueFacts:

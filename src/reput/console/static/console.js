@@ -74,6 +74,14 @@ document.addEventListener("click", (event) => {
   }
 });
 
+// Pasted lines are words.
+document.addEventListener("paste", (event) => {
+  const pasted = event.clipboardData?.getData("text/plain") ?? "";
+  if (event.target.name !== "key" || !/[\r\n]/.test(pasted)) return;
+  event.preventDefault();
+  event.target.setRangeText(pasted.replace(/\s+/g, " ").trim(), event.target.selectionStart, event.target.selectionEnd, "end");
+});
+
 document.querySelectorAll("[data-filter]").forEach((field) => {
   field.addEventListener("input", () => {
     const wanted = field.value.trim().toLowerCase();

@@ -1,0 +1,61 @@
+"""What people paste into the search field: keys, ids, offsets, or text that they copied from a page or a log."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from reput.errors import UsageError
+
+MOST_KEYS = 20
+_ID = re.compile(r"[0-9a-fA-F]{32}|[0-9a-fA-F]{40}|[0-9a-fA-F]{56}")
+_NUMBER = re.compile(r"\d{1,3}(?:[,\u00a0]\d{3})+|\d{1,19}")
+_PLACE = re.compile(r"(\S+)\s+(\d{1,9})/(\d{1,19})(?:\s*·\s*reput)?")
+_LABEL = re.compile(r"(?:keys?|unique ?key|uniq_key|msg_?id|message ?id|offset)\s*[:=]\s*", re.I)
+_AROUND = "\"'`<>()[]{},;"
+_CUT_OFF = "…"
+_INT64 = 1 << 63
+
+
+class Pasted(NamedTuple):
+    """The meanings of a text; a message is found if one of them fits.
+
+    Attributes:
+        keys: Keys, unique keys and ids.
+        offset: A physical offset.
+        place: Topic, queue and queue offset.
+    """
+
+    keys: tuple[str, ...]
+    offset: int | None = None
+    place: tuple[str, int, int] | None = None
+
+
+def understood(given: str) -> Pasted:
+    """Return the meanings of a text. A text without white space is always also a key as it stands.
+
+    Raises:
+        UsageError: It holds too many keys.
+    """
+    text = given.strip()
+    keys = dict.fromkeys([text] if len(text.split()) == 1 else [])
+    number = _NUMBER.fullmatch(text.strip(_AROUND))
+    offset = int(re.sub(r"\D", "", text)) if number else None
+    place = _PLACE.fullmatch(text)
+    if number is None:
+        for word in re.split(r"[\s,;|]+", _LABEL.sub(" ", text)):
+            found = word.strip(_AROUND)
+            if found and not found.endswith(_CUT_OFF):
+                keys[found] = None
+    for key in list(keys):
+        if _ID.fullmatch(key):
+            keys[key.upper()] = None
+    if len(keys) > MOST_KEYS:
+        raise UsageError(
+            f"{len(keys)} keys; at most {MOST_KEYS} are searched at once", arguments=["key"]
+        )
+    return Pasted(
+        tuple(keys) or (text,),
+        offset if offset is not None and offset < _INT64 else None,
+        (place[1], int(place[2]), int(place[3])) if place and int(place[3]) < _INT64 else None,
+    )

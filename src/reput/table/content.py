@@ -1,0 +1,309 @@
+"""What messages must contain: a text, a regular expression, a value at a JSON path, a property.
+
+Regular expressions are RE2's, by way of Arrow: their time is linear in the length of a body. It also grows with the
+size of the pattern after its repetitions are written out (2 minutes per MiB for 5,000 states), so that size is limited.
+"""
+
+from __future__ import annotations
+
+import json
+import operator
+import re
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from reput.errors import UsageError
+
+Mask = npt.NDArray[np.bool_]
+
+MOST_JSON_BYTES = 1 << 20
+"""Size of the largest body that is parsed for a JSON path: objects take up to 30 times as much memory."""
+
+_MOST_CHARACTERS, _MOST_STATES = 1_000, 200
+_MOST_DIGITS = 300  # Python refuses integers of thousands of digits with an error of its own
+_OTHER_ENCODING = "gb18030"
+_STEP = re.compile(r"""\.?([^\s.\[\]=!<>~'"]+)|\[(\d{1,9}|\*)\]|\[(?:"([^"]*)"|'([^']*)')\]""")
+_COMPARISON = re.compile(r"\s*(==|=|!=|<=|>=|<|>|contains\s)\s*(.+)", re.DOTALL)
+_REGEX_TOKEN = re.compile(
+    r"(?P<atom>\\[pP]\{[^}]*\}|\\.|\[\]?(?:\\.|\[:\^?\w+:\]|[^\]\\])*\]|\((?!\?)|\(\?P?<\w+>|\(\?[\w-]*:?|[^\\\[(])",
+    re.DOTALL,
+)
+_REPEATED = re.compile(r"\{(\d+)(?:,(\d*))?\}")
+_ORDERS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
+
+
+class How(StrEnum):
+    """The kinds of a text."""
+
+    TEXT = "text"
+    REGEX = "regex"
+    JSON = "json"
+    PROPERTY = "property"
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """A condition on bodies and properties; see `parse_content`.
+
+    Attributes:
+        how: What `text` is.
+        text: As it was given.
+        reads_bodies: Whether bodies matter.
+        reads_properties: Whether properties matter.
+    """
+
+    how: How
+    text: str
+    _bodies: Callable[[pa.Array], Mask] | None
+    _properties: Callable[[pa.MapArray], Mask] | None
+
+    @property
+    def reads_bodies(self) -> bool:
+        return self._bodies is not None
+
+    @property
+    def reads_properties(self) -> bool:
+        return self._properties is not None
+
+    def of_bodies(self, bodies: pa.Array) -> Mask:
+        """Return which bodies meet the condition. They are binary, and decompressed."""
+        return np.zeros(len(bodies), np.bool_) if self._bodies is None else self._bodies(bodies)
+
+    def of_properties(self, properties: pa.MapArray) -> Mask:
+        """Return which maps of properties meet the condition."""
+        if self._properties is None:
+            return np.zeros(len(properties), np.bool_)
+        return self._properties(properties)
+
+    def takes(self, body: bytes, properties: dict[str, str]) -> bool:
+        """Return whether one message meets the condition."""
+        kind = pa.map_(pa.string(), pa.string())
+        bodies = pa.array([body], pa.binary())
+        maps = pa.array([[(_text(name), _text(value)) for name, value in properties.items()]], kind)
+        return bool(self.of_bodies(bodies)[0] or self.of_properties(maps)[0])
+
+
+def parse_content(how: str, text: str) -> Content:
+    """Parse a condition.
+
+    Args:
+        how: One of `How`.
+        text: For `text`, a part of a body or of a property's value, case included. For `regex`, a regular expression
+            of RE2 for the same. For `json`, a path and perhaps a comparison, as in `$.items[*].price >= 10`. For
+            `property`, NAME or NAME=VALUE.
+
+    Raises:
+        UsageError: The text is too long, or is not of that kind.
+    """
+    if how not in tuple(How):
+        raise UsageError(f"content: one of {', '.join(How)}, not {how!r}", arguments=["how"])
+    if len(text) > _MOST_CHARACTERS:
+        raise UsageError(
+            f"content: at most {_MOST_CHARACTERS:,} characters, not {len(text):,}",
+            arguments=["contains"],
+        )
+    kind = How(how)
+    if kind is How.JSON:
+        return Content(kind, text, _json_matcher(text), None)
+    if kind is How.PROPERTY:
+        return Content(kind, text, None, _property_matcher(text))
+    match = _regex_matcher(text) if kind is How.REGEX else _text_matcher(text)
+    return Content(kind, text, match, _any_value(match))
+
+
+def _text_matcher(text: str) -> Callable[[pa.Array], Mask]:
+    needles = [text.encode("utf-8", "surrogatepass")]
+    if not text.isascii():
+        with suppress(UnicodeEncodeError):
+            needles.append(text.encode(_OTHER_ENCODING))
+
+    def match(values: pa.Array) -> Mask:
+        found = np.zeros(len(values), np.bool_)
+        for needle in needles:
+            found |= _mask(pc.match_substring(values, needle))
+        return found
+
+    return match
+
+
+def _regex_matcher(pattern: str) -> Callable[[pa.Array], Mask]:
+    if _states(pattern) > _MOST_STATES:
+        raise UsageError(
+            f"regular expression: too large with its repetitions written out; at most {_MOST_STATES} characters",
+            arguments=["contains"],
+        )
+
+    def match(values: pa.Array) -> Mask:
+        return _mask(pc.match_substring_regex(values, pattern))
+
+    try:
+        match(pa.array([b""], pa.binary()))
+    except pa.ArrowException as error:
+        reason = str(error).removeprefix("Invalid regular expression: ")
+        raise UsageError(f"regular expression: {reason}", arguments=["contains"]) from None
+    return match
+
+
+def _states(pattern: str) -> int:
+    """Return about how many characters a pattern has if each repetition is written out."""
+    sums, last, at = [0], 0, 0
+    while at < len(pattern):
+        repeated = _REPEATED.match(pattern, at)
+        if repeated:
+            low, high = int(repeated[1][:9]), repeated[2]
+            count = low if high is None else int(high[:9]) if high else low + 1
+            sums[-1] += last * (max(count, 1) - 1)
+            last *= max(count, 1)
+            at = repeated.end()
+            continue
+        token = _REGEX_TOKEN.match(pattern, at)
+        at = token.end() if token else at + 1
+        if token and token[0].startswith("("):
+            sums.append(0)
+        elif token and token[0] == ")" and len(sums) > 1:
+            last = sums.pop()
+            sums[-1] += last
+        else:
+            last = 1
+            sums[-1] += 1
+    return sum(sums)
+
+
+def _any_value(match: Callable[[pa.Array], Mask]) -> Callable[[pa.MapArray], Mask]:
+    """Match a row if one of its values does."""
+
+    def match_maps(maps: pa.MapArray) -> Mask:
+        return _any_of_row(maps, match(maps.items.cast(pa.binary())))
+
+    return match_maps
+
+
+def _property_matcher(text: str) -> Callable[[pa.MapArray], Mask]:
+    name, has_value, value = text.partition("=")
+    if not name:
+        raise UsageError("property: write NAME or NAME=VALUE", arguments=["contains"])
+
+    def match_maps(maps: pa.MapArray) -> Mask:
+        found = _mask(pc.equal(maps.keys, name))
+        if has_value:
+            found &= _mask(pc.equal(maps.items, value))
+        return _any_of_row(maps, found)
+
+    return match_maps
+
+
+def _any_of_row(maps: pa.MapArray, of_item: Mask) -> Mask:
+    offsets = maps.offsets.to_numpy()
+    counts = np.append(0, np.cumsum(of_item))
+    found: Mask = counts[offsets[1:]] > counts[offsets[:-1]]
+    return found
+
+
+def _mask(found: pa.Array) -> Mask:
+    return np.asarray(found.fill_null(False).to_numpy(zero_copy_only=False), np.bool_)
+
+
+def _json_matcher(text: str) -> Callable[[pa.Array], Mask]:
+    steps, compare = _parse_path(text)
+
+    def matches(body: bytes | None) -> bool:
+        if not body or len(body) > MOST_JSON_BYTES:
+            return False
+        try:
+            document = json.loads(body, parse_int=_integer)
+            return any(map(compare, _values_at(document, steps)))
+        except (ValueError, RecursionError, OverflowError):
+            return False
+
+    def match(bodies: pa.Array) -> Mask:
+        return np.fromiter((matches(body.as_py()) for body in bodies), np.bool_, len(bodies))
+
+    return match
+
+
+def _parse_path(text: str) -> tuple[list[str | int | None], Callable[[Any], bool]]:
+    """Return the steps of a path, None for each element of a list, and the comparison after it."""
+    rest = text.strip().removeprefix("$")
+    steps: list[str | int | None] = []
+    while found := _STEP.match(rest):
+        name, index, *quoted = found.groups()
+        if name is not None:
+            steps.append(name)
+        elif index is not None:
+            steps.append(None if index == "*" else int(index))
+        else:
+            steps.append(next(one for one in quoted if one is not None))
+        rest = rest[found.end() :]
+    if not steps:
+        raise UsageError(
+            f"JSON path: write a path like $.order.id, not {text!r}", arguments=["contains"]
+        )
+    if not rest.strip():
+        return steps, lambda value: True
+    comparison = _COMPARISON.fullmatch(rest)
+    if comparison is None:
+        raise UsageError(
+            f"JSON path: after the path write = != < <= > >= or contains and a value, not {rest.strip()!r}",
+            arguments=["contains"],
+        )
+    return steps, _comparison(comparison[1].strip(), comparison[2].strip())
+
+
+def _comparison(sign: str, text: str) -> Callable[[Any], bool]:
+    try:
+        wanted = json.loads(text, parse_int=_integer)
+    except (ValueError, RecursionError):
+        wanted = text[1:-1] if len(text) > 1 and text[0] == text[-1] == "'" else text
+    if sign == "contains":
+        needle = wanted if isinstance(wanted, str) else text
+        return lambda value: isinstance(value, str) and needle in value
+    if sign in ("=", "==", "!="):
+        is_equal = sign != "!="
+        return lambda value: (_is_same(value, wanted) or value == text) is is_equal
+    order = _ORDERS[sign]
+
+    def compare(value: Any) -> bool:
+        try:
+            return not isinstance(value, bool) and bool(order(value, wanted))
+        except TypeError:  # a text and a number have no order
+            return False
+
+    return compare
+
+
+def _is_same(value: Any, wanted: Any) -> bool:
+    return isinstance(value, bool) == isinstance(wanted, bool) and value == wanted
+
+
+def _values_at(value: Any, steps: list[str | int | None]) -> Iterator[Any]:
+    found = [value]
+    for step in steps:
+        found = [inner for one in found for inner in _children(one, step)]
+    yield from found
+
+
+def _children(value: Any, step: str | int | None) -> Iterator[Any]:
+    if isinstance(value, list):
+        if step is None:
+            yield from value
+        elif isinstance(step, int) and step < len(value):
+            yield value[step]
+    elif isinstance(value, dict) and isinstance(step, str) and step in value:
+        yield value[step]
+
+
+def _integer(digits: str) -> int | str:
+    return int(digits) if len(digits) <= _MOST_DIGITS else digits
+
+
+def _text(value: str) -> str:
+    """Return a text that UTF-8 can hold."""
+    return value.encode("utf-8", "replace").decode()

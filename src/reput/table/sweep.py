@@ -1,0 +1,198 @@
+"""Messages by time and content, newest first: the log is read back in pieces, by its kernels.
+
+`reput.log.known_ranges` cuts the log into these pieces and knows when their messages were stored. So pieces outside a
+window are not read, and each begins at a record. Nothing rests on ConsumeQueues or IndexFiles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from reput.errors import CorruptMessageError, MessageNotFoundError, StoreNotFoundError
+from reput.findings import Finding, Kind
+from reput.format.commit_log import SYS_FLAG_COMPRESSED, SYS_FLAG_INNER_BATCH, MessageExt
+from reput.format.properties import LMQ_PREFIX
+from reput.log.known_file import TimedPiece
+from reput.log.scan import ScanBuffers
+from reput.messages.bodies import sent_body
+from reput.messages.inner_batch import unwrap
+from reput.query.message_store import MessageStore
+from reput.query.tail import TailFilter
+from reput.table.content import MOST_JSON_BYTES, Content, How
+from reput.table.filters import Condition
+from reput.table.read import LogRange, RangeBatches
+
+_EVER = 2**63 - 1
+_FIRST_MS, _LAST_MS = 0, 253_402_300_799_999  # of the calendar that conditions are written in
+_BATCH_BYTES = 1 << 20
+_CHECKED_AT_ONCE = 16
+_ASIDE = SYS_FLAG_COMPRESSED | SYS_FLAG_INNER_BATCH  # looked at one by one
+Offsets = npt.NDArray[np.int64]
+
+
+class SweptTo(NamedTuple):
+    """How far a sweep has come.
+
+    Attributes:
+        offset: Everything from this physical offset on was searched.
+        left_bytes: Size of the log before it.
+        swept_bytes: Size of the log that was read.
+    """
+
+    offset: int
+    left_bytes: int
+    swept_bytes: int
+
+
+class Sweep:
+    """One search.
+
+    Attributes:
+        damage: Parts of the log that could not be read, once the sweep is over.
+        unsearched: Number of messages whose body is too long to be searched, or could not be decompressed.
+    """
+
+    def __init__(
+        self,
+        store: MessageStore,
+        wanted: TailFilter,
+        content: Content | None = None,
+        *,
+        after: int | None = None,
+        most_body_bytes: int | None = None,
+    ) -> None:
+        """Prepare a search.
+
+        Args:
+            store: An open store.
+            wanted: Which messages; without key and tags.
+            content: A further condition.
+            after: Only messages before this physical offset.
+            most_body_bytes: Size of the largest compressed body that is searched, decompressed.
+        """
+        self._store, self._log, self._wanted = store, store.commit_log, wanted
+        self._content, self._stop = content, _EVER if after is None else after
+        self._most_body_bytes = most_body_bytes
+        self._buffers = ScanBuffers()
+        self._damage: dict[Finding, None] = {}
+        self.unsearched = 0
+
+    @property
+    def damage(self) -> tuple[Finding, ...]:
+        return tuple(self._damage)
+
+    def steps(self) -> Generator[MessageExt | SweptTo, None, None]:
+        """Yield messages, newest first, and the progress after each piece.
+
+        Raises:
+            StoreAccessError, StoreChangedError: A file cannot be read, or became shorter.
+        """
+        self._log.refresh()
+        self._damage |= dict.fromkeys(self._log.holes())
+        begin = -_EVER if self._wanted.begin is None else self._wanted.begin
+        end = _EVER if self._wanted.end is None else self._wanted.end
+        swept = 0
+        for piece in self._store.known_ranges.pieces(begin, end, newest_first=True):
+            if piece.start >= self._stop:
+                continue
+            try:
+                offsets = self._candidates(piece)
+            except StoreNotFoundError:  # expired meanwhile, and all before it
+                return
+            for number, offset in enumerate(reversed(offsets)):
+                yield from self._messages(offset)
+                if self._content is not None and number % _CHECKED_AT_ONCE == _CHECKED_AT_ONCE - 1:
+                    yield SweptTo(offset, max(offset - self._log.min_offset, 0), swept)
+            swept += piece.stop - piece.start
+            yield SweptTo(piece.start, max(piece.start - self._log.min_offset, 0), swept)
+        if self._stop >= self._log.files_end:
+            lost = self._store.lost_end(self._store.known_ranges.end())
+            self._damage |= {} if lost is None else {lost: None}
+
+    def _candidates(self, piece: TimedPiece) -> list[int]:
+        """Return physical offsets of messages in a piece that may be wanted, rising."""
+        file = self._log.file_at(piece.start)
+        if file is None:
+            return []
+        is_last = file == self._log.files[-1]
+        part = LogRange(file, piece.start, piece.stop, at_record=True, ends_log=is_last)
+        columns = ["physical_offset", "sys_flag"]
+        if self._content is not None:
+            columns += ["body"] * self._content.reads_bodies
+            columns += ["properties"] * self._content.reads_properties
+        batches = RangeBatches(
+            part, columns, self._conditions(piece), on_corrupt="skip", decompressed=False,
+            batch_bytes=_BATCH_BYTES, open_file=self._log.source.open, buffers=self._buffers,
+        )  # fmt: skip
+        found: list[int] = []
+        for batch in batches:
+            offsets: Offsets = batch.column("physical_offset").to_numpy()
+            found += offsets[self._may_match(batch) & (offsets < self._stop)].tolist()
+        self._damage |= dict.fromkeys(batches.report.damage)
+        return found
+
+    def _conditions(self, piece: TimedPiece) -> list[Condition]:
+        wanted, found = self._wanted, list[Condition]()
+        if wanted.topic is not None and not wanted.topic.startswith(LMQ_PREFIX):
+            found.append(Condition("topic", "=", wanted.topic))
+        for sign, bound, is_met in (
+            (">=", wanted.begin, wanted.begin is None or wanted.begin <= piece.least),
+            ("<=", wanted.end, wanted.end is None or piece.most <= wanted.end),
+        ):
+            if bound is not None and not is_met and _FIRST_MS <= bound <= _LAST_MS:
+                moment = datetime.fromtimestamp(bound / 1000, UTC)
+                exact = moment.replace(microsecond=bound % 1000 * 1000)
+                found.append(Condition("store_timestamp", sign, exact))
+        return found
+
+    def _may_match(self, batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+        if self._content is None:
+            return np.ones(len(batch), np.bool_)
+        found: npt.NDArray[np.bool_] = batch.column("sys_flag").to_numpy() & _ASIDE != 0
+        if self._content.reads_bodies:
+            bodies = batch.column("body")
+            found |= self._content.of_bodies(bodies)
+            if self._content.how is How.JSON:
+                found |= pc.binary_length(bodies).to_numpy() > MOST_JSON_BYTES
+        if self._content.reads_properties:
+            found |= self._content.of_properties(batch.column("properties"))
+        return found
+
+    def _messages(self, offset: int) -> Iterator[MessageExt]:
+        """Yield the message at an offset if it is wanted, or the wanted messages of an inner batch, the last first."""
+        try:
+            record = self._log.locate(offset)
+        except (MessageNotFoundError, CorruptMessageError):  # the piece's reader has reported it
+            return
+        if not self._wanted.takes(record):
+            return
+        message = record.message()
+        try:
+            inner = unwrap(message)
+        except CorruptMessageError as error:
+            file = self._log.file_at(offset)
+            if file is not None:
+                lost = file.lost(offset, offset, error.reason, Kind.UNDECODABLE_MESSAGE)
+                self._damage[lost] = None
+            inner = (message,)
+        yield from filter(self._contains, reversed(inner))
+
+    def _contains(self, message: MessageExt) -> bool:
+        content = self._content
+        if content is None:
+            return True
+        sent = sent_body(message, self._most_body_bytes) if content.reads_bodies else None
+        body = b"" if sent is None or sent.error else sent.data
+        found = content.takes(body, message.properties if content.reads_properties else {})
+        is_left_out = sent is not None and (
+            sent.error is not None or (content.how is How.JSON and len(body) > MOST_JSON_BYTES)
+        )
+        self.unsearched += is_left_out and not found
+        return found
