@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 LOGS = (
-    "lakes/test_json_body.py", "lakes/test_json_inference.py", "fuzzing/test_findings.py", "log/test_preallocated.py",
+    "lakes/test_json_body.py", "lakes/test_json_inference.py", "messages/test_avro_bodies.py",
+    "messages/test_proto_bodies.py", "fuzzing/test_findings.py", "log/test_preallocated.py",
     "log/test_reading.py", "messages/test_decode.py", "messages/test_memory.py", "query/test_hostile.py",
     "pipeline/test_damage.py", "pipeline/test_random.py", "pipeline/test_torn.py", "table/test_damage.py",
 )  # fmt: skip

@@ -149,7 +149,7 @@ def test_every_body_is_judged_by_itself(bodies: list[bytes | None]) -> None:
         ),
         ('{"properties": {"a": {"type": "array"}}}', r"json: a\[\]: not a JSON Schema"),
         ('{"properties": {"a": {"type": "object"}}}', "a: an object has properties"),
-        ('{"a": {"id": "string", "ID": "string"}}', "a: id and ID differ by capitals alone"),
+        ('{"a": {"id": "string", "ID": "string"}}', "a: id and ID differ only in case"),
         ('{"": "string"}', "a field has no name"),
     ],
 )

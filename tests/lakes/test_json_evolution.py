@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from reput.errors import UsageError
-from reput.lakes.json_inference import MOST_COLUMNS, ShapeInference
-from reput.messages.body_shape import NOTHING, BodyShape, changes, evolved
+from reput.lakes.json_inference import ShapeInference
+from reput.messages.body_shape import MOST_COLUMNS, NOTHING, BodyShape, changes, evolved
 from tests.lakes.exporting import FORMATS, GrowingStore, export, read_table
 from tests.slow import slow_from
 

@@ -10,11 +10,11 @@ import pyarrow as pa
 import pytest
 
 from reput.errors import UsageError
-from reput.lakes.json_inference import MOST_COLUMNS, MOST_LEVELS, ShapeInference
+from reput.lakes.json_inference import MOST_LEVELS, ShapeInference
 from reput.lakes.request import ExportRequest
 from reput.lakes.task import sample_bodies
 from reput.messages.arrays import BATCH_BYTES
-from reput.messages.body_shape import BodyShape
+from reput.messages.body_shape import MOST_COLUMNS, BodyShape
 from tests.oracle.forge import RecordFields, forge_log, write_store
 from tests.table.reading import plan
 

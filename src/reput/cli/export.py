@@ -78,12 +78,27 @@ def _names(ctx: click.Context, param: click.Parameter, value: str | None) -> tup
     help="Parse JSON bodies into typed fields of the column json; FILE is their schema.",
 )
 @click.option(
+    "--body",
+    metavar="ENCODING:SCHEMA",
+    help="Decode bodies into typed fields of a column named after the encoding: avro:FILE (.avsc), "
+    "avro:registry:URL (Confluent-compatible), proto:FILE#Message (.proto, or the output of "
+    "protoc --include_imports -o), json:infer, json:FILE.",
+)
+@click.option(
+    "--charset",
+    default="utf-8",
+    show_default=True,
+    help="Charset of JSON bodies: gb18030, gbk, ...",
+)
+@click.option(
+    "--body-mode",
     "--json-mode",
+    "json_mode",
     metavar="strict|permissive",
     default="strict",
     show_default=True,
     help="A body that does not fit: reject its message, or keep it with null in those fields "
-    "and the reason in the column json_error.",
+    "and the reason in the column json_error, avro_error or proto_error.",
 )
 @click.option(
     "--json-timestamps",
@@ -201,6 +216,8 @@ def _request(asked: dict[str, Any]) -> ExportRequest:
         json_body=asked["json_body"],
         json_mode=asked["json_mode"],
         json_timestamps=asked["json_timestamps"],
+        body=asked["body"],
+        charset=asked["charset"],
     )
 
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from reput.errors import ReputError, StoreAccessError, StoreLockedError
 from reput.lakes.data_file import DataFile, RowTally, total_of
-from reput.lakes.request import JSON_COLUMN, ExportRequest
+from reput.lakes.request import ExportRequest
 from reput.log.read_mark import ReadMark
 from reput.messages.body_shape import BodyShape, Widenings
 
@@ -75,11 +75,12 @@ def with_column_shape(state: State, columns: pa.Schema, place: str) -> State:
     What a table said at a commit may be more than it has now, or less: it was restored, or a run died after it had
     added fields and before it committed rows. Raises StoreAccessError for a column that is no shape.
     """
-    if JSON_COLUMN not in columns.names:
+    column = next((one for one in columns if pa.types.is_struct(one.type)), None)
+    if column is None:
         return state
     required = () if state.shape is None else state.shape.required
-    with understood(f"{place}: the column {JSON_COLUMN}"):
-        shape = BodyShape.of_type(columns.field(JSON_COLUMN).type, required)
+    with understood(f"{place}: the column {column.name}"):
+        shape = BodyShape.of_type(column.type, required)
     return replace(state, shape=shape)
 
 

@@ -33,7 +33,9 @@ from reput.lakes.request import TABLE_COLUMNS, ExportRequest
 from reput.lakes.task import REASON, ExportJob, TaskResult, run_export
 from reput.log.read_mark import ReadMark
 from reput.log.sources import LogListing
+from reput.messages.body_decoders import BodyDecoder
 from reput.messages.body_shape import BodyShape
+from reput.messages.decoding import open_decoder
 from reput.table.plan import Bounds, ReadTask
 from reput.tasks import Progress, Runner, silent
 
@@ -139,10 +141,13 @@ class _ExportRun:
         marks = {**(state.marks if state else {})}
         if not self._moves_on(bounds, marks):
             return
-        shape = choose_shape(self.request, self.destination, state, plan.tasks, self.report)
+        decoder = None if self.request.body is None else open_decoder(self.request.body)
+        shape = choose_shape(
+            self.request, self.destination, state, plan.tasks, self.report, decoder
+        )
         name = uuid.uuid4().hex
         with self.control.staging(name) as staged:
-            job = self._job(staged, shape)
+            job = self._job(staged, shape, decoder)
             results = self._write(job, plan.tasks, runner)
             self._reconcile(plan.tasks, results)
             marks |= ends
@@ -155,7 +160,9 @@ class _ExportRun:
     def _moves_on(self, bounds: dict[str, Bounds], marks: dict[str, ReadMark]) -> bool:
         return any(name not in marks or length_of(own) for name, own in bounds.items())
 
-    def _job(self, staged: Staged, shape: BodyShape | None) -> ExportJob:
+    def _job(
+        self, staged: Staged, shape: BodyShape | None, decoder: BodyDecoder | None
+    ) -> ExportJob:
         schema = self.request.columns_with(shape)
         names = {"store", "physical_offset", *schema.names}
         by_topic = "topic" in self.request.partition_by
@@ -165,7 +172,9 @@ class _ExportRun:
         reject_schema = pa.schema([*rejects, REASON])
         schema, reject_schema = self.destination.prepare(self.request, schema, reject_schema)
         why_no_partition = self.destination.why_no_partition if by_topic else None
-        return ExportJob(self.request, str(staged), schema, reject_schema, shape, why_no_partition)
+        return ExportJob(
+            self.request, str(staged), schema, reject_schema, shape, why_no_partition, decoder
+        )
 
     def _write(self, job: ExportJob, tasks: list[ReadTask], runner: Runner) -> list[TaskResult]:
         weights = [max(task.part.stop - task.part.start, 1) for task in tasks]

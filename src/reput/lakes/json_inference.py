@@ -26,7 +26,9 @@ from reput.lakes.commit import Destination, State
 from reput.lakes.report import ExportReport
 from reput.lakes.request import INFER, ExportRequest
 from reput.lakes.task import sample_bodies
+from reput.messages.body_decoders import BodyDecoder
 from reput.messages.body_shape import (
+    MOST_COLUMNS,
     NOTHING,
     BodyShape,
     Widenings,
@@ -34,12 +36,11 @@ from reput.messages.body_shape import (
     evolved,
     is_list,
     is_wider,
+    united,
 )
+from reput.messages.charsets import UTF_8
 from reput.messages.json_text import has_control
 from reput.table.plan import ReadTask
-
-MOST_COLUMNS = 1_000
-"""Columns of a table; a column of an object's field is one too. Readers of Parquet slow down with thousands."""
 
 MOST_LEVELS = 16
 """Objects and lists inside one another. Readers of tables call themselves once a level."""
@@ -175,7 +176,7 @@ class ShapeInference:
             self._see(below, inner, level + 1)
 
     def _why_not(self, name: str) -> str:
-        """Why a table cannot have a column of this name, "" where it can."""
+        """Return why a table cannot have a column of this name, "" if it can."""
         if not name:
             return "without a name"
         if has_control(name):
@@ -205,7 +206,7 @@ class ShapeInference:
         return "object"
 
     def _type_of(self, node: _Node, path: str) -> pa.DataType | None:
-        """The type that most values have; None where nothing is known of it yet."""
+        """Return the type of most values, None if no type is known yet."""
         kind = _most_frequent(node.kinds)
         if node.known is not None and not pa.types.is_nested(node.known):
             return self._widened(node.known, kind, path)
@@ -224,7 +225,7 @@ class ShapeInference:
         return known
 
     def _struct_of(self, fields: dict[str, _Node], path: str) -> pa.DataType | None:
-        """Of names that differ by capitals alone the first is taken: not every reader of a table tells them apart."""
+        """Take the first of names that differ only in case: some readers of a table confuse them."""
         known: dict[str, tuple[str, pa.DataType]] = {}
         for name, below in fields.items():
             kind = self._type_of(below, f"{path}{name}")
@@ -268,19 +269,23 @@ def choose_shape(
     state: State | None,
     tasks: Sequence[ReadTask],
     report: ExportReport,
+    decoder: BodyDecoder | None = None,
 ) -> BodyShape | None:
-    """The shape of this run's bodies, None where they stay bytes; the report has what is new of it.
+    """Return the shape of this run's bodies, None if they stay bytes; the report lists new fields.
 
     Raises UsageError where the table cannot have what a file asks for.
     """
     given = request.json_body
-    if given is None:
+    if given is None and decoder is None:
         return None
     known = None if state is None else state.shape
-    if given == INFER:
+    if decoder is not None:
+        report.body_column = decoder.name
+        shape = _decoded(decoder, request, known, destination, tasks, report)
+    elif given == INFER:
         shape = _inferred(request, known, destination.widens, tasks, report)
     else:
-        shape = _of_file(given, known, destination)
+        shape = _of_file(str(given), known, destination)
     if known is not None:
         report.json_changes = changes(known, shape)
     return shape
@@ -300,6 +305,43 @@ def _of_file(path: str, known: BodyShape | None, destination: Destination) -> Bo
         ) from None
 
 
+def _decoded(
+    decoder: BodyDecoder,
+    request: ExportRequest,
+    known: BodyShape | None,
+    destination: Destination,
+    tasks: Sequence[ReadTask],
+    report: ExportReport,
+) -> BodyShape:
+    """Return the fields that the table has, then new ones of the decoder."""
+    bodies = () if decoder.is_fixed else sample_bodies(list(tasks), request, _SAMPLED_BODIES)
+    fields = decoder.fields(bodies)
+    report.note(*(f"{decoder.name}: {note}" for note in fields.notes))
+    if not len(fields.schema):
+        if known is not None:
+            return known
+        why = "".join(f"; {note}" for note in fields.notes[:3])
+        raise UsageError(
+            f"body {decoder.name}: the schema of none of the first bodies is known{why}",
+            arguments=["body"],
+        )
+    try:
+        given = BodyShape.of_type(pa.struct(list(fields.schema)))
+    except ValueError as error:
+        raise UsageError(f"body {decoder.name}: {error}", arguments=["body"]) from None
+    if known is None:
+        return given
+    shape, conflicts = united(known, given, destination.widens)
+    if conflicts and decoder.is_fixed:
+        raise UsageError(
+            f"{destination.name}: was begun with other types of {decoder.name}: {conflicts[0]}; "
+            "add fields only, or export to another place",
+            arguments=["body"],
+        )
+    report.note(*(f"{decoder.name}: the table keeps its types: {one}" for one in conflicts))
+    return shape
+
+
 def _inferred(
     request: ExportRequest,
     known: BodyShape | None,
@@ -308,7 +350,10 @@ def _inferred(
     report: ExportReport,
 ) -> BodyShape:
     inference = ShapeInference(known, widens=widens, timestamps=request.json_timestamps)
-    inference.add_all(sample_bodies(list(tasks), request, _SAMPLED_BODIES))
+    bodies = sample_bodies(list(tasks), request, _SAMPLED_BODIES)
+    if request.charset != UTF_8:
+        bodies = (body and body.decode(request.charset, "replace").encode() for body in bodies)
+    inference.add_all(bodies)
     shape = inference.shape
     report.note(*inference.notes)
     return shape

@@ -1,4 +1,4 @@
-"""What an export did."""
+"""The report of an export."""
 
 from __future__ import annotations
 
@@ -20,17 +20,18 @@ _LABEL_WIDTH = 14
 class ExportReport(Sealable, ShownAsTable, Report):
     """
     stores        name, first offset taken and the offset up to which the table has it now
-    log_bytes     of the CommitLogs, that were to be read
+    log_bytes     of the CommitLogs to read
     is_whole      whether all of the log behind the marks was read
     messages      that were looked at; rows and rejected rows are those of them that were asked for
     json_errors   rows whose bodies do not fit, where that costs fields and not the row
     reasons       why rows were rejected or have such fields, and how many rows, most frequent first
     reason_examples  one value of a reason, where it explains something
     json_changes  fields of JSON bodies that are new in the table, or wider
+    body_column   of typed bodies
     bad_bodies    rows whose stored body has not the CRC that was stored with it
     missing       offsets that no file holds any more: expired, or lost
     damage        what could not be read of the log
-    committed     False where there was nothing new
+    committed     False if nothing was new
     """
 
     destination: str
@@ -44,6 +45,7 @@ class ExportReport(Sealable, ShownAsTable, Report):
     reasons: Mapping[str, int] = field(default_factory=dict)
     reason_examples: Mapping[str, str] = field(default_factory=dict)
     json_changes: Sequence[str] = field(default_factory=list)
+    body_column: str = "json"
     bad_bodies: int = 0
     files: int = 0
     file_bytes: int = 0
@@ -78,6 +80,7 @@ class ExportReport(Sealable, ShownAsTable, Report):
 
 
 def _rows(report: ExportReport) -> Iterator[tuple[str, str]]:
+    encoding = "JSON" if report.body_column == "json" else report.body_column
     for name, (start, stop) in report.stores.items():
         yield "store", f"{printable(name)}: {start:,} to {stop:,}"
     if report.committed:
@@ -87,14 +90,17 @@ def _rows(report: ExportReport) -> Iterator[tuple[str, str]]:
     if report.rejects:
         yield "rejected rows", f"{report.rejects:,}; their column reason says why"
     if report.json_errors:
-        yield "JSON errors", f"{report.json_errors:,} rows; their column json_error says why"
+        yield (
+            f"{encoding} errors",
+            f"{report.json_errors:,} rows; their column {report.body_column}_error says why",
+        )
     for reason in most_frequent(report.reasons, report.reason_examples):
         yield "reason", printable(reason)
     changes = report.json_changes if report.committed else []
     for change in changes[:_MOST_CHANGES]:
-        yield "JSON field", printable(change)
+        yield f"{encoding} field", printable(change)
     if len(changes) > _MOST_CHANGES:
-        yield "JSON field", f"… and {len(changes) - _MOST_CHANGES:,} more"
+        yield f"{encoding} field", f"… and {len(changes) - _MOST_CHANGES:,} more"
     if report.bad_bodies:
         yield (
             "bad CRCs",

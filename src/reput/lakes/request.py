@@ -1,4 +1,4 @@
-"""What an export is asked for; what a table was begun with, later runs must ask for again."""
+"""The request of an export; every run on a table must have the same."""
 
 from __future__ import annotations
 
@@ -10,20 +10,23 @@ import pyarrow as pa
 
 from reput.errors import UsageError
 from reput.messages.body_shape import BodyShape
+from reput.messages.charsets import UTF_8, charset_name
 from reput.messages.schema import COLUMNS, CORRUPT_REASON
 from reput.table.filters import Condition, OnCorrupt, check_on_corrupt, selected
 
 KEY = pa.field("key", pa.string())
 """The first of a message's keys, null without any: tables are sorted by it."""
 
-JSON_COLUMN = "json"
-JSON_ERROR = pa.field("json_error", pa.string())
-"""Further column of a table whose bodies are read permissively: what of them does not fit, and why."""
+JSON = "json"
+"""The encoding of bodies that `json_body` is for, and its column; others are named in `body`."""
 
 JsonMode = Literal["strict", "permissive"]
-"""What a body that does not fit its types costs: the message, which is rejected, or the fields, which are null."""
+"""The price of a body that does not fit its types: the message, which is rejected, or the fields, which are null."""
 
 INFER = "infer"
+_ADDED = {"body": None, "charset": UTF_8}
+"""Fields that the requests of older tables lack."""
+
 PARTITIONS = ("topic", "day", "hour")
 
 _NAMES = COLUMNS.names
@@ -42,10 +45,13 @@ class ExportRequest:
     begin_ms, end_ms  store timestamps between which they lie, both included, in ms since 1970
     partition_by  of PARTITIONS; day and hour are the store timestamp's, in UTC
     on_corrupt    fail | skip | row, see `reput.table.read.RangeBatches`
-    decompressed  whether compressed bodies are to be as they were sent
+    decompressed  whether compressed bodies are exported as they were sent
     json_body     None, INFER, or the name of a file with a schema: bodies become the column `json`
-    json_mode     what bodies that do not fit cost
+    json_mode     what bodies that do not fit cost, of any encoding
     json_timestamps  whether INFER takes texts that are ISO 8601 times with a zone for timestamps
+    body          what `reput.messages.decoding.open_decoder` takes: bodies become a column of the encoding's name;
+                  "json:infer" and "json:FILE" are `json_body`
+    charset       of JSON bodies
 
     Raises UsageError.
     """
@@ -60,17 +66,25 @@ class ExportRequest:
     json_body: str | None = None
     json_mode: JsonMode = "strict"
     json_timestamps: bool = False
+    body: str | None = None
+    charset: str = UTF_8
 
     def __post_init__(self) -> None:
         check_on_corrupt(self.on_corrupt)
+        if self.body is not None and self.json_body is not None:
+            raise UsageError("pass body or json_body, not both", arguments=["body", "json_body"])
+        if self.body is not None and self.body.startswith(f"{JSON}:"):
+            object.__setattr__(self, "json_body", self.body.removeprefix(f"{JSON}:"))
+            object.__setattr__(self, "body", None)
+        object.__setattr__(self, "charset", charset_name(self.charset))
         self._check_json()
         if "" in self.topics:
             raise UsageError("topics: a topic has a name", arguments=["topics"])
         for name in self.columns or ():
-            if name in (JSON_COLUMN, JSON_ERROR.name):
+            if name in {c for e in (JSON, self.value_column) for c in (e, f"{e}_error")}:
                 raise UsageError(
-                    f"columns: leave {name} out, which json_body adds by itself",
-                    arguments=["columns", "json_body"],
+                    f"columns: leave {name} out, which body adds by itself",
+                    arguments=["columns", "body"],
                 )
             if name not in TABLE_COLUMNS.names:
                 known = ", ".join(TABLE_COLUMNS.names)
@@ -100,8 +114,10 @@ class ExportRequest:
             raise UsageError(
                 f"json_mode {self.json_mode}: strict or permissive", arguments=["json_mode"]
             )
-        if self.json_mode != "strict" and self.json_body is None:
+        if self.json_mode != "strict" and self.value_column is None:
             raise UsageError("json_mode needs json_body", arguments=["json_mode", "json_body"])
+        if self.charset != UTF_8 and self.json_body is None:
+            raise UsageError("charset needs json_body", arguments=["charset", "json_body"])
         if self.json_timestamps and self.json_body != INFER:
             raise UsageError(
                 "json_timestamps is for json_body infer; a file states which fields are timestamps",
@@ -112,8 +128,20 @@ class ExportRequest:
     def is_permissive(self) -> bool:
         return self.json_mode == "permissive"
 
+    @property
+    def value_column(self) -> str | None:
+        """The column of typed bodies, which has the name of their encoding; None if bodies stay bytes."""
+        if self.body is not None:
+            return self.body.partition(":")[0]
+        return None if self.json_body is None else JSON
+
+    @property
+    def error_column(self) -> pa.Field:
+        """Further column of a table whose bodies are read permissively: what of them does not fit, and why."""
+        return pa.field(f"{self.value_column}_error", pa.string())
+
     def conditions(self) -> list[Condition]:
-        """What every row meets, those of damage apart: what was lost may have met it."""
+        """Return the conditions of every row except rows of damage: lost messages may have met them."""
         return list(
             selected(topics=self.topics or None, begin_ms=self.begin_ms, end_ms=self.end_ms)
         )
@@ -125,11 +153,11 @@ class ExportRequest:
         return pa.schema([*fields, CORRUPT_REASON] if self.on_corrupt == "row" else fields)
 
     def columns_with(self, shape: BodyShape | None) -> pa.Schema:
-        """All columns of the table, those of bodies of a shape among them."""
+        """Return all columns of the table, including the columns of bodies of a shape."""
         schema = self.table_schema()
         if shape is not None:
-            schema = schema.append(pa.field(JSON_COLUMN, shape.type))
-            schema = schema.append(JSON_ERROR) if self.is_permissive else schema
+            schema = schema.append(pa.field(self.value_column, shape.type))
+            schema = schema.append(self.error_column) if self.is_permissive else schema
         return schema
 
     @classmethod
@@ -138,9 +166,9 @@ class ExportRequest:
         return cls(**_as_given(stored))
 
     def as_json(self) -> dict[str, Any]:
-        """Of a file with a schema not its name: what it holds is kept with the table."""
+        """Return the request without names of files and URLs; the table keeps the types."""
         kind = self.json_body if self.json_body in (None, INFER) else "a schema"
-        return {**asdict(self), "json_body": kind}
+        return {**asdict(self), "json_body": kind, "body": self.body and self.value_column}
 
     def check_same(self, earlier: Mapping[str, Any], destination: str) -> None:
         """Raises UsageError where a table was begun with another request."""
@@ -163,7 +191,7 @@ def _comparable(request: Mapping[str, Any]) -> dict[str, Any]:
     """What decides the rows and their form; lists and tuples are one. What new fields become may change."""
     return {
         name: list(value) if isinstance(value, list | tuple) else value
-        for name, value in request.items()
+        for name, value in {**_ADDED, **request}.items()
         if name != "json_timestamps"
     }
 

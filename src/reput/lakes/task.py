@@ -18,13 +18,16 @@ from reput.format.file_names import offset_file_name
 from reput.lakes.data_file import DataFile, RowTally, tally_of
 from reput.lakes.parquet_files import ParquetFiles
 from reput.lakes.reject_reasons import Reasons
-from reput.lakes.request import JSON_COLUMN, JSON_ERROR, KEY, ExportRequest
+from reput.lakes.request import JSON, KEY, ExportRequest
 from reput.log.files import CommitLogFile
 from reput.log.scan import ScanBuffers
 from reput.log.splits import first_record
+from reput.messages.body_decoders import BodyDecoder
 from reput.messages.body_shape import BodyShape
+from reput.messages.charsets import with_charset
+from reput.messages.decoding import decode_bodies
 from reput.messages.json_body import parse_bodies, parse_permissively
-from reput.messages.parsed_bodies import Misfit
+from reput.messages.parsed_bodies import Misfit, ParsedBodies
 from reput.pipeline.warm_up import small_log
 from reput.table.plan import ReadTask
 from reput.table.read import LogRange, RangeBatches
@@ -39,8 +42,9 @@ class ExportJob:
 
     folder       where files are staged, seen by all who run tasks
     file_schema  of the files, reject_schema that of files of rejected rows
-    shape        that bodies are to have, None where they stay bytes
-    why_no_partition  the table's, where it is partitioned by topic
+    shape        of bodies, None if they stay bytes
+    why_no_partition  the table's, if it is partitioned by topic
+    decoder      of bodies that are not JSON
     """
 
     request: ExportRequest
@@ -49,6 +53,7 @@ class ExportJob:
     reject_schema: pa.Schema
     shape: BodyShape | None
     why_no_partition: Callable[[str], str] | None = None
+    decoder: BodyDecoder | None = None
 
 
 @dataclass(slots=True)
@@ -57,7 +62,7 @@ class TaskResult:
 
     start, end    physical offsets of the walk; start is not below the range's stop where no record begins there
     messages      walked over, whether they were asked for or not
-    read, files   what was read; what was written
+    read, files   rows that were read; files that were written
     bad_bodies    rows whose stored body has not the stored CRC, if that was looked at
     reasons       of rejected rows, and of fields that are null for want of a fit: how often each
     json_errors   rows with such fields
@@ -103,7 +108,7 @@ def read_columns(job: ExportJob) -> list[str]:
     if job.shape is not None or job.why_no_partition is not None:
         names += [name for name in job.reject_schema.names if name not in (KEY.name, REASON.name)]
     names += ["topic" if name == "topic" else "store_timestamp" for name in request.partition_by]
-    # The bodies' CRCs and the sizes are what a commit is held against.
+    # A commit is verified by sizes and the CRCs of bodies.
     return list(dict.fromkeys([*names, "size"]))
 
 
@@ -126,10 +131,11 @@ def _write(job: ExportJob, batches: RangeBatches, result: TaskResult) -> None:
                 batch, refused = split_by_topic(batch, job.why_no_partition, result.reasons)
                 _reject(refused, rejects)
             if job.shape is not None and job.request.is_permissive:
-                batch = with_json(batch, job.shape, result.reasons)
-                result.json_errors += len(batch) - batch[JSON_ERROR.name].null_count
+                batch = with_values(batch, job, job.shape, result.reasons)
+                errors = batch[job.request.error_column.name]
+                result.json_errors += len(batch) - errors.null_count
             elif job.shape is not None:
-                batch, misfits = split_by_fit(batch, job.shape, result.reasons)
+                batch, misfits = split_by_fit(batch, job, job.shape, result.reasons)
                 _reject(misfits, rejects)
             rows.write(batch)
         result.files = [*rows.finish(), *rejects.finish()]
@@ -173,13 +179,11 @@ def split_by_topic(
 
 
 def split_by_fit(
-    batch: pa.RecordBatch, shape: BodyShape, counted: Reasons
+    batch: pa.RecordBatch, job: ExportJob, shape: BodyShape, counted: Reasons
 ) -> tuple[pa.RecordBatch, pa.RecordBatch]:
-    """Return the rows whose bodies fit, with the column `json`; the others, with `reason`, are counted too."""
-    parsed = parse_bodies(batch["body"], shape)
-    for misfits in parsed.misfits.values():
-        counted.add(misfits)
-    values = pa.field(JSON_COLUMN, shape.type)
+    """Return the rows whose bodies fit, with their values; the others, with `reason`, are counted too."""
+    parsed = _parsed(batch["body"], job, shape, counted)
+    values = pa.field(job.request.value_column, shape.type)
     if not parsed.misfits:
         return batch.append_column(values, parsed.values), batch.slice(0, 0).append_column(
             REASON, pa.array([], REASON.type)
@@ -189,13 +193,28 @@ def split_by_fit(
     return good, batch.append_column(REASON, reasons).filter(reasons.is_valid())
 
 
-def with_json(batch: pa.RecordBatch, shape: BodyShape, counted: Reasons) -> pa.RecordBatch:
-    """Add the columns `json`, null where a body does not fit, and `json_error`, which says why; count the errors."""
-    parsed = parse_permissively(batch["body"], shape)
+def with_values(
+    batch: pa.RecordBatch, job: ExportJob, shape: BodyShape, counted: Reasons
+) -> pa.RecordBatch:
+    """Add the values of bodies, null if they do not fit, and the column with the reasons; count the errors."""
+    parsed = _parsed(batch["body"], job, shape, counted)
+    values = pa.field(job.request.value_column, shape.type)
+    columns = batch.append_column(values, parsed.values)
+    return columns.append_column(job.request.error_column, parsed.reasons)
+
+
+def _parsed(
+    bodies: pa.BinaryArray, job: ExportJob, shape: BodyShape, counted: Reasons
+) -> ParsedBodies:
+    request = job.request
+    if job.decoder is not None:
+        parsed = decode_bodies(bodies, shape, job.decoder, is_permissive=request.is_permissive)
+    else:
+        parse = parse_permissively if request.is_permissive else parse_bodies
+        parsed = with_charset(bodies, request.charset, lambda texts: parse(texts, shape))
     for misfits in parsed.misfits.values():
         counted.add(misfits)
-    values = pa.field(JSON_COLUMN, shape.type)
-    return batch.append_column(values, parsed.values).append_column(JSON_ERROR, parsed.reasons)
+    return parsed
 
 
 def sample_bodies(
@@ -224,8 +243,11 @@ def warm_up() -> None:
     records = small_log()
     with scratch_file("", offset_file_name(0), records) as folder:
         log = CommitLogFile(0, len(records), str(folder / offset_file_name(0)))
-        request, shape = ExportRequest(), BodyShape(pa.schema([("field", pa.string())]))
-        schema = pa.schema([*request.table_schema(), pa.field(JSON_COLUMN, shape.type)])
+        request, shape = (
+            ExportRequest(json_body="a schema"),
+            BodyShape(pa.schema([("field", pa.string())])),
+        )
+        schema = pa.schema([*request.table_schema(), pa.field(JSON, shape.type)])
         reject_schema = pa.schema([*request.table_schema(), REASON])
         job = ExportJob(request, str(folder), schema, reject_schema, shape)
         run_export(job, ReadTask(LogRange.whole(log), FileReader))

@@ -20,7 +20,7 @@ import pyarrow as pa
 from reput.errors import UsageError
 from reput.messages.json_text import has_control
 
-_TYPES = {
+_JSON_TYPES = {
     "bool": pa.bool_(),
     "int32": pa.int32(),
     "int64": pa.int64(),
@@ -28,15 +28,24 @@ _TYPES = {
     "string": pa.string(),
     "timestamp": pa.timestamp("us", tz="UTC"),
 }
+_TYPES = {**_JSON_TYPES, "float": pa.float32(), "binary": pa.binary(), "date": pa.date32()}
+"""JSON has no values of the further types, other encodings do."""
+
 _DECIMAL = re.compile(r"decimal\((\d+), ?(\d+)\)")
 _MOST_DIGITS = 38
 _SCHEMA_TYPES = {"boolean": "bool", "integer": "int64", "number": "double", "string": "string"}
 _MAX_DEPTH = 50
 
 Widenings = frozenset[tuple[str, str]]
-"""Names of a type and of a wider one: what the format of a table can make of a column that it has."""
+"""Names of a type and of a wider one, to which the format of a table can change a column."""
 
 NOTHING: Widenings = frozenset()
+NUMBERS: Widenings = frozenset(
+    {("int32", "int64"), ("int32", "double"), ("int64", "double"), ("float", "double")}
+)
+
+MOST_COLUMNS = 1_000
+"""Columns of a table; a column of an object's field is one too. Readers of Parquet slow down with thousands."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +64,7 @@ class BodyShape:
 
     @classmethod
     def of_type(cls, kind: pa.DataType, required: Iterable[str] = ()) -> BodyShape:
-        """What a column of bodies shows of the shape that they were read by. Raises ValueError."""
+        """Return the shape of a column of bodies. Raises ValueError."""
         return cls(pa.schema(list(_type_of(_described(kind), "", 0))), tuple(required))
 
     @classmethod
@@ -76,7 +85,7 @@ class BodyShape:
             if isinstance(given, dict) and isinstance(given.get("properties"), dict):
                 required = _required(given)
                 given = _from_json_schema(given, "")
-            kind = _type_of(given, "", 0)
+            kind = _type_of(given, "", 0, _JSON_TYPES)
         except ValueError as error:
             raise _refused(f"{path}: {error}") from None
         if not pa.types.is_struct(kind):
@@ -86,19 +95,21 @@ class BodyShape:
         return cls(pa.schema(list(kind)), required)
 
 
-def _type_of(given: Any, path: str, depth: int) -> pa.DataType:
+def _type_of(
+    given: Any, path: str, depth: int, scalars: Mapping[str, pa.DataType] = _TYPES
+) -> pa.DataType:
     where = path or "the schema"
     if depth > _MAX_DEPTH:
         raise ValueError(f"{where} is nested too deeply")
     if isinstance(given, str):
-        return _scalar_type(given, where)
+        return _scalar_type(given, where, scalars)
     if isinstance(given, list) and len(given) == 1:
-        return pa.list_(pa.field("element", _type_of(given[0], f"{path}[]", depth + 1)))
+        return pa.list_(pa.field("element", _type_of(given[0], f"{path}[]", depth + 1, scalars)))
     if isinstance(given, dict) and given:
         _check_names(given, where)
         return pa.struct(
             [
-                (name, _type_of(inner, f"{path}.{name}".lstrip("."), depth + 1))
+                (name, _type_of(inner, f"{path}.{name}".lstrip("."), depth + 1, scalars))
                 for name, inner in given.items()
             ]
         )
@@ -106,7 +117,7 @@ def _type_of(given: Any, path: str, depth: int) -> pa.DataType:
 
 
 def _check_names(names: Iterable[str], where: str) -> None:
-    """Raises ValueError for names that not every reader of a table tells apart."""
+    """Raise ValueError for names that some readers of a table confuse."""
     known: dict[str, str] = {}
     for name in names:
         if not name:
@@ -114,17 +125,17 @@ def _check_names(names: Iterable[str], where: str) -> None:
         if has_control(name):
             raise ValueError(f"{where}: {name!r}: a field's name has a control character")
         if (other := known.setdefault(name.lower(), name)) != name:
-            raise ValueError(f"{where}: {other} and {name} differ by capitals alone")
+            raise ValueError(f"{where}: {other} and {name} differ only in case")
 
 
-def _scalar_type(name: str, where: str) -> pa.DataType:
-    if name in _TYPES:
-        return _TYPES[name]
+def _scalar_type(name: str, where: str, scalars: Mapping[str, pa.DataType]) -> pa.DataType:
+    if name in scalars:
+        return scalars[name]
     if found := _DECIMAL.fullmatch(name):
         digits, scale = int(found[1]), int(found[2])
         if 1 <= digits <= _MOST_DIGITS and scale <= digits:
             return pa.decimal128(digits, scale)
-    raise ValueError(f"{where}: {name!r} is not one of {', '.join(_TYPES)}, decimal(P,S)")
+    raise ValueError(f"{where}: {name!r} is not one of {', '.join(scalars)}, decimal(P,S)")
 
 
 def _described(kind: pa.DataType) -> Any:
@@ -140,13 +151,15 @@ def is_list(kind: pa.DataType) -> bool:
 
 
 def type_name(kind: pa.DataType) -> str:
-    """What a shape calls a type; an object and a list by these words. Raises ValueError."""
+    """Return the name of a type in a shape, also for an object and a list. Raises ValueError."""
     if pa.types.is_struct(kind) or is_list(kind):
         return "object" if pa.types.is_struct(kind) else "list"
     if pa.types.is_decimal(kind):
         return f"decimal({kind.precision},{kind.scale})"
-    if pa.types.is_large_string(kind):  # as libraries of tables have it
-        return "string"
+    if pa.types.is_large_string(kind) or pa.types.is_large_binary(kind):
+        return (
+            "string" if pa.types.is_large_string(kind) else "binary"
+        )  # as libraries of tables have it
     name = next((name for name, known in _TYPES.items() if known == kind), None)
     if name is None:
         raise ValueError(f"{kind} is not a type of a shape")
@@ -198,6 +211,50 @@ def evolved(known: BodyShape, given: BodyShape, widens: Widenings) -> BodyShape:
     """
     kind = _evolved(known.type, given.type, widens, "")
     return BodyShape(pa.schema(list(kind)), given.required)
+
+
+def united(known: BodyShape, given: BodyShape, widens: Widenings) -> tuple[BodyShape, list[str]]:
+    """Return a shape with the fields of both, and a line for each field whose types do not go together.
+
+    The fields of `known` come first, and keep their types unless the other's are wider.
+    """
+    conflicts: list[str] = []
+    kind = _united(known.type, given.type, widens, "", conflicts)
+    return BodyShape(pa.schema(list(kind)), known.required), conflicts
+
+
+def _united(
+    known: pa.DataType, given: pa.DataType, widens: Widenings, path: str, conflicts: list[str]
+) -> pa.DataType:
+    if pa.types.is_struct(known) and pa.types.is_struct(given):
+        prefix = f"{path}." if path else ""
+        names = {field.name.lower(): field.name for field in known}
+        fields = [
+            field
+            if given.get_field_index(field.name) < 0
+            else field.with_type(
+                _united(
+                    field.type, given.field(field.name).type, widens, prefix + field.name, conflicts
+                )
+            )
+            for field in known
+        ]
+        for field in given:
+            other = names.setdefault(field.name.lower(), field.name)
+            if other != field.name:
+                conflicts.append(f"{prefix}{field.name} differs from {other} only in case")
+            elif known.get_field_index(field.name) < 0:
+                fields.append(field)
+        return pa.struct(fields)
+    if is_list(known) and is_list(given):
+        element = _united(known.value_type, given.value_type, widens, f"{path}[]", conflicts)
+        return pa.list_(pa.field("element", element))
+    if known == given or is_wider(given, known, NUMBERS):
+        return known
+    if is_wider(known, given, widens):
+        return given
+    conflicts.append(f"{path} is {type_name(known)}, not {type_name(given)}")
+    return known
 
 
 def changes(known: BodyShape, now: BodyShape) -> list[str]:

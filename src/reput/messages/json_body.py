@@ -7,7 +7,6 @@ null, and the message keeps its other fields.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,25 +18,22 @@ import pyarrow.json
 
 from reput.kernels.json_text import MAX_DEPTH, are_objects, join_lines
 from reput.messages.body_shape import BodyShape, is_list
-from reput.messages.parsed_bodies import MOST_EXAMPLE_CHARACTERS, Misfit, ParsedBodies, whole_misfit
+from reput.messages.parsed_bodies import (
+    INTEGER,
+    Misfit,
+    NumberText,
+    ParsedBodies,
+    field_misfit,
+    whole_misfit,
+)
 
 Rows = npt.NDArray[np.int64]
 
 _LOOKED_AT_ONE_BY_ONE = 256
-_INTEGER = re.compile(r"-?\d+", re.ASCII)
 
 
 _NO_OBJECT = whole_misfit(f"the body is not a JSON object, or is nested more than {MAX_DEPTH} deep")
 _NO_UTF8 = whole_misfit("the body is not UTF-8")
-
-
-class _Number(str):
-    """A number as it is written."""
-
-    __slots__ = ()
-
-
-_KINDS: dict[type, str] = {dict: "an object", list: "a list", str: "a text", bool: "true or false"}
 
 
 class _Bodies:
@@ -182,7 +178,7 @@ def _why_not(value: Any, kind: pa.DataType, path: str) -> Misfit | None:
     if pa.types.is_list(kind) and isinstance(value, list):
         found = (_why_not(inner, kind.value_type, f"{path}[]") for inner in value)
         return next(filter(None, found), None)
-    return None if _is_one(value, kind) else _of_field(path.lstrip("."), value, kind)
+    return None if _is_one(value, kind) else field_misfit(path.lstrip("."), value, kind)
 
 
 def _is_one(value: Any, kind: pa.DataType) -> bool:
@@ -207,22 +203,6 @@ def read_value(text: bytes, kind: pa.DataType) -> bool:
     except pa.ArrowInvalid:
         return False
     return True
-
-
-def told(value: Any) -> str:
-    return _KINDS.get(type(value), str(value)[:40])
-
-
-def _of_field(path: str, value: Any, kind: pa.DataType) -> Misfit:
-    found = _KINDS.get(type(value), "an integer" if _INTEGER.fullmatch(str(value)) else "a number")
-    if isinstance(value, dict | list):
-        example = ""
-    elif isinstance(value, str):  # it may be as long as a message
-        short = value[:MOST_EXAMPLE_CHARACTERS]
-        example = short if isinstance(value, _Number) else json.dumps(short)
-    else:
-        example = json.dumps(value)
-    return Misfit(f"{path} is {told(value)}, not {kind}", f"{path} is {found}, not {kind}", example)
 
 
 def parse_permissively(bodies: pa.BinaryArray, shape: BodyShape) -> ParsedBodies:
@@ -255,7 +235,10 @@ class _Pruned:
         self.text: bytes | None = None
         try:
             value = json.loads(
-                body.decode(), parse_int=_Number, parse_float=_Number, parse_constant=_Number
+                body.decode(),
+                parse_int=NumberText,
+                parse_float=NumberText,
+                parse_constant=NumberText,
             )
         except (ValueError, RecursionError):
             return
@@ -270,9 +253,9 @@ class _Pruned:
         if is_list(kind) and isinstance(value, list):
             inner = (self._value(each, kind.value_type, f"{path}[]") for each in value)
             return f"[{','.join(inner)}]"
-        text = str(value) if isinstance(value, _Number) else json.dumps(value)
+        text = str(value) if isinstance(value, NumberText) else json.dumps(value)
         if not _fits(value, kind, text):
-            self.misfits.append(_of_field(path, value, kind))
+            self.misfits.append(field_misfit(path, value, kind))
             return "null"
         return text
 
@@ -294,11 +277,11 @@ def _is_unicode(text: str) -> bool:
 def _fits(value: Any, kind: pa.DataType, text: str) -> bool:
     """Whether a value is read as one of this type that is no object or list."""
     if pa.types.is_string(kind):
-        return isinstance(value, str) and not isinstance(value, _Number) and _is_unicode(value)
+        return isinstance(value, str) and not isinstance(value, NumberText) and _is_unicode(value)
     if pa.types.is_boolean(kind):
         return isinstance(value, bool)
     if pa.types.is_integer(kind):
-        if not (isinstance(value, _Number) and _INTEGER.fullmatch(value)):
+        if not (isinstance(value, NumberText) and INTEGER.fullmatch(value)):
             return False
         limit = 1 << kind.bit_width - 1
         return len(value) < 24 and -limit <= int(value) < limit

@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from datetime import date, datetime
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 MOST_EXAMPLE_CHARACTERS = 80
 _MOST_REASONS = 5
+INTEGER = re.compile(r"-?\d+", re.ASCII)
+_KINDS: dict[type, str] = {
+    dict: "an object", list: "a list", str: "a text", bool: "true or false", bytes: "bytes",
+    datetime: "a time", date: "a date",
+}  # fmt: skip
+
+
+class NumberText(str):
+    """A number as it is written."""
+
+    __slots__ = ()
 
 
 class Misfit(NamedTuple):
@@ -30,6 +44,22 @@ class Misfit(NamedTuple):
 def whole_misfit(reason: str, example: str = "") -> Misfit:
     """Return a misfit of a whole body."""
     return Misfit(f"{reason}: {example}" if example else reason, reason, example)
+
+
+def field_misfit(path: str, value: Any, kind: pa.DataType) -> Misfit:
+    """Return a misfit of the value at a path, which is of another type than `kind`."""
+    found = _KINDS.get(type(value), "an integer" if INTEGER.fullmatch(str(value)) else "a number")
+    told = _KINDS.get(type(value), str(value)[:40])
+    if isinstance(value, dict | list):
+        example = ""
+    elif isinstance(value, str):  # it may be as long as a message
+        short = value[:MOST_EXAMPLE_CHARACTERS]
+        example = short if isinstance(value, NumberText) else json.dumps(short)
+    elif isinstance(value, bytes):
+        example = value[: MOST_EXAMPLE_CHARACTERS // 2].hex()
+    else:
+        example = json.dumps(value, default=str)
+    return Misfit(f"{path} is {told}, not {kind}", f"{path} is {found}, not {kind}", example)
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ DEFAULT_TABLE = "reput.messages"
 _STATE, _RUN = "reput.state", "reput.run"
 _CATALOG = "catalog.db"
 _TABLE = re.compile(r"([^\s./\\]+\.)+[^\s./\\]+")
-_WIDENS: Widenings = frozenset({("int32", "int64")})
+_WIDENS: Widenings = frozenset({("int32", "int64"), ("float", "double")})
 """What the specification calls type promotion: integers become longer ones, never doubles."""
 
 _SOURCES = {"topic": "topic", "day": "store_timestamp", "hour": "store_timestamp"}
@@ -129,7 +129,7 @@ class IcebergTable:
                 )
         table = self._load(self._table) or self._create(self._table, schema, request.partition_by)
         rejects = reject_schema
-        if request.json_body is not None:
+        if request.value_column is not None:
             reject_table = self._load(self._rejects) or self._create(
                 self._rejects, reject_schema, ()
             )

@@ -47,15 +47,12 @@ from reput.lakes.control import folder_beside
 from reput.lakes.data_file import DataFile, RowTally, bring, make_folders, opened_parquet
 from reput.lakes.lake_bucket import CONTROL_FOLDER, LakeBucket
 from reput.lakes.request import ExportRequest
-from reput.messages.body_shape import Widenings
+from reput.messages.body_shape import NUMBERS
 
 OLD_REJECTS = "_rejects"
 _COMMITS = "commits"
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 MOST_NAME_BYTES = 255
-_WIDENS: Widenings = frozenset({("int32", "int64"), ("int32", "double"), ("int64", "double")})
-"""Each file has a schema of its own."""
-
 _OURS = re.compile(r"[0-9a-f]{32}-\d{5,}\.parquet")
 _ESCAPED = frozenset("\"#%'*/:=?\\{[]^\x7f")  # Hive's and Spark's choice
 
@@ -67,7 +64,7 @@ class ParquetTable:
         self.name, self.folder = str(folder), folder
         self.layout, self.table = "parquet", "messages"
         self.known_by: tuple[str, ...] = ()
-        self.widens = _WIDENS
+        self.widens = NUMBERS  # each file has a schema of its own
         inside = folder / CONTROL_FOLDER
         is_inside = inside.exists() or os.path.ismount(folder)
         self.control = inside if is_inside else folder_beside(folder)
@@ -214,7 +211,7 @@ class ParquetBucketTable:
         self.bucket, self.name = bucket, bucket.url
         self.layout, self.table = "parquet", "messages"
         self.known_by: tuple[str, ...] = ()
-        self.widens = _WIDENS
+        self.widens = NUMBERS
 
     def state(self, stores: Sequence[str]) -> State | None:
         last = self.bucket.last()

@@ -1,0 +1,105 @@
+"""JSON documents of a service over HTTP: short ones, within a time, again after a passing error."""
+
+from __future__ import annotations
+
+import json
+import time
+from base64 import b64encode
+from collections.abc import Callable
+from http.client import HTTPException, HTTPMessage
+from typing import IO, Any
+from urllib.error import HTTPError, URLError
+from urllib.parse import unquote, urlsplit, urlunsplit
+from urllib.request import HTTPRedirectHandler, Request, build_opener
+
+from reput.errors import StoreUnreachableError, UsageError
+
+_TIMEOUT_S = 10.0
+_TRIES = 4
+_FIRST_PAUSE_S = 0.2
+_MOST_BYTES = 4 << 20
+_PASSING = (408, 425, 429, 500, 502, 503, 504)
+
+
+class _NoRedirects(HTTPRedirectHandler):
+    """Follow no redirect: it would take the password to another host."""
+
+    def redirect_request(
+        self, req: Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
+    ) -> None:
+        return None
+
+
+class HttpService:
+    """A service that answers with JSON.
+
+    Args:
+        url: http or https; a user and a password may be in it.
+        argument: The caller's argument that the URL is from.
+        timeout_s: Of one try, until its answer begins.
+        pause: Waits some seconds before the next try.
+
+    Raises:
+        UsageError: The URL is not valid.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        argument: str,
+        *,
+        timeout_s: float = _TIMEOUT_S,
+        pause: Callable[[float], None] = time.sleep,
+    ) -> None:
+        try:
+            parts = urlsplit(url)
+            host = parts.netloc.rpartition("@")[2]
+            is_url = parts.scheme in ("http", "https") and bool(parts.hostname)
+            is_url = is_url and (parts.port is None or parts.port > 0)
+        except ValueError:
+            is_url = False
+        if not is_url or parts.query or parts.fragment:
+            raise UsageError(
+                f"{argument}: a URL is http://HOST or https://HOST", arguments=[argument]
+            )
+        self.name = urlunsplit((parts.scheme, host, parts.path.rstrip("/"), "", ""))
+        self._headers = {"Accept": "application/json"}
+        if parts.username is not None:
+            user = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+            self._headers["Authorization"] = f"Basic {b64encode(user.encode()).decode()}"
+        self._timeout_s, self._pause = timeout_s, pause
+
+    def get(self, path: str) -> Any | None:
+        """Return the document at a path below the URL, None if there is no such path.
+
+        Raises:
+            StoreUnreachableError: The service refuses, does not answer, or answers with something else.
+        """
+        request = Request(f"{self.name}/{path}", headers=self._headers)
+        pause_s = _FIRST_PAUSE_S
+        for left in reversed(range(_TRIES)):
+            try:
+                with build_opener(_NoRedirects).open(request, timeout=self._timeout_s) as answer:
+                    data = answer.read(_MOST_BYTES + 1)
+                break
+            except HTTPError as error:
+                error.close()
+                if error.code == 404:
+                    return None
+                if error.code not in _PASSING or not left:
+                    raise self._failed(path, f"HTTP status {error.code}") from None
+            except (URLError, HTTPException, OSError) as error:
+                if not left:
+                    reason = getattr(error, "reason", None) or error
+                    raise self._failed(path, str(reason) or type(error).__name__) from None
+            self._pause(pause_s)
+            pause_s *= 4
+        if len(data) > _MOST_BYTES:
+            raise self._failed(path, f"an answer of more than {_MOST_BYTES:,} bytes")
+        try:
+            return json.loads(data)
+        except (ValueError, RecursionError):
+            raise self._failed(path, "an answer that is not JSON") from None
+
+    def _failed(self, path: str, reason: str) -> StoreUnreachableError:
+        return StoreUnreachableError(f"{self.name}/{path}: {reason}")

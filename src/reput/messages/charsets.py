@@ -1,0 +1,43 @@
+"""Bodies of text in another charset than UTF-8, such as GB18030 or GBK."""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Callable
+
+import pyarrow as pa
+
+from reput.errors import UsageError
+from reput.messages.parsed_bodies import Misfit, ParsedBodies, whole_misfit
+
+UTF_8 = "utf-8"
+
+
+def charset_name(given: str) -> str:
+    """Return Python's name of a charset. Raises UsageError if it is unknown."""
+    try:
+        "".encode(given)  # refuses other codecs, such as zlib
+        return codecs.lookup(given).name
+    except (LookupError, ValueError):
+        raise UsageError(
+            f"charset {given}: not a charset; utf-8, gb18030, gbk and big5 are some",
+            arguments=["charset"],
+        ) from None
+
+
+def with_charset(
+    bodies: pa.BinaryArray, charset: str, parse: Callable[[pa.BinaryArray], ParsedBodies]
+) -> ParsedBodies:
+    """Parse bodies of another charset as UTF-8. A body that is not in the charset does not fit."""
+    if charset == UTF_8:
+        return parse(bodies)
+    misfits: dict[int, list[Misfit]] = {}
+    texts: list[bytes | None] = []
+    for row, body in enumerate(bodies.to_pylist()):
+        try:
+            texts.append(None if body is None else body.decode(charset).encode())
+        except UnicodeError:  # in JSON that was written in UTF-16, a surrogate may stand alone
+            texts.append(None)
+            misfits[row] = [whole_misfit(f"the body is not {charset}")]
+    parsed = parse(pa.array(texts, pa.binary()))
+    return ParsedBodies(parsed.values, {**parsed.misfits, **misfits})

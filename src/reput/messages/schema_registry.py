@@ -1,0 +1,115 @@
+"""The schemas of a registry that answers as Confluent's does, by the ids at the beginning of bodies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import quote
+
+from reput.errors import StoreUnreachableError
+from reput.files.http_json import HttpService
+from reput.messages.body_decoders import UndecodableBodyError
+
+HEADER_BYTES = 5
+_MOST_UNKNOWN = 1_000
+_MOST_REFERENCES = 100
+
+
+def schema_id(body: bytes) -> int | None:
+    """Return the id at the beginning of a body, None without one."""
+    if len(body) < HEADER_BYTES or body[0]:
+        return None
+    return int.from_bytes(body[1:HEADER_BYTES], "big")
+
+
+@dataclass(frozen=True)
+class RegisteredSchema:
+    """A schema.
+
+    Attributes:
+        text: As the registry has it.
+        kind: AVRO, PROTOBUF or JSON.
+        references: Schemas that it refers to, by name, in an order in which each can be parsed.
+    """
+
+    text: str
+    kind: str
+    references: Mapping[str, str] = field(default_factory=dict)
+
+
+class SchemaRegistry:
+    """Asks a registry for each id once: the schema of an id never changes.
+
+    Args:
+        url: Of the registry; a user and a password may be in it.
+
+    Raises:
+        UsageError: The URL is not valid.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._service = HttpService(url, "body")
+        self.name = self._service.name
+        self._known: dict[int, RegisteredSchema] = {}
+        self._unknown: set[int] = set()
+
+    def schema(self, number: int) -> RegisteredSchema:
+        """Return the schema of an id.
+
+        Raises:
+            UndecodableBodyError: The id is unknown, or so many were unknown that the registry is no longer asked.
+            StoreUnreachableError: It does not answer.
+        """
+        if number in self._known:
+            return self._known[number]
+        if number not in self._unknown and len(self._unknown) >= _MOST_UNKNOWN:
+            raise UndecodableBodyError(
+                f"the registry was not asked for a schema: {_MOST_UNKNOWN:,} other ids were unknown",
+                number,
+            )
+        answer = None if number in self._unknown else self._service.get(f"schemas/ids/{number}")
+        if answer is None:
+            self._unknown.add(number)
+            raise UndecodableBodyError("the registry has no schema of the body's id", number)
+        self._known[number] = self._registered(answer, f"schemas/ids/{number}")
+        return self._known[number]
+
+    def _registered(self, answer: Any, path: str) -> RegisteredSchema:
+        references: dict[str, str] = {}
+        text = self._text_of(answer, path)
+        self._follow(answer, path, references)
+        return RegisteredSchema(text, str(answer.get("schemaType", "AVRO")), references)
+
+    def _follow(self, answer: Any, path: str, found: dict[str, str]) -> None:
+        """Add the schemas that one refers to, the innermost first."""
+        for reference in answer.get("references") or ():
+            try:
+                name, subject, version = (reference[key] for key in ("name", "subject", "version"))
+            except (KeyError, TypeError):
+                raise self._strange(path) from None
+            if name in found:
+                continue
+            if len(found) >= _MOST_REFERENCES:
+                raise self._strange(path)
+            place = (
+                f"subjects/{quote(str(subject), safe='')}/versions/{quote(str(version), safe='')}"
+            )
+            inner = self._service.get(place)
+            if inner is None:
+                raise UndecodableBodyError(
+                    "the registry lacks a schema that another refers to", subject
+                )
+            found[name] = ""  # it may refer to itself
+            self._follow(inner, place, found)
+            del found[name]
+            found[name] = self._text_of(inner, place)
+
+    def _text_of(self, answer: Any, path: str) -> str:
+        if not isinstance(answer, dict) or not isinstance(answer.get("schema"), str):
+            raise self._strange(path)
+        text: str = answer["schema"]
+        return text
+
+    def _strange(self, path: str) -> StoreUnreachableError:
+        return StoreUnreachableError(f"{self.name}/{path}: not what a schema registry answers")
