@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from reput.operations.archive import verify_archive as verify_archive
     from reput.operations.check import check as check
     from reput.operations.diff import diff as diff
+    from reput.operations.erase import erase as erase
     from reput.operations.export import export as export
     from reput.operations.find import find as find
     from reput.operations.inspect import inspect as inspect
@@ -56,6 +57,7 @@ _NAMES = {
     "reput.operations.archive": "archive restore verify_archive",
     "reput.operations.check": "check",
     "reput.operations.diff": "diff",
+    "reput.operations.erase": "erase",
     "reput.operations.export": "export",
     "reput.operations.find": "find",
     "reput.operations.inspect": "inspect",

@@ -9,6 +9,10 @@ if TYPE_CHECKING:
     from reput.archives.report import ArchiveReport as ArchiveReport
     from reput.archives.report import RestoreReport as RestoreReport
     from reput.archives.report import VerifyReport as VerifyReport
+    from reput.erasing.report import ErasedMessages as ErasedMessages
+    from reput.erasing.report import EraseReport as EraseReport
+    from reput.erasing.report import Mention as Mention
+    from reput.erasing.report import TableRows as TableRows
     from reput.findings import Finding as Finding
     from reput.findings import Kind as Kind
     from reput.findings import Remedy as Remedy
@@ -64,6 +68,7 @@ if TYPE_CHECKING:
 # Imported when asked for, so that no name waits for the libraries of the others.
 _NAMES = {
     "reput.archives.report": "ArchiveReport RestoreReport VerifyReport",
+    "reput.erasing.report": "EraseReport ErasedMessages Mention TableRows",
     "reput.findings": "Finding Kind Remedy Severity",
     "reput.format.checkpoint": "Checkpoint",
     "reput.format.host": "Host",

@@ -86,6 +86,13 @@ def compile_filter(expression: str, is_five: bool) -> Matcher:
     return matches
 
 
+def property_names(expression: str, is_five: bool) -> list[str]:
+    """Return the properties that an expression names, sorted. Raises UsageError as `compile_filter` does."""
+    parser = _FilterParser(expression, is_five)
+    parser.truth(parser.disjunction())
+    return sorted(parser.names)
+
+
 class _FilterParser:
     """A parser by recursive descent, one method for each rule of the grammar."""
 
@@ -93,6 +100,7 @@ class _FilterParser:
         self._text, self._position, self._depth, self._terms = text, 0, 0, 0
         self._words = _WORDS | (_WORDS_OF_FIVE if is_five else set())
         self._kind, self._token = "", ""
+        self.names: set[str] = set()
         self._advance()
 
     def _error(self, what: str) -> UsageError:
@@ -278,6 +286,7 @@ class _FilterParser:
             return _constant(_CONSTANTS[token])
         if kind == "name":
             self._advance()
+            self.names.add(token)
             return _Part(lambda properties: properties.get(token), "property")
         if self._take("("):
             inner = self.disjunction()

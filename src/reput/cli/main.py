@@ -59,7 +59,7 @@ _SECTIONS = {
         "state",
     ),
     "Repair a store": ("rebuild", "repair", "recover"),
-    "Move messages": ("export", "compact-table", "put", "archive", "restore"),
+    "Move messages": ("export", "compact-table", "put", "archive", "restore", "erase"),
     "Own and serve a store": ("serve", "expire"),
     "Installation": ("help", "warm-up", "completion"),
 }
@@ -78,7 +78,7 @@ _KERNELS = {
     "lookup": "reput.lookup.warm_up", "export": "reput.lakes.task", "compact-table": "reput.lakes.task",
     "put": "reput.query.warm_up", "serve": "reput.query.warm_up", "recover": "reput.query.warm_up",
     "expire": "reput.query.warm_up", "archive": "reput.pipeline.warm_up",
-    "restore": "reput.pipeline.warm_up",
+    "restore": "reput.pipeline.warm_up", "erase": "reput.erasing.overwriting",
 }  # fmt: skip
 """By command: the module whose `warm_up()` calls the kernels that it needs."""
 
@@ -182,7 +182,7 @@ def cli(ctx: click.Context, verbose: int) -> None:
 
     STORE is the directory that contains commitlog/: of a running broker, of a stopped one, or a
     copy. Only put, rebuild, repair, recover, expire and serve --accept-sends write into it;
-    compact-table writes into an exported table.
+    archive and erase write into an ARCHIVE, export and compact-table into a table.
     """
     _announce_compiling(ctx.invoked_subcommand)
     variable = os.environ.get("REPUT_LOG")

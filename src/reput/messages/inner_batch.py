@@ -60,7 +60,7 @@ class OpenBatch(NamedTuple):
 
     def message_count(self) -> int:
         """How many messages it has. Raises CorruptMessageError as `unwrap` does."""
-        return sum(1 for _ in _spans(self))
+        return sum(1 for _ in spans(self))
 
 
 def open_batch(record: bytes, layout: RecordLayout) -> OpenBatch:
@@ -129,7 +129,7 @@ def _record(
     )
 
 
-class _Span(NamedTuple):
+class Span(NamedTuple):
     """One message in the data of a batch: its flag, and where its body and its properties lie."""
 
     flag: int
@@ -139,7 +139,8 @@ class _Span(NamedTuple):
     end: int
 
 
-def _spans(batch: OpenBatch) -> Iterator[_Span]:
+def spans(batch: OpenBatch) -> Iterator[Span]:
+    """Yield where the messages of a batch lie, in order. Raises CorruptMessageError as `unwrap` does."""
     outer, data = batch
     position, number = 0, 0
     while position < len(data):
@@ -154,14 +155,14 @@ def _spans(batch: OpenBatch) -> Iterator[_Span]:
         end = properties_at + properties_bytes
         if properties_bytes < 0 or end > len(data) or size != end - position:
             raise _corrupt(outer, f"the lengths of inner message {number} do not add up")
-        yield _Span(flag, position + _HEAD.size, body_end, properties_at, end)
+        yield Span(flag, position + _HEAD.size, body_end, properties_at, end)
         position, number = end, number + 1
 
 
 def _messages(batch: OpenBatch) -> Iterator[MessageExt]:
     outer, data = batch
     sys_flag = outer.sys_flag & ~_OUTER_FLAGS
-    for number, span in enumerate(_spans(batch)):
+    for number, span in enumerate(spans(batch)):
         body = data[span.body_at : span.body_end]
         yield replace(
             outer, queue_offset=outer.queue_offset + number, flag=span.flag, sys_flag=sys_flag, body=body,

@@ -68,16 +68,18 @@ _FOR_CONSUMERS = (Role.MESSAGE, Role.COMMITTED, Role.RETRY)
 
 def role_of(message: MessageExt) -> Role:
     """Return the role that its topic gives it, then the transaction bits of its sys flag."""
-    topic = message.topic
-    if topic == TIMER_TOPIC and TIMER_RECALLED in message.properties:
+    if message.topic == TIMER_TOPIC and TIMER_RECALLED in message.properties:
         return Role.RECALL
-    if topic in _OF_TOPIC:
-        return _OF_TOPIC[topic]
+    return role_of_topic(message.topic) or _OF_TRANSACTION.get(message.transaction, Role.MESSAGE)
+
+
+def role_of_topic(topic: str) -> Role | None:
+    """Return the role that records have in a topic of a broker's own; None for other topics."""
     if topic.startswith(RETRY_TOPIC_PREFIX):
         return Role.RETRY
     if topic.startswith(DEAD_LETTER_TOPIC_PREFIX):
         return Role.DEAD_LETTER
-    return _OF_TRANSACTION.get(message.transaction, Role.MESSAGE)
+    return _OF_TOPIC.get(topic)
 
 
 def is_for_consumers(role: Role) -> bool:

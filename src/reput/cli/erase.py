@@ -1,0 +1,117 @@
+"""`reput erase`."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from reput.cli.main import FOUND, NOT_FOUND, WARNED
+from reput.cli.options import (
+    TIME_HELP,
+    check_window,
+    complete_topics,
+    config_options,
+    given_config,
+    queue_entries_option,
+    text_or_json,
+    time_window_options,
+)
+
+
+@click.command(
+    "erase",
+    short_help="Erase messages: a copy of a store without their content.",
+    epilog="\b\nExamples:"
+    "\n  reput erase /data/store --key customer-4711 --plan"
+    "\n  reput erase /data/store --key customer-4711 --output /data/erased --reason 'request 17'"
+    "\n  reput erase /data/store --topic orders --query \"customer = '4711'\" --output /data/erased"
+    "\n  reput erase /data/store --topic test-data --output /data/erased --sign key.pem",
+)
+@click.argument("store", metavar="STORE", type=click.Path(readable=False))
+@click.option("--output", type=click.Path(), metavar="DEST", help="The new folder of the copy.")
+@click.option(
+    "--topic", "topics", multiple=True, metavar="T", shell_complete=complete_topics,
+    help="Messages of this topic; repeatable.",
+)  # fmt: skip
+@click.option(
+    "--key", "keys", multiple=True, metavar="K",
+    help="Messages with this key or unique key; repeatable.",
+)  # fmt: skip
+@click.option(
+    "--query",
+    metavar="SQL",
+    help="Messages whose properties match this SQL92 expression of RocketMQ.",
+)
+@time_window_options
+@click.option(
+    "--plan", "plan_only", is_flag=True, help="Print what would be erased; write nothing."
+)
+@click.option("--reason", default="", metavar="TEXT", help="Why, for the record of the erasure.")
+@click.option(
+    "--by", default="", metavar="NAME", help="By whom, for the record.  [default: this user]"
+)
+@click.option(
+    "--sign", "signing_key", type=click.Path(), metavar="KEY",
+    help="Sign the record with this Ed25519 key (PEM).",
+)  # fmt: skip
+@click.option(
+    "--audit", type=click.Path(), metavar="FILE",
+    help="Where the record is written.  [default: DEST.erasure.json]",
+)  # fmt: skip
+@click.option(
+    "--leave-out", multiple=True, metavar="NAME",
+    help="Do not copy this file or folder of the store; repeatable.",
+)  # fmt: skip
+@config_options
+@queue_entries_option
+@text_or_json("Output format.")
+def command(
+    store: str,
+    output: str | None,
+    topics: tuple[str, ...],
+    keys: tuple[str, ...],
+    query: str | None,
+    begin: int | None,
+    end: int | None,
+    plan_only: bool,
+    reason: str,
+    by: str,
+    signing_key: str | None,
+    audit: str | None,
+    leave_out: tuple[str, ...],
+    broker_config: str | None,
+    layout: str,
+    **sizes: int | None,
+) -> int:
+    """Write a copy of STORE to DEST in which bodies and properties of some messages are overwritten.
+
+    Messages that meet all options are erased, with all copies of them in retry, dead-letter, delay, timer,
+    half-transaction and trace topics. Each record keeps its length, physical offset and queue offset. The
+    property REPUT_ERASED is put in place of the others. ConsumeQueues and IndexFiles are rebuilt. STORE is
+    only read; no broker may run on it.
+
+    The record of the erasure says what was erased (offsets and SHA-256), when, by whom and why.
+
+    {times}
+
+    Exits with 1 if no message was found, with 5 if other messages contain an erased key or body.
+    """
+    from reput.cli.progress import PhaseBars
+    from reput.operations.erase import erase
+
+    check_window(begin, end)
+    config = given_config(store, broker_config, sizes, writes=not plan_only)
+    with PhaseBars() as progress:
+        report = erase(
+            store, output, topics=topics, keys=keys, query=query, begin=begin, end=end, plan_only=plan_only,
+            reason=reason, by=by, signing_key=signing_key, audit=audit, leave_out=leave_out, config=config,
+            progress=progress,
+        )  # fmt: skip
+    click.echo(json.dumps(report.as_dict(), indent=2) if layout == "json" else str(report))
+    if not report.records:
+        return NOT_FOUND
+    return FOUND if report.is_complete else WARNED
+
+
+command.help = (command.help or "").format(times=TIME_HELP)

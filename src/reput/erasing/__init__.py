@@ -1,0 +1,1 @@
+"""Erase messages from stores and archives, and record each erasure."""

@@ -1,0 +1,408 @@
+"""Choose the messages to erase: the requested ones, and every copy of them in the log.
+
+The whole log is read, once for the requested messages and once or more for copies: a retry has no index entry, a message
+that was rolled back has none, and messages inside a batch have none.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from reput.broker.sql_filter import compile_filter, property_names
+from reput.errors import StoreError, UsageError
+from reput.examine.tracing.life import Role, role_of_topic
+from reput.format.commit_log import SYS_FLAG_COMPRESSED, SYS_FLAG_INNER_BATCH
+from reput.format.pop import REVIVE_TOPIC_PREFIX
+from reput.format.properties import (
+    DEAD_LETTER_ORIGIN_ID,
+    HALF_TOPIC,
+    OP_TOPIC,
+    ORIGIN_MESSAGE_ID,
+    TRACE_TOPIC,
+    TRACE_TOPIC_PREFIX,
+)
+from reput.messages.schema import CORRUPT_REASON
+from reput.table.arrow import dataset
+from reput.tasks import Progress, silent
+
+TRACE = "trace"
+_COLUMNS = (
+    "physical_offset", "queue_offset", "topic", "queue_id", "size", "sys_flag", "transaction",
+    "prepared_transaction_offset", "keys", "unique_keys", "message_id", "store_timestamp", "properties",
+    CORRUPT_REASON.name,
+)  # fmt: skip
+_MOST_PASSES = 20
+Mask = npt.NDArray[np.bool_]
+Offsets = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What to erase: messages that meet all that is given.
+
+    Attributes:
+        topics: One of these topics.
+        keys: One of these is among their keys or unique keys.
+        query: An SQL92 expression of RocketMQ over their properties.
+        begin_ms, end_ms: Stored between these times.
+    """
+
+    topics: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
+    query: str | None = None
+    begin_ms: int | None = None
+    end_ms: int | None = None
+
+    def check(self) -> None:
+        """Raises UsageError."""
+        if not self.topics and not self.keys and self.query is None:
+            raise UsageError(
+                "say what to erase: a topic, a key, or a query",
+                arguments=["topics", "keys", "query"],
+            )
+        for topic in self.topics:
+            if _is_brokers_own(topic):
+                raise UsageError(
+                    f"{topic}: holds a broker's own records, no messages of users",
+                    arguments=["topics"],
+                )
+        if self.query is not None:
+            compile_filter(self.query, True)
+
+    def keeps(self, rows: pa.RecordBatch) -> Mask:
+        """Which rows it means."""
+        met = np.ones(len(rows), np.bool_)
+        if self.topics:
+            met &= _mask(pc.is_in(rows.column("topic"), pa.array(self.topics, pa.string())))
+        if self.begin_ms is not None or self.end_ms is not None:
+            stored = rows.column("store_timestamp").cast(pa.int64())
+            for bound, compare in ((self.begin_ms, pc.greater_equal), (self.end_ms, pc.less_equal)):
+                if bound is not None:
+                    met &= _mask(compare(stored, pa.scalar(bound * 1000, pa.int64())))
+        if self.keys:
+            wanted = pa.array(self.keys, pa.string())
+            met &= _holding(rows.column("keys"), wanted) | _holding(
+                rows.column("unique_keys"), wanted
+            )
+        if self.query is not None and met.any():
+            met[met] = _matching(rows.filter(pa.array(met)).column("properties"), self.query)
+        return met
+
+
+def _mask(array: pa.Array) -> Mask:
+    return np.asarray(array.fill_null(False).to_numpy(zero_copy_only=False), np.bool_)
+
+
+def _holding(lists: pa.ListArray, wanted: pa.Array) -> Mask:
+    met = np.zeros(len(lists), np.bool_)
+    found = pc.is_in(lists.flatten(), wanted)
+    met[pc.list_parent_indices(lists).filter(found).to_numpy()] = True
+    return met
+
+
+def _matching(properties: pa.MapArray, query: str) -> Mask:
+    """Which properties match; the expression is evaluated once for each combination of values that it names."""
+    matches, names = compile_filter(query, True), property_names(query, True)
+    if not names:
+        return np.full(len(properties), matches({}), np.bool_)
+    columns = [pc.map_lookup(properties, pa.scalar(name), "last") for name in names]
+    rows = pa.table(columns, names=[str(number) for number in range(len(names))])
+    rows = rows.append_column("row", pa.array(np.arange(len(rows))))
+    met = np.zeros(len(rows), np.bool_)
+    for found in rows.group_by(rows.column_names[:-1]).aggregate([("row", "list")]).to_pylist():
+        values = {
+            name: found[str(number)]
+            for number, name in enumerate(names)
+            if found[str(number)] is not None
+        }
+        met[found["row_list"]] = matches(values)
+    return met
+
+
+@dataclass(slots=True)
+class Found:
+    """Messages to erase.
+
+    Attributes:
+        sizes: By physical offset, the size of each record of which something is erased.
+        inner: By physical offset of an inner batch (5.x), the queue offsets of its messages that are erased.
+            A record that is not here is erased as a whole.
+        counts: Messages by role and topic.
+        ids: Unique keys of the erased messages.
+        keys: Their KEYS.
+    """
+
+    sizes: dict[int, int] = field(default_factory=dict)
+    inner: dict[int, set[int]] = field(default_factory=dict)
+    counts: Counter[tuple[str, str]] = field(default_factory=Counter)
+    ids: set[str] = field(default_factory=set)
+    keys: set[str] = field(default_factory=set)
+
+    @property
+    def messages(self) -> int:
+        return sum(self.counts.values())
+
+    @property
+    def offsets(self) -> Offsets:
+        """int64, rising: where the records begin."""
+        return np.array(sorted(self.sizes), np.int64)
+
+
+@dataclass(slots=True)
+class _Links:
+    """By what copies are found, of all that was found so far.
+
+    Attributes:
+        ids: First unique keys. Messages that a 5.x client sent in a list have two; a broker's copies keep the last.
+        lists: Of those, ids of lists. Many messages have one, so it says nothing of a copy.
+        message_ids: Offset message ids; copies name them as their origin.
+        origins: Origins that were named.
+        halves: Physical offsets of half transactions, which committed messages name.
+        prepared: Physical offsets of half transactions that committed messages named.
+    """
+
+    ids: set[str] = field(default_factory=set)
+    lists: set[str] = field(default_factory=set)
+    message_ids: set[str] = field(default_factory=set)
+    origins: set[str] = field(default_factory=set)
+    halves: set[int] = field(default_factory=set)
+    prepared: set[int] = field(default_factory=set)
+
+    def count(self) -> int:
+        found: tuple[Collection[Any], ...] = (
+            self.ids, self.message_ids, self.origins, self.halves, self.prepared,
+        )  # fmt: skip
+        return sum(map(len, found))
+
+
+class _Columns:
+    """Columns of a batch of rows, decoded when they are first asked for."""
+
+    def __init__(self, rows: pa.RecordBatch) -> None:
+        self.rows = rows
+
+    def column(self, name: str) -> pa.Array:
+        return self.rows.column(name)
+
+    @cached_property
+    def offsets(self) -> Offsets:
+        return np.asarray(self.column("physical_offset").to_numpy())
+
+    @cached_property
+    def prepared(self) -> Offsets:
+        return np.asarray(self.column("prepared_transaction_offset").to_numpy())
+
+    @cached_property
+    def is_batch(self) -> Mask:
+        return np.asarray(self.column("sys_flag").to_numpy() & SYS_FLAG_INNER_BATCH != 0)
+
+    @property
+    def is_compressed(self) -> Mask:
+        return np.asarray(self.column("sys_flag").to_numpy() & SYS_FLAG_COMPRESSED != 0)
+
+    @cached_property
+    def ids(self) -> pa.Array:
+        """The first unique key of each row, or null."""
+        return self._unique(first=True)
+
+    @cached_property
+    def lists(self) -> pa.Array:
+        """The id of the list in which a message was sent: the last of several unique keys; else null."""
+        return self._unique(first=False)
+
+    def _unique(self, *, first: bool) -> pa.Array:
+        lists = self.column("unique_keys")
+        bounds = lists.offsets.to_numpy()
+        counts = np.diff(bounds)
+        at = bounds[:-1] if first else bounds[1:] - 1
+        exists = counts > (0 if first else 1)
+        return lists.values.take(pa.array(np.where(exists, at, 0), mask=~exists))
+
+    def origin(self, name: str) -> pa.Array:
+        """A property that names an origin."""
+        return pc.map_lookup(self.column("properties"), pa.scalar(name), "last")
+
+
+def _among(array: pa.Array, wanted: Collection[Any]) -> Mask:
+    return _mask(pc.is_in(array, pa.array(list(wanted), array.type)))
+
+
+class Chooser:
+    """Finds the messages of one store or archive."""
+
+    def __init__(
+        self, store: str, choice: Choice, options: Mapping[str, str] | None = None,
+        progress: Progress = silent,
+    ) -> None:  # fmt: skip
+        choice.check()
+        self._store, self._choice, self._options = store, choice, options
+        self._progress = progress
+        self._batch_sizes: dict[int, int] = {}
+        self._compressed: set[int] = set()
+        self._whole: set[int] = set()
+        self._links, self._found = _Links(), Found()
+        self._rows: set[tuple[int, int, bool]] = set()
+
+    def find(self, *, copies: bool = True) -> Found:
+        """Read the log.
+
+        Raises:
+            StoreError: part of the log cannot be read, and may hold such messages.
+            StoreNotFoundError, StoreAccessError, StoreChangedError.
+        """
+        for rows, is_inner in self._read("choose"):
+            self._take(rows, self._choice.keeps(rows.rows), is_inner)
+        for _ in range(_MOST_PASSES if copies and self._rows else 0):
+            before = self._links.count(), len(self._rows)
+            for rows, is_inner in self._read("copies"):
+                self._take(rows, self._copies(rows), is_inner)
+            if (self._links.count(), len(self._rows)) == before:
+                break
+        self._found.ids = self._links.ids - self._links.lists
+        return self._found
+
+    def _read(self, phase: str) -> Iterator[tuple[_Columns, bool]]:
+        """Yield all messages, then the messages inside batches (5.x)."""
+        for rows in self._scan(phase, unwrap=False):
+            sizes = rows.column("size").to_numpy()[rows.is_batch].tolist()
+            self._batch_sizes.update(zip(rows.offsets[rows.is_batch].tolist(), sizes, strict=True))
+            self._compressed.update(rows.offsets[rows.is_batch & rows.is_compressed].tolist())
+            yield rows, False
+        if not self._batch_sizes:
+            return
+        wanted = np.array(list(self._batch_sizes), np.int64)
+        for rows in self._scan(phase, unwrap=True):
+            if rows.is_batch.any():
+                at = int(rows.offsets[rows.is_batch][0])
+                raise self._refused(at, "the messages of a batch cannot be read")
+            inner = rows.rows.filter(pa.array(np.isin(rows.offsets, wanted)))
+            if len(inner):
+                yield _Columns(inner), True
+
+    def _scan(self, phase: str, *, unwrap: bool) -> Iterator[_Columns]:
+        reader = dataset(
+            self._store, _COLUMNS, on_corrupt="row", unwrap_batches=unwrap,
+            storage_options=self._options,
+        ).to_reader()  # fmt: skip
+        done = 0
+        for batch in reader:
+            damaged = batch.filter(pc.is_valid(batch.column(CORRUPT_REASON.name)))
+            if len(damaged):
+                at = damaged.column("physical_offset")[0].as_py()
+                raise self._refused(at, damaged.column(CORRUPT_REASON.name)[0].as_py())
+            done += len(batch)
+            self._progress(phase, done, done)
+            if len(batch):
+                yield _Columns(batch)
+
+    def _refused(self, offset: int, reason: str) -> StoreError:
+        return StoreError(
+            f"{self._store}: physical offset {offset:,}: {reason}; an unreadable range may hold "
+            "messages to erase; repair the store first: reput repair --salvage"
+        )
+
+    def _copies(self, rows: _Columns) -> Mask:
+        """Which rows are copies of found messages, or their origins."""
+        links = self._links
+        links.lists.update(rows.lists.filter(pa.array(_among(rows.lists, links.ids))).to_pylist())
+        ids = links.ids - links.lists
+        met = _among(rows.ids, ids) if ids else np.zeros(len(rows.rows), np.bool_)
+        for name in (ORIGIN_MESSAGE_ID, DEAD_LETTER_ORIGIN_ID):
+            met |= _among(rows.origin(name), links.message_ids | ids)
+        if links.origins:
+            met |= _among(rows.column("message_id"), links.origins)
+        topics = rows.column("topic")
+        is_half = _mask(pc.equal(topics, HALF_TOPIC))
+        if links.prepared:
+            met |= is_half & np.isin(rows.offsets, list(links.prepared))
+        if links.halves:
+            met |= ~is_half & np.isin(rows.prepared, list(links.halves))
+        is_trace = _mask(
+            pc.or_(pc.equal(topics, TRACE_TOPIC), pc.starts_with(topics, TRACE_TOPIC_PREFIX))
+        )
+        if is_trace.any() and ids:
+            met |= is_trace & _holding(rows.column("keys"), pa.array(list(ids), pa.string()))
+        for topic in set(topics.unique().to_pylist()):
+            if _is_brokers_own(topic):
+                met &= ~_mask(pc.equal(topics, topic))
+        return met
+
+    def _take(self, rows: _Columns, met: Mask, is_inner: bool) -> None:
+        if is_inner and self._whole:
+            met = met | np.isin(rows.offsets, list(self._whole))
+        at = np.flatnonzero(met)
+        if not len(at):
+            return
+        chosen = _Columns(rows.rows.take(pa.array(at)))
+        places = list(
+            zip(chosen.offsets.tolist(), chosen.column("queue_offset").to_pylist(), strict=True)
+        )
+        is_new = np.array([(*place, is_inner) not in self._rows for place in places], np.bool_)
+        if not is_new.any():
+            return
+        self._rows.update((*place, is_inner) for place in places)
+        self._link(_Columns(chosen.rows.filter(pa.array(is_new))), is_inner)
+
+    def _link(self, rows: _Columns, is_inner: bool) -> None:
+        """Take rows that are new."""
+        found, links = self._found, self._links
+        offsets = rows.offsets.tolist()
+        topics = rows.column("topic").to_pylist()
+        if is_inner:
+            for offset, number in zip(
+                offsets, rows.column("queue_offset").to_pylist(), strict=True
+            ):
+                if (
+                    offset in self._compressed
+                ):  # part of it cannot be written again in the same length
+                    self._whole.add(offset)
+                    found.inner.pop(offset, None)
+                elif offset not in self._whole:
+                    found.inner.setdefault(offset, set()).add(number)
+            for offset in set(offsets) - set(found.sizes):
+                found.sizes[offset] = self._batch_sizes[offset]
+        else:
+            found.sizes.update(zip(offsets, rows.column("size").to_pylist(), strict=True))
+            whole = rows.offsets[rows.is_batch].tolist()
+            self._whole.update(whole)
+            for offset in whole:
+                found.inner.pop(offset, None)
+            links.message_ids.update(rows.column("message_id").to_pylist())
+            links.halves.update(
+                offset for offset, topic in zip(offsets, topics, strict=True) if topic == HALF_TOPIC
+            )
+            links.prepared.update(rows.prepared[rows.prepared > 0].tolist())
+        # A trace is about other messages as well, and its own ids belong to no message.
+        is_trace = np.array([_role(topic) == TRACE for topic in topics], np.bool_)
+        own = _Columns(rows.rows.filter(pa.array(~is_trace)))
+        links.ids.update(own.ids.drop_null().to_pylist())
+        links.lists.update(own.lists.drop_null().to_pylist())
+        for name in (ORIGIN_MESSAGE_ID, DEAD_LETTER_ORIGIN_ID):
+            links.origins.update(own.origin(name).drop_null().to_pylist())
+        found.keys.update(own.column("keys").flatten().to_pylist())
+        counted = [
+            topic
+            for topic, is_batch in zip(topics, rows.is_batch.tolist(), strict=True)
+            if not is_batch
+        ]
+        found.counts.update((_role(topic), topic) for topic in counted)
+
+
+def _is_brokers_own(topic: str) -> bool:
+    """Whether a broker keeps its own records there, without which it would lose track of messages."""
+    return topic == OP_TOPIC or topic.startswith(REVIVE_TOPIC_PREFIX)
+
+
+def _role(topic: str) -> str:
+    if topic == TRACE_TOPIC or topic.startswith(TRACE_TOPIC_PREFIX):
+        return TRACE
+    return str(role_of_topic(topic) or Role.MESSAGE)

@@ -1,0 +1,153 @@
+"""Records overwritten in the bytes of a log."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from reput.erasing.choosing import Found
+from reput.errors import StoreChangedError, StoreError
+from reput.files.reader import FileReader, OpenFile
+from reput.format.commit_log import SYS_FLAG_INNER_BATCH, encode_blank, locate
+from reput.format.erasure import ErasedRecord
+from reput.format.tombstone import ERASED_PROPERTY, KEPT_PROPERTIES
+from reput.kernels.erase_records import SCRATCH_BYTES, erase_inner, erase_records, seal_records
+from reput.log.files import CommitLogFile
+from reput.log.scan import FileScan
+from reput.log.scan_mode import PLACES
+from reput.messages.bodies import is_compressed
+from reput.messages.inner_batch import open_batch, spans
+from reput.pipeline.warm_up import small_log
+from reput.pipeline.warm_up import warm_up as warm_up_rebuild
+
+Bytes = npt.NDArray[np.uint8]
+Offsets = npt.NDArray[np.int64]
+_LENGTH_BYTES = 4
+
+
+class Run(NamedTuple):
+    """Bytes of a log file that follow each other, after erasing."""
+
+    position: int
+    data: bytes | memoryview
+
+
+class Eraser:
+    """Overwrites the chosen records of a log.
+
+    Attributes:
+        erased: The erased records, in the order of the log.
+        bare: How many messages are too short for a tombstone.
+    """
+
+    def __init__(self, found: Found, erasure_id: str) -> None:
+        self._found, self._offsets = found, found.offsets
+        names = [name.encode() for name in KEPT_PROPERTIES]
+        kept_at = np.cumsum([0, *map(len, names)], dtype=np.int64)
+        self._how = (
+            _array(b"".join(names)), kept_at, _array(f"{ERASED_PROPERTY}\x01{erasure_id}".encode()),
+            np.empty(SCRATCH_BYTES, np.uint8),
+        )  # fmt: skip
+        self.erased: list[ErasedRecord] = []
+        self.bare = 0
+
+    def within(self, start: int, end: int) -> Offsets:
+        """Return the physical offsets, between two others, of the records to erase."""
+        first, stop = np.searchsorted(self._offsets, (start, end))
+        return self._offsets[first:stop]
+
+    def runs(self, file: CommitLogFile, open_file: OpenFile = FileReader) -> Iterator[Run]:
+        """Yield the records of a file, and the blank at its end; zeros belong between and after them.
+
+        Raises:
+            StoreChangedError: a chosen record has moved or changed.
+            StoreError: part of the file cannot be read.
+            StoreNotFoundError, StoreAccessError.
+        """
+        scan = FileScan(file, file.start, file.end, PLACES, open_file=open_file)
+        done, position = 0, file.start
+        for piece in scan.pieces():
+            if not len(piece.batch):
+                continue
+            start, stop = piece.record(0).start, piece.record(len(piece.batch) - 1).stop
+            if scan.damage or start != position:
+                break
+            data = piece.data[start - piece.base : stop - piece.base].copy()
+            done += self._erase(data, start, piece.positions + piece.base)
+            yield Run(start - file.start, data.data)
+            position = stop
+        if scan.damage or scan.end.data_follows:
+            lost = (*scan.damage, *scan.verdict().damage)[0]
+            raise StoreError(f"{lost}; an unreadable range may hold messages to erase")
+        if done != len(self.within(file.start, file.end)):
+            raise StoreChangedError(f"{file.path}: changed while it was read; run it again")
+        if scan.end.blank is not None:
+            at = scan.end.blank - file.start
+            yield Run(at, encode_blank(file.size - at))
+
+    def _erase(self, data: Bytes, base: int, starts: Offsets) -> int:
+        """Erase in a run of records that begins at a physical offset; return how many of them were meant."""
+        wanted = self.within(base, base + len(data))
+        wanted = wanted[np.isin(wanted, starts)]
+        whole, keeps_body, touched = [], [], []
+        for offset in wanted.tolist():
+            at, size = offset - base, self._found.sizes[offset]
+            raw, numbers = data[at : at + size].tobytes(), self._found.inner.get(offset)
+            digest = hashlib.sha256(raw).hexdigest()
+            inner = None if numbers is None else tuple(sorted(numbers))
+            self.erased.append(ErasedRecord(offset, size, digest, inner))
+            body_is_done, is_all = self._erase_inner(data, at, raw, numbers)
+            if is_all:
+                whole.append(at)
+                keeps_body.append(body_is_done)
+            else:
+                touched.append(at)
+        self.bare += erase_records(
+            data, np.array(whole, np.int64), np.array(keeps_body, np.uint8), *self._how
+        )
+        seal_records(data, np.array(touched, np.int64))
+        return len(wanted)
+
+    def _erase_inner(
+        self, data: Bytes, at: int, raw: bytes, numbers: set[int] | None
+    ) -> tuple[bool, bool]:
+        """Erase messages of an inner batch in its body, which keeps their number.
+
+        Returns:
+            Whether the body is done, and whether to erase the properties of the batch as well.
+        """
+        layout = locate(raw, 0, len(raw))
+        if not layout.sys_flag & SYS_FLAG_INNER_BATCH or is_compressed(layout.sys_flag):
+            return False, True
+        batch = open_batch(raw, layout)
+        inside = list(spans(batch))
+        chosen = [
+            span
+            for number, span in enumerate(inside, batch.outer.queue_offset)
+            if numbers is None or number in numbers
+        ]
+        body = at + layout.body_position
+        self.bare += erase_inner(
+            data, np.array([body + span.body_at - _LENGTH_BYTES for span in chosen], np.int64),
+            np.array([body + span.end for span in chosen], np.int64), *self._how,
+        )  # fmt: skip
+        return True, len(chosen) == len(inside)
+
+
+def _array(data: bytes) -> Bytes:
+    return np.frombuffer(data, np.uint8).copy()
+
+
+@cache
+def warm_up() -> None:
+    """Compile every kernel that an erasure calls, or load it from the cache."""
+    warm_up_rebuild()
+    data, none = _array(small_log()), np.empty(0, np.int64)
+    eraser = Eraser(Found(sizes={0: len(data) // 3}), "")
+    eraser._erase(data, 0, np.zeros(1, np.int64))
+    erase_inner(data, none, none, *eraser._how)

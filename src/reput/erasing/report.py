@@ -1,0 +1,136 @@
+"""What erasing reports."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from reput.notebook import Report
+from reput.sizes import format_size
+from reput.text import printable
+
+
+@dataclass(frozen=True, slots=True)
+class ErasedMessages:
+    """Messages of one topic.
+
+    Attributes:
+        role: Their role: message, retry, dead_letter, scheduled, timer, half, trace, and others as in `reput.trace`.
+        topic: Their topic.
+        messages: How many.
+    """
+
+    role: str
+    topic: str
+    messages: int
+
+
+@dataclass(frozen=True, slots=True)
+class Mention:
+    """Records that stay, and contain an erased key or body.
+
+    Attributes:
+        topic: Their topic.
+        records: How many.
+        first: Physical offset of the first one.
+    """
+
+    topic: str
+    records: int
+    first: int
+
+
+@dataclass(frozen=True, slots=True)
+class TableRows:
+    """Rows of a lake table that have the content of erased messages.
+
+    Attributes:
+        table: Its path.
+        rows: How many.
+    """
+
+    table: str
+    rows: int
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class EraseReport(Report):
+    """What `reput.erase` erased, or would erase.
+
+    Attributes:
+        source: The store or archive.
+        destination: The new store; None for an archive, and for a plan.
+        is_done: Whether it was erased; false for a plan.
+        id: Of the erasure; the tombstones have it. Empty for a plan.
+        messages: Erased messages, copies included, by role and topic.
+        records: Records of the log.
+        record_bytes: Their size.
+        files: Log files that have them.
+        bare: Messages too short for a tombstone: bodies and properties of a few bytes.
+        mentions: Records that stay, although they contain an erased key or body.
+        tables: Rows of lake tables.
+        audit: Where the record of the erasure is; empty for a plan.
+        is_signed: Whether it is signed.
+        left_out: Parts of the store that were not copied.
+        notes: Remaining work.
+    """
+
+    source: str
+    destination: str | None
+    is_done: bool
+    id: str
+    messages: tuple[ErasedMessages, ...]
+    records: int
+    record_bytes: int
+    files: int
+    bare: int = 0
+    mentions: tuple[Mention, ...] = ()
+    tables: tuple[TableRows, ...] = ()
+    audit: str = ""
+    is_signed: bool = False
+    left_out: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether nothing that was found elsewhere still has the content."""
+        return not self.mentions and not any(one.rows for one in self.tables)
+
+    def lines(self) -> Iterator[str]:
+        count = sum(one.messages for one in self.messages)
+        what = "1 message" if count == 1 else f"{count:,} messages"
+        if not self.is_done:
+            yield f"{printable(self.source)}: {what} would be erased; nothing was changed"
+        else:
+            into = f" in the copy {printable(self.destination)}" if self.destination else ""
+            yield f"Erased {what} of {printable(self.source)}{into}"
+        for one in self.messages:
+            yield f"  {one.messages:>9,}  {one.role.replace('_', ' '):<11}  {printable(one.topic)}"
+        yield f"  {self.records:,} records, {format_size(self.record_bytes)}, in {_files(self.files)}"
+        if self.bare:
+            yield f"note: {self.bare:,} are too short for a tombstone; their bodies are zeros"
+        for mention in self.mentions:
+            stays = "stay" if self.is_done else "would stay"
+            yield (
+                f"warning: {mention.records:,} other records of {printable(mention.topic)} contain an erased key or "
+                f"body and {stays}; the first is at physical offset {mention.first:,}"
+            )
+        for table in self.tables:
+            if table.rows:
+                yield f"warning: {printable(table.table)} has {table.rows:,} rows of these messages; delete them there"
+            else:
+                yield f"  {printable(table.table)}: no row of these messages"
+        for name in self.left_out:
+            yield f"note: {printable(name)} was left out"
+        for note in self.notes:
+            yield f"note: {printable(note)}"
+        if self.audit:
+            yield f"  {'signed ' if self.is_signed else ''}record  {printable(self.audit)}"
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def _files(count: int) -> str:
+    return "1 log file" if count == 1 else f"{count:,} log files"

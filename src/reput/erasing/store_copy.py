@@ -1,0 +1,235 @@
+"""A copy of a store without the content of some messages.
+
+The log is written record by record, so bytes that belong to no record are zeros. ConsumeQueues are copied, for the
+rebuild to keep the numbers of their entries, and then rebuilt from the new log with the IndexFiles. The copy gets its
+name when it has been checked: an erasure that is killed leaves a hidden folder beside it, which the next one replaces.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+from reput.config import StoreConfig
+from reput.erasing.overwriting import Eraser
+from reput.errors import StoreError, UsageError
+from reput.files.copies import TreeEntry, copy_file, look_like, tree_entries
+from reput.files.reader import FileReader, data_runs
+from reput.files.writer import FileWriter, make_folder, remove_tree, rename, sync_folder, sync_tree
+from reput.findings import Severity
+from reput.format.erasure import ChangedFile
+from reput.format.file_names import (
+    ABORT_COPY_FILE,
+    ABORT_FILE,
+    CHECKPOINT_FILE,
+    COMPACTION_FOLDER,
+    CONFIG_FOLDER,
+    EPOCH_FILE,
+    IDENTITY_FILE,
+    INDEX_FOLDER,
+    KV_STORE_FOLDER,
+    LOCK_FILE,
+    QUEUE_FOLDERS,
+    RECOVERY_POINT_FILE,
+    TIMER_LOG_FOLDER,
+    TIMER_WHEEL_FILE,
+)
+from reput.log.files import CommitLogFile
+from reput.log.folders import COMPACTION_LOGS
+from reput.pipeline.driver import rebuild_store
+from reput.store.facts import StoreFacts
+from reput.tasks import Progress, Runner, SerialRunner, silent
+from reput.verify.check import check_store
+
+_COPIED = frozenset(
+    {
+        CONFIG_FOLDER, CHECKPOINT_FILE, ABORT_COPY_FILE, EPOCH_FILE, IDENTITY_FILE, KV_STORE_FOLDER,
+        TIMER_LOG_FOLDER, TIMER_WHEEL_FILE, *QUEUE_FOLDERS,
+    }
+)  # fmt: skip
+"""Parts without bodies and keys, and the queues, which are rebuilt afterwards."""
+_MADE_ANEW = frozenset({INDEX_FOLDER, ABORT_FILE, LOCK_FILE, RECOVERY_POINT_FILE})
+_HASHED_BYTES = 4 << 20
+
+
+def check_source(facts: StoreFacts, leave_out: Collection[str] = ()) -> None:
+    """Refuse a store of which no faithful copy can be written.
+
+    Raises:
+        UsageError: a broker owns it, or it has parts that may hold copies of messages.
+        StoreAccessError.
+    """
+    if facts.ledger_folders:
+        raise UsageError(
+            f"{facts.path}: has a DLedger log, whose replicas would differ; it cannot be erased from"
+        )
+    if facts.is_live:
+        raise UsageError(
+            f"{facts.path}: a broker or another writer owns this store, and would go on writing to it; stop it first"
+        )
+    facts.require_certain()
+    log = {os.path.basename(folder) for folder in facts.log_folders}
+    for name in sorted(_top_names(facts.path)):
+        if name in log | _COPIED | _MADE_ANEW or name in leave_out or name.startswith("."):
+            continue
+        if name == COMPACTION_FOLDER and not _has_compaction_logs(Path(facts.path)):
+            continue
+        raise UsageError(
+            f"{facts.path}: {name} may hold copies of messages and cannot be erased from; leave it out of the copy "
+            f"with leave_out {name}",
+            arguments=["leave_out"],
+        )
+
+
+def _top_names(path: str) -> list[str]:
+    return os.listdir(path)
+
+
+def _has_compaction_logs(store: Path) -> bool:
+    """Whether there is a log of compacted topics, which holds copies of their messages (5.x)."""
+    folder = store / COMPACTION_LOGS
+    return folder.is_dir() and any(not entry.is_folder for entry in tree_entries(folder))
+
+
+class StoreCopy:
+    """Writes the copy.
+
+    Attributes:
+        files: The log files that changed.
+        left_out: Parts of the store that were not copied.
+    """
+
+    def __init__(
+        self, facts: StoreFacts, output: Path, eraser: Eraser, leave_out: Collection[str],
+        progress: Progress = silent, runner: Runner | None = None,
+    ) -> None:  # fmt: skip
+        self._facts, self._output, self._eraser = facts, output, eraser
+        self._source = Path(facts.path).absolute()
+        self._leave_out = frozenset(leave_out)
+        self._new = output.parent / f".{output.name}.reput-erasing"
+        self._progress, self._runner = progress, runner or SerialRunner()
+        self.files: list[ChangedFile] = []
+        self.left_out: list[str] = []
+
+    def write(self) -> None:
+        """Write the copy, check it and give it its name.
+
+        Raises:
+            UsageError: the output exists.
+            StoreChangedError: the store changed meanwhile.
+            StoreError: the copy is not valid; nothing was written.
+            StoreAccessError.
+        """
+        check_output(self._output, self._source)
+        remove_tree(self._new)
+        make_folder(self._new)
+        try:
+            self._copy_parts()
+            self._copy_log()
+            self._rebuild()
+            self._check()
+            self._finish()
+        except BaseException:
+            remove_tree(self._new)
+            raise
+
+    def _copy_parts(self) -> None:
+        for name in sorted(_top_names(str(self._source))):
+            path = self._source / name
+            if name in self._leave_out:
+                self.left_out.append(name)
+            elif name in _COPIED or name == COMPACTION_FOLDER:
+                if not path.is_dir():
+                    copy_file(path, self._new / name)
+                    continue
+                make_folder(self._new / name)
+                for entry in tree_entries(path):
+                    self._copy(path, name, entry)
+
+    def _copy(self, folder: Path, name: str, entry: TreeEntry) -> None:
+        target = self._new / name / entry.name
+        if entry.is_folder:
+            make_folder(target)
+        elif entry.name != LOCK_FILE:
+            copy_file(folder / entry.name, target, entry.inode)
+
+    def _copy_log(self) -> None:
+        files = [file for file in self._facts.log.files if file.size]
+        total, done = sum(file.size for file in files), 0
+        for file in files:
+            self._progress("copy", done, total)
+            self._copy_log_file(file)
+            done += file.size
+
+    def _copy_log_file(self, file: CommitLogFile) -> None:
+        path = Path(file.path).absolute()
+        if not path.is_relative_to(self._source):
+            raise UsageError(
+                f"{file.path}: lies outside of the store; move it into the store first"
+            )
+        target = self._new / path.relative_to(self._source)
+        make_folder(target.parent)
+        with FileWriter(target, size=file.size) as writer:
+            for run in self._eraser.runs(file):
+                writer.write(run.data, run.position)
+            writer.sync()
+        look_like(target, path)  # expiry goes by its time
+        if len(self._eraser.within(file.start, file.end)):
+            self.files.append(ChangedFile(file.start, digest_of(path), digest_of(target)))
+
+    def _rebuild(self) -> None:
+        config: StoreConfig = self._facts.config
+        rebuild_store(self._runner, self._new, config=config, progress=self._progress)
+
+    def _check(self) -> None:
+        for finding in check_store(
+            self._new, config=self._facts.config, runner=self._runner, progress=self._progress
+        ):
+            if finding.severity is Severity.DAMAGE:
+                raise StoreError(
+                    f"{self._output}: was not written, for the copy would not be valid: {finding}"
+                )
+
+    def _finish(self) -> None:
+        remove_tree(self._new / LOCK_FILE)
+        for entry in list(tree_entries(self._new)):
+            if entry.is_folder:
+                model = self._source / entry.name
+                look_like(self._new / entry.name, model if model.is_dir() else self._source)
+        look_like(self._new, self._source)
+        sync_tree(self._new)
+        check_output(self._output, self._source)
+        rename(self._new, self._output)
+        sync_folder(self._output.parent)
+
+
+def check_output(output: Path, source: Path) -> None:
+    """Raises UsageError for a place where no copy can be written."""
+    if output.exists() or output.is_symlink():
+        raise UsageError(f"{output}: exists; choose a new folder", arguments=["output"])
+    if output.absolute().is_relative_to(source.absolute()):
+        raise UsageError(
+            f"{output}: lies in the store; choose another folder", arguments=["output"]
+        )
+    if not output.absolute().parent.is_dir():
+        raise UsageError(f"{output.parent}: no such folder", arguments=["output"])
+
+
+def digest_of(path: Path) -> str:
+    """Return the SHA-256 of a file in hexadecimal digits."""
+    digest = hashlib.sha256()
+    for data in _contents(path):
+        digest.update(data)
+    return digest.hexdigest()
+
+
+def _contents(path: Path) -> Iterator[bytes]:
+    with FileReader(str(path)) as reader:
+        position = 0
+        for begin, end in (*data_runs(reader, 0, reader.size), (reader.size, reader.size)):
+            while position < end:
+                length = min(end - position, _HASHED_BYTES)
+                yield reader.read(position, length) if position >= begin else bytes(length)
+                position += length

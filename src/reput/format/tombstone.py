@@ -1,0 +1,38 @@
+"""Tombstones: the remains of an erased message, with a property that marks it.
+
+The record keeps its length, its header and its topic. Its body is zeros. It keeps the properties that a broker needs to
+keep its place: when and where a delayed message is due, the numbers that a batch takes, and further queues.
+"""
+
+from __future__ import annotations
+
+from reput.format import properties
+
+ERASED_PROPERTY = "REPUT_ERASED"
+"""Its value is the id of the erasure, filled up with spaces."""
+
+KEPT_PROPERTIES = (
+    properties.DELAY,
+    properties.REAL_TOPIC,
+    properties.REAL_QUEUE_ID,
+    properties.TIMER_OUT_MS,
+    properties.TIMER_DELIVER_MS,
+    properties.TIMER_DELAY_MS,
+    properties.TIMER_DELAY_SEC,
+    properties.TIMER_ENQUEUE_MS,
+    properties.TIMER_DEQUEUE_MS,
+    properties.TIMER_ROLL_TIMES,
+    "TIMER_DELAY_LEVEL",
+    properties.INNER_NUM,
+    properties.INNER_BASE,
+    properties.INNER_MULTI_DISPATCH,
+    properties.INNER_MULTI_QUEUE_OFFSET,
+    properties.PREPARED,
+    properties.PRODUCER_GROUP,
+    properties.TRANSACTION_CHECK_TIMES,
+    "TRAN_PREPARED_QUEUE_OFFSET",
+    properties.RETRY_TOPIC,
+    properties.WAIT,
+    properties.CLUSTER,
+)
+"""Without REAL_QID a broker would never deliver the messages after it in its delay level."""

@@ -1,0 +1,182 @@
+"""Bodies and properties of records overwritten in place, as `reput.format.tombstone` says.
+
+No record changes its length. Where the properties are too short for the tombstone, they take bytes of the body.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from reput.format.commit_log import (
+    BODY_CRC_POSITION,
+    MESSAGE_MAGIC_V2,
+    SYS_FLAG_BORN_HOST_V6,
+    SYS_FLAG_COMPRESSED,
+    SYS_FLAG_INNER_BATCH,
+    SYS_FLAG_STORE_HOST_V6,
+    body_length_position,
+)
+from reput.format.host import HOST_V4_BYTES, HOST_V6_BYTES
+from reput.format.record_crc import CRC_PROPERTY, CRC_PROPERTY_BYTES, encode_crc_property
+from reput.kernels.bytes_out import put_byte, put_i16, put_i32
+from reput.kernels.checksum import crc32
+from reput.kernels.integers import byte_at, read_i16, read_i32, same_bytes
+from reput.kernels.jit import njit
+from reput.kernels.properties_scan import next_property
+
+SCRATCH_BYTES = 1 << 17
+"""Room for a topic and properties, each below 32 KiB."""
+_SYS_FLAG_POSITION, _PROPERTIES_LENGTH = 36, 2
+_BODY_FLAGS = SYS_FLAG_COMPRESSED | SYS_FLAG_INNER_BATCH | 64 | 0x700
+"""How a body is compressed, and that it holds messages (64: NEED_UNWRAP)."""
+_LENGTH_POSITION = body_length_position(0)
+_WIDER_HOST_BYTES = HOST_V6_BYTES - HOST_V4_BYTES
+_CRC_NAME = np.frombuffer(f"{CRC_PROPERTY}\x01".encode(), np.uint8).copy()
+_CRC_PROPERTY = np.frombuffer(encode_crc_property(0), np.uint8).copy()
+_CRC_BYTES, _CRC_DIGITS = CRC_PROPERTY_BYTES, 10
+
+
+@njit(cache=True, nogil=True)
+def erase_records(data, position, keeps_body, kept, kept_at, tombstone, scratch):
+    """Erase whole records, and return how many are too short for a tombstone.
+
+    data        uint8, with every record wholly inside and its lengths checked
+    position    int64 per record
+    keeps_body  uint8 per record: erase only its properties; its body was erased before
+    kept, kept_at  names of properties that stay: name i is kept[kept_at[i]:kept_at[i + 1]]
+    tombstone   uint8: the property's name, 1, and its value
+    scratch     uint8[SCRATCH_BYTES]
+    """
+    bare = 0
+    for row in range(len(position)):
+        begin = position[row]
+        sys_flag = read_i32(data, begin + _SYS_FLAG_POSITION)
+        if not keeps_body[row]:
+            put_i32(data, begin + _SYS_FLAG_POSITION, sys_flag & ~_BODY_FLAGS)
+        length_at = _length_at(begin, sys_flag)
+        topic_at = length_at + 4 + max(read_i32(data, length_at), 0)
+        if read_i32(data, begin + 4) == MESSAGE_MAGIC_V2:
+            topic = 2 + read_i16(data, topic_at)
+        else:
+            topic = 1 + byte_at(data, topic_at)
+        end = begin + read_i32(data, begin)
+        bare += not _erase(
+            data, length_at, topic, end, keeps_body[row], kept, kept_at, tombstone, scratch
+        )
+    seal_records(data, position)
+    return bare
+
+
+@njit(cache=True, nogil=True)
+def erase_inner(data, length_at, end, kept, kept_at, tombstone, scratch):
+    """Erase messages of inner batches: at `length_at` is the length of a message's body, at `end` the message ends."""
+    bare = 0
+    for row in range(len(length_at)):
+        bare += not _erase(data, length_at[row], 0, end[row], 0, kept, kept_at, tombstone, scratch)
+    return bare
+
+
+@njit(cache=True, nogil=True)
+def seal_records(data, position):
+    """Compute the CRCs of records: of the body, then of the record if it has one (5.x)."""
+    for row in range(len(position)):
+        begin = position[row]
+        end = begin + read_i32(data, begin)
+        length_at = _length_at(begin, read_i32(data, begin + _SYS_FLAG_POSITION))
+        body = max(read_i32(data, length_at), 0)
+        crc = 0
+        if body:
+            crc = crc32(data, length_at + 4, length_at + 4 + body) & 0x7FFFFFFF
+        put_i32(data, begin + BODY_CRC_POSITION, crc)
+        if _has_crc(data, length_at, end):
+            crc = crc32(data, begin, end - _CRC_BYTES) & 0x7FFFFFFF
+            at = end - 1 - _CRC_DIGITS
+            for digit in range(_CRC_DIGITS):
+                put_byte(data, at + digit, 48 + crc % 10)
+                crc //= 10
+
+
+@njit(inline="always")
+def _length_at(begin, sys_flag):
+    at = begin + _LENGTH_POSITION
+    if sys_flag & SYS_FLAG_BORN_HOST_V6:
+        at += _WIDER_HOST_BYTES
+    if sys_flag & SYS_FLAG_STORE_HOST_V6:
+        at += _WIDER_HOST_BYTES
+    return at
+
+
+@njit(inline="always")
+def _has_crc(data, start, end):
+    """Whether a record that ends there ends with the property of its CRC."""
+    at = end - _CRC_BYTES
+    if at < start or byte_at(data, end - 1) != 2:
+        return False
+    return same_bytes(data, at, _CRC_NAME, 0, len(_CRC_NAME))
+
+
+@njit(cache=True, nogil=True)
+def _erase(data, length_at, topic, end, keeps_body, kept, kept_at, tombstone, scratch):
+    """Overwrite what follows the length of a body, up to the end; return whether a tombstone was put there.
+
+    topic  bytes between body and properties, which stay
+    """
+    body_at = length_at + 4
+    body = max(read_i32(data, length_at), 0)
+    old = body_at + body + topic + _PROPERTIES_LENGTH
+    for index in range(topic):
+        scratch[index] = data[body_at + body + index]
+    own = topic
+    name, name_stop, stop = next_property(data, old, end)
+    while name < end:
+        for number in range(len(kept_at) - 1):
+            length = kept_at[number + 1] - kept_at[number]
+            if length == name_stop - name and same_bytes(data, name, kept, kept_at[number], length):
+                for index in range(stop - name):
+                    scratch[own + index] = data[name + index]
+                own += stop - name
+                scratch[own] = 2
+                own += 1
+                break
+        name, name_stop, stop = next_property(data, stop + 1, end)
+    crc = _CRC_BYTES if topic and end - old >= _CRC_BYTES and _has_crc(data, old, end) else 0
+    room = end - old - (own - topic) - crc
+    value = _value_bytes(tombstone)
+    wanted = 0 if keeps_body else min(max(len(tombstone) + 1 - room, 0), body)
+    has_tombstone = room + wanted >= len(tombstone) - value + 2
+    if not has_tombstone:
+        if room < 0:  # the last property had no separator after it
+            own -= 1
+            room = 0
+        wanted = 0 if keeps_body else -room
+    new_body = body - wanted
+    at = body_at + body if keeps_body else body_at
+    for index in range(at, end):
+        data[index] = 0
+    put_i32(data, length_at, new_body)
+    at = body_at + new_body
+    for index in range(topic):
+        data[at + index] = scratch[index]
+    at += topic
+    put_i16(data, at, end - at - _PROPERTIES_LENGTH)
+    at += _PROPERTIES_LENGTH
+    for index in range(topic, own):
+        data[at] = scratch[index]
+        at += 1
+    if has_tombstone:
+        stop = end - crc - 1
+        for index in range(stop - at):
+            data[at + index] = tombstone[index] if index < len(tombstone) else 32
+        data[stop] = 2
+    if crc:
+        for index in range(crc):
+            data[end - crc + index] = _CRC_PROPERTY[index]
+    return has_tombstone
+
+
+@njit(inline="always")
+def _value_bytes(tombstone):
+    at = 0
+    while tombstone[at] != 1:
+        at += 1
+    return len(tombstone) - at - 1

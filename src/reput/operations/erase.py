@@ -1,0 +1,74 @@
+"""`reput.erasing`: erase messages from a copy of a store, or from an archive."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from os import PathLike, fspath
+
+from reput.arguments import Time, checked, optional_milliseconds
+from reput.config import StoreConfig
+from reput.erasing.choosing import Choice
+from reput.erasing.driver import Purpose, erase_from_store
+from reput.erasing.report import EraseReport
+from reput.tasks import Progress, silent
+
+
+@checked
+def erase(
+    store: str | PathLike[str],
+    output: str | PathLike[str] | None = None,
+    *,
+    topics: Sequence[str] = (),
+    keys: Sequence[str] = (),
+    query: str | None = None,
+    begin: Time | None = None,
+    end: Time | None = None,
+    plan_only: bool = False,
+    reason: str = "",
+    by: str = "",
+    signing_key: str | PathLike[str] | None = None,
+    audit: str | PathLike[str] | None = None,
+    leave_out: Sequence[str] = (),
+    config: StoreConfig | None = None,
+    storage_options: Mapping[str, str] | None = None,
+    progress: Progress = silent,
+) -> EraseReport:
+    """Write a copy of a store in which bodies and properties of some messages are overwritten.
+
+    Messages that meet all that is given are erased, and all copies of them: in retry, dead-letter, delay, timer,
+    half-transaction and trace topics. Records keep their length, place and queue offset.
+
+    Args:
+        store: A store on this machine that no broker writes. It is only read.
+        output: The folder of the copy. It must not exist.
+        topics: One of these topics.
+        keys: One of these is among a message's keys or unique keys.
+        query: An SQL92 expression of RocketMQ over a message's properties.
+        begin, end: Stored between these times.
+        plan_only: Only report what would be erased.
+        reason, by: Why, and by whom, for the record of the erasure. `by` is this user if it is empty.
+        signing_key: A file with an Ed25519 key in PEM format, which signs the record.
+        audit: The file of the record; by default `<output>.erasure.json`.
+        leave_out: Files and folders of the store that are not copied.
+        config: The broker's settings; None to take the sizes from the store's files.
+        storage_options: As for `open_store`.
+        progress: Called with the phase, units done and units in all.
+
+    Returns:
+        The erased messages. Nothing is written if no message was found.
+
+    Raises:
+        UsageError: nothing was chosen, the output exists, a broker owns the store, or part of it cannot be copied.
+        StoreError: part of the log cannot be read, and may hold such messages.
+        StoreNotFoundError, StoreAccessError, StoreChangedError.
+    """
+    choice = Choice(
+        tuple(topics), tuple(keys), query, optional_milliseconds(begin), optional_milliseconds(end)
+    )
+    choice.check()
+    key = None if signing_key is None else fspath(signing_key)
+    return erase_from_store(
+        fspath(store), None if output is None else fspath(output), choice, Purpose(by, reason, key),
+        plan_only=plan_only, config=config, audit=None if audit is None else fspath(audit),
+        leave_out=tuple(leave_out), options=storage_options, progress=progress,
+    )  # fmt: skip

@@ -1,0 +1,45 @@
+"""All bytes of a store or an archive, decompressed."""
+
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import zstandard
+
+from tests.rocksdb_queues import items
+
+
+def all_bytes(root: Path) -> Iterator[tuple[str, bytes]]:
+    """Yield the bytes of each file below a folder, as stored and decompressed."""
+    for path in sorted(root.rglob("*")):
+        name = str(path.relative_to(root))
+        if path.is_dir():
+            if path.name == "consumequeue" and (path / "CURRENT").exists():
+                found = items(path.parent)
+                pairs = (key + value for family in found.values() for key, value in family.items())
+                yield f"{name} (entries)", b"\0".join(pairs)
+            continue
+        data = path.read_bytes()
+        yield name, data
+        if path.suffix == ".zst":
+            yield f"{name} (content)", _decompressed(data)
+        elif path.suffix == ".parquet":
+            yield f"{name} (rows)", repr(pq.read_table(path).to_pylist()).encode()
+        elif path.suffix == ".tar":
+            with tarfile.open(path) as tar:
+                for one in tar:
+                    if (file := tar.extractfile(one)) is not None:
+                        yield f"{name}/{one.name}", file.read()
+
+
+def _decompressed(data: bytes) -> bytes:
+    reader = zstandard.ZstdDecompressor().stream_reader(data, read_across_frames=True)
+    return reader.read()
+
+
+def places_of(patterns: set[bytes], root: Path) -> list[tuple[str, bytes]]:
+    """Return where one of these byte strings is."""
+    return [
+        (name, pattern) for name, data in all_bytes(root) for pattern in patterns if pattern in data
+    ]
