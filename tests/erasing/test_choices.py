@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -43,8 +44,8 @@ def _message(
     return MessageExt(
         topic=topic, queue_id=0, queue_offset=0, physical_offset=0, size_bytes=0, flag=0,
         sys_flag=given.get("sys_flag", 0), body_crc=0, born_timestamp=1, born_host=_HOST,
-        store_timestamp=1_700_000_000_000, store_host=_HOST, reconsume_times=0, prepared_transaction_offset=given.get("prepared", 0), body=body,
-        properties_bytes=text.encode(),
+        store_timestamp=1_700_000_000_000, store_host=_HOST, reconsume_times=0,
+        prepared_transaction_offset=given.get("prepared", 0), body=body, properties_bytes=text.encode(),
     )  # fmt: skip
 
 
@@ -121,8 +122,8 @@ def test_messages_of_one_list_are_not_copies_of_each_other(tmp_path: Path) -> No
 def test_messages_without_room_for_a_tombstone_are_zeros(tmp_path: Path) -> None:
     messages = [_message("t", {}, bytes([length + 1]) * length) for length in range(60)]
     short = [_message("t", {"a": "b" * length}, b"") for length in range(1, 60)]
-    store = _store(tmp_path / "store", [*messages, *short])
-    report = reput.erase(store, tmp_path / "erased", topics=["t"], config=SMALL)
+    store = _store(tmp_path / "store", [*messages, *short, _message("u", {"KEYS": "k"})])
+    report = reput.erase(store, tmp_path / "erased", topics=["t"])
     assert report.records == 119
     with reput.open_store(tmp_path / "erased") as erased:
         bare = 0
@@ -167,14 +168,15 @@ def test_a_query_is_one_of_rocketmq(tmp_path: Path) -> None:
 def test_it_refuses_in_one_line(golden: Golden, tmp_path: Path) -> None:
     store, out = tmp_path / "s", tmp_path / "out"
     copy_store(golden("lmq").path, store)
-    for given, words in (
+    cases: list[tuple[dict[str, Any], str]] = [
         ({}, "say what to erase"),
         ({"topics": ["RMQ_SYS_TRANS_OP_HALF_TOPIC"]}, "broker's own records"),
         ({"keys": ["k"], "output": store / "in"}, "lies in the store"),
         ({"keys": ["k"], "output": tmp_path}, "exists"),
         ({"keys": ["k"], "output": None}, "pass output"),
         ({"keys": ["k"], "signing_key": store / "checkpoint"}, "not a private key"),
-    ):
+    ]
+    for given, words in cases:
         with pytest.raises(UsageError, match=words):
             reput.erase(store, **{"output": out, **given})
     (store / "other").write_bytes(b"x")

@@ -1,7 +1,7 @@
 """Choose the messages to erase: the requested ones, and every copy of them in the log.
 
-The whole log is read, once for the requested messages and once or more for copies: a retry has no index entry, a message
-that was rolled back has none, and messages inside a batch have none.
+The whole log is read, once for the requested messages and once or more for copies: retries, messages that were rolled
+back and messages inside a batch have no index entries.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def _matching(properties: pa.MapArray, query: str) -> Mask:
 
 
 @dataclass(slots=True)
-class Found:
+class ChosenMessages:
     """Messages to erase.
 
     Attributes:
@@ -184,7 +184,7 @@ class _Links:
         return sum(map(len, found))
 
 
-class _Columns:
+class _Messages:
     """Columns of a batch of rows, decoded when they are first asked for."""
 
     def __init__(self, rows: pa.RecordBatch) -> None:
@@ -249,10 +249,10 @@ class Chooser:
         self._batch_sizes: dict[int, int] = {}
         self._compressed: set[int] = set()
         self._whole: set[int] = set()
-        self._links, self._found = _Links(), Found()
+        self._links, self._found = _Links(), ChosenMessages()
         self._rows: set[tuple[int, int, bool]] = set()
 
-    def find(self, *, copies: bool = True) -> Found:
+    def find(self, *, copies: bool = True) -> ChosenMessages:
         """Read the log.
 
         Raises:
@@ -270,7 +270,7 @@ class Chooser:
         self._found.ids = self._links.ids - self._links.lists
         return self._found
 
-    def _read(self, phase: str) -> Iterator[tuple[_Columns, bool]]:
+    def _read(self, phase: str) -> Iterator[tuple[_Messages, bool]]:
         """Yield all messages, then the messages inside batches (5.x)."""
         for rows in self._scan(phase, unwrap=False):
             sizes = rows.column("size").to_numpy()[rows.is_batch].tolist()
@@ -286,9 +286,9 @@ class Chooser:
                 raise self._refused(at, "the messages of a batch cannot be read")
             inner = rows.rows.filter(pa.array(np.isin(rows.offsets, wanted)))
             if len(inner):
-                yield _Columns(inner), True
+                yield _Messages(inner), True
 
-    def _scan(self, phase: str, *, unwrap: bool) -> Iterator[_Columns]:
+    def _scan(self, phase: str, *, unwrap: bool) -> Iterator[_Messages]:
         reader = dataset(
             self._store, _COLUMNS, on_corrupt="row", unwrap_batches=unwrap,
             storage_options=self._options,
@@ -302,15 +302,15 @@ class Chooser:
             done += len(batch)
             self._progress(phase, done, done)
             if len(batch):
-                yield _Columns(batch)
+                yield _Messages(batch)
 
     def _refused(self, offset: int, reason: str) -> StoreError:
         return StoreError(
             f"{self._store}: physical offset {offset:,}: {reason}; an unreadable range may hold "
-            "messages to erase; repair the store first: reput repair --salvage"
+            "messages to erase; repair the store first"
         )
 
-    def _copies(self, rows: _Columns) -> Mask:
+    def _copies(self, rows: _Messages) -> Mask:
         """Which rows are copies of found messages, or their origins."""
         links = self._links
         links.lists.update(rows.lists.filter(pa.array(_among(rows.lists, links.ids))).to_pylist())
@@ -336,13 +336,13 @@ class Chooser:
                 met &= ~_mask(pc.equal(topics, topic))
         return met
 
-    def _take(self, rows: _Columns, met: Mask, is_inner: bool) -> None:
+    def _take(self, rows: _Messages, met: Mask, is_inner: bool) -> None:
         if is_inner and self._whole:
             met = met | np.isin(rows.offsets, list(self._whole))
         at = np.flatnonzero(met)
         if not len(at):
             return
-        chosen = _Columns(rows.rows.take(pa.array(at)))
+        chosen = _Messages(rows.rows.take(pa.array(at)))
         places = list(
             zip(chosen.offsets.tolist(), chosen.column("queue_offset").to_pylist(), strict=True)
         )
@@ -350,9 +350,9 @@ class Chooser:
         if not is_new.any():
             return
         self._rows.update((*place, is_inner) for place in places)
-        self._link(_Columns(chosen.rows.filter(pa.array(is_new))), is_inner)
+        self._link(_Messages(chosen.rows.filter(pa.array(is_new))), is_inner)
 
-    def _link(self, rows: _Columns, is_inner: bool) -> None:
+    def _link(self, rows: _Messages, is_inner: bool) -> None:
         """Take rows that are new."""
         found, links = self._found, self._links
         offsets = rows.offsets.tolist()
@@ -383,7 +383,7 @@ class Chooser:
             links.prepared.update(rows.prepared[rows.prepared > 0].tolist())
         # A trace is about other messages as well, and its own ids belong to no message.
         is_trace = np.array([_role(topic) == TRACE for topic in topics], np.bool_)
-        own = _Columns(rows.rows.filter(pa.array(~is_trace)))
+        own = _Messages(rows.rows.filter(pa.array(~is_trace)))
         links.ids.update(own.ids.drop_null().to_pylist())
         links.lists.update(own.lists.drop_null().to_pylist())
         for name in (ORIGIN_MESSAGE_ID, DEAD_LETTER_ORIGIN_ID):

@@ -12,14 +12,14 @@ from pathlib import Path
 
 from reput.clock import format_time, now_ms
 from reput.config import StoreConfig
-from reput.erasing.choosing import Choice, Chooser, Found
+from reput.erasing.choosing import Choice, Chooser, ChosenMessages
 from reput.erasing.overwriting import Eraser
 from reput.erasing.report import ErasedMessages, EraseReport
 from reput.erasing.store_copy import StoreCopy, check_output, check_source
 from reput.errors import UsageError
 from reput.files.places import is_url
 from reput.files.signing import Signer, signer_of
-from reput.files.writer import create_durable
+from reput.files.writer import write_durable
 from reput.format.erasure import ChangedFile, Erasure, encode_erasure, encode_stored
 from reput.store.facts import facts_of
 from reput.tasks import Progress, silent
@@ -46,7 +46,7 @@ class Purpose:
         return None if self.signing_key is None else signer_of(self.signing_key)
 
 
-def plan_of(source: str, found: Found, files: int) -> EraseReport:
+def plan_of(source: str, found: ChosenMessages, files: int) -> EraseReport:
     """Return what would be erased."""
     counts = sorted(found.counts.items(), key=lambda item: (item[0][0] != "message", item[0]))
     return EraseReport(
@@ -106,7 +106,7 @@ def erase_from_store(
             raise UsageError("pass output: where the copy is written", arguments=["output"])
         check_source(facts, leave_out)
         check_output(target, Path(store))
-        if record_path.exists():
+        if audit is not None and record_path.exists():
             raise UsageError(f"{record_path}: exists; choose another file", arguments=["audit"])
     found = Chooser(store, choice, options, progress).find()
     offsets = found.offsets
@@ -119,10 +119,12 @@ def erase_from_store(
     erasure_id = uuid.uuid4().hex[:_ID_DIGITS]
     eraser = Eraser(found, erasure_id)
     copy = StoreCopy(facts, target, eraser, leave_out, progress)
-    copy.write()
-    create_durable(
-        record_path, record_of(store, choice, purpose, eraser, erasure_id, tuple(copy.files))
-    )
+
+    def record() -> None:
+        data = record_of(store, choice, purpose, eraser, erasure_id, tuple(copy.files))
+        write_durable(record_path, data)
+
+    copy.write(record)
     return replace(
         report, destination=str(target), is_done=True, id=erasure_id, bare=eraser.bare,
         audit=str(record_path), is_signed=purpose.signing_key is not None, left_out=tuple(copy.left_out),

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from reput.erasing.choosing import Found
+from reput.erasing.choosing import ChosenMessages
 from reput.errors import StoreChangedError, StoreError
 from reput.files.reader import FileReader, OpenFile
 from reput.format.commit_log import SYS_FLAG_INNER_BATCH, encode_blank, locate
@@ -45,7 +45,7 @@ class Eraser:
         bare: How many messages are too short for a tombstone.
     """
 
-    def __init__(self, found: Found, erasure_id: str) -> None:
+    def __init__(self, found: ChosenMessages, erasure_id: str) -> None:
         self._found, self._offsets = found, found.offsets
         names = [name.encode() for name in KEPT_PROPERTIES]
         kept_at = np.cumsum([0, *map(len, names)], dtype=np.int64)
@@ -148,6 +148,6 @@ def warm_up() -> None:
     """Compile every kernel that an erasure calls, or load it from the cache."""
     warm_up_rebuild()
     data, none = _array(small_log()), np.empty(0, np.int64)
-    eraser = Eraser(Found(sizes={0: len(data) // 3}), "")
+    eraser = Eraser(ChosenMessages(sizes={0: len(data) // 3}), "")
     eraser._erase(data, 0, np.zeros(1, np.int64))
     erase_inner(data, none, none, *eraser._how)

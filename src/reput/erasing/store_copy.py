@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 from reput.config import StoreConfig
@@ -113,8 +113,8 @@ class StoreCopy:
         self.files: list[ChangedFile] = []
         self.left_out: list[str] = []
 
-    def write(self) -> None:
-        """Write the copy, check it and give it its name.
+    def write(self, record: Callable[[], None]) -> None:
+        """Write the copy, check it, call `record`, which writes the record of the erasure, and give the copy its name.
 
         Raises:
             UsageError: the output exists.
@@ -130,7 +130,7 @@ class StoreCopy:
             self._copy_log()
             self._rebuild()
             self._check()
-            self._finish()
+            self._finish(record)
         except BaseException:
             remove_tree(self._new)
             raise
@@ -192,7 +192,7 @@ class StoreCopy:
                     f"{self._output}: was not written, for the copy would not be valid: {finding}"
                 )
 
-    def _finish(self) -> None:
+    def _finish(self, record: Callable[[], None]) -> None:
         remove_tree(self._new / LOCK_FILE)
         for entry in list(tree_entries(self._new)):
             if entry.is_folder:
@@ -201,6 +201,7 @@ class StoreCopy:
         look_like(self._new, self._source)
         sync_tree(self._new)
         check_output(self._output, self._source)
+        record()
         rename(self._new, self._output)
         sync_folder(self._output.parent)
 

@@ -129,7 +129,7 @@ def _record(
     )
 
 
-class Span(NamedTuple):
+class InnerSpan(NamedTuple):
     """One message in the data of a batch: its flag, and where its body and its properties lie."""
 
     flag: int
@@ -139,7 +139,7 @@ class Span(NamedTuple):
     end: int
 
 
-def spans(batch: OpenBatch) -> Iterator[Span]:
+def spans(batch: OpenBatch) -> Iterator[InnerSpan]:
     """Yield where the messages of a batch lie, in order. Raises CorruptMessageError as `unwrap` does."""
     outer, data = batch
     position, number = 0, 0
@@ -155,7 +155,7 @@ def spans(batch: OpenBatch) -> Iterator[Span]:
         end = properties_at + properties_bytes
         if properties_bytes < 0 or end > len(data) or size != end - position:
             raise _corrupt(outer, f"the lengths of inner message {number} do not add up")
-        yield Span(flag, position + _HEAD.size, body_end, properties_at, end)
+        yield InnerSpan(flag, position + _HEAD.size, body_end, properties_at, end)
         position, number = end, number + 1
 
 
