@@ -147,7 +147,12 @@ def test_the_kubernetes_manifest_serves_read_only_and_its_names_agree() -> None:
     assert container["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "http"}
     assert policy["spec"]["podSelector"] == deployment["spec"]["selector"]
     (rule,) = policy["spec"]["ingress"]
-    assert {one["port"] for one in rule["ports"]} == set(ports)
+    remoting, http = rule["ports"]
+    assert remoting["port"] == ports["remoting"]
+    assert remoting["endPort"] > remoting["port"]  # each store has a port
+    assert http["port"] == "http"
+    assert service["spec"]["clusterIP"] == "None"  # of which a headless service has all
+    assert service["spec"]["publishNotReadyAddresses"]
     assert service["spec"]["selector"].items() <= pod["metadata"]["labels"].items()
     assert deployment["spec"]["selector"]["matchLabels"] == service["spec"]["selector"]
     (mount,), (volume,) = container["volumeMounts"], pod["spec"]["volumes"]

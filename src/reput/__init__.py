@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from reput.operations.inspect import inspect as inspect
     from reput.operations.lag import lag as lag
     from reput.operations.look_up import look_up as look_up
-    from reput.operations.named_stores import NamedStore as NamedStore
     from reput.operations.prove import prove as prove
     from reput.operations.rebuild import rebuild as rebuild
     from reput.operations.repair import repair as repair
@@ -43,6 +42,7 @@ if TYPE_CHECKING:
     from reput.query.message_store import MessageStore as MessageStore
     from reput.query.open_store import open_store as open_store
     from reput.query.writable_store import WritableStore as WritableStore
+    from reput.store.named_stores import NamedStore as NamedStore
     from reput.table.arrow import dataset as dataset
     from reput.writer.put.message import Message as Message
     from reput.writer.writer_settings import WriterSettings as WriterSettings
@@ -68,7 +68,7 @@ _NAMES = {
     "reput.operations.repair": "repair undo_repair",
     "reput.operations.report": "report",
     "reput.operations.stats": "stats",
-    "reput.operations.named_stores": "NamedStore",
+    "reput.store.named_stores": "NamedStore",
     "reput.operations.tail": "tail",
     "reput.operations.trace": "trace",
     "reput.query.message_store": "MessageStore",

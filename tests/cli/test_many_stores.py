@@ -425,5 +425,54 @@ def test_a_look_up_takes_the_fleet_file(fleet: Path, tmp_path: Path) -> None:
     keys.write_text(f"topic,key\norders,{KEY}\n")
     ran = reput("lookup", "--stores", fleet, "--keys", keys, "--output", "-")
     assert ran.code == FOUND
-    places = [json.loads(line)["store"] for line in ran.lines]
-    assert places == [str(fleet.parent / name) for name in ("orders", "slave")]
+    rows = [json.loads(line) for line in ran.lines]
+    assert [row["store"] for row in rows] == ["a"]  # replicas have them once
+    alone = reput("lookup", fleet.parent / "orders", "--keys", keys, "--output", "-")
+    offsets = [json.loads(line)["physical_offset"] for line in alone.lines]
+    assert [row["physical_offset"] for row in rows] == offsets
+    (fleet.parent / "slave").rename(fleet.parent / "away")
+    out = tmp_path / "found"
+    ran = reput("lookup", "--stores", fleet, "--keys", keys, "--output", out)
+    assert ran.code == FOUND
+    assert "a-slave: not searched: " in ran.out
+    assert "; its replica a was" in ran.out
+    covered = json.loads((tmp_path / "found.coverage.json").read_text())
+    assert [row["store"] for row in covered] == ["a", "b", "a-slave"]
+    assert (covered[2]["is_complete"], covered[2]["answered_by"]) == (False, "a")
+    ran = reput("lookup", "--stores", with_gone(fleet), "--keys", keys, "--output", "-")
+    assert ran.code == DAMAGED
+    assert {json.loads(line)["is_complete"] for line in ran.lines} == {False}
+    assert "gone: not searched: " in ran.err
+    fleet.write_text(FLEET.replace('name = "b"', 'name = "b"\nconfig = "b.conf"'))
+    (fleet.parent / "b.conf").write_text("maxHashSlotNum=7\nmaxIndexNum=9\n")
+    ran = reput("lookup", "--stores", fleet, "--keys", keys, "--output", "-")
+    assert (ran.code, "b: not searched: " in ran.err) == (DAMAGED, True)
+    assert "do not fit 7 slots and 9 items" in ran.err
+    fleet.write_text(FLEET.replace('name = "b"', 'name = "b"\nconfig = "away.conf"'))
+    ran = reput("lookup", "--stores", fleet, "--keys", keys, "--output", "-")
+    assert (ran.code, "b: not searched: " in ran.err) == (DAMAGED, True)
+
+
+def test_an_export_takes_the_fleet_file_and_the_master_of_replicas(
+    fleet: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "lake"
+    ran = reput("export", "--stores", fleet, out, "--incremental")
+    assert ran.code == DAMAGED  # bodies of `tricky` have wrong CRCs
+    assert "a-slave: a replica of a: not exported" in ran.out
+    report = reput("export", "--stores", fleet, out, "--incremental", "--format", "json")
+    assert set(json.loads(report.out)["stores"]) == {"a", "b"}
+    lines = reput("export", "--stores", fleet, "-", "--to", "jsonl")
+    assert len(lines.lines) == 19_622 + 1_626
+    twice = reput("export", "--stores", fleet, fleet.parent / "orders", tmp_path / "other")
+    assert "the same store as" in one_line(twice)
+    assert "name a STORE, or a fleet file" in one_line(reput("export", out))
+    named = reput(
+        "export", "--stores", fleet, fleet.parent / "x", tmp_path / "other", "--name", "x"
+    )
+    assert "--name: not for stores" in one_line(named)
+    log = min((fleet.parent / "slave" / "commitlog").iterdir())
+    with log.open("r+b") as opened:
+        opened.write(b"\x07")
+    differs = reput("export", "--stores", fleet, tmp_path / "other")
+    assert "leave one of them out" in one_line(differs)

@@ -7,6 +7,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import time
 from contextlib import ExitStack
 from pathlib import Path
@@ -216,3 +217,131 @@ def test_two_thousand_idle_connections_cost_little_and_hold_nobody_up(store: Pat
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
         process.stdout.close()
+
+
+def test_stores_of_a_fleet_file_are_served_by_their_names_and_replicas_once(
+    store: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(store, tmp_path / "slave")
+    (tmp_path / "shop.conf").write_text(
+        f"brokerClusterName=c\nbrokerName=b\nmaxHashSlotNum={SMALL.hash_slots}\n"
+        f"maxIndexNum={SMALL.index_items}\n"
+    )
+    (tmp_path / "fleet.toml").write_text(
+        '[[store]]\nname = "replica"\npath = "slave"\ncluster = "c"\nbroker = "b"\nbroker_id = 1\n'
+        '[[store]]\nname = "the shop"\npath = "shop"\nconfig = "shop.conf"\nbroker_id = 0\n'
+        '[[store]]\nname = "gone"\npath = "gone"\n'
+    )
+    process = subprocess.Popen(
+        [
+            REPUT, "serve", "--stores", tmp_path / "fleet.toml", "--listen", "127.0.0.1:0",
+            "--http", "127.0.0.1:0",
+        ],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    assert process.stderr is not None
+    lines = [process.stdout.readline() for _ in range(2)]
+    assert lines[0].split(maxsplit=2)[1:] == [str(tmp_path / "shop"), "(the-shop)\n"]
+    with httpx.Client(base_url=lines[1].split()[0], trust_env=False) as client:
+        assert client.get("/readyz").status_code == 503
+        assert 'reput_store_up{store="gone"} 0.0' in client.get("/metrics").text
+        found = client.get("/api/messages", params={"key": "k", "store": "the-shop"}).json()
+        assert len(found["messages"]) == 1
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == 0
+    said = process.stderr.read()
+    assert "reput: replica: a replica of the shop: not served" in said
+    process.stdout.close()
+    process.stderr.close()
+
+
+def test_a_fleet_file_that_cannot_be_served_is_one_line(tmp_path: Path) -> None:
+    assert "name a STORE, or a fleet file" in one_line(reput("serve"))
+    (tmp_path / "fleet.toml").write_text('[[store]]\npath = "x"\nconfig = "gone.conf"\n')
+    ran = reput("serve", "--stores", tmp_path / "fleet.toml", "--listen", "127.0.0.1:0")
+    assert "gone.conf" in one_line(ran)
+
+
+def test_requests_of_clients_are_in_metrics_and_in_the_audit(store: Path, tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [
+            REPUT, "serve", store, "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0",
+            "--audit-log", tmp_path / "audit.jsonl",
+        ],
+        stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    lines = [process.stdout.readline() for _ in range(2)]
+    host, _, number = lines[0].split()[0].rpartition(":")
+    pull = {
+        "consumerGroup": "g", "topic": "orders", "queueId": 0, "maxMsgNums": 1, "sysFlag": 4,
+        "commitOffset": 0, "suspendTimeoutMillis": 0, "subscription": "*", "subVersion": 0,
+    }  # fmt: skip
+    with Client(Host(host, int(number))) as client:
+        client.query("orders", "k")
+        client.ask(RequestCode.PULL_MESSAGE, {**pull, "queueOffset": 0})
+        client.ask(RequestCode.PULL_MESSAGE, {**pull, "queueOffset": 1})
+        client.ask(RequestCode.HEART_BEAT, {}, b'{"clientID":"c"}')
+        client.ask(31_999, {})
+        with httpx.Client(base_url=lines[1].split()[0], trust_env=False) as pages:
+            text = pages.get("/metrics").text
+    wanted = {
+        ("QUERY_MESSAGE", "SUCCESS"): 1, ("PULL_MESSAGE", "SUCCESS"): 1,
+        ("PULL_MESSAGE", "PULL_NOT_FOUND"): 1, ("HEART_BEAT", "SUCCESS"): 1,
+        ("other", "REQUEST_CODE_NOT_SUPPORTED"): 1,
+    }  # fmt: skip
+    for (request, outcome), count in wanted.items():
+        labels = f'outcome="{outcome}",request="{request}"'
+        assert f"reput_remoting_requests_total{{{labels}}} {count:.1f}" in text
+    assert 'reput_remoting_request_seconds_count{request="QUERY_MESSAGE"} 1.0' in text
+    assert "reput_remoting_connections 1.0" in text
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == 0
+    process.stdout.close()
+    audit = [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
+    found = [(one["request"], one.get("topic"), one.get("key"), one["outcome"]) for one in audit]
+    assert found == [
+        ("QUERY_MESSAGE", "orders", "k", "SUCCESS"),
+        ("PULL_MESSAGE", "orders", None, "SUCCESS"),
+        ("other", None, None, "REQUEST_CODE_NOT_SUPPORTED"),
+    ]
+    assert {one["client"] for one in audit} == {"127.0.0.1"}
+    assert audit[1]["group"] == "g"
+
+
+@pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="reads /proc")
+def test_the_container_s_health_check_asks_the_server_where_it_listens(store: Path) -> None:
+    script = Path(__file__).parents[2] / "packaging" / "healthcheck.py"
+
+    def is_healthy(process: int) -> bool:
+        return subprocess.run([sys.executable, script, str(process)]).returncode == 0
+
+    with (
+        socket.create_server(("127.0.0.1", 0)) as free,
+        socket.create_server(("127.0.0.1", 0)) as other,
+    ):
+        ports = [one.getsockname()[1] for one in (free, other)]
+    for options in (
+        ["--listen", f"0.0.0.0:{ports[0]}", f"--http=0.0.0.0:{ports[1]}"],
+        [f"--listen=127.0.0.1:{ports[0]}"],
+    ):
+        process = subprocess.Popen(
+            [sys.executable, REPUT, "serve", store, *options],
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+        )  # fmt: skip
+        assert process.stdout is not None
+        process.stdout.readline()
+        assert is_healthy(process.pid)
+        process.send_signal(signal.SIGSTOP)
+        assert is_healthy(process.pid) == (len(options) == 1)  # the kernel accepts connections
+        process.send_signal(signal.SIGCONT)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+        process.stdout.close()
+    assert is_healthy(os.getpid())  # another command
+    asleep = [sys.executable, "-c", "input()", "serve", f"--listen=127.0.0.1:{ports[0]}"]
+    with subprocess.Popen(asleep, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL) as nobody:
+        assert not is_healthy(nobody.pid)
+        assert nobody.stdin is not None
+        nobody.stdin.close()

@@ -146,7 +146,8 @@ def test_messages_are_read_as_far_as_an_answer_goes(
 
     def counted(reader: CommitLogReader, *place: Any) -> Any:
         found = locate(reader, *place)
-        read.append(found.layout.total_bytes)
+        if threading.current_thread().name != "reput-survey":
+            read.append(found.layout.total_bytes)
         return found
 
     monkeypatch.setattr(CommitLogReader, "locate", counted)

@@ -13,6 +13,7 @@ import httpx
 import pytest
 from starlette.testclient import TestClient
 
+from reput import Message, open_store
 from reput.broker.limits import HttpLimits
 from reput.console.app import create_app
 from reput.console.mounts import BusyError, Mounts
@@ -24,7 +25,9 @@ from reput.remoting.service import Service, ServiceOptions
 from tests.console.serving import console
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore
+from tests.remoting.client import wait_for
 from tests.remoting.test_workers import until
+from tests.small import SMALL
 
 Golden = Callable[[str], GoldenStore]
 GONE = MissingStore("gone", "/data/gone", 1_792_000_000_000, "the store is gone")
@@ -219,3 +222,30 @@ def test_each_request_has_an_audit_line(golden: Golden) -> None:
     assert (first["status"], first["client"], second["status"]) == (200, "testclient", 401)
     assert isinstance(first["bytes"], int)
     assert first["bytes"] > 50
+
+
+def test_metrics_have_the_last_survey_of_each_store(golden: Golden, tmp_path: Path) -> None:
+    copy_store(golden("orders").path, tmp_path / "orders")
+    (tmp_path / "orders" / "abort").touch()
+    with console({"orders": tmp_path / "orders"}) as client:
+        wait_for(lambda: 'reput_store_state{store="orders"}' in client.get("/metrics").text)
+        text = client.get("/metrics").text
+    assert 'reput_store_state{store="orders"} 1.0' in text
+    assert 'reput_store_findings{severity="warning",store="orders"} 1.0' in text
+    assert 'reput_store_newest_message_seconds{store="orders"} 1.792454394688e+09' in text
+    assert 'reput_store_index_coverage_ratio{store="orders"} 0.99' in text
+
+
+def test_metrics_of_an_owned_store_show_what_is_not_durable(tmp_path: Path) -> None:
+    with open_store(
+        tmp_path / "s", mode="rw", config=SMALL, flush_interval_commit_log_s=600.0,
+        flush_commit_log_thorough_interval_s=600.0,
+    ) as store:  # fmt: skip
+        client = TestClient(create_app({"s": store}), "http://localhost")
+        store.put(Message("t", b"x"))
+        store.wait_dispatched()
+        text = client.get("/metrics").text
+        assert 'reput_store_undispatched_bytes{store="s"} 0.0' in text
+        assert 'reput_store_unflushed_bytes{store="s"} 0.0' not in text
+        store.flush()
+        assert 'reput_store_unflushed_bytes{store="s"} 0.0' in client.get("/metrics").text

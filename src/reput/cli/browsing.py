@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from reput.broker.traffic import Traffic
 from reput.errors import MissingExtraError, StoreAccessError, UsageError
 from reput.files.reader import read_file
 from reput.files.writer import append_line
@@ -16,6 +17,7 @@ from reput.query.shared_store import MissingStore, SharedStore
 if TYPE_CHECKING:
     from reput.console.server import HttpServer
 
+Audit = Callable[[dict[str, object]], None]
 _MOST_TOKEN_BYTES = 4096
 _log = logging.getLogger("reput.console")
 
@@ -27,7 +29,8 @@ def console(
     token_file: str | None,
     hosts: Sequence[str] = (),
     tls: tuple[str, str | None] | None = None,
-    audit_log: str | None = None,
+    audit: Audit | None = None,
+    traffic: Traffic | None = None,
 ) -> HttpServer:
     """A server of the console, not started.
 
@@ -38,7 +41,8 @@ def console(
         token_file: A file with the token that clients must have; None for none.
         hosts: Further names of this server that browsers may use.
         tls: Files of the certificate chain and its key; None for plain HTTP.
-        audit_log: A file that gets a line of JSON per request.
+        audit: Called with each request.
+        traffic: Requests of RocketMQ's clients.
 
     Raises:
         UsageError, MissingExtraError, StoreAccessError.
@@ -55,12 +59,13 @@ def console(
         missing=missing,
         hosts=hosts,
         tls=tls,
-        audit=_audit_to(audit_log),
+        audit=audit,
+        traffic=traffic,
     )
 
 
-def _audit_to(path: str | None) -> Callable[[dict[str, object]], None] | None:
-    """Return what appends a line to a file, which may be renamed meanwhile. Raises StoreAccessError."""
+def audit_to(path: str | None) -> Audit | None:
+    """Return a function that appends a line to a file, which may be renamed meanwhile. Raises StoreAccessError."""
     if path is None:
         return None
     append_line(path, b"")  # an unwritable file is an error now, not with the first request

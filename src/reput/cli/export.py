@@ -13,6 +13,8 @@ from reput.cli.options import (
     SIZE,
     TIME_HELP,
     check_window,
+    fleet_option,
+    listed_in,
     runner_options,
     time_window_options,
     warn_of_old,
@@ -30,6 +32,7 @@ _EXAMPLES = (
     "\n  reput export '/data/broker-*/store' /lake/messages --to iceberg --incremental"
     "\n  reput export /data/store /lake/orders --to delta --topic orders --json-body infer"
     "\n  reput export /data/store s3://lake/messages --incremental"
+    "\n  reput export --stores fleet.toml /lake/messages --incremental"
     "\n  reput export /data/store - --to jsonl | reput put /other/store"
 )
 
@@ -42,10 +45,9 @@ def _names(ctx: click.Context, param: click.Parameter, value: str | None) -> tup
 
 
 @click.command("export", short_help="Write messages into a lake table.", epilog=_EXAMPLES)
-@click.argument(
-    "stores", metavar="STORE...", nargs=-1, required=True, type=click.Path(readable=False)
-)
+@click.argument("stores", metavar="[STORE]...", nargs=-1, type=click.Path(readable=False))
 @click.argument("destination", metavar="DEST", type=click.Path(readable=False, allow_dash=True))
+@fleet_option
 @click.option(
     "--to",
     metavar="parquet|iceberg|delta|jsonl",
@@ -142,6 +144,7 @@ def _names(ctx: click.Context, param: click.Parameter, value: str | None) -> tup
 @runner_options
 def command(
     stores: tuple[str, ...],
+    fleet: str | None,
     destination: str,
     to: str | None,
     layout: str,
@@ -158,6 +161,8 @@ def command(
     **asked: Any,
 ) -> int:
     """Write the messages of STOREs into a table at DEST, one row per message.
+
+    Stores of a fleet file are remembered by their names; of replicas the master is exported.
 
     A STORE is a directory with commitlog/, a commitlog folder, or a single file of one; of a running
     broker, of a stopped one, or a copy. It may be a pattern or a URL (s3://bucket/broker-*/store).
@@ -176,6 +181,8 @@ def command(
     from reput.operations.export import export
     from reput.pipeline.report import damage_lines
 
+    if not stores and fleet is None:
+        raise UsageError("name a STORE, or a fleet file with --stores")
     check_window(asked["begin"], asked["end"])
     if json_flag:
         warn_of_old("--json", "--format json")
@@ -191,7 +198,7 @@ def command(
         output = sys.stdout.buffer if to == "jsonl" else destination
     with export_bar() as progress:
         report = export(
-            stores, output, to=to, request=_request(asked), names=names, incremental=incremental,
+            [*listed_in(fleet), *stores], output, to=to, request=_request(asked), names=names, incremental=incremental,
             fail_on_data_loss=fail_on_data_loss, catalog=catalog, table=table, split_bytes=split_size,
             target_file_bytes=target_file_size, max_rejects=max_rejects, runner=chosen,
             progress=progress,

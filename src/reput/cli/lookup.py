@@ -120,11 +120,7 @@ def command(
     style = LineStyle(csv_safe, iso_times)
     if columns:
         asked["columns"] = [name.strip() for name in columns.split(",")]
-    stores = given.named()
-    if any(store.options for store in stores):
-        raise UsageError("--stores: look-ups do not take storage_options")
-    paths = tuple(store.arguments()[0] for store in stores)
-    job = FileLookup(paths, keys, None if to_stdout else output, layout, style)
+    job = FileLookup(tuple(given.named()), keys, None if to_stdout else output, layout, style)
     with job.run(chosen, PhaseBars, config=config, index=index, **asked) as found:
         if to_stdout:
             print_rows(found.answer, layout, style)

@@ -16,8 +16,8 @@ from reput.findings import Severity
 
 if TYPE_CHECKING:
     from reput.notebook import Report
-    from reput.operations.named_stores import NamedStore
     from reput.operations.stores import StoreAnswer, StoresReport
+    from reput.store.named_stores import NamedStore
 
 MONITORING = ("nagios", "prometheus")
 

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
     from reput.config import StoreConfig
-    from reput.operations.named_stores import NamedStore
     from reput.query.message_store import MessageStore
     from reput.query.writable_store import WritableStore
+    from reput.store.named_stores import NamedStore
 
 TIME_HELP = (
     "Times are ISO 8601 (2026-10-14, 2026-10-14T08:35:06.637+02:00; UTC where no zone is given), "
@@ -85,11 +85,25 @@ class GivenStores:
 
     def named(self) -> list[NamedStore]:
         """Return all stores, each once. Raises UsageError, StoreNotFoundError, StoreAccessError."""
-        from reput.operations.named_stores import NamedStore
         from reput.operations.stores import stores_of
 
-        listed = [] if self.fleet is None else NamedStore.read(self.fleet)
-        return stores_of([*listed, *self.paths])
+        return stores_of([*listed_in(self.fleet), *self.paths])
+
+
+fleet_option = click.option(
+    "--stores",
+    "fleet",
+    type=click.Path(),
+    metavar="FILE",
+    help="A fleet file (TOML) with further stores.",
+)
+
+
+def listed_in(fleet: str | None) -> list[NamedStore]:
+    """Return the stores of a fleet file, none without one. Raises UsageError, StoreNotFoundError, StoreAccessError."""
+    from reput.store.named_stores import NamedStore
+
+    return [] if fleet is None else NamedStore.read(fleet)
 
 
 def stores_argument(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -103,11 +117,8 @@ def stores_argument(command: Callable[..., Any]) -> Callable[..., Any]:
 
     return together(
         click.argument("stores", metavar="[STORE]...", nargs=-1, type=click.Path(readable=False)),
-        click.option(
-            "--stores", "fleet", type=click.Path(), metavar="FILE",
-            help="A fleet file (TOML) with further stores.",
-        ),
-    )(with_given)  # fmt: skip
+        fleet_option,
+    )(with_given)
 
 
 config_options = together(

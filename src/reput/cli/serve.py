@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from reput.broker.limits import CLUSTER
-from reput.cli.options import SIZE, config_options
+from reput.cli.options import SIZE, config_options, fleet_option, listed_in
 from reput.config import STORE_VERSIONS
 from reput.errors import UsageError
 
@@ -20,12 +20,14 @@ _LISTEN = "127.0.0.1:9876"
     epilog="\b\nExamples:"
     "\n  reput serve /data/store"
     "\n  reput serve /data/store --http 127.0.0.1:8080"
+    "\n  reput serve --stores fleet.toml --http 127.0.0.1:8080"
     "\n  reput serve /backup/broker-a /backup/broker-b --listen 10.0.0.5:9876"
     "\n  reput serve /archive --workers 2 --exact"
     "\n  reput serve /data/new-store --accept-sends --flush sync"
     "\n  mqadmin queryMsgByKey -n 127.0.0.1:9876 -t orders -k o-17",
 )
-@click.argument("stores", metavar="STORE...", nargs=-1, required=True, type=click.Path())
+@click.argument("stores", metavar="[STORE]...", nargs=-1, type=click.Path())
+@fleet_option
 @click.option(
     "--listen",
     default=_LISTEN,
@@ -56,7 +58,8 @@ _LISTEN = "127.0.0.1:9876"
     "--audit-log",
     type=click.Path(dir_okay=False),
     metavar="FILE",
-    help="Append a line of JSON to FILE for each request of --http: who asked for what, and the outcome.",
+    help="Append a line of JSON to FILE for each request that reads or changes something: who asked for what, and the "
+    "outcome.",
 )
 @click.option(
     "--advertise",
@@ -150,12 +153,18 @@ _LISTEN = "127.0.0.1:9876"
 )
 @config_options
 def command(
-    stores: tuple[str, ...], listen: str, http: str | None, workers: int, **options: Any
+    stores: tuple[str, ...],
+    fleet: str | None,
+    listen: str,
+    http: str | None,
+    workers: int,
+    **options: Any,
 ) -> int:
     """Answer RocketMQ's clients and mqadmin from each STORE: live or archived, or a folder of stores.
 
     Each store is a broker of one cluster, at an address of its own, and the name server answers at
     every one of them. Stores that grow or appear while the command runs are served as they are.
+    Stores of a fleet file have their names there; of replicas the master is served.
 
     Without --accept-sends nothing is written into a store: clients can read, and how far they have
     read is forgotten with the process. With it, the process owns each STORE, which no broker may
@@ -165,6 +174,8 @@ def command(
     """
     from reput.cli.serving import Serving, address_of
 
+    if not stores and fleet is None:
+        raise UsageError("name a STORE, or a fleet file with --stores")
     address = address_of(listen, "listen")
     http_address = None if http is None else address_of(http, "http")
     if workers > 1 and options["accepts_sends"]:
@@ -178,8 +189,6 @@ def command(
         )
     if options["flush"] and not options["accepts_sends"]:
         raise UsageError("flush needs accept_sends", arguments=["flush", "accept_sends"])
-    if options["audit_log"] and http_address is None:
-        raise UsageError("audit_log needs http", arguments=["audit_log", "http"])
     if options["http_hosts"] and http_address is None:
         raise UsageError("http_hosts needs http", arguments=["http_hosts", "http"])
     if options["http_token_file"] and http_address is None:
@@ -189,4 +198,4 @@ def command(
             "acl guards listen alone, and http would answer every user of this machine: pass http_token_file, too",
             arguments=["acl", "listen", "http", "http_token_file"],
         )
-    return Serving(stores, address, http_address, workers, **options).run()
+    return Serving(stores, listed_in(fleet), address, http_address, workers, **options).run()

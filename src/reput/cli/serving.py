@@ -13,12 +13,13 @@ import socket
 import ssl
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import click
 
 from reput.broker.limits import Limits
+from reput.cli.browsing import audit_to, console
 from reput.cli.main import FOUND
 from reput.cli.nursery import Nursery, start
 from reput.cli.options import given_config, writer_settings
@@ -26,12 +27,15 @@ from reput.errors import UsageError
 from reput.files.open_files import allow_files
 from reput.format.host import Host
 from reput.format.properties import DEFAULT_TOPIC, REPLY_TOPIC
+from reput.operations.stores import stores_of
 from reput.query.shared_store import SharedStore
 from reput.remoting.access import AccessList
 from reput.remoting.port import PortOptions
 from reput.remoting.service import Service, ServiceOptions
 from reput.remoting.stores import is_store, missing_stores
 from reput.remoting.workers import Worker, Workers
+from reput.store.named_stores import NamedStore
+from reput.store.replicas import replicas_of
 from reput.text import printable
 
 _KERNELS = (
@@ -73,6 +77,7 @@ class Serving:
     """What `reput serve` was told; see its options."""
 
     stores: Sequence[str]
+    listed: Sequence[NamedStore]
     address: Host
     http: Host | None
     workers: int
@@ -96,9 +101,11 @@ class Serving:
     broker_config: str | None
     hash_slots: int | None
     index_items: int | None
+    _named: dict[str, tuple[NamedStore, dict[str, Any]]] = field(default_factory=dict)
 
     def run(self) -> int:
         """Serve until a signal; the exit code."""
+        self._list()
         self._warn()
         _return_memory()
         allow_files(self.max_connections + _FILES_BESIDE)
@@ -118,6 +125,21 @@ class Serving:
                 others.end()
         return FOUND
 
+    def _list(self) -> None:
+        """Add the stores of the fleet file, of replicas the master. Raises UsageError, StoreError."""
+        listed = stores_of(self.listed) if self.listed else []
+        first = replicas_of(listed)
+        for store in listed:
+            if (master := first.get(store.name)) is not None:
+                click.echo(
+                    f"reput: {printable(store.name)}: a replica of {printable(master)}: not served",
+                    err=True,
+                )
+                continue
+            path, settings = store.arguments()
+            self.stores = [*self.stores, path]
+            self._named[path] = store, settings
+
     async def _serve(self, nursery: Nursery | None) -> None:
         others = None if nursery is None else Workers(nursery.wait(self.workers - 1))
         service = Service(self.stores, self._open, self._options(), others)
@@ -125,13 +147,12 @@ class Serving:
             _replace_workers(nursery, others, service)
             others.listen(service)
         shown = None
+        audit = service.server.audit = audit_to(self.audit_log)
         if self.http is not None:
-            from reput.cli.browsing import console
-
             tls = None if self.tls_cert is None else (self.tls_cert, self.tls_key)
             shown = console(
                 service.stores, service.missing, self.http, self.http_token_file,
-                self.http_hosts, tls, self.audit_log,
+                self.http_hosts, tls, audit, service.server.traffic,
             )  # fmt: skip
         stop = _stopped()  # before anyone is told that it runs
         await service.start()
@@ -152,6 +173,7 @@ class Serving:
         """In a process that is not the first: until that one ends."""
         stop = _stopped()
         service = Service(self.stores, self._open, self._options(keeps_state=False))
+        service.server.audit = audit_to(self.audit_log)
         worker = Worker(first, service, stop.set)
         worker.start()
         _spare_the_loop()
@@ -178,6 +200,11 @@ class Serving:
             tls=self._tls(),
             access=None if self.acl is None else AccessList.read(self.acl),
             cluster=self.cluster,
+            names={
+                path: store.name
+                for path, (store, _) in self._named.items()
+                if store.name != store.path
+            },
         )
 
     def _tls(self) -> ssl.SSLContext | None:
@@ -197,25 +224,29 @@ class Serving:
     def _open(self, path: str, address: Host) -> SharedStore:
         if self.accepts_sends:
             return self._own(path, address)
+        _, settings = self._named.get(path, (None, {}))
         return SharedStore(
             path,
-            broker_config=self.broker_config,
+            broker_config=None if "config" in settings else self.broker_config,
             hash_slots=self.hash_slots,
             index_items=self.index_items,
+            **settings,
         )
 
     def _own(self, path: str, address: Host) -> SharedStore:
         """Own a store; with flush sync the server waits for durability, once for all senders that do."""
         from reput.query.open_store import open_store
 
-        settings = writer_settings(self.broker_config)
+        store_of, _ = self._named.get(path, (None, {}))
+        broker_config = (store_of and store_of.config) or self.broker_config
+        settings = writer_settings(broker_config)
         if self.flush is None and settings.get("flush") == "sync":
             self.flush = "sync"
         host = Host(_numeric(self.advertised) or address.address, address.port)
         given: dict[str, Any] = {"hash_slots": self.hash_slots, "index_items": self.index_items}
         if self.store_version is not None and not is_store(path):
             given["store_version"] = self.store_version
-        config = given_config(path, self.broker_config, given, writes=True)
+        config = given_config(path, broker_config, given, writes=True)
         settings |= {"flush": "async", "store_host": host}
         store = open_store(path, mode="rw", config=config, **settings)
         if not store.recovery.is_clean:

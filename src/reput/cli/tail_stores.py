@@ -14,11 +14,11 @@ from reput.cli.output import pause, say_waiting, warn
 from reput.cli.query_view import FoundPrinter
 from reput.errors import StoreError, StoreNotFoundError
 from reput.operations.find import FoundMessage
-from reput.operations.named_stores import NamedStore
-from reput.operations.replicas import answered_by
 from reput.operations.stores import in_threads, open_named
 from reput.query.message_store import MessageStore
 from reput.query.tail import LogTail, TailFilter
+from reput.store.named_stores import NamedStore
+from reput.store.replicas import answered_by
 
 _AT_ONCE = 32
 _TOGETHER = 256
@@ -80,7 +80,7 @@ class _Tails:
         self._given: dict[tuple[str, ...], int] = {}
         self._problems: list[str] = []
         opened = dict(in_threads(self._opened, stores, _AT_ONCE))
-        replaced = answered_by(stores, [opened[place] for place in range(len(stores))])
+        replaced = answered_by(stores, [opened[n].report is not None for n in range(len(stores))])
         # Of replicas the master's message is given: the first of those with one store time.
         for place in sorted(opened, key=lambda place: (stores[place].broker_id or 0, place)):
             answer = opened[place]

@@ -15,6 +15,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from reput.broker.limits import HTTP
+from reput.broker.traffic import Traffic
 from reput.console.access import Access
 from reput.console.api import JSON, Api
 from reput.console.arguments import Failure
@@ -39,6 +40,7 @@ def create_app(
     token: str | None = None,
     hosts: Sequence[str] | None = None,
     audit: Callable[[dict[str, object]], None] | None = None,
+    traffic: Traffic | None = None,
 ) -> Starlette:
     """The pages and the API over these stores. It writes nothing, and closes no store.
 
@@ -49,11 +51,12 @@ def create_app(
         hosts: Host names that browsers may use for this server. Where it is None: any with a token; without one those
             of this machine, else a foreign web page could read everything by having its own name resolve to it.
         audit: Called with each request that has been answered: who asked for what, and the outcome.
+        traffic: Requests of RocketMQ's clients, for the metrics.
     """
     if hosts is None and token is None:
         hosts = LOOPBACK_HOSTS
     mounts = Mounts(stores, missing)
-    checks, metrics = Checks(), Metrics(mounts)
+    checks, metrics = Checks(), Metrics(mounts, traffic)
     paths = endpoints(Api(mounts, checks))
     pages = Pages(mounts, checks, token)
 

@@ -6,18 +6,28 @@ import time
 from collections import Counter as Counts
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import accumulate
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from reput import __version__
 from reput.broker.offsets import consumer_lag
+from reput.broker.traffic import BOUNDS_S, Traffic
 from reput.console.mounts import Mounts
+from reput.console.surveys import Surveys
 from reput.errors import ReputError
 from reput.files.storage import is_url
+from reput.findings import Severity
+from reput.operations.monitoring import STORE_METRICS, store_figures
 
 _GAUGES = {
     "reput_store_up": "1 if the store can be read",
@@ -34,9 +44,13 @@ _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS"})
 class Metrics:
     """The registry of one app."""
 
-    def __init__(self, mounts: Mounts) -> None:
+    def __init__(self, mounts: Mounts, traffic: Traffic | None = None) -> None:
+        """`traffic` is that of RocketMQ's clients, if they are served, too."""
         self.registry = CollectorRegistry()
         self.registry.register(_StoreCollector(mounts))
+        self.registry.register(_SurveyCollector(Surveys(mounts)))
+        if traffic is not None:
+            self.registry.register(_TrafficCollector(traffic))
         ProcessCollector(registry=self.registry)  # processor time, memory, descriptors
         labels = ["route", "method", "status"]
         self._requests = Counter(
@@ -109,6 +123,25 @@ class _StoreCollector(Collector):
         for store in self._mounts.missing:
             gauges["reput_store_up"].add_metric([store], 0)
         yield from gauges.values()
+        yield from self._written()
+
+    def _written(self) -> Iterator[Metric]:
+        """What stores that this process owns have put and not made durable, or not dispatched."""
+        unflushed = GaugeMetricFamily(
+            "reput_store_unflushed_bytes", "Bytes of log that are not durable yet", labels=["store"]
+        )
+        undispatched = GaugeMetricFamily(
+            "reput_store_undispatched_bytes", "Bytes of log that no queue and index has yet",
+            labels=["store"],
+        )  # fmt: skip
+        for name in self._mounts.names:
+            with suppress(ReputError):
+                _, store = self._mounts.named(name)
+                behind = store.bytes_behind()
+                if behind is not None:
+                    unflushed.add_metric([name], behind[0])
+                    undispatched.add_metric([name], behind[1])
+        yield from (unflushed, undispatched)
 
     def _lag(self, name: str) -> dict[str, int]:
         """Lag by group, of a store on this machine whose offsets can be read."""
@@ -131,3 +164,71 @@ class _StoreCollector(Collector):
             }
         except ReputError:
             return {"reput_store_up": 0}
+
+
+class _SurveyCollector(Collector):
+    """The figures of `reput fleet`, as old as the last survey."""
+
+    def __init__(self, surveys: Surveys) -> None:
+        self._surveys = surveys
+
+    def describe(self) -> list[Metric]:
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        latest = self._surveys.latest()
+        gauges = {
+            name: GaugeMetricFamily(f"reput_store_{name}", text, labels=["store"])
+            for name, text in STORE_METRICS.items()
+        }
+        findings = GaugeMetricFamily(
+            "reput_store_findings", "Findings of the quick check", labels=["store", "severity"]
+        )
+        surveyed = GaugeMetricFamily(
+            "reput_store_surveyed_seconds", "When the figures were taken, in seconds since 1970",
+            labels=["store"],
+        )  # fmt: skip
+        for store, answer in latest.items():
+            for name, value in store_figures(answer).items():
+                if value is not None:
+                    gauges[name].add_metric([store], value)
+            if answer.report is not None:
+                counts = Counts(one.severity for one in answer.report.findings)
+                for severity in Severity:
+                    findings.add_metric([store, severity], counts[severity])
+                surveyed.add_metric([store], answer.report.surveyed_ms / 1000)
+        yield from (*gauges.values(), findings, surveyed)
+
+
+class _TrafficCollector(Collector):
+    """Requests of RocketMQ's clients."""
+
+    def __init__(self, traffic: Traffic) -> None:
+        self._traffic = traffic
+
+    def describe(self) -> list[Metric]:
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        requests = CounterMetricFamily(
+            "reput_remoting_requests", "Requests of RocketMQ clients by their outcome",
+            labels=["request", "outcome"],
+        )  # fmt: skip
+        for (request, outcome), count in list(self._traffic.requests.items()):
+            requests.add_metric([request, outcome], count)
+        yield requests
+        seconds = HistogramMetricFamily(
+            "reput_remoting_request_seconds",
+            "Time until the answer was there, without requests that wait for messages",
+            labels=["request"],
+        )
+        for request, latency in list(self._traffic.seconds.items()):
+            below = accumulate(latency.counts)
+            bounds = [*(str(bound) for bound in BOUNDS_S), "+Inf"]
+            buckets = list(zip(bounds, below, strict=True))
+            seconds.add_metric([request], buckets, latency.sum_s)
+        yield seconds
+        for name, (text, value) in self._traffic.gauges.items():
+            gauge = GaugeMetricFamily(f"reput_remoting_{name}", text)
+            gauge.add_metric([], value())
+            yield gauge

@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 import uvicorn
 
 from reput.broker.limits import HTTP, HttpLimits
+from reput.broker.traffic import Traffic
 from reput.console.app import LOOPBACK_HOSTS, create_app
 from reput.console.guard import Guard
 from reput.errors import UsageError
@@ -34,14 +35,16 @@ class HttpServer:
         hosts: Sequence[str] = (),
         tls: tuple[str, str | None] | None = None,
         audit: Callable[[dict[str, object]], None] | None = None,
+        traffic: Traffic | None = None,
     ) -> None:
         """`stores` and `missing` as for `create_app`; port 0 is any that is free.
 
-        `hosts` are further names of this server; `tls` the files of a certificate chain and its key; `audit` as for
-        `create_app`.
+        `hosts` are further names of this server; `tls` the files of a certificate chain and its key; `audit` and
+        `traffic` as for `create_app`.
         """
         self._stores, self._token, self._missing = stores, token, missing
-        self._further_hosts, self._tls, self._audit = hosts, tls, audit
+        self._further_hosts, self._tls = hosts, tls
+        self._audit, self._traffic = audit, traffic
         self.guard = Guard(limits)
         self._asked = address
         self._server: _Server | None = None
@@ -59,7 +62,7 @@ class HttpServer:
         bound = _bound(self._asked)
         app = create_app(
             self._stores, missing=self._missing, token=self._token, hosts=self._hosts(),
-            audit=self._audit,
+            audit=self._audit, traffic=self._traffic,
         )  # fmt: skip
         certificate, key = self._tls or (None, None)
         config = uvicorn.Config(

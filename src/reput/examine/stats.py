@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from reput.errors import StoreAccessError, StoreError
+from reput.errors import StoreError
 from reput.examine.measuring.figures import (
     DAY_MS,
     GroupFigures,
@@ -22,11 +21,10 @@ from reput.examine.measuring.figures import (
     Sizing,
     StoreFigures,
     Timeline,
+    disk_usage,
     index_coverage,
 )
 from reput.examine.measuring.log_figures import LogFigures
-from reput.files.disk import Disk
-from reput.files.storage import LOCAL
 from reput.format.consume_queue import ENTRY_BYTES
 from reput.format.group_topics import consumer_group
 from reput.format.index_file import file_bytes
@@ -122,16 +120,6 @@ def _rounded_up(count: int) -> int:
     """Round up to two significant digits."""
     step = int(10 ** max(len(str(count)) - 2, 0))
     return -(-count // step) * step
-
-
-def disk_usage(store: MessageStore) -> tuple[int, int] | tuple[None, None]:
-    """Return used and free bytes of the store's disk."""
-    if store.storage is not LOCAL and not store.storage.is_local:
-        return None, None
-    try:
-        return Disk().usage(Path(store.path))
-    except StoreAccessError:
-        return None, None
 
 
 def measure_store(store: MessageStore, parts: int = PARTS) -> StoreFigures:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from reput.errors import StoreChangedError, UsageError
-from reput.files.storage import is_url
+from reput.files.storage import absolute, is_url, real_place
 from reput.lakes.commit import State
 from reput.lakes.report import ExportReport
 from reput.lakes.request import ExportRequest
@@ -20,6 +20,8 @@ from reput.log.paths import find_logs
 from reput.log.read_mark import ReadMark, has_read, mark_at, why_another
 from reput.log.scan import ScanBuffers
 from reput.log.sources import LogListing
+from reput.store.named_stores import NamedStore
+from reput.store.replicas import find_replicas, replicas_of
 from reput.table.plan import Bounds, ReadPlan, plan_between, plan_reading
 from reput.tasks import Runner, no_progress, waiting
 
@@ -140,14 +142,57 @@ def plan_of(
 
 
 def open_stores(
-    paths: Sequence[str], names: Sequence[str] = (), options: Mapping[str, str] | None = None
+    given: Sequence[str | NamedStore],
+    names: Sequence[str] = (),
+    options: Mapping[str, str] | None = None,
 ) -> list[LogListing]:
     """Find the stores of these paths, by their absolute paths, or by names that outlive these: one for each.
 
+    NamedStores have names of their own, and options that take precedence.
+
     Raises what `find_logs` raises, which takes the options.
     """
-    if not paths:
+    if not given:
         raise UsageError("name a store to export")
+    named = [one for one in given if isinstance(one, NamedStore)]
+    paths = [one for one in given if not isinstance(one, NamedStore)]
+    if named and names:
+        raise UsageError(
+            "names: not for stores of a fleet file, which has names", arguments=["names"]
+        )
+    found = _by_path(paths, names, options) if paths else []
+    for store in named:
+        path, own = store.arguments()
+        sources = find_logs([absolute(path)], own.get("storage_options", options))
+        if store.name != store.path:
+            sources = [replace(source, name=store.name) for source in sources]
+        found += sources
+    places: dict[str, str] = {}
+    for source in found:
+        place = real_place(source.folder or source.name)
+        if (other := places.setdefault(place, source.name)) != source.name:
+            raise UsageError(f"{source.name}: the same store as {other}; give it once")
+    return found
+
+
+def without_replicas(
+    stores: Sequence[str | NamedStore],
+) -> tuple[list[str | NamedStore], dict[str, str]]:
+    """Return the stores to export, of replicas the master, and by name of another replica the name of the master.
+
+    Raises UsageError if replicas differ.
+    """
+    named = [one for one in stores if isinstance(one, NamedStore)]
+    for finding in find_replicas(named).differing:
+        raise UsageError(f"{finding}: leave one of them out, or give it another broker name")
+    first = replicas_of(named)
+    kept = [one for one in stores if not (isinstance(one, NamedStore) and one.name in first)]
+    return kept, first
+
+
+def _by_path(
+    paths: Sequence[str], names: Sequence[str], options: Mapping[str, str] | None
+) -> list[LogListing]:
     paths = [path if "://" in path else os.path.abspath(path) for path in paths]
     if not names:
         return find_logs(paths, options)

@@ -39,6 +39,7 @@ class LookupAnswer:
     matches  by number of a part: (path, number of the batch) of its staged matches
     is_flat  whether rows have of their coverage only whether it is complete
     places   object storage that it is staged in
+    logs     by number of a store: the number of the first store that has the same log, whose messages count
     """
 
     parts: tuple[KeyPart, ...]
@@ -47,6 +48,7 @@ class LookupAnswer:
     matches: Mapping[int, list[tuple[str, int]]] = field(default_factory=dict)
     is_flat: bool = False
     places: tuple[ObjectStore, ...] = ()
+    logs: tuple[int, ...] = ()
 
     def batches(self, number: int) -> Iterator[pa.RecordBatch]:
         """The rows of part `number`: in the keys' order, a key's messages by store and newest first.
@@ -83,7 +85,8 @@ class LookupAnswer:
         """The matches of a part that count."""
         batches = [map_arrow(path).get_batch(place) for path, place in self.matches.get(number, ())]
         found = _StagedRows(batches, np.arange(sum(batch.num_rows for batch in batches)))
-        if not self.coverage.lost:
+        has_replicas = any(log != number for number, log in enumerate(self.logs))
+        if not self.coverage.lost and not has_replicas:
             return found
         number_of, segment, store, offset, inner = (
             found.column(name) for name in ("number", "segment", "store_number", "offset", "inner")
@@ -95,10 +98,11 @@ class LookupAnswer:
             place = np.minimum(np.searchsorted(lost.numbers, number_of), len(lost.numbers) - 1)
             hit = (lost.numbers[place] == number_of) & (store == lost.store)
             kept &= ~(hit & (segment == lost.segment) & (offset < lost.newest[place]))
-        # What was scanned for such a key may be what its entries led to.
-        order = np.lexsort((segment == SCANNED, inner, offset, store, number_of))
+        # What was scanned for such a key may be what its entries led to, and replicas have the same messages.
+        log = np.array(self.logs, np.int64)[store] if has_replicas else store
+        order = np.lexsort((segment == SCANNED, store != log, inner, offset, log, number_of))
         same = np.append(False, kept[order][:-1])
-        for each in (number_of, store, offset, inner):
+        for each in (number_of, log, offset, inner):
             same &= np.append(False, np.diff(each[order]) == 0)
         kept[order] &= ~same[: len(kept)]
         return _StagedRows(batches, np.flatnonzero(kept))

@@ -18,19 +18,27 @@ import pyarrow as pa
 from reput.arguments import checked
 from reput.closing import Closing
 from reput.config import StoreConfig
-from reput.errors import StoreError, UsageError
+from reput.errors import ReputError, StoreError, UsageError
 from reput.files.bucket import open_object_store
 from reput.files.private import Access
 from reput.files.scratch import discard_tree, folder_until_exit
 from reput.files.staged import PlacedRunner, delete_objects, join, know, places_of
-from reput.files.storage import absolute, is_url
+from reput.files.storage import absolute, is_url, real_place
 from reput.log.paths import find_stores
 from reput.lookup.answer import LookupAnswer, answer_schema
-from reput.lookup.coverage import COVERAGE_COLUMN, IS_COMPLETE, METADATA_KEY, CoverageForm
+from reput.lookup.coverage import (
+    COVERAGE_COLUMN,
+    IS_COMPLETE,
+    METADATA_KEY,
+    CoverageForm,
+    FailedStore,
+)
 from reput.lookup.driver import look_up
 from reput.lookup.key_parts import KeyPart, check_columns, stage_parts
 from reput.messages.schema import select
 from reput.query.answers import coverage_in_words
+from reput.store.named_stores import NamedStore
+from reput.store.replicas import answered_by, find_replicas
 from reput.store.store_reader import StoreReader
 from reput.tasks import Progress, Runner, no_progress, silent, waiting
 
@@ -63,7 +71,7 @@ class LookupOptions(TypedDict, total=False):
 class Lookup(Closing):
     """A look-up that is done; a context manager, which deletes at its end what the answer is read from.
 
-    stores  that were searched, each once, as they were given
+    stores  names of the stores that were searched, each once
     answer  what was found, to be read part by part
     schema  of the answer's rows; its metadata has what they cover, see `reput.lookup.coverage.coverage_of`
     folder  where the answer is staged
@@ -93,6 +101,7 @@ class Lookup(Closing):
         for store, covered in zip(self.stores, coverage.stores, strict=True):
             lines = [*coverage_in_words(covered), *map(str, covered.unreadable)]
             yield from (line if len(self.stores) == 1 else f"{store}: {line}" for line in lines)
+        yield from map(str, coverage.failed)
         for lost in coverage.lost:
             keys = f"{len(lost.numbers):,} key{'' if len(lost.numbers) == 1 else 's'}"
             yield f"Not used for {keys}: {lost.problem}"
@@ -100,7 +109,7 @@ class Lookup(Closing):
 
 @checked
 def run_lookup(
-    stores: StorePath | Sequence[StorePath],
+    stores: StorePath | Sequence[StorePath | NamedStore],
     rows: pa.Schema,
     stage: Callable[[str], list[KeyPart]],
     runner: Callable[[], Runner],
@@ -119,7 +128,9 @@ def run_lookup(
     """Check what is asked, open the stores, stage the keys, look them up.
 
     Args:
-        stores: Store directories, patterns or URLs of such; one that is given twice has its messages once.
+        stores: Store directories, patterns or URLs of such, or NamedStores, whose own options take precedence; one
+            that is given twice has its messages once, and so have replicas. One of several that cannot be opened
+            makes the answer incomplete.
         rows: The schema of the keys.
         stage: Writes the keys into a folder, in parts.
         runner: Called after that for what runs the tasks.
@@ -145,33 +156,88 @@ def run_lookup(
     given = [stores] if isinstance(stores, str | PathLike) else list(stores)
     if not given:
         raise UsageError("stores: give at least one store")
-    paths = tuple(find_stores(given, storage_options))
-    if index is not None and len(paths) > 1:
+    named = _named(given, storage_options)
+    if index is not None and len(named) > 1:
         raise UsageError("index is for one store; these are several", arguments=["index"])
     with ExitStack() as stack:
 
-        def open_store(path: str) -> StoreReader:
-            opened = StoreReader(
-                absolute(path), config=config, hash_slots=hash_slots, index_items=index_items,
-                index=index and absolute(index), storage_options=storage_options,
-            )  # fmt: skip
+        def open_store(store: NamedStore) -> StoreReader | ReputError:
+            try:
+                path, own = store.arguments()
+                opened = StoreReader(
+                    absolute(path), config=own.get("config", config), hash_slots=hash_slots,
+                    index_items=index_items, index=index and absolute(index),
+                    storage_options=own.get("storage_options", storage_options),
+                )  # fmt: skip
+            except ReputError as error:
+                if len(named) == 1:
+                    raise
+                return error
             stack.push(opened)  # closed also if another store cannot be opened
             return opened
 
-        runner_of_stores = waiting(any(map(is_url, paths)))
-        opened = runner_of_stores.run(open_store, paths, [1] * len(paths), no_progress)
+        runner_of_stores = waiting(any(is_url(store.path) for store in named))
+        found = runner_of_stores.run(open_store, named, [1] * len(named), no_progress)
+        searched, opened, failed = _opened(named, found)
+        names = tuple(store.name for store in searched)
         folder = _staging_folder(staging, staging_access, storage_options)
         try:
             parts = stage(folder)
             places = places_of(join(folder, "answer"))
             tasks = PlacedRunner(runner(), places) if places else runner()
-            answer = look_up(tasks, opened, parts, folder, wanted, progress)
+            shown = [None if one.name == one.path else one.name for one in searched]
+            answer = look_up(tasks, opened, parts, folder, wanted, progress, shown)
         except BaseException:
             _discard(folder)
             raise
-    summary = json.dumps(answer.coverage.as_json(paths))
+    answer = replace(
+        answer, is_flat=is_flat, logs=_logs_of(searched),
+        coverage=replace(answer.coverage, failed=failed),
+    )  # fmt: skip
+    summary = json.dumps(answer.coverage.as_json(names))
     schema = answer_schema(rows, wanted, is_flat).with_metadata({METADATA_KEY: summary})
-    return Lookup(paths, replace(answer, is_flat=is_flat), schema, folder)
+    return Lookup(names, answer, schema, folder)
+
+
+def _named(
+    given: Sequence[StorePath | NamedStore], options: Mapping[str, str] | None
+) -> list[NamedStore]:
+    """Return the stores that are given, patterns replaced by the stores that they match."""
+    found: list[NamedStore] = []
+    for one in given:
+        if isinstance(one, NamedStore):
+            found.append(one)
+        else:
+            found += [NamedStore(path, path) for path in find_stores([one], options)]
+    return found
+
+
+def _opened(
+    named: Sequence[NamedStore], found: Sequence[StoreReader | ReputError]
+) -> tuple[list[NamedStore], list[StoreReader], tuple[FailedStore, ...]]:
+    """Return the stores that could be opened, each once, and those that could not.
+
+    Raises the error of the first if none could be opened.
+    """
+    places: dict[str, tuple[NamedStore, StoreReader]] = {}
+    errors: dict[str, ReputError] = {}
+    for store, one in zip(named, found, strict=True):
+        if isinstance(one, ReputError):
+            errors[store.name] = one
+        else:
+            places.setdefault(real_place(one.path), (store, one))
+    if not places:
+        raise next(iter(errors.values()))
+    replaced = answered_by(named, [isinstance(one, StoreReader) for one in found])
+    failed = [FailedStore(name, str(one), replaced.get(name)) for name, one in errors.items()]
+    return [one for one, _ in places.values()], [one for _, one in places.values()], tuple(failed)
+
+
+def _logs_of(stores: Sequence[NamedStore]) -> tuple[int, ...]:
+    """Return for each store the number of the first store with the same log, which may be itself."""
+    first = find_replicas(stores).first
+    numbers = {store.name: number for number, store in enumerate(stores)}
+    return tuple(numbers[first.get(store.name, store.name)] for store in stores)
 
 
 def _staging_folder(
@@ -212,7 +278,7 @@ class Keys(NamedTuple):
 
 
 def find(
-    stores: StorePath | Sequence[StorePath],
+    stores: StorePath | Sequence[StorePath | NamedStore],
     keys: Keys,
     runner: Runner,
     **options: Unpack[LookupOptions],

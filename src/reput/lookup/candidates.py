@@ -92,9 +92,9 @@ def _run_batch(part: int, keys: pa.RecordBatch, found: Candidates) -> pa.RecordB
 
 
 class StorePlace(NamedTuple):
-    """A store of a look-up, as a task carries it to another process: its number, path, file system and log."""
+    """A store of a look-up, as a task carries it to another process: its number, name, file system and log."""
 
     number: int
-    path: str
+    name: str
     storage: Storage
     log: LogSource

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -88,6 +88,26 @@ class UnwrappedBatches:
         }
 
 
+class FailedStore(NamedTuple):
+    """A store that could not be opened, why, and the replica that was searched in its place."""
+
+    name: str
+    error: str
+    answered_by: str | None
+
+    def __str__(self) -> str:
+        text = f"{self.name}: not searched: {self.error}"
+        return f"{text}; its replica {self.answered_by} was" if self.answered_by else text
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "store": self.name, "is_complete": False, "error": self.error,
+            "answered_by": self.answered_by, "log_bytes": 0, "indexed_bytes": 0,
+            "scanned_bytes": 0, "unreadable_bytes": 0, "problems": [], "lost": [],
+            "inner_batches": None,
+        }  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True)
 class LookupCoverage:
     """What a look-up covers.
@@ -96,19 +116,26 @@ class LookupCoverage:
     lost     for the other keys
     batches  of topics with batch queues
     partly   what could not be read for some keys only
+    failed   stores that could not be opened
     """
 
     stores: list[Coverage]
     lost: list[LostSegment] = field(default_factory=list)
     batches: list[UnwrappedBatches] = field(default_factory=list)
     partly: list[PartlyRead] = field(default_factory=list)
+    failed: tuple[FailedStore, ...] = ()
 
     @property
     def is_complete(self) -> bool:
         """Whether all could be read that was searched for any key."""
-        unreadable = [part.unreadable_bytes for part in self.stores]
+        unreadable = [*(part.unreadable_bytes for part in self.stores), self._misses_store]
         unreadable += [part.unreadable_bytes for part in self._of_some_keys()]
         return not any(unreadable)
+
+    @property
+    def _misses_store(self) -> bool:
+        """Whether neither a store nor a replica of it could be opened."""
+        return any(one.answered_by is None for one in self.failed)
 
     def _of_some_keys(self) -> list[LostSegment | PartlyRead]:
         return [*self.lost, *self.partly]
@@ -123,6 +150,8 @@ class LookupCoverage:
             {
                 "store": name,
                 "is_complete": not store.unreadable_bytes,
+                "error": None,
+                "answered_by": None,
                 "log_bytes": store.log.size_bytes,
                 "indexed_bytes": store.indexed_bytes,
                 "scanned_bytes": store.scanned_bytes,
@@ -143,7 +172,7 @@ class LookupCoverage:
                 ),
             }
             for number, (name, store) in enumerate(zip(names, self.stores, strict=True))
-        ]
+        ] + [one.as_json() for one in self.failed]
 
     def complete(self, numbers: npt.NDArray[np.int64]) -> pa.Array:
         """Whether all could be read, for keys with these numbers."""
@@ -151,14 +180,15 @@ class LookupCoverage:
         for part in self._of_some_keys():
             if part.unreadable_bytes:
                 unreadable[np.isin(numbers, part.numbers)] += part.unreadable_bytes
-        return pa.array(unreadable == 0)
+        return pa.array((unreadable == 0) & (not self._misses_store))
 
     def column(self, numbers: npt.NDArray[np.int64]) -> pa.Array:
         """COVERAGE_TYPE for keys with these numbers."""
         indexed = np.full(len(numbers), sum(store.indexed_bytes for store in self.stores))
         scanned = np.full(len(numbers), sum(store.scanned_bytes for store in self.stores))
         unreadable = np.full(len(numbers), sum(store.unreadable_bytes for store in self.stores))
-        known = [problem for store in self.stores for problem in store.problems]
+        known = [str(problem) for store in self.stores for problem in store.problems]
+        known += map(str, self.failed)
         owner = [np.repeat(np.arange(len(numbers)), len(known))]
         line = [np.tile(np.arange(len(known)), len(numbers))]
         for place, segment in enumerate(self.lost):
@@ -170,8 +200,8 @@ class LookupCoverage:
             line.append(np.full(len(rows), len(known) + place))
         for part in self.partly:
             unreadable[np.isin(numbers, part.numbers)] += part.unreadable_bytes
-        found = known + [segment.problem for segment in self.lost]
-        lines = pa.array(map(str, found), pa.string())
+        found = known + [str(segment.problem) for segment in self.lost]
+        lines = pa.array(found, pa.string())
         owners = np.concatenate(owner)
         order = np.argsort(owners, kind="stable")
         counts = np.bincount(owners, minlength=len(numbers))
@@ -184,7 +214,7 @@ class LookupCoverage:
         log = sum(store.log.size_bytes for store in self.stores)
         return pa.StructArray.from_arrays(
             [
-                pa.array(unreadable == 0),
+                pa.array((unreadable == 0) & (not self._misses_store)),
                 pa.array(np.full(len(numbers), log)),
                 *map(pa.array, (indexed, scanned, unreadable)),
                 problems,

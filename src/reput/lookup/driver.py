@@ -53,8 +53,11 @@ def look_up(
     folder: str,
     columns: tuple[str, ...],
     progress: Progress = silent,
+    names: Sequence[str | None] = (),
 ) -> LookupAnswer:
     """Look up staged parts in open stores; what is staged for the answer lies in `folder`, which all tasks see.
+
+    `names` are those of the stores in the answer, their paths if left out.
 
     The phases of `progress` are judge (for many IndexFiles), search, read and unwrap.
 
@@ -62,7 +65,7 @@ def look_up(
     """
     job = _LookUp(runner, tuple(enumerate(parts)), folder, columns, progress)
     judges = judged(runner, stores, partial(progress, "judge"))
-    plans = enumerate(zip(stores, judges, strict=True))
+    plans = enumerate(zip(stores, judges, names or [None] * len(stores), strict=True))
     is_remote = not all(store.storage.is_local for store in stores)
     job.stores = waiting(is_remote).run(_plan_of, list(plans), [1] * len(stores), no_progress)
     job.search()
@@ -73,9 +76,9 @@ def look_up(
     return LookupAnswer(tuple(parts), columns, job.coverage(), dict(job.matches), places=places)
 
 
-def _plan_of(task: tuple[int, tuple[StoreReader, Judge | None]]) -> StorePlan:
-    number, (store, judge) = task
-    return StorePlan(number, store, judge)
+def _plan_of(task: tuple[int, tuple[StoreReader, Judge | None, str | None]]) -> StorePlan:
+    number, (store, judge, name) = task
+    return StorePlan(number, store, judge, name)
 
 
 def _hashes(parts: Iterable[KeyPart]) -> npt.NDArray[np.int32]:

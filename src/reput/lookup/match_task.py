@@ -313,6 +313,6 @@ class _CandidateComparison:
         """Matches in batches that are cut by the bytes of their bodies."""
         rows, which = np.unique(record_of, return_inverse=True)
         offsets = self._offsets[candidates[np.unique(which, return_index=True)[1]]]
-        records = Records(window.data, window.begins[rows], offsets, self._task.place.path, True)
+        records = Records(window.data, window.begins[rows], offsets, self._task.place.name, True)
         places = Places(self._number[candidates], self._segment[candidates], which)
         yield from decoded_matches(records, places, self._task.store, self._columns)

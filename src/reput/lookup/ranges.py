@@ -203,10 +203,15 @@ class StorePlan:
     has_replaced_ids  whether records may have ids that a later one replaces (5.x)
     """
 
-    def __init__(self, number: int, store: StoreReader, judge: Judge | None = None) -> None:
-        """`judge` has the verdicts of tasks; without it the IndexFiles are proved, or spot-checked, here."""
+    def __init__(
+        self, number: int, store: StoreReader, judge: Judge | None = None, name: str | None = None
+    ) -> None:
+        """`judge` has the verdicts of tasks; without it the IndexFiles are proved, or spot-checked, here.
+
+        Messages have `name` in the column store, the path if it is None.
+        """
         self.number, self.path, self.log = number, store.path, store.commit_log
-        self.place = StorePlace(number, store.path, store.storage, self.log.source)
+        self.place = StorePlace(number, name or store.path, store.storage, self.log.source)
         # A proof reads much of the log: too much of one that is not local.
         if judge is None and store.storage.is_local:
             judge = Proved(store.path, store.index.current())

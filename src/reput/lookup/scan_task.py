@@ -337,7 +337,7 @@ def _matches(
             rows, which = np.unique(found.record, return_inverse=True)
             if not len(rows):
                 continue
-            decoded = Records(data, begins[rows], offsets[rows], task.place.path, True)
+            decoded = Records(data, begins[rows], offsets[rows], task.place.name, True)
             places = Places(found.number + (number << PART_SHIFT), found.segment, which)
             yield from decoded_matches(decoded, places, task.store, columns, inner[rows])
 

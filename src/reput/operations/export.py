@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from os import PathLike, fspath
 from typing import IO, Any
 
@@ -12,12 +13,14 @@ from reput.errors import UsageError
 from reput.lakes.driver import export_sources
 from reput.lakes.json_lines import export_lines
 from reput.lakes.merging import TARGET_BYTES
-from reput.lakes.planning import open_stores
+from reput.lakes.planning import open_stores, without_replicas
 from reput.lakes.report import ExportReport
 from reput.lakes.request import ExportRequest
 from reput.lakes.tables.opening import open_table
 from reput.lakes.task import warm_up
 from reput.operations.runners import Chosen, opened_runner
+from reput.operations.stores import Stores, stores_of
+from reput.store.named_stores import NamedStore
 from reput.tasks import Progress, silent
 
 StorePath = str | PathLike[str]
@@ -25,7 +28,7 @@ StorePath = str | PathLike[str]
 
 @checked
 def export(
-    stores: StorePath | Sequence[StorePath],
+    stores: Stores,
     destination: StorePath | IO[bytes],
     *,
     to: str = "parquet",
@@ -45,7 +48,8 @@ def export(
     """Write the messages of stores into a table, each message exactly once.
 
     Args:
-        stores: Store directories, their commitlog folders, patterns of them, or URLs of such.
+        stores: Store directories, their commitlog folders, patterns of them, URLs of such, or NamedStores, which are
+            remembered by their names. Of replicas the master is exported.
         destination: The folder of the table; for "jsonl" a file's path, or an open binary stream.
         to: "parquet", "iceberg", "delta" or "jsonl", or a registered name.
         request: Which messages, columns, partitions and JSON bodies; everything if None.
@@ -68,8 +72,13 @@ def export(
         StoreNotFoundError, StoreLockedError, StoreAccessError, StoreChangedError, CorruptMessageError, UsageError,
         RejectedRowsError, SparkJobError.
     """
-    paths = [stores] if isinstance(stores, str | PathLike) else stores
-    sources = open_stores([fspath(path) for path in paths], names, storage_options)
+    listed = [stores] if isinstance(stores, str | PathLike | NamedStore) else stores
+    every: list[str | NamedStore] = []
+    for one in listed:
+        every += stores_of(one, storage_options) if isinstance(one, NamedStore) else [fspath(one)]
+    kept, skipped = without_replicas(every)
+    notes = [f"{name}: a replica of {first}: not exported" for name, first in skipped.items()]
+    sources = open_stores(kept, names, storage_options)
     wanted = request or ExportRequest()
     if to == "jsonl":
         given: dict[str, Any] = {
@@ -82,19 +91,21 @@ def export(
         output: Any = (
             fspath(destination) if isinstance(destination, str | PathLike) else destination
         )
-        return export_lines(
+        report = export_lines(
             sources, output, wanted, incremental=incremental, fail_on_data_loss=fail_on_data_loss
         )
+        return replace(report, notes=(*notes, *report.notes)).sealed()
     if not isinstance(destination, str | PathLike):
         raise UsageError(f"destination: {to} needs a folder", arguments=["destination"])
     into = open_table(
         fspath(destination), to, storage_options=storage_options, catalog=catalog, table=table
     )
     with ExitStack() as stack:
-        return export_sources(
+        report = export_sources(
             sources, into, wanted,
             lambda size: stack.enter_context(opened_runner(Chosen.of(runner), size, warm_up)),
             incremental=incremental, fail_on_data_loss=fail_on_data_loss, split_bytes=split_bytes,
             max_rejects=max_rejects, target_file_bytes=target_file_bytes or TARGET_BYTES,
             progress=progress,
         )  # fmt: skip
+    return replace(report, notes=(*notes, *report.notes)).sealed()

@@ -16,8 +16,6 @@ from reput.format.commit_log import MessageExt
 from reput.log.offset_range import OffsetRange
 from reput.messages.json_codec import message_fields
 from reput.notebook import Report
-from reput.operations.named_stores import NamedStore
-from reput.operations.replicas import answered_by, differs
 from reput.operations.stores import (
     StoreAnswer,
     Stores,
@@ -31,6 +29,8 @@ from reput.query.answers import Coverage, QueryResult, coverage_fields
 from reput.query.message_store import MessageStore
 from reput.query.pull import wanted_tags
 from reput.query.tail import LogTail, TailFilter
+from reput.store.named_stores import NamedStore
+from reput.store.replicas import answered_by, differs
 from reput.store.store_reader import ReaderOptions
 from reput.text import one_line, printable
 
@@ -249,7 +249,7 @@ def find_by(
     is_cut = any(answer.report and answer.report.cursor is not None for answer in known)
     is_limited = is_cut or (limit is not None and len(found) > limit)
     logs = [answer.report.coverage.log if answer.report else None for answer in known]
-    replaced = answered_by(named, known, logs)
+    replaced = answered_by(named, [answer.is_complete for answer in known], logs)
     return FindReport(
         tuple(found[:limit]), known, is_limited, tuple(differing), is_by_time, replaced
     )

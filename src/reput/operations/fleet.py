@@ -12,8 +12,7 @@ from reput.arguments import checked
 from reput.broker.offsets import consumer_lag
 from reput.clock import format_days, format_duration, now_ms
 from reput.errors import CorruptMessageError, MessageNotFoundError, ReputError
-from reput.examine.measuring.figures import DAY_MS, covered_log
-from reput.examine.stats import disk_usage
+from reput.examine.measuring.figures import DAY_MS, covered_log, disk_usage
 from reput.findings import Finding, Severity
 from reput.log.walk import newest_timestamp
 from reput.notebook import Report

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from os import PathLike
 from typing import Any, Unpack
 
 import pyarrow as pa
 
 from reput.arguments import checked
-from reput.log.paths import find_stores, log_bytes
 from reput.lookup.arrow import Lookup, LookupOptions, find, keys_of, read_and_close
 from reput.lookup.warm_up import warm_up
 from reput.operations.runners import Chosen, local_runner, spark_session
-
-StorePath = str | PathLike[str]
+from reput.operations.stores import Stores, bytes_of, stores_of
+from reput.store.named_stores import NamedStore
 
 
 @checked
 def look_up(
-    stores: StorePath | Sequence[StorePath],
+    stores: Stores,
     keys: Any,
     *,
     runner: Any = "auto",
@@ -32,7 +30,8 @@ def look_up(
     The look-up runs in the call; the reader returns what it staged, in the order of the keys.
 
     Args:
-        stores: A store directory or its URL, or several, each taken once; nothing is written there.
+        stores: A store directory or its URL, or several of these and of NamedStores, each taken once; nothing is
+            written there. If one of several cannot be opened, the answer is incomplete.
         keys: A table of Arrow's, Polars' or pandas', a reader of record batches, a mapping of columns, or a list of
             (topic, key) or of mappings. It has `topic` and `key` (a unique key, or one of a message's KEYS), and
             perhaps `begin` and `end`: store times, both inclusive, as milliseconds or timestamps, null for none.
@@ -50,16 +49,16 @@ def look_up(
     Raises:
         UsageError, StoreNotFoundError, StoreAccessError, StoreChangedError, FormatError, WorkerLostError.
     """
-    given = [stores] if isinstance(stores, str | PathLike) else list(stores)
-    size_bytes = sum(map(log_bytes, find_stores(given, options.get("storage_options"))))
+    named = stores_of(stores, options.get("storage_options"))
+    size_bytes = sum(bytes_of(store, options.get("storage_options")) for store in named)
     chosen = Chosen.of(runner if processes is None else "serial" if processes == 1 else "processes")
-    with _found(given, keys, chosen, size_bytes, processes, options) as found:
+    with _found(named, keys, chosen, size_bytes, processes, options) as found:
         return read_and_close(found)
 
 
 @contextmanager
 def _found(
-    stores: Sequence[StorePath],
+    stores: Sequence[NamedStore],
     keys: Any,
     chosen: Chosen,
     size_bytes: int,

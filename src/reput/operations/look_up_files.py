@@ -9,12 +9,13 @@ from typing import Any, NamedTuple
 
 from reput.errors import MissingExtraError, UsageError
 from reput.files.anchors import writing_to
-from reput.log.paths import find_stores, log_bytes
 from reput.lookup.arrow import Keys, Lookup, find
 from reput.lookup.lines import LineStyle
 from reput.lookup.local_files import Format, check_paths, read_keys, write_answer, write_coverage
 from reput.lookup.warm_up import warm_up
 from reput.operations.runners import INSTALL_SPARK, Chosen, has_spark, local_runner, spark_session
+from reput.operations.stores import bytes_of
+from reput.store.named_stores import NamedStore
 from reput.tasks import Progress
 
 Shown = Callable[[], AbstractContextManager[Progress]]
@@ -25,14 +26,14 @@ class FileLookup(NamedTuple):
     """A look-up of the keys in a file, and the place of its answer.
 
     Attributes:
-        stores: As for `reput.look_up`.
+        stores: The stores.
         keys: A file or folder of keys, or its URL.
         output: The folder of the answer, or its URL; None if the caller reads the answer.
         layout: Format of the answer's files.
         style: How lines of JSON and CSV are written.
     """
 
-    stores: tuple[str, ...]
+    stores: tuple[NamedStore, ...]
     keys: str
     output: str | None
     layout: Format
@@ -47,10 +48,11 @@ class FileLookup(NamedTuple):
             StoreNotFoundError, StoreAccessError, StoreChangedError, FormatError, WorkerLostError, SparkJobError.
         """
         check_paths(self.keys, self.output)
+        paths = [store.path for store in self.stores]
         is_local = self.output is not None and "://" not in self.output
-        with writing_to(self.output or "", self.stores) if is_local else nullcontext():
+        with writing_to(self.output or "", paths) if is_local else nullcontext():
             # Before anything is started, which takes seconds: a wrong path is reported at once.
-            size_bytes = sum(map(log_bytes, find_stores(self.stores)))
+            size_bytes = sum(map(bytes_of, self.stores))
             if self._is_spark(chosen, size_bytes):
                 with spark_session(chosen, warm_up) as spark:
                     yield from self._on_spark(spark, shown, options)

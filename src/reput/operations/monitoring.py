@@ -11,7 +11,7 @@ from reput.text import one_line, printable
 
 _WIDTH = 300
 _NAGIOS = {"OK": 0, "WARNING": 1, "CRITICAL": 2, "UNKNOWN": 3}
-_HELP = {
+STORE_METRICS = {
     "state": "0 ok, 1 warning, 2 damaged, 3 not read.",
     "log_bytes": "Bytes of CommitLog files.",
     "newest_message_seconds": "Store time of the newest message, in seconds since 1970.",
@@ -20,6 +20,7 @@ _HELP = {
     "index_coverage_ratio": "Share of the log that IndexFiles cover.",
     "group_lag_messages": "Messages that the consumer group furthest behind has to read.",
 }
+"""Metrics of a store, without the prefix `reput_store_`, and their explanations."""
 _NUMBERS = {StoreState.OK: 0, StoreState.WARNING: 1, StoreState.DAMAGED: 2, StoreState.NOT_READ: 3}
 
 
@@ -54,8 +55,8 @@ def _plain(text: str) -> str:
 
 def prometheus_lines(answers: Sequence[StoreAnswer[Any]]) -> Iterator[str]:
     """Yield metrics of each store for a textfile collector; the file ends with a newline."""
-    figures = [_figures(one) for one in answers]
-    for name, text in _HELP.items():
+    figures = [store_figures(one) for one in answers]
+    for name, text in STORE_METRICS.items():
         rows = [
             (one.store, values[name])
             for one, values in zip(answers, figures, strict=True)
@@ -70,7 +71,8 @@ def prometheus_lines(answers: Sequence[StoreAnswer[Any]]) -> Iterator[str]:
             )
 
 
-def _figures(answer: StoreAnswer[Any]) -> dict[str, float | None]:
+def store_figures(answer: StoreAnswer[Any]) -> dict[str, float | None]:
+    """Return the values of `STORE_METRICS`, None if unknown."""
     found = {"state": _NUMBERS[answer.state], "log_bytes": answer.log_bytes}
     return found | (answer.report.as_dict().get("metrics", {}) if answer.report else {})
 

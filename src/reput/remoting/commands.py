@@ -39,6 +39,7 @@ class Command(msgspec.Struct):
         serialization: how the header is written; an answer is written as its request was
         content: of the body, once somebody has decoded it
         rights: of its sender
+        begun_s: when a request arrived, by the monotonic clock; 0 once it waits for messages
     """
 
     code: int
@@ -52,6 +53,7 @@ class Command(msgspec.Struct):
     serialization: Serialization = Serialization.JSON
     content: dict[str, Any] | None = None
     rights: Rights = FREE
+    begun_s: float = 0.0
 
     @property
     def is_response(self) -> bool:

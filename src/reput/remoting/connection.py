@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
 from reput.errors import RemotingError
 from reput.format.host import Host
+from reput.remoting.codes import PULLS
 from reput.remoting.commands import Command
 from reput.remoting.handling import Answer, InThread, Later, Peer, failed
 from reput.remoting.headers import encode_command
@@ -282,10 +283,14 @@ class Connection(asyncio.Protocol):
         if self._server.hand_back is not None and self._port.needs_state(request):
             self._handing = request
             return
+        request.begun_s = time.monotonic()
         answer = self._port.answer(request, self)
         if isinstance(answer, Command):
+            self._server.note(self, request, answer)
             self._add(request, answer)
-        elif answer is not None:
+        elif answer is None:
+            self._server.note(self, request, None)
+        else:
             self._in_flight += 1
             self._asked_bytes += size
             self._settle(request, size, answer)
@@ -319,11 +324,14 @@ class Connection(asyncio.Protocol):
 
             self.run(answer.work, request, worked)
         elif isinstance(answer, Later):
+            if request.code in PULLS:
+                request.begun_s = 0.0
             answer.then(partial(self._settle, request, size))
         elif self._transport is not None:
             self._in_flight -= 1
             self._asked_bytes -= size
             self._last_seen = time.monotonic()
+            self._server.note(self, request, answer)
             if answer is not None:
                 self._add(request, answer)
             if not self._is_working:

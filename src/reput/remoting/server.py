@@ -12,7 +12,10 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from reput.broker.limits import Limits
+from reput.broker.traffic import Traffic
 from reput.errors import ReputError
+from reput.remoting.auditing import audit_fields, is_audited, request_name, response_name
+from reput.remoting.commands import Command
 from reput.remoting.connection import Answering, Connection
 from reput.remoting.listening import Listening
 from reput.remoting.memory import Memory
@@ -32,6 +35,8 @@ class Server:
         handshakes: those that will be, when they are encrypted
         memory: what they hold
         threads: for the answers that take their time
+        traffic: their requests in numbers
+        audit: called with each request that reads or changes something, once it is answered
         hand_back: gives a connection to a port, and what it has sent already, to the process that keeps the state;
             None in that process
     """
@@ -43,6 +48,18 @@ class Server:
         self.threads = FairThreads(threads)
         self.handshakes: set[Connection] = set()
         self.hand_back: Callable[[socket.socket, int, bytes], bool] | None = None
+        self.audit: Callable[[dict[str, object]], None] | None = None
+        self.traffic = Traffic(
+            request_name,
+            response_name,
+            {
+                "connections": ("Connections of clients", lambda: len(self.connections)),
+                "held_bytes": (
+                    "Bytes of requests in flight and of answers that clients have not read",
+                    lambda: self.memory.held_bytes,
+                ),
+            },
+        )
         self._warned: dict[str, float] = {}
         self._listening: list[Listening] = []
 
@@ -98,6 +115,13 @@ class Server:
             return False
         oldest.drop("it asked nothing, and there are too many")
         return True
+
+    def note(self, connection: Connection, request: Command, answer: Command | None) -> None:
+        """Count an answered request, and write it into the audit."""
+        seconds = time.monotonic() - request.begun_s if request.begun_s else None
+        self.traffic.note(request.code, None if answer is None else answer.code, seconds)
+        if self.audit is not None and is_audited(request, answer):
+            self.audit(audit_fields(request, answer, connection.address, seconds))
 
     def warn(self, text: str) -> None:
         """Log a warning; one that many clients can cause is not logged every time."""

@@ -7,7 +7,7 @@ import logging
 import socket
 import ssl
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -44,6 +44,7 @@ class ServiceOptions:
         access: who may do what; None for everybody everything
         cluster: name of the cluster of all stores
         clock_ms: the time by which delayed messages are delivered and producers asked
+        names: by path of a store: the name of its broker; others are named by their folders
     """
 
     listen: Host
@@ -54,6 +55,7 @@ class ServiceOptions:
     access: AccessList | None = None
     cluster: str = CLUSTER
     clock_ms: Callable[[], int] = now_ms
+    names: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -151,7 +153,7 @@ class Service:
             since_ms = self._since_ms.setdefault(path, now_ms())
             # A folder of stores that is gone is named by the stores that were in it.
             if not any(one == path or one.startswith(f"{path.rstrip('/')}/") for one in known):
-                gone.append(MissingStore(broker_name(path, self.stores()), path, since_ms, reason))
+                gone.append(MissingStore(self._name_of(path), path, since_ms, reason))
         return gone
 
     @property
@@ -162,6 +164,9 @@ class Service:
     def stores(self) -> dict[str, SharedStore]:
         """The stores that are there, by the names of their brokers."""
         return {each.broker.name: each.broker.store for each in self.served if each.broker}
+
+    def _name_of(self, path: str) -> str:
+        return broker_name(path, self.stores(), self._options.names.get(path))
 
     async def _serve(self, path: str, is_there: bool = True, waits: bool = False) -> None:
         """Listen for a store, and open it. With `waits` one that cannot be opened is tried again later."""
@@ -230,14 +235,14 @@ class Service:
         except ReputError as error:
             before, reason = served.missing, str(error)
             since_ms = before.since_ms if before else now_ms()
-            name = before.name if before else broker_name(served.path, self.stores())
+            name = before.name if before else self._name_of(served.path)
             served.missing = MissingStore(name, served.path, since_ms, reason)
             if before is None or before.reason != reason:
                 _log.warning("%s: not served yet: %s", served.path, reason)
             self._tell(served)
 
     def _open(self, served: Served) -> None:
-        name = broker_name(served.path, self.stores())
+        name = self._name_of(served.path)
         store = self._open_store(served.path, served.address)
         try:
             broker = ServedBroker(

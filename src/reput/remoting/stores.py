@@ -57,15 +57,15 @@ def is_store(path: str) -> bool:
         return False
 
 
-def broker_name(path: str, taken: Iterable[str]) -> str:
-    """A name for the broker of a store, after its folder, that no other has."""
+def broker_name(path: str, taken: Iterable[str], given: str | None = None) -> str:
+    """Return a name for the broker of a store that no other has: the given one, or that of its folder."""
     parts = [part for part in Path(path.rstrip("/")).parts if part.strip("/.")]
     if not is_url(path):
         parts = list(Path(os.path.abspath(path)).parts)
     names = [part for part in reversed(parts) if part not in ("/", _PLAIN_NAME)]
     plain = "".join(
         c if c.isascii() and (c.isalnum() or c in "-_") else "-"
-        for c in (names or [_PLAIN_NAME])[0]
+        for c in given or (names or [_PLAIN_NAME])[0]
     )
     name, number = plain, 1
     while name in taken:

@@ -43,11 +43,13 @@ from reput.spark.garbage import set_modules_aside
 from reput.spark.runner import SparkRunner, reason_of, runner_beside_frames, starting_sql
 from reput.spark.session import is_local
 from reput.spark.ship import ship_code
+from reput.store.named_stores import NamedStore
 from reput.tasks.processes import usable_cpus
 
 _MALFORMED = "Malformed CSV record: "  # what Spark says of keys out of a CSV file
 _SUMMARY = (
-    "store string, is_complete boolean, log_bytes bigint, indexed_bytes bigint, scanned_bytes bigint, "
+    "store string, is_complete boolean, error string, answered_by string, log_bytes bigint, indexed_bytes bigint, "
+    "scanned_bytes bigint, "
     "unreadable_bytes bigint, problems array<string>, "
     "lost array<struct<keys:bigint,problem:string,scanned_bytes:bigint,unreadable_bytes:bigint>>, "
     "inner_batches struct<keys:bigint,messages:bigint,unreadable_bytes:bigint>"
@@ -146,7 +148,7 @@ def lookup(
 
 def find_on_spark(
     spark: SparkSession,
-    stores: StorePath | Sequence[StorePath],
+    stores: StorePath | Sequence[StorePath | NamedStore],
     keys: DataFrame | Any,
     runner: SparkRunner | None = None,
     **options: Unpack[LookupOptions],

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
+from reput.errors import StoreAccessError
+from reput.files.disk import Disk
+from reput.files.storage import LOCAL
 from reput.findings import Finding
 from reput.index.key_index import Basis
 from reput.index.plan import Segment
@@ -224,3 +228,13 @@ def covered_log(segments: Iterable[Segment], log_end: int) -> list[CoveredRange]
             begin = found.pop().begin
         found.append(CoveredRange(begin, stop, basis))
     return found
+
+
+def disk_usage(store: MessageStore) -> tuple[int, int] | tuple[None, None]:
+    """Return how many bytes of the store's disk are used and free; None of a store elsewhere."""
+    if store.storage is not LOCAL and not store.storage.is_local:
+        return None, None
+    try:
+        return Disk().usage(Path(store.path))
+    except StoreAccessError:
+        return None, None

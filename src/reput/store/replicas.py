@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Protocol
 
 from reput.errors import ReputError
 from reput.files.storage import Storage
@@ -14,7 +13,7 @@ from reput.log.files import CommitLogFile
 from reput.log.offset_range import OffsetRange
 from reput.log.paths import find_store
 from reput.log.sources import StoreLog
-from reput.operations.named_stores import NamedStore
+from reput.store.named_stores import NamedStore
 
 _SAMPLES, _SAMPLE_BYTES = 16, 4096
 
@@ -55,16 +54,19 @@ def find_replicas(stores: Sequence[NamedStore]) -> Replicas:
     return Replicas(first, tuple(differing))
 
 
-class _Answer(Protocol):
-    """The answer of one store, as far as this module looks at it."""
-
-    @property
-    def is_complete(self) -> bool: ...
+def replicas_of(stores: Sequence[NamedStore]) -> dict[str, str]:
+    """Return by name of each further store of a broker the name of the first. Nothing is read."""
+    first: dict[tuple[str, ...], str] = {}
+    found: dict[str, str] = {}
+    for store in sorted((one for one in stores if one.broker), key=lambda one: one.broker_id or 0):
+        if (master := first.setdefault(store.log_name, store.name)) != store.name:
+            found[store.name] = master
+    return found
 
 
 def answered_by(
     stores: Sequence[NamedStore],
-    answers: Sequence[_Answer],
+    is_complete: Sequence[bool],
     logs: Sequence[OffsetRange | None] = (),
 ) -> dict[str, str]:
     """Return by name of a store without a complete answer: the replica that gave one in its place.
@@ -74,22 +76,22 @@ def answered_by(
 
     Args:
         stores: All stores.
-        answers: Their answers.
+        is_complete: Whether each has a complete answer.
         logs: The range of each store's log, None if unknown.
     """
     ranges = logs or [None] * len(stores)
     found: dict[str, str] = {}
-    every = list(zip(stores, answers, ranges, strict=True))
-    for store, answer, log in every:
-        if answer.is_complete or not store.broker:
+    every = list(zip(stores, is_complete, ranges, strict=True))
+    for store, has_answered, log in every:
+        if has_answered or not store.broker:
             continue
-        for other, theirs, their_log in every:
-            if not theirs.is_complete or other.log_name != store.log_name:
+        for other, is_whole, their_log in every:
+            if not is_whole or other.log_name != store.log_name:
                 continue
-            has_all = (other.broker_id or 0) <= (store.broker_id or 0)
+            can_replace = (other.broker_id or 0) <= (store.broker_id or 0)
             if log is not None and their_log is not None:
-                has_all |= their_log.start <= log.start and log.stop <= their_log.stop
-            if has_all and not find_replicas([other, store]).differing:
+                can_replace |= their_log.start <= log.start and log.stop <= their_log.stop
+            if can_replace and not find_replicas([other, store]).differing:
                 found[store.name] = other.name
                 break
     return found

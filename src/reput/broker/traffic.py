@@ -1,0 +1,55 @@
+"""Requests of clients in numbers: how many there were, how they ended, and how long their answers took."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+BOUNDS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+"""Upper bounds of the buckets of a latency; the last bucket has none."""
+
+
+@dataclass(slots=True)
+class Latency:
+    """Seconds, counted in buckets."""
+
+    counts: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS_S) + 1))
+    sum_s: float = 0.0
+
+    def add(self, seconds: float) -> None:
+        self.counts[bisect_left(BOUNDS_S, seconds)] += 1
+        self.sum_s += seconds
+
+
+class Traffic:
+    """The requests of all connections of a process.
+
+    Attributes:
+        requests: by names of the request and of the outcome
+        seconds: by name of the request, until its answer was there; without requests that wait for messages
+        gauges: figures that are read when they are asked for: name, explanation, value
+    """
+
+    def __init__(
+        self,
+        name_of: Callable[[int], str],
+        outcome_of: Callable[[int], str],
+        gauges: Mapping[str, tuple[str, Callable[[], float]]],
+    ) -> None:
+        """`name_of` and `outcome_of` return one of few names for any code: clients may send any."""
+        self._name_of, self._outcome_of = name_of, outcome_of
+        self.requests: dict[tuple[str, str], int] = {}
+        self.seconds: dict[str, Latency] = {}
+        self.gauges = gauges
+
+    def note(self, code: int, outcome: int | None, seconds: float | None) -> None:
+        """Count a request. Without an answer it has no `outcome`, and no `seconds` if it waited for messages."""
+        name = self._name_of(code)
+        of = name, "none" if outcome is None else self._outcome_of(outcome)
+        self.requests[of] = self.requests.get(of, 0) + 1
+        if seconds is not None:
+            latency = self.seconds.get(name)
+            if latency is None:
+                latency = self.seconds[name] = Latency()
+            latency.add(seconds)

@@ -1,0 +1,73 @@
+"""The audit of requests of RocketMQ's clients: who read or changed what, with which outcome."""
+
+from __future__ import annotations
+
+from reput.clock import format_time, now_ms
+from reput.format.host import Host
+from reput.remoting.codes import PULLS, RequestCode, ResponseCode
+from reput.remoting.commands import Command
+
+_MOST_CHARACTERS = 1_000
+_QUIET = frozenset(
+    {
+        RequestCode.HEART_BEAT, RequestCode.UNREGISTER_CLIENT, RequestCode.CHECK_CLIENT_CONFIG,
+        RequestCode.GET_ROUTEINFO_BY_TOPIC, RequestCode.GET_CONSUMER_LIST_BY_GROUP,
+        RequestCode.QUERY_CONSUMER_OFFSET, RequestCode.UPDATE_CONSUMER_OFFSET,
+        RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ, RequestCode.GET_MAX_OFFSET,
+        RequestCode.GET_MIN_OFFSET, RequestCode.QUERY_ASSIGNMENT,
+    }
+)  # fmt: skip
+"""What clients ask all the time, and no message is read by."""
+_FIELDS = {
+    "topic": ("topic", "b"), "key": ("key",), "message": ("offset", "msgId"),
+    "group": ("consumerGroup", "group", "producerGroup", "groupName", "a"),
+    "queue": ("queueId", "e"), "queue_offset": ("queueOffset",),
+}  # fmt: skip
+"""Names in the audit, and names of header fields. Single letters are of SEND_MESSAGE_V2."""
+
+
+_REQUESTS = {int(code): code.name for code in RequestCode}
+_OUTCOMES = {int(code): code.name for code in ResponseCode}
+
+
+def request_name(code: int) -> str:
+    """Return the name of a request's code; all unknown codes have one."""
+    return _REQUESTS.get(code, "other")
+
+
+def response_name(code: int) -> str:
+    """The same of an answer's code."""
+    return _OUTCOMES.get(code, "other")
+
+
+def is_audited(request: Command, answer: Command | None) -> bool:
+    """Whether a request read or changed something, or tried to."""
+    if request.code in _QUIET:
+        return False
+    if request.code not in PULLS:
+        return True
+    outcome = ResponseCode.SUCCESS if answer is None else answer.code
+    return outcome in (ResponseCode.SUCCESS, ResponseCode.NO_PERMISSION)
+
+
+def audit_fields(
+    request: Command, answer: Command | None, client: Host, seconds: float | None
+) -> dict[str, object]:
+    """Return the line of a request, without `seconds` for one that waited for messages."""
+    asked: dict[str, object] = {}
+    for name, places in _FIELDS.items():
+        for place in places:
+            if (value := request.fields.get(place)) is not None:
+                asked[name] = str(value)[:_MOST_CHARACTERS]
+                break
+    account = request.fields.get("AccessKey")
+    return {
+        "time": format_time(now_ms()),
+        "client": client.address,
+        **({} if account is None else {"account": str(account)[:_MOST_CHARACTERS]}),
+        "request": request_name(request.code),
+        **asked,
+        "outcome": "none" if answer is None else response_name(answer.code),
+        "bytes": 0 if answer is None else len(answer.body),
+        **({} if seconds is None else {"seconds": round(seconds, 3)}),
+    }
