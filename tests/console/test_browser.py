@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -37,6 +38,7 @@ _PATIENCE_MS = 60_000
 _SMALL = StoreConfig(
     commit_log_file_bytes=1 << 16, queue_entries=50, hash_slots=64, index_items=300
 )
+_LARGE = replace(_SMALL, commit_log_file_bytes=1 << 23)
 
 
 def expect(what: Any) -> Any:
@@ -192,7 +194,7 @@ def test_a_body_is_shown_as_json_text_and_hexadecimal_and_downloaded(
     page.get_by_role("link", name="Text", exact=True).click()
     expect(page.locator("#body-text")).not_to_contain_text("00000000")
     text = page.locator("#body-text").text_content()
-    page.get_by_role("button", name="Copy").click()
+    page.get_by_role("button", name="Copy", exact=True).click()
     expect(page.get_by_role("button", name="Copied")).to_be_visible()
     assert page.evaluate("navigator.clipboard.readText()") == text
     with page.expect_download() as started:
@@ -229,6 +231,77 @@ def test_a_bar_of_the_chart_leads_to_its_messages(page: Page, address: str) -> N
     page.mouse.up()
     page.wait_for_url("**begin=*")
     expect(page.locator(".outcome").first).to_contain_text("message")
+
+
+_BODY = "x" * 2_999_990 + "\u202e\n\t end ü"
+_CLIPBOARD = "Object.defineProperty(window, 'clip', {value: navigator.clipboard});"
+_NO_CLIPBOARD = "Object.defineProperty(navigator, 'clipboard', {value: undefined});"
+_NO_COMMAND = "document.execCommand = () => false;"
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A console over messages that try to do harm."""
+    path = tmp_path_factory.mktemp("hostile") / "store"
+    evil = "<img src=x onerror=alert(1)>\u202egnp.exe"
+    with open_store(path, "rw", config=_LARGE) as store:
+        store.put(Message("orders", _BODY.encode(), keys=["long"], tags=evil))
+        store.put(
+            Message("orders", evil.encode(), keys=[evil.replace(" ", "-")], tags='"><script>')
+        )
+        store.put(Message("orders", "<svg onload=alert(1)>订单".encode("gb18030"), keys=["gbk"]))
+    with serving({'<b onclick="x">': path}) as found:
+        yield found
+
+
+@pytest.mark.parametrize("init", [_CLIPBOARD, _CLIPBOARD + _NO_CLIPBOARD])
+def test_real_values_are_copied_whole(browser: Browser, hostile: str, init: str) -> None:
+    with opened(browser) as page:
+        page.add_init_script(init)
+        page.goto(f"{hostile}/?key=long")
+        page.locator(".row-link").first.click()
+        page.get_by_role("button", name="Copy", exact=True).click()
+        expect(page.get_by_role("button", name="Copied")).to_be_visible()
+        assert page.evaluate("clip.readText()") == _BODY
+        page.get_by_role("button", name="Copy TAGS").click()
+        expect(page.locator(".copy.done")).to_be_visible()
+        assert page.evaluate("clip.readText()") == "<img src=x onerror=alert(1)>\u202egnp.exe"
+
+
+def test_a_text_is_selected_where_nothing_can_be_copied(browser: Browser, hostile: str) -> None:
+    with opened(browser) as page:
+        page.add_init_script(_NO_CLIPBOARD + _NO_COMMAND)
+        page.goto(f"{hostile}/?key=gbk")
+        page.locator(".row-link").first.click()
+        page.get_by_role("button", name="Copy the unique key").click()
+        area = page.get_by_label("Text to copy")
+        assert page.evaluate("getSelection().toString()") == area.input_value() != ""
+        assert faults(page, "copy") == []
+
+
+def test_hostile_messages_run_nothing(browser: Browser, hostile: str) -> None:
+    for width in (WIDE, PHONE):
+        with opened(browser, width=width) as page:
+            page.on("dialog", lambda shown: pytest.fail(shown.message))
+            found = []
+            for name, path in {"list": "/?topic=orders", "stores": "/stores"}.items():
+                page.goto(hostile + path)
+                found += faults(page, f"hostile-{name}-{width}")
+            for number in range(3):
+                page.goto(f"{hostile}/?topic=orders")
+                page.locator(".row-link").nth(number).click()
+                page.wait_for_url("**/messages/*")
+                found += faults(page, f"hostile-{number}-{width}")
+            assert found == []
+
+
+def test_results_are_downloaded(page: Page, address: str) -> None:
+    page.goto(f"{address}/?key={KEY}&store=orders")
+    count = page.locator("tr[data-row]").count()
+    with page.expect_download() as started:
+        page.get_by_role("link", name="JSON lines").click()
+    assert started.value.suggested_filename == "messages.jsonl"
+    assert len(Path(started.value.path()).read_bytes().splitlines()) == count
 
 
 def test_the_chosen_theme_stays(page: Page, address: str) -> None:

@@ -50,7 +50,11 @@ class SearchForm(NamedTuple):
 
 
 def search_of(
-    query: QueryParams, default_limit: int = 50, *, is_pasted: bool = False
+    query: QueryParams,
+    default_limit: int = 50,
+    *,
+    is_pasted: bool = False,
+    most: int = MOST_MESSAGES,
 ) -> SearchForm:
     """Return the search that a request asks for.
 
@@ -58,13 +62,14 @@ def search_of(
         query: Its parameters.
         default_limit: Number of messages where it gives none.
         is_pasted: Whether people wrote the key: it may be several, or an offset.
+        most: The greatest limit.
 
     Raises:
         UsageError: A parameter is wrong.
     """
     limit = integer(query, "limit", default_limit)
-    if not 1 <= limit <= MOST_MESSAGES:
-        raise UsageError(f"limit must be 1 to {MOST_MESSAGES:,}, not {limit}", arguments=["limit"])
+    if not 1 <= limit <= most:
+        raise UsageError(f"limit must be 1 to {most:,}, not {limit}", arguments=["limit"])
     begin, end = time(query, "begin"), time(query, "end")
     if begin is not None and end is not None and begin > end:
         raise UsageError("begin is after end", arguments=["begin", "end"])

@@ -12,7 +12,7 @@ from reput.clock import format_time, now_ms
 
 _MOST_CHARACTERS = 1_000
 _QUIET = ("/static/", "/healthz", "/livez", "/readyz", "/metrics")
-_ASKED = ("store", "key", "topic", "message", "begin", "end", "contains", "how")
+_ASKED = ("store", "key", "topic", "message", "begin", "end", "contains", "how", "format")
 
 
 class Audit:

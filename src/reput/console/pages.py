@@ -11,6 +11,7 @@ from starlette.routing import BaseRoute, Route
 from reput.console.access import COOKIE, cookie_of, is_own_form, is_token, own_path
 from reput.console.arguments import Failure
 from reput.console.checking import Checks
+from reput.console.downloads import Downloads
 from reput.console.message_pages import MessagePages
 from reput.console.mounts import Mounts
 from reput.console.rendering import Views
@@ -34,6 +35,7 @@ class Pages:
         topics, stores = TopicPages(views), StorePages(views, self._checks)
         found: list[BaseRoute] = [
             Route("/", search.search),
+            Route("/download", Downloads(views.mounts).download),
             Route("/searches/{search}/stop", search.stop, methods=["POST"]),
             Route("/messages/{offset:int64}", messages.message),
             Route("/messages/{offset:int64}/body", messages.body),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Generator, Iterable, Iterator
 from pathlib import Path
@@ -44,7 +45,7 @@ def environment() -> Environment:
     made.filters.update(
         number=number, size=size, moment=moment, duration=format_duration, visible=visible,
         line=one_line, rows=rows, query=query, segment=segment, json_markup=json_markup,
-        spark=spark,
+        spark=spark, exact=exact,
     )  # fmt: skip
     made.globals["FLUSH"] = Markup(FLUSH)
     return made
@@ -100,6 +101,11 @@ def rows(messages: Iterable[MessageExt], store: str) -> Iterator[Row]:
 def segment(text: object) -> str:
     """One part of a path."""
     return quote(str(text).encode("utf-8", "surrogatepass"), safe="")
+
+
+def exact(text: str) -> str:
+    """A text as JSON in ASCII: an attribute of a page would not keep each character."""
+    return json.dumps(text)
 
 
 def query(values: dict[str, object]) -> str:

@@ -14,6 +14,7 @@ from starlette.responses import Response
 
 from reput.console.access import is_own_form
 from reput.console.arguments import optional_integer, search_of, text
+from reput.console.downloads import MOST_MESSAGES
 from reput.console.mounts import Mounts
 from reput.console.rendering import Views
 from reput.console.results import Results, Searches
@@ -61,7 +62,8 @@ class SearchPage:
         found = self._searches.add(Results(chosen, missing, wanted, cursors))
         return self._views.stream(
             request, "results.html", found=found, wanted=wanted,
-            older=lambda: _link(q, wanted.limit, found.cursors), is_continued=bool(cursors), **common,
+            older=lambda: _link(q, wanted.limit, found.cursors), is_continued=bool(cursors),
+            most_downloaded=MOST_MESSAGES, **common,
         )  # fmt: skip
 
     async def stop(self, request: Request) -> Response:

@@ -9,8 +9,14 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 from reput.files.private import Access, new_private_folder
+
+
+def unnamed_file() -> IO[bytes]:
+    """Return a new temporary file without a name: it is deleted when it is closed."""
+    return tempfile.TemporaryFile()
 
 
 @contextmanager

@@ -38,9 +38,11 @@ def csv_line(cells: Iterable[str | int | None], *, is_safe: bool = False) -> str
     return ",".join(_cell(cell, is_safe) for cell in cells) + "\n"
 
 
-def message_cells(message: MessageExt) -> tuple[str | int | None, ...]:
-    """The values of MESSAGE_COLUMNS."""
-    properties, sent = message.properties, sent_body(message)
+def message_cells(
+    message: MessageExt, most_body_bytes: int | None = None
+) -> tuple[str | int | None, ...]:
+    """Return the values of MESSAGE_COLUMNS; a body that is longer than `most_body_bytes` stays compressed."""
+    properties, sent = message.properties, sent_body(message, most_body_bytes)
     text, base64 = text_or_base64(sent.data)
     return (
         message.topic, message.queue_id, message.queue_offset, message.physical_offset,

@@ -58,7 +58,7 @@ function isDark() {
 }
 
 document.addEventListener("click", (event) => {
-  const target = event.target.closest("[data-help], [data-theme-toggle], [data-copy]");
+  const target = event.target.closest("[data-help], [data-theme-toggle], [data-copy], [data-copy-body]");
   if (!target) return;
   if (target.matches("[data-help]")) actions["?"]();
   if (target.matches("[data-theme-toggle]")) {
@@ -66,12 +66,8 @@ document.addEventListener("click", (event) => {
     try { localStorage.setItem("reput-theme", document.documentElement.dataset.theme); } catch { /* not kept */ }
     charts.forEach((draw) => draw());
   }
-  if (target.matches("[data-copy]")) {
-    navigator.clipboard?.writeText(document.querySelector(target.dataset.copy)?.textContent ?? "").then(() => {
-      target.textContent = "Copied";
-      setTimeout(() => { target.textContent = "Copy"; }, 1500);
-    });
-  }
+  if (target.matches("[data-copy]")) copy(target, JSON.parse(target.dataset.copy));
+  if (target.matches("[data-copy-body]")) copyBody(target);
 });
 
 // Pasted lines are words.
@@ -81,6 +77,51 @@ document.addEventListener("paste", (event) => {
   event.preventDefault();
   event.target.setRangeText(pasted.replace(/\s+/g, " ").trim(), event.target.selectionStart, event.target.selectionEnd, "end");
 });
+
+// Copying: the value as it is stored, not as a page shows it. Only pages of HTTPS and of this machine have a clipboard.
+function withoutClipboard(text) {
+  let done = false;
+  const give = (event) => {
+    event.clipboardData.setData("text/plain", text);
+    event.preventDefault();
+    event.stopImmediatePropagation();
+    done = true;
+  };
+  document.addEventListener("copy", give, { capture: true });
+  try { document.execCommand("copy"); } finally { document.removeEventListener("copy", give, { capture: true }); }
+  return done;
+}
+
+async function copy(button, text) {
+  let done = false;
+  try {
+    await navigator.clipboard.writeText(text);
+    done = true;
+  } catch { done = withoutClipboard(text); }
+  if (!done) {
+    const dialog = document.querySelector("#copy");
+    const area = dialog.querySelector("textarea");
+    area.value = text;
+    dialog.showModal();
+    area.select();
+    return;
+  }
+  const label = button.textContent;
+  button.classList.add("done");
+  if (label.trim()) button.textContent = "Copied";
+  setTimeout(() => { button.classList.remove("done"); if (label.trim()) button.textContent = label; }, 1500);
+}
+
+async function copyBody(button) {
+  const answer = await fetch(button.dataset.copyBody);
+  if (!answer.ok) return;
+  const bytes = new Uint8Array(await answer.arrayBuffer());
+  const hex = () => Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
+  const encoding = { json: "utf-8", text: "utf-8" }[button.dataset.as] ?? button.dataset.as;
+  let text;
+  try { text = encoding === "hex" ? hex() : new TextDecoder(encoding, { fatal: true, ignoreBOM: true }).decode(bytes); } catch { text = hex(); }
+  copy(button, text);
+}
 
 document.querySelectorAll("[data-filter]").forEach((field) => {
   field.addEventListener("input", () => {

@@ -1,0 +1,193 @@
+"""Results of a search as a file: CSV, JSON lines or Parquet.
+
+The file is written to a temporary one first, so its name can say whether messages may be missing from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Sequence
+from heapq import merge
+from itertools import islice
+from typing import IO, Any
+
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from reput.broker.limits import HTTP
+from reput.console.arguments import SearchForm, choice, search_of, text
+from reput.console.mounts import Mounts
+from reput.console.searching import Outcome, Share, Until, search
+from reput.errors import ReputError, UsageError
+from reput.files.scratch import unnamed_file
+from reput.messages.bodies import sent_body
+from reput.messages.csv_text import MESSAGE_COLUMNS, csv_line, message_cells
+from reput.messages.json_codec import message_fields
+from reput.messages.json_text import json_text
+from reput.operations.find import FoundMessage
+from reput.query.shared_store import SharedStore
+
+MOST_MESSAGES = 10_000
+_MOST_FILE_BYTES = 256 << 20
+_LEAST_SHARE_BYTES = 64 << 10
+_PAGE, _PIECE_BYTES, _AT_ONCE = 200, 1 << 18, 64
+_MOST_MS = 1 << 53  # of a time that microseconds hold
+
+
+Write = Callable[[IO[bytes], Iterator[FoundMessage]], None]
+
+
+class Downloads:
+    """`/download`."""
+
+    def __init__(self, mounts: Mounts) -> None:
+        self._mounts = mounts
+
+    async def download(self, request: Request) -> Response:
+        query = request.query_params
+        kind = choice(query, "format", tuple(_WRITERS))
+        wanted = search_of(query, MOST_MESSAGES, is_pasted=True, most=MOST_MESSAGES)
+        store = text(query, "store")
+        names = [store] if store else self._mounts.names
+        missing = [] if store else list(self._mounts.missing)
+        collected = _Gathered([self._mounts.named(name) for name in names], wanted)
+        file = unnamed_file()
+
+        def write() -> None:
+            write_all, _ = _WRITERS[kind]
+            try:
+                write_all(file, collected.messages(file))
+            except BaseException:
+                file.close()
+                raise
+
+        await self._mounts.search(write)
+        is_complete = not collected.problems and not missing
+        name = "messages" if is_complete else "messages-incomplete"
+        name += f"-first-{collected.count}" if collected.is_limited else ""
+        headers = {
+            "content-disposition": f'attachment; filename="{name}.{kind}"',
+            "content-length": str(file.seek(0, 2)),
+            "content-security-policy": "sandbox; default-src 'none'",
+        }
+        return StreamingResponse(
+            self._mounts.iterate(_pieces(file)), media_type=_WRITERS[kind][1], headers=headers
+        )
+
+
+class _Gathered:
+    """The messages of a search over all stores, newest first.
+
+    Attributes:
+        count: Number of messages.
+        problems: Why messages may be missing.
+        is_limited: Whether there are older messages.
+    """
+
+    def __init__(self, stores: Sequence[tuple[str, SharedStore]], wanted: SearchForm) -> None:
+        self._stores, self._wanted, self._until = stores, wanted, Until()
+        self.count, self.problems, self.is_limited = 0, list[str](), False
+
+    def messages(self, file: IO[bytes]) -> Iterator[FoundMessage]:
+        """Yield messages, as many as are asked for and fit into the file."""
+        of_stores = [self._of_store(name, store) for name, store in self._stores]
+        # Each store's messages stay in the order of its log, so a clock that was set back loses none.
+        found = merge(*of_stores, key=lambda one: -one.message.store_timestamp)
+        for one in islice(found, self._wanted.limit):
+            if file.tell() > _MOST_FILE_BYTES:
+                self.is_limited = True
+                return
+            self.count += 1
+            yield one
+        self.is_limited |= next(found, None) is not None
+
+    def _of_store(self, name: str, store: SharedStore) -> Iterator[FoundMessage]:
+        wanted = self._wanted._replace(limit=min(self._wanted.limit, _PAGE))
+        share_bytes = max(HTTP.answer_bytes // len(self._stores), _LEAST_SHARE_BYTES)
+        while True:
+            outcome = None
+            try:
+                for step in search(store, wanted, Share(share_bytes), self._until):
+                    if isinstance(step, Outcome):
+                        outcome = step
+                    elif isinstance(step, tuple):
+                        yield from (FoundMessage(name, message) for message in step)
+            except UsageError:
+                raise
+            except ReputError as error:
+                self.problems.append(f"{name}: {error}")
+                return
+            assert outcome is not None
+            self.problems += [f"{name}: {problem}" for problem in outcome.problems]
+            if outcome.is_late:
+                self.problems.append(f"{name}: the time limit ended the search")
+            if outcome.cursor is None or outcome.is_late:
+                return
+            wanted = wanted._replace(after=outcome.cursor)
+
+
+def _pieces(file: IO[bytes]) -> Generator[bytes, None, None]:
+    with file:
+        file.seek(0)
+        while piece := file.read(_PIECE_BYTES):
+            yield piece
+
+
+def _write_csv(file: IO[bytes], messages: Iterator[FoundMessage]) -> None:
+    file.write(csv_line(("store", *MESSAGE_COLUMNS)).encode())
+    for store, message in messages:
+        cells = store, *message_cells(message, HTTP.answer_bytes)
+        file.write(csv_line(cells, is_safe=True).encode("utf-8", "backslashreplace"))
+
+
+def _write_json_lines(file: IO[bytes], messages: Iterator[FoundMessage]) -> None:
+    for store, message in messages:
+        fields = {"store": store, **message_fields(message, HTTP.answer_bytes)}
+        file.write(json_text(fields).encode("utf-8", "backslashreplace") + b"\n")
+
+
+def _write_parquet(file: IO[bytes], messages: Iterator[FoundMessage]) -> None:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    from reput.messages.schema import BODY_ERROR, COLUMNS
+
+    schema = COLUMNS.append(BODY_ERROR)
+    with parquet.ParquetWriter(file, schema, compression="zstd") as writer:
+        while some := list(islice(messages, _AT_ONCE)):
+            writer.write_table(pa.Table.from_pylist(list(map(_parquet_row, some)), schema))
+
+
+def _parquet_row(found: FoundMessage) -> dict[str, Any]:
+    message = found.message
+    sent = sent_body(message, HTTP.answer_bytes)
+    names = (
+        "topic", "queue_id", "queue_offset", "physical_offset", "flag", "sys_flag", "reconsume_times",
+        "prepared_transaction_offset", "transaction", "unique_key", "keys", "tags", "body_crc_ok", "message_id",
+    )  # fmt: skip
+    times = {
+        name: time * 1000 if abs(time := getattr(message, name)) < _MOST_MS // 1000 else None
+        for name in ("born_timestamp", "store_timestamp")
+    }
+    fields = {
+        **{name: getattr(message, name) for name in names}, **times,
+        "store": found.store, "size": message.size_bytes, "born_host": str(message.born_host),
+        "store_host": str(message.store_host), "properties": list(message.properties.items()),
+        "body": sent.data, "body_error": sent.error,
+    }  # fmt: skip
+    return {name: _encodable(value) for name, value in fields.items()}
+
+
+def _encodable(value: Any) -> Any:
+    """Return texts without halves of surrogate pairs, which UTF-8 does not have."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, (list, tuple)):
+        return type(value)(map(_encodable, value))
+    return value
+
+
+_WRITERS: dict[str, tuple[Write, str]] = {
+    "csv": (_write_csv, "text/csv; charset=utf-8"),
+    "jsonl": (_write_json_lines, "application/x-ndjson"),
+    "parquet": (_write_parquet, "application/vnd.apache.parquet"),
+}
