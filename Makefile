@@ -90,11 +90,12 @@ test-spark-min: $(STAMP) $(OLD_SPARK) ## the oldest Spark that is supported: the
 kernels: $(DEMO) ## compile the kernels that the wheel ships, for this Python
 	$(BIN)/python packaging/ship_kernels.py
 
-dist: $(STAMP) kernels ## build the wheel, with compiled kernels, and the sdist in dist
+dist: $(STAMP) kernels ## build the wheel with compiled kernels, the slim wheel and the sdist in dist
 	rm -rf dist
 	$(BIN)/python -m hatchling build
+	cd packaging/slim && ../../$(BIN)/python -m hatchling build -t wheel -d ../../dist
 
-test-dist: dist ## install the wheel in an empty environment and run the README's first commands
+test-dist: dist ## install the wheels in empty environments and run the README's first commands
 	$(BIN)/python -m pytest -m "slow or not slow" tests/test_dist.py
 
 docs: $(STAMP) ## build the pages as a site in build/site; every link is checked

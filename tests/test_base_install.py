@@ -1,6 +1,7 @@
 """What `pip install reput` brings along is enough for every command: extras are extras."""
 
 import os
+import runpy
 import subprocess
 import sys
 import tomllib
@@ -82,10 +83,40 @@ except ImportError as error:
 """
 
 
-def base_distributions() -> set[str]:
+SLIM = """
+import sys
+from reput.cli.main import main
+from reput.testing import Broker
+store, folder = sys.argv[1:]
+with Broker(topics=["orders"]) as broker:
+    for number in range(40):
+        broker.send("orders", str(number), keys=[f"o-{number}"])
+    broker.send("later", "x", delay_level=17)
+    broker.advance(3600)
+    assert sorted(each.body for each in broker.wait_for("orders", 40))[0] == b"0"
+    assert [each.body for each in broker.wait_for("later")] == [b"x"]
+    assert [each.body for each in broker.store.query("orders", "o-17")] == [b"17"]
+with Broker(version="5.3") as broker:
+    broker.send("orders", "5", properties={"TIMER_DELAY_SEC": "60"})
+    broker.advance(61)
+    assert [each.body for each in broker.wait_for("orders")] == [b"5"]
+for arguments in (
+    ["query", store, "--topic", "orders", "--key", "order-100377"],
+    ["tail", store, "--lines", "2"],
+    ["check", "--quick", store],
+    ["warm-up"],
+):
+    assert main(arguments) == 0, arguments
+for arguments in (["export", store, f"{folder}/lake"], ["inspect", "s3://bucket/store"]):
+    assert main(arguments) == 2, arguments
+"""
+
+
+def base_distributions(*left_out: str) -> set[str]:
     """The names of what the base needs, and of what that needs."""
     needed: set[str] = set()
     waiting = [Requirement(text) for text in PROJECT["dependencies"]]
+    waiting = [each for each in waiting if each.name not in left_out]
     while waiting:
         each = waiting.pop()
         name = canonicalize_name(each.name)
@@ -96,10 +127,16 @@ def base_distributions() -> set[str]:
     return needed
 
 
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
 @pytest.fixture(scope="module")
-def run_with_base_only() -> Callable[..., subprocess.CompletedProcess[str]]:
+def run_with_base_only() -> Run:
     """Runs code where nothing is installed but the base and its dependencies."""
-    base = base_distributions()
+    return running_with(base_distributions())
+
+
+def running_with(base: set[str]) -> Run:
     hidden = [
         module
         for module, owners in packages_distributions().items()
@@ -118,7 +155,7 @@ def run_with_base_only() -> Callable[..., subprocess.CompletedProcess[str]]:
 
 
 def test_every_module_outside_spark_is_imported(
-    run_with_base_only: Callable[..., subprocess.CompletedProcess[str]],
+    run_with_base_only: Run,
 ) -> None:
     ended = run_with_base_only(EVERY_MODULE)
     assert (ended.returncode, ended.stderr) == (0, "")
@@ -126,7 +163,7 @@ def test_every_module_outside_spark_is_imported(
 
 
 def test_every_command_runs_and_what_needs_an_extra_names_it(
-    run_with_base_only: Callable[..., subprocess.CompletedProcess[str]],
+    run_with_base_only: Run,
     golden: Callable[[str], GoldenStore],
     tmp_path: Path,
 ) -> None:
@@ -139,6 +176,19 @@ def test_every_command_runs_and_what_needs_an_extra_names_it(
         "reput: --to delta needs deltalake: pip install 'reput[delta]'",
         "reput: reput.spark needs PySpark: pip install 'reput[spark]'",
     ]
+
+
+def test_the_slim_distribution_is_a_broker_and_says_what_needs_more(
+    golden: Callable[[str], GoldenStore], tmp_path: Path
+) -> None:
+    left_out = runpy.run_path(str(CHECKOUT / "packaging" / "slim" / "hatch_build.py"))["LEFT_OUT"]
+    run = running_with(base_distributions(*left_out))
+    ended = run(SLIM, golden("orders").path, tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    lines = [line for line in ended.stderr.splitlines() if line.startswith("reput: this")]
+    assert (
+        lines == ["reput: this needs pyarrow, which reput-slim does not bring: install reput"] * 2
+    )
 
 
 def test_all_is_every_extra() -> None:

@@ -19,6 +19,8 @@ from tests.golden.stores import GoldenStore
 
 CHECKOUT = Path(__file__).parents[1]
 README = (CHECKOUT / "README.md").read_text(encoding="utf-8")
+SLIM = CHECKOUT / "packaging" / "slim"
+MOST_SLIM_BYTES = 150_000_000
 _TIMEOUT_S = 900
 _FOLLOWING_S = 60  # what follows a store is interrupted after this
 
@@ -61,6 +63,33 @@ def test_the_wheel_holds_the_package_and_nothing_else(dist: Path) -> None:
     assert names == sources | {f"{info}/{name}" for name in about} | licenses
     assert {"reput/py.typed", "reput/spark/log4j2.properties"} <= names
     assert wheel.stat().st_size < 1_500_000 + compiled_bytes
+
+
+@pytest.mark.slow
+def test_the_slim_wheel_is_small_and_a_broker(tmp_path: Path) -> None:
+    run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", tmp_path, cwd=SLIM)
+    (wheel,) = tmp_path.glob("*.whl")
+    venv.create(tmp_path / "venv", with_pip=True)
+    python = tmp_path / "venv" / "bin" / "python"
+    folder = Path(
+        run(
+            python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=tmp_path
+        ).strip()
+    )
+    before = size_of(folder)
+    run(python, "-m", "pip", "install", "-q", f"{wheel}[serve]", cwd=tmp_path)
+    assert size_of(folder) - before <= MOST_SLIM_BYTES
+    code = (
+        "from reput.testing import Broker\nwith Broker() as broker:\n    broker.send('orders', '17')\n"
+        "    print(broker.wait_for('orders')[0].body)"
+    )
+    assert run(python, "-c", code, cwd=tmp_path) == "b'17'\n"
+    assert "accept-sends" in run(python.with_name("reput"), "serve", "--help", cwd=tmp_path)
+
+
+def size_of(folder: Path) -> int:
+    """Bytes on disk."""
+    return sum(path.stat().st_blocks * 512 for path in folder.rglob("*") if path.is_file())
 
 
 @pytest.mark.slow

@@ -65,6 +65,9 @@ def _version(name: str) -> str | None:
 
 def _kernels() -> Iterator[_Row]:
     if _version("numba") is None:
+        yield _Row(
+            "kernels", "run as plain Python without numba, a hundred times more slowly", False
+        )
         return
     from reput.kernels.compile_cache import folders, has_compiled, shipped
 

@@ -45,6 +45,7 @@ _OPTIONS = {
 }
 FOUND, NOT_FOUND, WRONG_USE, DAMAGED, FAILED, WARNED = 0, 1, 2, 3, 4, 5
 INTERRUPTED, NO_READER = 130, 141
+_NOT_IN_SLIM = ("llvmlite", "numba", "pyarrow")
 _SECTIONS = {
     "Find messages": ("query", "show", "tail", "trace", "lookup"),
     "Examine a store": (
@@ -252,6 +253,8 @@ def explain(error: Exception) -> tuple[str, int]:
         return f"{os.fsdecode(error.filename)}: {error.strerror}", FAILED
     if isinstance(error, OSError) and error.strerror:  # all other files are named in their errors
         return f"stdout or stderr: cannot be written: {error.strerror}", FAILED
+    if isinstance(error, ModuleNotFoundError) and error.name in _NOT_IN_SLIM:
+        return f"this needs {error.name}, which reput-slim does not bring: install reput", WRONG_USE
     reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     return f"unexpected {reason} (a bug; REPUT_DEBUG=1 shows the traceback)", FAILED
 

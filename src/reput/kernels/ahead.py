@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import suppress
 from importlib import import_module
+from importlib.util import find_spec
 from multiprocessing import get_context
 from typing import Any, NamedTuple
 
@@ -65,7 +66,7 @@ def compile_all(modules: Sequence[str], progress: Progress = lambda done, count:
     A second process that asks for the same waits, and then finds everything compiled. What cannot be compiled here is
     left to its first caller, as is all where the package ships kernels: then few are missing.
     """
-    if shipped() is not None or (os.cpu_count() or 1) < 2:
+    if find_spec("numba") is None or shipped() is not None or (os.cpu_count() or 1) < 2:
         return
     with compiling("all"), suppress(Exception):  # the caller meets the error again, in its place
         forms = plan(modules)

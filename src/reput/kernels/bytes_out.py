@@ -4,13 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from llvmlite import ir
-from numba import types
-from numba.core import cgutils
-from numba.extending import intrinsic
-from numba.np.arrayobj import make_array
-
-from reput.kernels.integers import INTERPRETED, Bytes
+from reput.kernels.integers import Bytes
+from reput.kernels.llvm import INTERPRETED, cgutils, intrinsic, ir, make_array, types
 
 
 def _check(data: Bytes, first: int, last: int) -> None:

@@ -9,12 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from llvmlite import binding, ir
-from numba import types
-from numba.core import cgutils
-from numba.extending import intrinsic
-
-from reput.kernels.integers import INTERPRETED
+from reput.kernels.llvm import INTERPRETED, binding, cgutils, intrinsic, ir, types
 
 FOLD_64_LOW, FOLD_64_HIGH = 0x0154442BD4, 0x01C6E41596  # over 64 bytes
 FOLD_16_LOW, FOLD_16_HIGH = 0x01751997D0, 0x00CCAA009E  # over 16 bytes

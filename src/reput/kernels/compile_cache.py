@@ -26,6 +26,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
@@ -83,6 +84,8 @@ def sources() -> str:
 @cache
 def shipped() -> tuple[Path, Level] | None:
     """Return the folder and level of the shipped kernels that fit this processor; None if there are none."""
+    if find_spec("numba") is None:
+        return None
     folder = SHIPPED / release()
     if not folder.is_dir():
         return None
@@ -129,7 +132,9 @@ def _kept_folder() -> Path | None:
 
 
 def has_compiled(*names: str) -> bool:
-    """Return whether these kernels (`module.function`), or any, are compiled."""
+    """Return whether these kernels (`module.function`), or any, are compiled, or run without being compiled."""
+    if find_spec("numba") is None:
+        return True
     found = shipped()
     places = [*folders(), *([found[0]] if found else [])]
     return all(any(any(place.glob(f"{name}*.nbi")) for place in places) for name in names or ("",))

@@ -13,17 +13,19 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from llvmlite import ir
-from numba import config, types
-from numba.core import cgutils
-from numba.core.imputils import impl_ret_untracked
-from numba.extending import intrinsic
-from numba.np.arrayobj import make_array
 
 from reput.kernels.jit import njit
+from reput.kernels.llvm import (
+    INTERPRETED,
+    cgutils,
+    impl_ret_untracked,
+    intrinsic,
+    ir,
+    make_array,
+    types,
+)
 
 Bytes = npt.NDArray[np.uint8]
-INTERPRETED = bool(vars(config)["DISABLE_JIT"])
 
 
 def _interpreted(width: int, order: str, signed: bool) -> Any:
@@ -123,12 +125,13 @@ def _interpreted_bytes_above_127(data: Any, position: Any) -> Any:
     return _interpreted_mask(data, position, lambda block: block > 127)
 
 
-_BLOCK = ir.VectorType(ir.IntType(8), 64)
+def _block() -> Any:
+    return ir.VectorType(ir.IntType(8), 64)
 
 
 def _load_block(context: Any, builder: Any, kind: Any, array: Any, position: Any) -> Any:
     place = builder.gep(make_array(kind)(context, builder, array).data, [position])
-    return builder.load(builder.bitcast(place, _BLOCK.as_pointer()), align=1)
+    return builder.load(builder.bitcast(place, _block().as_pointer()), align=1)
 
 
 @intrinsic
@@ -136,12 +139,12 @@ def _compiled_equal_bytes(typing_context: Any, data: Any, position: Any, byte: A
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         block = _load_block(context, builder, signature.args[0], args[0], args[1])
         one = builder.insert_element(
-            ir.Constant(_BLOCK, ir.Undefined),
+            ir.Constant(_block(), ir.Undefined),
             builder.trunc(args[2], ir.IntType(8)),
             ir.Constant(ir.IntType(32), 0),
         )
         mask = ir.Constant(ir.VectorType(ir.IntType(32), 64), [0] * 64)
-        wanted = builder.shuffle_vector(one, ir.Constant(_BLOCK, ir.Undefined), mask)
+        wanted = builder.shuffle_vector(one, ir.Constant(_block(), ir.Undefined), mask)
         return builder.bitcast(builder.icmp_unsigned("==", block, wanted), ir.IntType(64))
 
     return types.uint64(data, types.int64, types.int64), generate
@@ -151,7 +154,7 @@ def _compiled_equal_bytes(typing_context: Any, data: Any, position: Any, byte: A
 def _compiled_bytes_above_127(typing_context: Any, data: Any, position: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         block = _load_block(context, builder, signature.args[0], args[0], args[1])
-        zeros = ir.Constant(_BLOCK, [0] * 64)
+        zeros = ir.Constant(_block(), [0] * 64)
         return builder.bitcast(builder.icmp_signed("<", block, zeros), ir.IntType(64))
 
     return types.uint64(data, types.int64), generate

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from reput.kernels.integers import INTERPRETED
+from reput.kernels.llvm import INTERPRETED
 
 
 def new_rows(count: int, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
