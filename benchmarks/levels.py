@@ -21,7 +21,7 @@ from benchmarks.own_process import in_own_process
 from benchmarks.result import Figure
 from reput import open_store, to_arrow
 from reput.config import StoreConfig
-from reput.kernels import compile_cache, jit
+from reput.kernels import compile_cache, kernel_cache
 from reput.pipeline.driver import rebuild_store
 from reput.tasks import SerialRunner
 from reput.verify.check import check_store
@@ -57,7 +57,7 @@ def measure(folder: Path) -> Iterator[Figure]:
 def main(form: str, folder: str) -> None:
     """Print the least time of each kernel's longest call in this process, as JSON."""
     if form == "native":
-        for module in (compile_cache, jit):
+        for module in (compile_cache, kernel_cache):
             vars(module)["shipped"] = lambda: None
     recorded = _record(Path(folder))
     print(
@@ -109,7 +109,7 @@ def _record(folder: Path) -> dict[str, tuple[float, Any, tuple[Any, ...]]]:
     for module_name, module in list(sys.modules.items()):
         if module_name.startswith("reput."):
             for name, value in list(vars(module).items()):
-                if isinstance(getattr(value, "_cache", None), jit.KernelCache):
+                if isinstance(getattr(value, "_cache", None), kernel_cache.KernelCache):
                     home = value.py_func.__module__.rpartition(".")[2]
                     replaced.append((module, name, value))
                     setattr(module, name, recording(f"{home}.{value.py_func.__name__}", value))

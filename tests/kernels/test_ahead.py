@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from reput.kernels.ahead import plan
-from reput.kernels.integers import INTERPRETED
+from reput.kernels.llvm import INTERPRETED
 
 pytestmark = pytest.mark.skipif(INTERPRETED, reason="nothing is compiled")
 MODULES = (

@@ -17,7 +17,7 @@ from reput.format.commit_log import (
 )
 from reput.format.host import Host
 from reput.kernels.checksum import body_crcs, find_wrong_bodies
-from reput.kernels.integers import INTERPRETED
+from reput.kernels.llvm import INTERPRETED
 from reput.pipeline.warm_up import small_message
 
 

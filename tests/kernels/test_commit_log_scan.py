@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reput.kernels import record_walk as kernel
-from reput.kernels.integers import INTERPRETED
+from reput.kernels.llvm import INTERPRETED
 from tests.kernels.walking import KernelWalk, Room, oracle_walk
 from tests.oracle.forge import (
     BLANK_BYTES,

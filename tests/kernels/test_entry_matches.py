@@ -22,7 +22,7 @@ from reput.kernels.entry_matches import (
     match_items,
     match_queue_entries,
 )
-from reput.kernels.integers import INTERPRETED
+from reput.kernels.llvm import INTERPRETED
 from reput.kernels.rows import new_rows
 from tests.slow import examples
 

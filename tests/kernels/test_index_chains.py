@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from reput.kernels.index_chains import LANES, look_up_keys
-from reput.kernels.integers import INTERPRETED
+from reput.kernels.llvm import INTERPRETED
 from tests.kernels.chains import Chains, Entry, open_chains, walk_chain, words
 from tests.oracle.index_file import HEADER, ITEM, SLOT, IndexFile, key_hash
 from tests.slow import examples

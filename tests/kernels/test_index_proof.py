@@ -15,7 +15,7 @@ from reput.kernels.index_proof import (
     find_lost_items,
     find_wide_gaps,
 )
-from reput.kernels.integers import INTERPRETED
+from reput.kernels.llvm import INTERPRETED
 from tests.kernels.chains import Chains, Entry, RawEntries
 from tests.slow import examples
 

@@ -12,7 +12,7 @@ from reput.format.index_file import index_key
 from reput.format.index_file import key_hash as plain_hash
 from reput.format.java_string import encode_utf8
 from reput.kernels import key_match as kernel
-from reput.kernels.integers import INTERPRETED
+from reput.kernels.llvm import INTERPRETED
 from reput.kernels.rows import new_rows
 from reput.log.keyed_record import read_keyed_record
 from reput.log.reader import CommitLogReader

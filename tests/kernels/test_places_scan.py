@@ -5,7 +5,7 @@ from random import Random
 import pytest
 
 from reput.kernels import record_walk as kernel
-from reput.kernels.integers import INTERPRETED
+from reput.kernels.llvm import INTERPRETED
 from tests.kernels.walking import KernelWalk, Room, Row, Walked, oracle_walk
 from tests.oracle.forge import Files, RecordFields, encode_record, flip_bit, forge_log
 from tests.oracle.random_logs import LogOptions, random_log

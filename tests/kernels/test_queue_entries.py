@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from reput.format.dtypes import MESSAGE_DTYPE, MULTI_DTYPE
-from reput.kernels.integers import INTERPRETED
+from reput.kernels.llvm import INTERPRETED
 from reput.kernels.queue_entries import (
     MAX_QUEUE_OFFSET,
     append_entries,
