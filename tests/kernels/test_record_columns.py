@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from reput.format.dtypes import ENTRY_DTYPE
 from reput.format.java_string import decode_utf8
 from reput.format.properties import decode_properties
-from reput.kernels.llvm import INTERPRETED
 from reput.kernels.java_utf8 import WORST_GROWTH, put_text, same_text
+from reput.kernels.llvm import INTERPRETED
 from reput.kernels.properties_scan import next_separator
 from reput.kernels.queue_cover import step, sum_of_steps
 from reput.messages.decode import decode_batch
