@@ -163,6 +163,10 @@ class _Archiver:
             if any(one.is_sealed and one.end > begin for one in manifest.log):
                 raise self._another()
             return
+        erased = {begin for one in manifest.erasures for begin in one.begins}
+        common = [one for one in common if one.begin not in erased]
+        if not common:
+            return  # nothing is as it was archived, but these offsets were
         newest = common[-1]
         frames = Archive(self._place, self._options).directory(newest)
         with FileReader(here[newest.begin, newest.size].path) as reader:
@@ -187,12 +191,16 @@ class _Archiver:
                 has_replaced_ids=found.has_replaced_ids,
             )  # fmt: skip
             self._progress("keys", 0, 1)
-            keys = self._upload(
-                write_keys(Path(folder, KEYS), found, file.start, file.end), Path(folder, KEYS)
+            keys = upload_file(
+                self._objects,
+                write_keys(Path(folder, KEYS), found, file.start, file.end),
+                Path(folder, KEYS),
             )
             self._progress("queues", 0, 1)
             path = Path(folder, ENTRIES)
-            queues = self._upload(write_queues(path, found, file.start, file.end), path)
+            queues = upload_file(
+                self._objects, write_queues(path, found, file.start, file.end), path
+            )
         self._progress("commit", 0, 1)
         commit(self._objects, lambda manifest: _with_file(manifest, entry, keys, queues))
         self._report["files"] += 1
@@ -213,7 +221,7 @@ class _Archiver:
             if not is_sealed:
                 last = reader.last_nonzero(size)
                 size = 0 if last is None else last + 1
-            frames = _Frames(reader, size, pool)
+            frames = LogFrames(reader, size, pool)
             stored = self._objects.upload(name, frames.chunks())
             if reader.size < file.size:
                 raise StoreChangedError(
@@ -243,15 +251,6 @@ class _Archiver:
             if queues is not None:
                 queues.close()
 
-    def _upload(self, index: IndexObject, path: Path) -> IndexObject:
-        def chunks() -> Iterator[bytes]:
-            with FileReader(str(path)) as file:
-                for at in range(0, index.object_bytes, _PART_BYTES):
-                    yield file.read(at, min(_PART_BYTES, index.object_bytes - at))
-
-        self._objects.upload(index.object, chunks())
-        return index
-
     def _merge(self) -> None:
         """Merge indexes, so that a query reads few of them; see docs/engineering/archive.md."""
         while True:
@@ -266,7 +265,7 @@ class _Archiver:
     def _merge_parts(self, archive: Archive, kind: str, parts: tuple[IndexObject, ...]) -> None:
         with scratch_folder() as folder:
             path = Path(folder, kind)
-            whole = self._upload(merged(archive, parts, kind, path), path)
+            whole = upload_file(self._objects, merged(archive, parts, kind, path), path)
         self._progress("commit", 0, 1)
         commit(self._objects, lambda manifest: _with_merged(manifest, kind, parts, whole))
 
@@ -317,8 +316,20 @@ class _Archiver:
                     self._objects.delete(found.name)
 
 
-class _Frames:
-    """The frames of a log file on their way, and what is known of them at their end."""
+def upload_file(objects: ObjectStore, index: IndexObject, path: Path) -> IndexObject:
+    """Upload an index from a local file."""
+
+    def chunks() -> Iterator[bytes]:
+        with FileReader(str(path)) as file:
+            for at in range(0, index.object_bytes, _PART_BYTES):
+                yield file.read(at, min(_PART_BYTES, index.object_bytes - at))
+
+    objects.upload(index.object, chunks())
+    return index
+
+
+class LogFrames:
+    """The frames of a log file during their upload; their digests and checksums are known at its end."""
 
     def __init__(self, reader: FileReader, size: int, pool: ThreadPoolExecutor) -> None:
         self._reader, self._size, self._pool = reader, size, pool
@@ -384,7 +395,7 @@ def _with_file(
 
 
 def _to_merge(manifest: Manifest, kind: str) -> tuple[IndexObject, ...]:
-    """The first run of neighbours of one size that is long enough; not that of a log file that still grows."""
+    """The first run of neighbours of one size that is long enough. Indexes of a growing log file do not count."""
     sealed = max((file.end for file in manifest.log if file.is_sealed), default=0)
     parts = [one for one in getattr(manifest, kind) if one.end <= sealed]
     for _, run in groupby(parts, lambda part: _level(part.files)):

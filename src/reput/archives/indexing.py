@@ -10,7 +10,7 @@ import hashlib
 import itertools
 import json
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -68,7 +68,7 @@ _DELTAS = {"queue_offset", "physical_offset", "store_timestamp"}
 
 @dataclass
 class ScannedFile:
-    """What a scan of one log file found.
+    """The result of a scan of one log file.
 
     Attributes:
         messages: how many
@@ -117,10 +117,10 @@ def scan_log_file(
         open_file: opens it
         file: the file
         rules: of dispatch
-        own: the store's queues, whose numbers its entries keep; None to number them by what the messages state
+        own: the store's queues, whose numbers its entries keep; None to number them as the messages state
         is_last: whether the log may end in it
         may_replace_ids: whether its records may have several UNIQ_KEYs (5.x)
-        left_out: topics without entries here: those of batch queues
+        left_out: topics without entries here, because they have batch queues
 
     Raises:
         StoreNotFoundError, StoreAccessError, StoreChangedError.
@@ -388,8 +388,16 @@ def _entries_of(queue: Queue, columns: dict[str, npt.NDArray[Any]]) -> pa.Table:
     )  # fmt: skip
 
 
-def merged(archive: Archive, parts: Sequence[IndexObject], kind: str, path: Path) -> IndexObject:
-    """Write indexes of consecutive log files as one, into a local file.
+def merged(
+    archive: Archive,
+    parts: Sequence[IndexObject],
+    kind: str,
+    path: Path,
+    change: Callable[[pa.Table], pa.Table] = lambda rows: rows,
+) -> IndexObject:
+    """Write indexes of consecutive log files as one, into a local file; `change` may change their rows.
+
+    It may drop rows of keys, none of queues, and keeps their order.
 
     Raises FormatError, StoreNotFoundError, StoreAccessError.
     """
@@ -398,9 +406,9 @@ def merged(archive: Archive, parts: Sequence[IndexObject], kind: str, path: Path
     try:
         if kind == KEYS:
             for table in _merged_keys(archive, indexes):
-                writer.add(table)
+                writer.add(change(table))
         else:
-            _merge_queues(archive, indexes, writer)
+            _merge_queues(archive, indexes, writer, change)
         return writer.finish(parts[0].begin, parts[-1].end, sum(part.files for part in parts))
     finally:
         writer.abandon()
@@ -428,7 +436,12 @@ def _merged_keys(archive: Archive, indexes: Sequence[ParquetIndex]) -> Iterator[
         yield _keys_of(hashes[order], offsets[order])
 
 
-def _merge_queues(archive: Archive, indexes: Sequence[ParquetIndex], writer: IndexWriter) -> None:
+def _merge_queues(
+    archive: Archive,
+    indexes: Sequence[ParquetIndex],
+    writer: IndexWriter,
+    change: Callable[[pa.Table], pa.Table],
+) -> None:
     by_queue: dict[tuple[str, int], list[tuple[int, QueueRows]]] = {}
     for number, index in enumerate(indexes):
         for rows in index.queues:
@@ -448,7 +461,7 @@ def _merge_queues(archive: Archive, indexes: Sequence[ParquetIndex], writer: Ind
         )  # fmt: skip
         for number, rows in parts:
             for table in readers[number].take(rows.row, rows.rows):
-                writer.add(table)
+                writer.add(change(table))
 
 
 class _QueueRowReader:

@@ -14,7 +14,7 @@ from reput.errors import FormatError, StoreError, UsageError, is_transient
 from reput.files.archive import Archive
 from reput.files.archive_storage import read_snapshot
 from reput.files.writer import FileWriter, make_folder, sync_folder, write_durable
-from reput.format.archive import LogFile, tree_root
+from reput.format.archive import ErasureObject, LogFile, tree_root
 from reput.pipeline.driver import rebuild_store
 from reput.tasks import Progress, SerialRunner, silent
 
@@ -48,6 +48,12 @@ def verify(place: str, options: dict[str, str] | None, progress: Progress = sile
         except StoreError as error:
             problems.append(_problem(error))
         size, objects = size + snapshot.object_bytes, objects + 1
+    for record in manifest.erasures:
+        try:
+            read_erasure(archive, record)
+        except StoreError as error:
+            problems.append(_problem(error))
+        size, objects = size + record.object_bytes, objects + 1
     named = manifest.objects()
     unused = tuple(
         one.name
@@ -63,6 +69,14 @@ def _problem(error: StoreError) -> str:
     if is_transient(error):
         raise error
     return str(error)
+
+
+def read_erasure(archive: Archive, record: ErasureObject) -> bytes:
+    """Return the record of an erasure as it is stored. Raises FormatError, StoreNotFoundError, StoreAccessError."""
+    data = archive.objects.get_range(record.object, 0, record.object_bytes)
+    if hashlib.sha256(data).hexdigest() != record.sha256:
+        raise FormatError(archive.path(record.object), 0, "does not have its checksum")
+    return data
 
 
 def _verify_log(archive: Archive, file: LogFile) -> None:

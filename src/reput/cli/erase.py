@@ -21,14 +21,15 @@ from reput.cli.options import (
 
 @click.command(
     "erase",
-    short_help="Erase messages: a copy of a store without their content.",
+    short_help="Erase messages: from a copy of a store, or from an archive.",
     epilog="\b\nExamples:"
     "\n  reput erase /data/store --key customer-4711 --plan"
     "\n  reput erase /data/store --key customer-4711 --output /data/erased --reason 'request 17'"
     "\n  reput erase /data/store --topic orders --query \"customer = '4711'\" --output /data/erased"
-    "\n  reput erase /data/store --topic test-data --output /data/erased --sign key.pem",
+    "\n  reput erase /data/store --topic test-data --output /data/erased --sign key.pem"
+    "\n  reput erase s3://bucket/broker-a --key customer-4711 --reason 'request 17'",
 )
-@click.argument("store", metavar="STORE", type=click.Path(readable=False))
+@click.argument("store", metavar="STORE|ARCHIVE", type=click.Path(readable=False))
 @click.option("--output", type=click.Path(), metavar="DEST", help="The new folder of the copy.")
 @click.option(
     "--topic", "topics", multiple=True, metavar="T", shell_complete=complete_topics,
@@ -84,12 +85,13 @@ def command(
     layout: str,
     **sizes: int | None,
 ) -> int:
-    """Write a copy of STORE to DEST in which bodies and properties of some messages are overwritten.
+    """Overwrite bodies and properties of some messages: in a copy of STORE at DEST, or in an ARCHIVE.
 
     Messages that meet all options are erased, with all copies of them in retry, dead-letter, delay, timer,
     half-transaction and trace topics. Each record keeps its length, physical offset and queue offset. The
     property REPUT_ERASED is put in place of the others. ConsumeQueues and IndexFiles are rebuilt. STORE is
-    only read; no broker may run on it.
+    only read; no broker may run on it. In an ARCHIVE the objects concerned are replaced, and the old ones
+    deleted; --output, --audit and --leave-out are not for it.
 
     The record of the erasure says what was erased (offsets and SHA-256), when, by whom and why.
 
@@ -98,10 +100,13 @@ def command(
     Exits with 1 if no message was found, with 5 if other messages contain an erased key or body.
     """
     from reput.cli.progress import PhaseBars
+    from reput.files.storage import storage_of
     from reput.operations.erase import erase
 
     check_window(begin, end)
-    config = given_config(store, broker_config, sizes, writes=not plan_only)
+    config = None
+    if not storage_of(store)[0].is_archive:
+        config = given_config(store, broker_config, sizes, writes=not plan_only)
     with PhaseBars() as progress:
         report = erase(
             store, output, topics=topics, keys=keys, query=query, begin=begin, end=end, plan_only=plan_only,

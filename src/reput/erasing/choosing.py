@@ -30,6 +30,7 @@ from reput.format.properties import (
     TRACE_TOPIC,
     TRACE_TOPIC_PREFIX,
 )
+from reput.log.paths import find_logs
 from reput.messages.schema import CORRUPT_REASON
 from reput.table.arrow import dataset
 from reput.tasks import Progress, silent
@@ -237,7 +238,11 @@ def _among(array: pa.Array, wanted: Collection[Any]) -> Mask:
 
 
 class Chooser:
-    """Finds the messages of one store or archive."""
+    """Finds the messages of one store or archive.
+
+    Attributes:
+        ends: By the first physical offset of a log file, where its messages end.
+    """
 
     def __init__(
         self, store: str, choice: Choice, options: Mapping[str, str] | None = None,
@@ -251,6 +256,8 @@ class Chooser:
         self._whole: set[int] = set()
         self._links, self._found = _Links(), ChosenMessages()
         self._rows: set[tuple[int, int, bool]] = set()
+        self._begins: list[int] = []
+        self.ends: dict[int, int] = {}
 
     def find(self, *, copies: bool = True) -> ChosenMessages:
         """Read the log.
@@ -259,6 +266,8 @@ class Chooser:
             StoreError: part of the log cannot be read, and may hold such messages.
             StoreNotFoundError, StoreAccessError, StoreChangedError.
         """
+        (log,) = find_logs([self._store], self._options)
+        self._begins = [file.start for file in log.files]
         for rows, is_inner in self._read("choose"):
             self._take(rows, self._choice.keeps(rows.rows), is_inner)
         for _ in range(_MOST_PASSES if copies and self._rows else 0):
@@ -301,8 +310,19 @@ class Chooser:
                 raise self._refused(at, damaged.column(CORRUPT_REASON.name)[0].as_py())
             done += len(batch)
             self._progress(phase, done, done)
+            if not unwrap and len(batch):
+                self._note_ends(batch)
             if len(batch):
                 yield _Messages(batch)
+
+    def _note_ends(self, batch: pa.RecordBatch) -> None:
+        """Note where the messages of each log file end."""
+        starts = np.asarray(batch.column("physical_offset").to_numpy())
+        ends = starts + np.asarray(batch.column("size").to_numpy())
+        numbers = np.searchsorted(self._begins, starts, "right")
+        for number in np.unique(numbers).tolist():
+            begin = self._begins[number - 1]
+            self.ends[begin] = max(self.ends.get(begin, begin), int(ends[numbers == number].max()))
 
     def _refused(self, offset: int, reason: str) -> StoreError:
         return StoreError(

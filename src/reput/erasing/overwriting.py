@@ -43,6 +43,7 @@ class Eraser:
     Attributes:
         erased: The erased records, in the order of the log.
         bare: How many messages are too short for a tombstone.
+        without_keys: Physical offsets of records that have lost their keys.
     """
 
     def __init__(self, found: ChosenMessages, erasure_id: str) -> None:
@@ -55,6 +56,7 @@ class Eraser:
         )  # fmt: skip
         self.erased: list[ErasedRecord] = []
         self.bare = 0
+        self.without_keys: list[int] = []
 
     def within(self, start: int, end: int) -> Offsets:
         """Return the physical offsets, between two others, of the records to erase."""
@@ -104,6 +106,7 @@ class Eraser:
             body_is_done, is_all = self._erase_inner(data, at, raw, numbers)
             if is_all:
                 whole.append(at)
+                self.without_keys.append(offset)
                 keeps_body.append(body_is_done)
             else:
                 touched.append(at)

@@ -114,6 +114,20 @@ class Snapshot(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sha256: _Digest
 
 
+class ErasureObject(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The record of an erasure (`reput.format.erasure`).
+
+    Attributes:
+        sha256: of the object
+        begins: physical offsets of the log files that it changed
+    """
+
+    object: _Name
+    object_bytes: _Count
+    sha256: _Digest
+    begins: tuple[_Count, ...]
+
+
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The content of an archive.
 
@@ -127,6 +141,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         log: the log files, by physical offset
         keys, queues: the indexes, by physical offset
         snapshots: oldest first
+        erasures: records of what was erased, oldest first
         chain: links all log files in order; see `chained`
     """
 
@@ -140,12 +155,13 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     keys: tuple[IndexObject, ...] = ()
     queues: tuple[IndexObject, ...] = ()
     snapshots: tuple[Snapshot, ...] = ()
+    erasures: tuple[ErasureObject, ...] = ()
     chain: str = ""
 
     def objects(self) -> dict[str, int]:
         """Return the names of all objects that it refers to, and how long they are."""
-        every: tuple[LogFile | IndexObject | Snapshot, ...] = (
-            *self.log, *self.keys, *self.queues, *self.snapshots,
+        every: tuple[LogFile | IndexObject | Snapshot | ErasureObject, ...] = (
+            *self.log, *self.keys, *self.queues, *self.snapshots, *self.erasures,
         )  # fmt: skip
         return {one.object: one.object_bytes for one in every}
 

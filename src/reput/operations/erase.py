@@ -8,8 +8,12 @@ from os import PathLike, fspath
 from reput.arguments import Time, checked, optional_milliseconds
 from reput.config import StoreConfig
 from reput.erasing.choosing import Choice
-from reput.erasing.driver import Purpose, erase_from_store
+from reput.erasing.from_archive import erase_from_archive
+from reput.erasing.from_store import erase_from_store
 from reput.erasing.report import EraseReport
+from reput.erasing.steps import Purpose
+from reput.errors import UsageError
+from reput.files.storage import storage_of
 from reput.tasks import Progress, silent
 
 
@@ -33,14 +37,14 @@ def erase(
     storage_options: Mapping[str, str] | None = None,
     progress: Progress = silent,
 ) -> EraseReport:
-    """Write a copy of a store in which bodies and properties of some messages are overwritten.
+    """Overwrite bodies and properties of some messages: in a copy of a store, or in an archive.
 
     Messages that meet all that is given are erased, and all copies of them: in retry, dead-letter, delay, timer,
     half-transaction and trace topics. Records keep their length, place and queue offset.
 
     Args:
-        store: A store on this machine that no broker writes. It is only read.
-        output: The folder of the copy. It must not exist.
+        store: A store on this machine that no broker writes, which is only read; or an archive, which is changed.
+        output: The folder of the copy. It must not exist. None for an archive.
         topics: One of these topics.
         keys: One of these is among a message's keys or unique keys.
         query: An SQL92 expression of RocketMQ over a message's properties.
@@ -48,7 +52,7 @@ def erase(
         plan_only: Only report what would be erased.
         reason, by: Why, and by whom, for the record of the erasure. `by` is this user if it is empty.
         signing_key: A file with an Ed25519 key in PEM format, which signs the record.
-        audit: The file of the record; by default `<output>.erasure.json`.
+        audit: The file of the record; by default `<output>.erasure.json`. An archive has its own.
         leave_out: Files and folders of the store that are not copied.
         config: The broker's settings; None to take the sizes from the store's files.
         storage_options: As for `open_store`.
@@ -67,8 +71,19 @@ def erase(
     )
     choice.check()
     key = None if signing_key is None else fspath(signing_key)
+    place, purpose = fspath(store), Purpose(by, reason, key)
+    if storage_of(place, storage_options)[0].is_archive:
+        given = {"output": output, "audit": audit, "leave_out": leave_out or None, "config": config}
+        if wrong := [name for name, value in given.items() if value is not None]:
+            raise UsageError(
+                f"{', '.join(wrong)}: not for an archive, which is changed in place",
+                arguments=wrong,
+            )
+        return erase_from_archive(
+            place, choice, purpose, plan_only=plan_only, options=storage_options, progress=progress
+        )
     return erase_from_store(
-        fspath(store), None if output is None else fspath(output), choice, Purpose(by, reason, key),
+        place, None if output is None else fspath(output), choice, purpose,
         plan_only=plan_only, config=config, audit=None if audit is None else fspath(audit),
         leave_out=tuple(leave_out), options=storage_options, progress=progress,
     )  # fmt: skip

@@ -2,80 +2,21 @@
 
 from __future__ import annotations
 
-import getpass
-import os
-import socket
-import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
-from reput.clock import format_time, now_ms
 from reput.config import StoreConfig
-from reput.erasing.choosing import Choice, Chooser, ChosenMessages
+from reput.erasing.choosing import Choice, Chooser
 from reput.erasing.overwriting import Eraser
-from reput.erasing.report import ErasedMessages, EraseReport
+from reput.erasing.report import EraseReport
+from reput.erasing.steps import Purpose, new_id, plan_of, record_of
 from reput.erasing.store_copy import StoreCopy, check_output, check_source
 from reput.errors import UsageError
 from reput.files.places import is_url
-from reput.files.signing import Signer, signer_of
 from reput.files.writer import write_durable
-from reput.format.erasure import ChangedFile, Erasure, encode_erasure, encode_stored
 from reput.store.facts import facts_of
 from reput.tasks import Progress, silent
-
-_ID_DIGITS = 16
-
-
-@dataclass(frozen=True, slots=True)
-class Purpose:
-    """By whom and why, and the key that signs it.
-
-    Attributes:
-        by: Who; user and host if it is empty.
-        reason: Why.
-        signing_key: A file with an Ed25519 key; None for a record that is not signed.
-    """
-
-    by: str = ""
-    reason: str = ""
-    signing_key: str | None = None
-
-    def signer(self) -> Signer | None:
-        """Raises UsageError, StoreAccessError, MissingExtraError."""
-        return None if self.signing_key is None else signer_of(self.signing_key)
-
-
-def plan_of(source: str, found: ChosenMessages, files: int) -> EraseReport:
-    """Return what would be erased."""
-    counts = sorted(found.counts.items(), key=lambda item: (item[0][0] != "message", item[0]))
-    return EraseReport(
-        source, None, False, "", tuple(ErasedMessages(*name, count) for name, count in counts),
-        len(found.sizes), sum(found.sizes.values()), files,
-    )  # fmt: skip
-
-
-def record_of(
-    source: str, choice: Choice, purpose: Purpose, eraser: Eraser, erasure_id: str,
-    files: tuple[ChangedFile, ...],
-) -> bytes:  # fmt: skip
-    """Return the record of an erasure, signed if there is a key."""
-    erasure = Erasure(
-        id=erasure_id, erased_at=format_time(now_ms()), by=purpose.by or _this_user(),
-        reason=purpose.reason, source=source, topics=choice.topics, records=tuple(eraser.erased),
-        files=files,
-    )  # fmt: skip
-    data = encode_erasure(erasure)
-    signer = purpose.signer()
-    return encode_stored(data, None if signer is None else signer.sign(data))
-
-
-def _this_user() -> str:
-    try:
-        name = getpass.getuser()
-    except (KeyError, OSError):
-        name = str(os.getuid())
-    return f"{name}@{socket.gethostname()}"
 
 
 def erase_from_store(
@@ -116,7 +57,7 @@ def erase_from_store(
     report = plan_of(store, found, files)
     if plan_only or not found.sizes or target is None or record_path is None:
         return report
-    erasure_id = uuid.uuid4().hex[:_ID_DIGITS]
+    erasure_id = new_id()
     eraser = Eraser(found, erasure_id)
     copy = StoreCopy(facts, target, eraser, leave_out, progress)
 

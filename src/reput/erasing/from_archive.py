@@ -1,0 +1,277 @@
+"""Erasing from an archive: new versions of the log files concerned and of their indexes, then one new manifest.
+
+Readers see the archive as it was until the manifest is replaced, and the erased one afterwards. The old objects are
+deleted last. An erasure that is killed before that is completed by the next one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from reput.archives.archiver import LogFrames, upload_file
+from reput.archives.commit import commit
+from reput.archives.indexing import ENTRIES, KEYS, merged
+from reput.erasing.choosing import Choice, Chooser
+from reput.erasing.overwriting import Eraser
+from reput.erasing.report import EraseReport
+from reput.erasing.steps import Purpose, new_id, plan_of, record_of
+from reput.errors import StoreChangedError, StoreNotFoundError, StoreUnreachableError, UsageError
+from reput.files.archive import Archive
+from reput.files.reader import FileReader
+from reput.files.scratch import scratch_folder
+from reput.files.writer import FileWriter
+from reput.format.archive import ErasureObject, IndexObject, LogFile, Manifest, tree_root
+from reput.format.commit_log import BLANK_BYTES
+from reput.format.erasure import ChangedFile
+from reput.format.file_names import offset_file_name, parse_offset_file_name
+from reput.format.properties import SCHEDULE_TOPIC
+from reput.log.files import CommitLogFile
+from reput.log.paths import find_logs
+from reput.log.sources import LogListing
+from reput.tasks import Progress, silent
+
+_MOST_TRIES = 20
+_READ_BYTES = 1 << 20
+
+
+def erase_from_archive(
+    place: str,
+    choice: Choice,
+    purpose: Purpose,
+    *,
+    plan_only: bool = False,
+    options: Mapping[str, str] | None = None,
+    progress: Progress = silent,
+) -> EraseReport:
+    """Overwrite messages in an archive; see `reput.erase`."""
+    purpose.signer()
+    return _ArchiveErasure(place, choice, purpose, dict(options or {}), progress).run(plan_only)
+
+
+class _ArchiveErasure:
+    def __init__(
+        self, place: str, choice: Choice, purpose: Purpose, options: dict[str, str], progress: Progress
+    ) -> None:  # fmt: skip
+        self._place, self._choice, self._purpose = place, choice, purpose
+        self._options, self._progress = options, progress
+        self._id = new_id()
+
+    def run(self, plan_only: bool) -> EraseReport:
+        archive = Archive(self._place, self._options)
+        self._objects = archive.objects
+        if not plan_only:  # an erasure that was killed may have left old objects
+            self._delete_old(archive.manifest)
+        (log,) = find_logs([self._place], self._options)
+        chooser = Chooser(self._place, self._choice, self._options, self._progress)
+        chosen = chooser.find()
+        eraser = Eraser(chosen, self._id)
+        concerned = [
+            (file, entry)
+            for file, entry in _files(log, archive.manifest)
+            if len(eraser.within(file.start, file.end)) or _has_rest(archive, entry, chooser.ends)
+        ]
+        report = plan_of(self._place, chosen, len(concerned))
+        if plan_only or not chosen.sizes:
+            return report
+        changed = [
+            self._rewritten(archive, log, eraser, file, entry, number, len(concerned))
+            for number, (file, entry) in enumerate(concerned)
+        ]
+        self._progress("record", 0, 1)
+        record = self._write_record(archive, eraser, changed)
+        manifest = self._commit(archive, eraser, changed, record)
+        self._progress("delete", 0, 1)
+        self._delete_old(manifest)
+        return replace(
+            report, is_done=True, id=self._id, bare=eraser.bare,
+            audit=archive.path(record.object), is_signed=self._purpose.signing_key is not None,
+            notes=tuple(_notes(self._place, changed)),
+        )  # fmt: skip
+
+    def _rewritten(
+        self, archive: Archive, log: LogListing, eraser: Eraser, file: CommitLogFile, entry: LogFile,
+        number: int, count: int,
+    ) -> tuple[LogFile, LogFile]:  # fmt: skip
+        """Upload a new version of a log file; return its entries in the manifest, old and new."""
+        self._progress("rewrite", number, count)
+        name = f"log/{offset_file_name(entry.begin)}-{uuid.uuid4().hex}.zst"
+        with scratch_folder() as folder:
+            path = Path(folder, "log")
+            with FileWriter(path, size=entry.size) as writer:
+                for run in eraser.runs(file, log.open_file):
+                    writer.write(run.data, run.position)
+            with FileReader(str(path)) as reader, ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+                frames = LogFrames(reader, entry.data_bytes, pool)
+                stored = self._objects.upload(name, frames.chunks())
+        return entry, msgspec.structs.replace(
+            entry, object=name, object_bytes=stored, sha256=frames.sha256,
+            tail_sha256=frames.tail_sha256, tree=tree_root(frames.digests),
+        )  # fmt: skip
+
+    def _write_record(
+        self, archive: Archive, eraser: Eraser, changed: list[tuple[LogFile, LogFile]]
+    ) -> ErasureObject:
+        files = tuple(ChangedFile(old.begin, old.sha256, new.sha256) for old, new in changed)
+        data = record_of(self._place, self._choice, self._purpose, eraser, self._id, files)
+        name = f"erasures/{self._id}.json"
+        self._objects.upload(name, [data])
+        begins = tuple(old.begin for old, _ in changed)
+        return ErasureObject(name, len(data), hashlib.sha256(data).hexdigest(), begins)
+
+    def _commit(
+        self, archive: Archive, eraser: Eraser, changed: list[tuple[LogFile, LogFile]],
+        record: ErasureObject,
+    ) -> Manifest:  # fmt: skip
+        """Rewrite the indexes, then replace the manifest; again if other archivers replace an index meanwhile."""
+        new = dict(changed)
+        spans = [(old.begin, old.end) for old, _ in changed]
+        change = _row_changes(np.array(sorted(eraser.without_keys), np.int64))
+        done: dict[str, dict[IndexObject, IndexObject]] = {KEYS: {}, ENTRIES: {}}
+        for _ in range(_MOST_TRIES):
+            now = Archive(self._place, self._options)
+            for kind, parts in ((KEYS, now.manifest.keys), (ENTRIES, now.manifest.queues)):
+                for part in parts:
+                    is_concerned = any(
+                        part.begin < end and begin < part.end for begin, end in spans
+                    )
+                    if is_concerned and part not in done[kind]:
+                        done[kind][part] = self._rewritten_index(now, part, kind, change[kind])
+            self._progress("commit", 0, 1)
+            manifest = self._replaced(now.manifest, new, done, record)
+            if record in manifest.erasures:
+                return manifest
+        raise StoreUnreachableError(
+            f"{self._place}: other archivers change its indexes all the time; run it again"
+        )
+
+    def _replaced(
+        self, seen: Manifest, new: Mapping[LogFile, LogFile],
+        done: Mapping[str, Mapping[IndexObject, IndexObject]], record: ErasureObject,
+    ) -> Manifest:  # fmt: skip
+        """Replace the manifest if its indexes are as they were seen, and return the current one."""
+
+        def change(manifest: Manifest) -> Manifest | None:
+            if not set(new) <= set(manifest.log):
+                raise StoreChangedError(
+                    f"{self._place}: a log file was archived again meanwhile; run it again"
+                )
+            if (manifest.keys, manifest.queues) != (seen.keys, seen.queues):
+                return None
+            return msgspec.structs.replace(
+                manifest, log=tuple(new.get(one, one) for one in manifest.log),
+                keys=tuple(done[KEYS].get(one, one) for one in manifest.keys),
+                queues=tuple(done[ENTRIES].get(one, one) for one in manifest.queues),
+                erasures=(*manifest.erasures, record),
+            )  # fmt: skip
+
+        return commit(self._objects, change)
+
+    def _rewritten_index(
+        self, archive: Archive, part: IndexObject, kind: str, change: Callable[[pa.Table], pa.Table]
+    ) -> IndexObject:
+        self._progress(kind, 0, 1)
+        with scratch_folder() as folder:
+            path = Path(folder, kind)
+            whole = merged(archive, (part,), kind, path, change)
+            return upload_file(self._objects, whole, path)
+
+    def _delete_old(self, manifest: Manifest) -> None:
+        """Delete the old objects of log files that erasures have changed, and of their indexes.
+
+        Other archivers never add such a file again, and name no merged index whose parts are gone. A file that is not
+        sealed may be on its way; its leftovers are deleted once they are a day old, by `reput archive`.
+        """
+        begins = {begin for one in manifest.erasures for begin in one.begins}
+        spans = [
+            (file.begin, file.end)
+            for file in manifest.log
+            if file.begin in begins and file.is_sealed
+        ]
+        named = manifest.objects()
+        for kind in ("log", KEYS, ENTRIES):
+            for found in list(self._objects.list(f"{kind}/")):
+                place = _span_of(found.name)
+                is_old = place is not None and any(
+                    place[0] < end and begin < place[1] for begin, end in spans
+                )
+                if is_old and found.name not in named:
+                    self._progress("delete", 0, 1)
+                    with suppress(StoreNotFoundError):
+                        self._objects.delete(found.name)
+
+
+def _span_of(name: str) -> tuple[int, int] | None:
+    """Return the physical offsets that an object's name states: BEGIN-ID of a log file, BEGIN-END-ID of an index."""
+    kind, _, rest = name.partition("/")
+    first, *others = rest.split("-")
+    begin = parse_offset_file_name(first)
+    if begin is None or not others:
+        return None
+    if kind == "log":
+        return begin, begin + 1
+    end = parse_offset_file_name(others[0])
+    return None if end is None else (begin, max(end, begin + 1))
+
+
+def _files(log: LogListing, manifest: Manifest) -> Iterator[tuple[CommitLogFile, LogFile]]:
+    entries = {entry.begin: entry for entry in manifest.log}
+    for file in log.files:
+        if file.start not in entries:
+            raise UsageError(f"{file.path}: is not in the archive; pass the archive itself")
+        yield file, entries[file.start]
+
+
+def _has_rest(archive: Archive, entry: LogFile, ends: Mapping[int, int]) -> bool:
+    """Whether bytes follow the last message of a file, and the blank: an earlier crash left them."""
+    end = ends.get(entry.begin, entry.begin) - entry.begin
+    position = min(end + (BLANK_BYTES if entry.is_sealed else 0), entry.data_bytes)
+    while position < entry.data_bytes:
+        length = min(_READ_BYTES, entry.data_bytes - position)
+        if any(archive.read(entry, position, length)):
+            return True
+        position += length
+    return False
+
+
+def _row_changes(erased: Any) -> dict[str, Callable[[pa.Table], pa.Table]]:
+    """Return what becomes of rows of an index: keys of erased messages go, and so do their tags codes."""
+
+    def is_erased(rows: pa.Table) -> Any:
+        return np.isin(rows.column("physical_offset").to_numpy(), erased)
+
+    def keys(rows: pa.Table) -> pa.Table:
+        return rows.filter(pa.array(~is_erased(rows)))
+
+    def queues(rows: pa.Table) -> pa.Table:
+        gone = is_erased(rows)
+        if not gone.any():
+            return rows
+        # Of a delayed message it is the time of delivery.
+        gone &= rows.column("topic").to_numpy(zero_copy_only=False) != SCHEDULE_TOPIC
+        number = rows.schema.get_field_index("tags_code")
+        codes = np.where(gone, 0, rows.column("tags_code").to_numpy())
+        return rows.set_column(number, rows.schema.field(number), pa.array(codes))
+
+    return {KEYS: keys, ENTRIES: queues}
+
+
+def _notes(place: str, changed: list[tuple[LogFile, LogFile]]) -> Iterator[str]:
+    if any(not old.is_sealed for old, _ in changed):
+        yield (
+            "the last log file was archived before it was full; erase from its store as well, or the next run of "
+            "reput archive copies its messages again"
+        )
+    if "://" in place:
+        yield "if the bucket keeps old versions of objects, delete the old versions of log/, keys/ and queues/"

@@ -1,0 +1,74 @@
+"""Steps that erasing from a store and from an archive share."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import socket
+import uuid
+from dataclasses import dataclass
+
+from reput.clock import format_time, now_ms
+from reput.erasing.choosing import Choice, ChosenMessages
+from reput.erasing.overwriting import Eraser
+from reput.erasing.report import ErasedMessages, EraseReport
+from reput.files.signing import Signer, signer_of
+from reput.format.erasure import ChangedFile, Erasure, encode_erasure, encode_stored
+
+_ID_DIGITS = 16
+
+
+def new_id() -> str:
+    """Draw the id of an erasure."""
+    return uuid.uuid4().hex[:_ID_DIGITS]
+
+
+@dataclass(frozen=True, slots=True)
+class Purpose:
+    """By whom and why, and the key that signs it.
+
+    Attributes:
+        by: Who; user and host if it is empty.
+        reason: Why.
+        signing_key: A file with an Ed25519 key; None for a record that is not signed.
+    """
+
+    by: str = ""
+    reason: str = ""
+    signing_key: str | None = None
+
+    def signer(self) -> Signer | None:
+        """Raises UsageError, StoreAccessError, MissingExtraError."""
+        return None if self.signing_key is None else signer_of(self.signing_key)
+
+
+def plan_of(source: str, found: ChosenMessages, files: int) -> EraseReport:
+    """Return what would be erased."""
+    counts = sorted(found.counts.items(), key=lambda item: (item[0][0] != "message", item[0]))
+    return EraseReport(
+        source, None, False, "", tuple(ErasedMessages(*name, count) for name, count in counts),
+        len(found.sizes), sum(found.sizes.values()), files,
+    )  # fmt: skip
+
+
+def record_of(
+    source: str, choice: Choice, purpose: Purpose, eraser: Eraser, erasure_id: str,
+    files: tuple[ChangedFile, ...],
+) -> bytes:  # fmt: skip
+    """Return the record of an erasure, signed if there is a key."""
+    erasure = Erasure(
+        id=erasure_id, erased_at=format_time(now_ms()), by=purpose.by or _this_user(),
+        reason=purpose.reason, source=source, topics=choice.topics, records=tuple(eraser.erased),
+        files=files,
+    )  # fmt: skip
+    data = encode_erasure(erasure)
+    signer = purpose.signer()
+    return encode_stored(data, None if signer is None else signer.sign(data))
+
+
+def _this_user() -> str:
+    try:
+        name = getpass.getuser()
+    except (KeyError, OSError):
+        name = str(os.getuid())
+    return f"{name}@{socket.gethostname()}"
