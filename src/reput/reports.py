@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from reput.archives.report import ArchiveReport as ArchiveReport
+    from reput.archives.report import ProvenMessage as ProvenMessage
     from reput.archives.report import RestoreReport as RestoreReport
     from reput.archives.report import VerifyReport as VerifyReport
     from reput.erasing.report import ErasedMessages as ErasedMessages
@@ -67,7 +68,7 @@ if TYPE_CHECKING:
 
 # Imported when asked for, so that no name waits for the libraries of the others.
 _NAMES = {
-    "reput.archives.report": "ArchiveReport RestoreReport VerifyReport",
+    "reput.archives.report": "ArchiveReport ProvenMessage RestoreReport VerifyReport",
     "reput.erasing.report": "EraseReport ErasedMessages Mention TableRows",
     "reput.findings": "Finding Kind Remedy Severity",
     "reput.format.checkpoint": "Checkpoint",

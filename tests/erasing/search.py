@@ -25,7 +25,14 @@ def all_bytes(root: Path) -> Iterator[tuple[str, bytes]]:
         if path.suffix == ".zst":
             yield f"{name} (content)", _decompressed(data)
         elif path.suffix == ".parquet":
-            yield f"{name} (rows)", repr(pq.read_table(path).to_pylist()).encode()
+            rows = pq.read_table(path)
+            texts = [
+                text
+                for one in rows.columns
+                if one.type == "string"
+                for text in set(one.to_pylist())
+            ]
+            yield f"{name} (rows)", "\0".join(texts).encode()
         elif path.suffix == ".tar":
             with tarfile.open(path) as tar:
                 for one in tar:

@@ -15,11 +15,11 @@ from reput.format.file_names import ARCHIVE_MANIFEST
 
 _MOST_TRIES = 100
 Change = Callable[[Manifest], Manifest | None]
-"""What is to become of a manifest; None if nothing has to change. May be asked several times."""
+"""Returns the new manifest, or None for no change. May be called several times."""
 
 
 def commit(objects: ObjectStore, change: Change) -> Manifest:
-    """Change the manifest, whatever other archivers do meanwhile, and return it.
+    """Change the manifest, even if other archivers change it meanwhile, and return it.
 
     Raises StoreUnreachableError, StoreAccessError, FormatError, UsageError.
     """
@@ -41,7 +41,7 @@ def commit(objects: ObjectStore, change: Change) -> Manifest:
 
 
 def create(objects: ObjectStore, manifest: Manifest) -> Manifest:
-    """Create the manifest, or return the one that is there. Raises as `commit` does."""
+    """Create the manifest, or return the existing one. Raises as `commit` does."""
     try:
         return manifest_of(objects, objects.get(ARCHIVE_MANIFEST).data)
     except StoreNotFoundError:

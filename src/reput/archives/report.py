@@ -56,6 +56,41 @@ class ArchiveReport(Report):
         return asdict(self)
 
 
+@dataclass(frozen=True, slots=True)
+class ProvenMessage:
+    """A message that is in an archive as it was archived.
+
+    Attributes:
+        topic, queue_id, queue_offset: Its place in its queue.
+        physical_offset, size: Its place in the log.
+        sha256: Of its record.
+        archive: The id of the archive.
+        generation, chain: Of the archive's manifest when the proof was written.
+        signed_by: The public key of the signature, in hexadecimal digits; empty without one.
+        erasures: Records of erasures that changed its log file; not known from a proof file.
+    """
+
+    topic: str
+    queue_id: int
+    queue_offset: int
+    physical_offset: int
+    size: int
+    sha256: str
+    archive: str
+    generation: int
+    chain: str
+    signed_by: str = ""
+    erasures: tuple[str, ...] = ()
+
+    def lines(self) -> Iterator[str]:
+        yield f"  message    {printable(self.topic)}/{self.queue_id}/{self.queue_offset}"
+        yield f"  record     physical offset {self.physical_offset:,}, {self.size:,} bytes, SHA-256 {self.sha256}"
+        yield f"  archive    {printable(self.archive)}, manifest {self.generation:,}, chain {self.chain}"
+        yield f"  signed by  {self.signed_by}" if self.signed_by else "  not signed"
+        for name in self.erasures:
+            yield f"note: messages of its log file were erased; see {printable(name)}"
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class VerifyReport(Report):
     """What `reput.verify_archive` found.
@@ -65,8 +100,9 @@ class VerifyReport(Report):
         files: Log files that were read.
         objects: All objects that were read.
         read_bytes: Their size.
-        problems: What is wrong, one line each.
+        problems: Problems, one line each.
         unused: Objects that the manifest does not name.
+        message: If one message was verified, and is as it was archived.
     """
 
     archive: str
@@ -75,6 +111,7 @@ class VerifyReport(Report):
     read_bytes: int
     problems: tuple[str, ...] = ()
     unused: tuple[str, ...] = ()
+    message: ProvenMessage | None = None
 
     @property
     def is_valid(self) -> bool:
@@ -82,6 +119,10 @@ class VerifyReport(Report):
         return not self.problems
 
     def lines(self) -> Iterator[str]:
+        if self.message is not None:
+            yield f"Verified {printable(self.archive)}: the message is as it was archived"
+            yield from self.message.lines()
+            return
         yield f"Verified {printable(self.archive)}: {self.objects:,} objects, {format_size(self.read_bytes)}"
         if not self.problems:
             yield f"  all {self.files:,} log files and their indexes are as they were archived"

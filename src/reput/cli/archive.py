@@ -17,13 +17,42 @@ from reput.errors import UsageError
     epilog="\b\nExamples:"
     "\n  reput archive /data/store s3://bucket/broker-a"
     "\n  reput query s3://bucket/broker-a --topic orders --key o-17"
-    "\n  reput archive --verify s3://bucket/broker-a",
+    "\n  reput archive --verify s3://bucket/broker-a"
+    "\n  reput archive --verify s3://bucket/broker-a --message 4182077 --proof message.proof"
+    "\n  reput archive --verify message.proof",
 )
 @click.argument("paths", metavar="[STORE] ARCHIVE", nargs=-1, required=True)
 @click.option("--with-last", is_flag=True, help="Also copy the last log file as it is now.")
 @click.option("--verify", is_flag=True, help="Compare every byte of ARCHIVE with its checksums.")
+@click.option(
+    "--message",
+    type=int,
+    metavar="OFFSET",
+    help="With --verify: only the message at this physical offset.",
+)
+@click.option(
+    "--proof",
+    type=click.Path(),
+    metavar="FILE",
+    help="With --message: write its proof, which --verify takes in place of ARCHIVE.",
+)
+@click.option(
+    "--sign",
+    "signing_key",
+    type=click.Path(),
+    metavar="KEY",
+    help="With --proof: sign it with this Ed25519 key (PEM).",
+)
 @text_or_json("Output format.")
-def command(paths: tuple[str, ...], with_last: bool, verify: bool, layout: str) -> int:
+def command(
+    paths: tuple[str, ...],
+    with_last: bool,
+    verify: bool,
+    message: int | None,
+    proof: str | None,
+    signing_key: str | None,
+    layout: str,
+) -> int:
     """Copy the log files of STORE that ARCHIVE lacks, with indexes of their keys and queues.
 
     ARCHIVE is a folder, or a URL of S3, GCS or Azure. Every command that reads a store reads an
@@ -32,7 +61,10 @@ def command(paths: tuple[str, ...], with_last: bool, verify: bool, layout: str) 
     A log file is copied once another one follows it. The last one is left out, because the broker may
     still append to it; --with-last copies it as it is now, and a later run replaces that copy. Run the
     command as often as files fill up, more often than the broker deletes them. Several may run at once,
-    and one that was killed can be run again.
+    and a killed run can be repeated.
+
+    With --verify --message, the proof has the frames that hold the message, with its neighbours: it shows
+    these to its readers.
 
     Log files are stored as zstd (`zstd -dc` prints them), indexes as Parquet.
 
@@ -43,12 +75,16 @@ def command(paths: tuple[str, ...], with_last: bool, verify: bool, layout: str) 
     if verify:
         if len(paths) != 1 or with_last:
             raise UsageError("--verify takes an archive and nothing else")
-        report = verify_archive(paths[0])
+        report = verify_archive(
+            paths[0], physical_offset=message, proof=proof, signing_key=signing_key
+        )
         is_valid = report.is_valid
         text, data = str(report), report.as_dict()
     else:
         if len(paths) != 2:
             raise UsageError("pass a store and an archive")
+        if message is not None or proof is not None or signing_key is not None:
+            raise UsageError("--message, --proof and --sign need --verify")
         copied = archive(paths[0], paths[1], with_last=with_last)
         is_valid = copied.is_valid
         text, data = str(copied), copied.as_dict()

@@ -37,6 +37,8 @@ _OPTIONS = {
     "most_entries": "--queue-messages",
     "most_messages": "--limit",
     "names": "--name",
+    "physical_offset": "--message",
+    "signing_key": "--sign",
     "queue_ids": "--queue-id",
     "split_bytes": "--split-size",
     "tags": "--tag",

@@ -141,7 +141,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         log: the log files, by physical offset
         keys, queues: the indexes, by physical offset
         snapshots: oldest first
-        erasures: records of what was erased, oldest first
+        erasures: records of erasures, oldest first
         chain: links all log files in order; see `chained`
     """
 
@@ -223,20 +223,55 @@ def chained(files: Sequence[LogFile]) -> str:
     """Return the chain of log files: SHA-256 of the chain before a file and of the file's part of the manifest."""
     link = b""
     for file in files:
-        link = hashlib.sha256(link + msgspec.json.encode(file)).digest()
+        link = linked(link, file)
     return link.hex()
+
+
+def linked(link: bytes, file: LogFile) -> bytes:
+    """Return the link of a chain after the one of a log file."""
+    return hashlib.sha256(link + msgspec.json.encode(file)).digest()
 
 
 def tree_root(digests: bytes) -> str:
     """Return the root of the hash tree over the contents of frames, from their digests (RFC 6962)."""
+    *_, nodes = _tree(digests)
+    return (nodes[0] if nodes else hashlib.sha256(b"").digest()).hex()
+
+
+def _tree(digests: bytes) -> Iterator[list[bytes]]:
+    """Yield the nodes of each level, leaves first. A last node without a neighbour is one of the next level."""
     nodes = [hashlib.sha256(_LEAF + one).digest() for one in _cut(digests)]
+    yield nodes
     while len(nodes) > 1:
         pairs = [
             hashlib.sha256(_NODE + b"".join(nodes[at : at + 2])).digest()
             for at in range(0, len(nodes) - 1, 2)
         ]
         nodes = [*pairs, *nodes[2 * len(pairs) :]]
-    return (nodes[0] if nodes else hashlib.sha256(b"").digest()).hex()
+        yield nodes
+
+
+def tree_path(digests: bytes, number: int) -> tuple[str, ...]:
+    """Return the nodes beside the way from a leaf to the root, in hexadecimal digits (RFC 6962, audit path)."""
+    path = []
+    for nodes in _tree(digests):
+        if number ^ 1 < len(nodes):
+            path.append(nodes[number ^ 1].hex())
+        number //= 2
+    return tuple(path)
+
+
+def root_above(digest: bytes, number: int, leaves: int, path: Sequence[str]) -> str:
+    """Return the root that a leaf's digest and its path lead to; an empty text if the path has another length."""
+    node, beside = hashlib.sha256(_LEAF + digest).digest(), list(path)
+    while leaves > 1:
+        if number ^ 1 < leaves:
+            if not beside:
+                return ""
+            other = bytes.fromhex(beside.pop(0))
+            node = hashlib.sha256(_NODE + (other + node if number & 1 else node + other)).digest()
+        number, leaves = number // 2, -(-leaves // 2)
+    return "" if beside else node.hex()
 
 
 def _cut(digests: bytes) -> list[bytes]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from os import PathLike, fspath
 
 from reput.archives.archiver import archive_store
+from reput.archives.message_proofs import prove_message, verify_proof
 from reput.archives.report import ArchiveReport, RestoreReport, VerifyReport
 from reput.archives.restoring import restore_store, verify
 from reput.arguments import Time, checked, optional_milliseconds
+from reput.errors import UsageError
 from reput.tasks import Progress, silent
 
 
@@ -24,7 +27,7 @@ def archive(
     """Copy the log files of a store that an archive lacks, with indexes of their keys and queues.
 
     A log file is copied once another one follows it: then nothing is appended to it any more. Several
-    archivers may work at once, and one that is killed can be run again.
+    archivers may work at once, and a killed run can be repeated.
 
     Args:
         store: A store on this machine. It is only read.
@@ -50,19 +53,41 @@ def archive(
 def verify_archive(
     archive: str | PathLike[str],
     *,
+    physical_offset: int | None = None,
+    proof: str | PathLike[str] | None = None,
+    signing_key: str | PathLike[str] | None = None,
     storage_options: Mapping[str, str] | None = None,
     progress: Progress = silent,
 ) -> VerifyReport:
-    """Read every byte of an archive and compare it with its checksums.
+    """Compare every byte of an archive with its checksums, or prove that one message is as it was archived.
 
     Args:
-        archive: A folder or URL that `archive` has written.
+        archive: A folder or URL that `archive` has written; or a proof file, which is verified by itself.
+        physical_offset: Verify the message there instead of all.
+        proof: Write the proof of that message into this new file.
+        signing_key: A file with an Ed25519 key in PEM format, which signs the proof.
         storage_options: As for `open_store`.
         progress: Called with the phase, units done and units in all.
 
     Raises:
-        StoreNotFoundError, StoreAccessError; FormatError for a manifest that cannot be read.
+        UsageError: the file of the proof exists.
+        MessageNotFoundError, CorruptMessageError: no message is at that physical offset, or it is damaged.
+        StoreNotFoundError, StoreAccessError; FormatError for a manifest or a proof that cannot be read.
     """
+    place = fspath(archive)
+    given = {"proof": proof, "signing_key": signing_key}
+    if physical_offset is not None:
+        return prove_message(
+            place, physical_offset, output=None if proof is None else fspath(proof),
+            signing_key=None if signing_key is None else fspath(signing_key),
+            options=dict(storage_options or {}),
+        )  # fmt: skip
+    if wrong := [name for name, value in given.items() if value is not None]:
+        raise UsageError(
+            f"{', '.join(wrong)}: only with physical_offset", arguments=[*wrong, "physical_offset"]
+        )
+    if os.path.isfile(place):
+        return verify_proof(place)
     return verify(fspath(archive), dict(storage_options or {}), progress)
 
 

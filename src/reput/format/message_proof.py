@@ -1,0 +1,125 @@
+"""The proof that a message is in an archive as it was archived, which is verified without the archive.
+
+    record ─▶ frames of 64 KiB ─▶ hash tree of the log file ─▶ the file's entry ─▶ chain of the manifest ─▶ signature
+
+A proof has the frames that hold the record, the path from each to the root of the tree, the entry of the log file, the
+link of the chain before it, and the entries after it. The signature is of the bytes as they are stored.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+
+import msgspec
+
+from reput.format.archive import LogFile, linked, root_above
+from reput.format.seekable_zstd import FRAME_BYTES
+from reput.format.signature import Signature
+
+PROOF_FORM = 1
+
+
+class ProofFrame(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A frame of a log file.
+
+    Attributes:
+        number: from the beginning of the file
+        content: the broker's bytes
+        path: SHA-256 of the nodes beside the way to the root, from the leaf on
+    """
+
+    number: int
+    content: bytes
+    path: tuple[str, ...]
+
+
+class MessageProof(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The proof.
+
+    Attributes:
+        archive: the id of the archive
+        generation: of its manifest
+        physical_offset, size: of the record
+        frames: the frames that hold it
+        file: the entry of the log file
+        before: the link of the chain before it; empty for the first file
+        after: the entries after it
+        chain: of the manifest
+    """
+
+    reput_proof: int = PROOF_FORM
+    archive: str
+    generation: int
+    physical_offset: int
+    size: int
+    frames: tuple[ProofFrame, ...]
+    file: LogFile
+    before: str
+    after: tuple[LogFile, ...]
+    chain: str
+
+    def record(self) -> bytes:
+        """Return the record, of a proof that holds.
+
+        Raises:
+            ValueError: it does not hold, and why.
+        """
+        start, end = (
+            self.physical_offset - self.file.begin,
+            self.physical_offset - self.file.begin + self.size,
+        )
+        numbers = list(range(start // FRAME_BYTES, -(-end // FRAME_BYTES)))
+        if (
+            not 0 <= start < end <= self.file.data_bytes
+            or [one.number for one in self.frames] != numbers
+        ):
+            raise ValueError("its frames do not hold the record")
+        for frame in self.frames:
+            digest = hashlib.sha256(frame.content).digest()
+            expected = min(FRAME_BYTES, self.file.data_bytes - frame.number * FRAME_BYTES)
+            if len(frame.content) != expected:
+                raise ValueError(f"frame {frame.number} is not {expected:,} bytes long")
+            if root_above(digest, frame.number, self.file.frames, frame.path) != self.file.tree:
+                raise ValueError(f"frame {frame.number} is not in the hash tree of its log file")
+        if chain_of(self.before, (self.file, *self.after)) != self.chain:
+            raise ValueError("its log file is not in the chain of the archive")
+        data = b"".join(frame.content for frame in self.frames)
+        start -= numbers[0] * FRAME_BYTES
+        return data[start : start + self.size]
+
+
+def chain_of(before: str, files: Iterable[LogFile]) -> str:
+    """Return the chain after some files. Raises ValueError."""
+    link = bytes.fromhex(before)
+    for file in files:
+        link = linked(link, file)
+    return link.hex()
+
+
+class _StoredProof(msgspec.Struct, frozen=True):
+    proof: msgspec.Raw
+    signature: Signature | None = None
+
+
+def encode_proof(proof: MessageProof) -> bytes:
+    """Return the bytes that are signed."""
+    return msgspec.json.encode(proof)
+
+
+def encode_stored_proof(proof: bytes, signature: Signature | None) -> bytes:
+    """Return the content of a proof file."""
+    return msgspec.json.encode(_StoredProof(msgspec.Raw(proof), signature))
+
+
+def decode_stored_proof(data: bytes) -> tuple[MessageProof, bytes, Signature | None]:
+    """Return a proof, the bytes that are signed, and the signature. Raises ValueError."""
+    try:
+        stored = msgspec.json.decode(data, type=_StoredProof)
+        raw = bytes(stored.proof)
+        found = msgspec.json.decode(raw, type=MessageProof)
+    except (msgspec.DecodeError, msgspec.ValidationError, RecursionError) as error:
+        raise ValueError(f"not the proof of a message: {error}") from None
+    if found.reput_proof != PROOF_FORM:
+        raise ValueError(f"the form {found.reput_proof} of its proof is not known; update reput")
+    return found, raw, stored.signature
