@@ -17,7 +17,7 @@ PYTEST := $(BIN)/python -m pytest -q -n $(PROCESSES) --no-loadscope-reorder
 # Tests start commands by the hundred: each would compile every module anew where this is set.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test check lint coverage test-slow test-crash test-cluster test-agreement test-attack test-storm test-clients test-buckets test-browser test-spark-min test-dist kernels dist docs bench fuzz lock clean
+.PHONY: help demo test check lint coverage test-slow test-crash test-cluster test-agreement test-attack test-storm test-clients test-buckets test-browser test-spark-min test-connect test-dist kernels dist docs bench fuzz lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -86,6 +86,13 @@ $(OLD_SPARK): | $(STAMP)
 
 test-spark-min: $(STAMP) $(OLD_SPARK) ## the oldest Spark that is supported: the table, streams, look-ups, exports
 	PYTHONPATH=$(CURDIR)/build/spark-min $(BIN)/python -m pytest -q -m spark_min tests/spark
+
+# What PySpark's own client of Spark Connect needs besides PySpark.
+CONNECT := grpcio==1.85.1 grpcio-status==1.85.1 googleapis-common-protos==1.76.0 protobuf==7.36.2 zstandard==0.25.0
+
+test-connect: $(STAMP) ## Spark Connect: a server without reput, and everything that runs on it (Linux)
+	$(PIP) --no-deps --upgrade --target build/connect $(CONNECT)
+	REPUT_CONNECT=required $(BIN)/python -m pytest -q -m "slow or not slow" tests/spark/test_connect.py
 
 kernels: $(DEMO) ## compile the kernels that the wheel ships, for this Python
 	$(BIN)/python packaging/ship_kernels.py

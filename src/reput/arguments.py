@@ -253,11 +253,20 @@ def _of_class(name: str, names: Mapping[str, Any]) -> tuple[tuple[type, ...], _I
     return (cls,), lambda value: isinstance(value, cls), f"a {name}"
 
 
+def is_spark_session(value: object) -> bool:
+    """Return whether a value is a SparkSession, classic or of Spark Connect, without importing PySpark."""
+    return any(
+        kind.__name__ == "SparkSession" and kind.__module__.startswith("pyspark.sql.")
+        for kind in type(value).__mro__
+    )
+
+
 def _is_whole(value: Any) -> bool:
     return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 _PLAIN: dict[str, tuple[tuple[type, ...], _Is, str]] = {
+    "SparkSession": ((), is_spark_session, "a SparkSession"),
     "str": ((str,), lambda value: isinstance(value, str), "a string"),
     "int": ((int,), _is_whole, "an integer"),
     "bool": ((bool,), lambda value: isinstance(value, bool), "True or False"),

@@ -97,13 +97,17 @@ class StandaloneCluster:
 
 
 def run_python(
-    source: str, *arguments: str, environment: dict[str, str] | None = None, timeout_s: float = 240
+    source: str,
+    *arguments: str,
+    environment: dict[str, str] | None = None,
+    text: str = "",
+    timeout_s: float = 240,
 ) -> subprocess.CompletedProcess[str]:
-    """Run a driver program in a process of its own; both its streams are kept."""
+    """Run a driver program in a process of its own, which reads a text; both its streams are kept."""
     return subprocess.run(
         [sys.executable, "-c", source, *arguments],
         env=os.environ if environment is None else environment,
-        stdin=subprocess.DEVNULL,
+        input=text,
         capture_output=True,
         text=True,
         timeout=timeout_s,

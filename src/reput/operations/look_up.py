@@ -67,10 +67,10 @@ def _found(
 ) -> Iterator[Lookup]:
     if chosen.is_spark(size_bytes):
         from reput.spark.bulk_lookup import find_on_spark
-        from reput.spark.runner import SparkRunner
+        from reput.spark.runner import runner_of
 
         with spark_session(chosen, warm_up) as spark:
-            yield find_on_spark(spark, stores, keys_of(keys), SparkRunner(spark), **options)
+            yield find_on_spark(spark, stores, keys_of(keys), runner_of(spark), **options)
     else:
         with local_runner(chosen, size_bytes, warm_up, processes) as tasks:
             yield find(stores, keys_of(keys), tasks, **options)

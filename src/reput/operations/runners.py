@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from threading import Thread
 from typing import Any, Literal, NamedTuple, get_args
 
+from reput.arguments import is_spark_session
 from reput.errors import MissingExtraError, UsageError
 from reput.files.anchors import AnchoredRunner
 from reput.tasks import Runner, SerialRunner
@@ -74,7 +75,7 @@ class Chosen(NamedTuple):
 
 def _check_session(runner: object) -> None:
     """Raises UsageError for an object that is not a session; PySpark is not imported for this."""
-    if not hasattr(runner, "sparkContext"):
+    if not is_spark_session(runner):
         raise UsageError(
             f"runner: a {type(runner).__name__} is not a SparkSession", arguments=["runner"]
         )

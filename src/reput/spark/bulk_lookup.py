@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from os import PathLike
 from typing import Any, Unpack
@@ -38,11 +39,12 @@ from reput.lookup.lines import PLAIN, LineFormat, LineStyle, answer_header, answ
 from reput.lookup.local_files import MALFORMED_LINE, check_paths, read_keys
 from reput.lookup.warm_up import load, warm_up
 from reput.spark.arrow_types import arrow_columns
+from reput.spark.connect import shares_files, ship
 from reput.spark.descriptions import STAGE_KEYS, described
+from reput.spark.errors import reason_of
 from reput.spark.garbage import set_modules_aside
-from reput.spark.runner import SparkRunner, reason_of, runner_beside_frames, starting_sql
-from reput.spark.session import is_local
-from reput.spark.ship import ship_code
+from reput.spark.runner import SparkRunner, runner_beside_frames, starting_sql
+from reput.spark.session import is_connect, is_local
 from reput.store.named_stores import NamedStore
 from reput.tasks.processes import usable_cpus
 
@@ -157,7 +159,7 @@ def find_on_spark(
 
     Where neither the keys nor the answer are a DataFrame a plain `runner` spares Spark the start of its SQL.
     """
-    if options.get("staging") is None and not is_local(str(spark.sparkContext.master)):
+    if options.get("staging") is None and not _shares_temporary_files(spark):
         raise UsageError(
             "staging: on a cluster name a folder that the driver and all executors see, or a URL of object storage",
             arguments=["staging"],
@@ -169,7 +171,7 @@ def find_on_spark(
     rows = keys.schema if isinstance(keys, Keys) else arrow_columns(keys.schema, zone)
 
     def stage(folder: str) -> list[KeyPart]:
-        ship_code(spark.sparkContext)
+        ship(spark)
         warm_up()
         if isinstance(keys, DataFrame):
             return _stage(keys, folder)
@@ -177,6 +179,15 @@ def find_on_spark(
             return stage_keys(keys.batches, folder, usable_cpus())
 
     return run_lookup(stores, rows, stage, lambda: tasks, **options)
+
+
+def _shares_temporary_files(spark: SparkSession) -> bool:
+    """Whether executors see the system's temporary folder of this process."""
+    return shares_files(spark) if is_connect(spark) else is_local(str(spark.sparkContext.master))
+
+
+def _described(spark: SparkSession) -> AbstractContextManager[None]:
+    return nullcontext() if is_connect(spark) else described(spark.sparkContext, STAGE_KEYS)
 
 
 def _keys_of(keys: Any) -> Keys:
@@ -211,7 +222,7 @@ def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 def _stage(keys: DataFrame, folder: str) -> list[KeyPart]:
     """Have the executors stage the keys. Raises UsageError, SparkJobError."""
     try:
-        with described(keys.sparkSession.sparkContext, STAGE_KEYS):
+        with _described(keys.sparkSession):
             write = partial(_stage_partition, folder, places_of(join(folder, "keys")))
             staged = keys.mapInArrow(write, _STAGED).collect()
     except (PySparkException, Py4JError, OSError) as error:

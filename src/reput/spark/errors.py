@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import reput.errors
 from reput.errors import ReputError, SparkJobError
 
 VERSION = str(sys.modules["reput"].__version__)
@@ -26,6 +27,19 @@ _OF_EXECUTORS = {
     ),
 }
 """What Spark and Python say where executors cannot run reput, and in our words."""
+
+_TRANSIENT = re.compile(
+    r"^[\s:]*reput\.errors\.(StoreAccessError|StoreUnreachableError): (.+)$", re.MULTILINE
+)
+"""The line of a traceback that Spark shows of an error which tasks let out."""
+
+
+def job_error(error: BaseException) -> ReputError:
+    """Return the error of a job that Spark says has failed."""
+    if given_up := _TRANSIENT.search(str(error)):  # and there in each attempt
+        kind: type[ReputError] = getattr(reput.errors, given_up[1])
+        return kind(given_up[2])
+    return why_unfit(error) or SparkJobError(f"Spark job failed: {reason_of(error)}")
 
 
 def why_unfit(error: BaseException) -> SparkJobError | None:
@@ -55,3 +69,15 @@ def one_line() -> Iterator[None]:
         error.args = (error.worded(option_of), *error.args[1:])
         sys.tracebacklimit = 0
         raise error from None
+
+
+def reason_of(error: BaseException) -> str:
+    """The line that says most: a Python error's last, else what Spark says of the job, else what began it all."""
+    lines = [line.strip(": ") for line in str(error).splitlines() if line.strip(": ")]
+    python = [
+        line for line in lines if line[:1].isupper() and "Error: " in line and " at " not in line
+    ]
+    aborted = [line for line in lines if "aborted" in line or "Lost task" in line]
+    causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
+    told = [line for line in lines if not line.startswith("An error occurred while calling")]
+    return (python[-1:] or aborted or causes[-1:] or told or [type(error).__name__])[0]

@@ -17,7 +17,7 @@ from reput.lookup.arrow import Lookup
 from reput.lookup.lines import PLAIN, LineStyle
 from reput.lookup.local_files import SUFFIXES, Format, coverage_text
 from reput.spark.bulk_lookup import answer_frame, answer_text
-from reput.spark.runner import reason_of
+from reput.spark.errors import reason_of
 
 _TIMES = "spark.sql.parquet.outputTimestampType"
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import pickle
-import re
 import socket
 import threading
 import uuid
@@ -19,13 +18,12 @@ from pyspark import InheritableThread, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-import reput.errors
 from reput.errors import ReputError, SparkJobError, is_transient
+from reput.spark.connect import ConnectJob, ship, slots_of
 from reput.spark.descriptions import START_SQL, START_WORKERS, described, description_of
-from reput.spark.errors import VERSION, why_unfit
+from reput.spark.errors import VERSION, job_error
 from reput.spark.garbage import set_modules_aside
-from reput.spark.session import SHARED_WORKERS, is_local
-from reput.spark.ship import ship_code
+from reput.spark.session import SHARED_WORKERS, is_connect, is_local
 from reput.tasks import retried
 
 Task = TypeVar("Task")
@@ -33,10 +31,6 @@ Result = TypeVar("Result")
 # Bytes of a large job, however few executors there are when it starts: dynamic allocation adds some for the tasks that
 # wait, a lost executor loses little, and progress is seen.
 _MAX_PARTITION_WEIGHT = 512 << 20
-_TRANSIENT = re.compile(
-    r"^[\s:]*reput\.errors\.(StoreAccessError|StoreUnreachableError): (.+)$", re.MULTILINE
-)
-"""The line of a traceback that Spark shows of an error which tasks let out."""
 _POLL_S = 0.25  # each look asks the JVM some twenty questions
 
 
@@ -94,7 +88,7 @@ class SparkRunner:
         """The same while the body runs. Raises SparkJobError."""
         slots = self.parallelism
         tasks = self._mapped(_Call(partial(_prepare, prepare)), [[slot] for slot in range(slots)])
-        job = _Job(self._context, tasks, START_WORKERS)
+        job = self._job(tasks, START_WORKERS)
         yield
         job.done.wait()
         job.results()
@@ -112,10 +106,14 @@ class SparkRunner:
         share = sum(weights) / (self.parallelism * self.partitions_per_slot)
         groups = _group(tasks, weights, min(share, _MAX_PARTITION_WEIGHT))
         rows = self._mapped(_Call(function), [group for group, _ in groups])
-        job = _Job(self._context, rows, description_of(function, weights))
+        job = self._job(rows, description_of(function, weights))
         progress(0, sum(weights))
-        while not job.done.wait(_POLL_S):
-            progress(sum(weight for _, weight in groups[: job.finished_tasks()]), sum(weights))
+        try:
+            while not job.done.wait(_POLL_S):
+                progress(sum(weight for _, weight in groups[: job.finished_tasks()]), sum(weights))
+        except KeyboardInterrupt:
+            job.cancel()
+            raise
         progress(sum(weights), sum(weights))
         results: list[Result | ReputError] = self._results(job.results())
         for result in results:
@@ -130,6 +128,10 @@ class SparkRunner:
     def _results(self, collected: list[Any]) -> list[Any]:
         return collected
 
+    def _job(self, rows: Any, description: str) -> _Job | ConnectJob:
+        """Start what collects to the results."""
+        return _Job(self._context, rows, description)
+
 
 def _prepare(prepare: Callable[[], None], _: int) -> None:
     prepare()
@@ -142,10 +144,15 @@ def prepared_runner(spark: SparkSession, prepare: Callable[[], None]) -> SparkRu
     Raises SparkJobError.
     """
     prepare()
-    ship_code(spark.sparkContext)
-    runner = SparkRunner(spark)
+    ship(spark)
+    runner = runner_of(spark)
     runner.start_workers(prepare)
     return runner
+
+
+def runner_of(spark: SparkSession) -> SparkRunner:
+    """Return a runner of tasks without DataFrames of their own."""
+    return ConnectRunner(spark) if is_connect(spark) else SparkRunner(spark)
 
 
 class FrameRunner(SparkRunner):
@@ -171,8 +178,24 @@ class FrameRunner(SparkRunner):
         return [pickle.loads(row.result) for row in collected]
 
 
+class ConnectRunner(FrameRunner):
+    """Runs tasks in a session of Spark Connect, which has no SparkContext."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+
+    @property
+    def parallelism(self) -> int:
+        return slots_of(self._spark)
+
+    def _job(self, rows: Any, description: str) -> ConnectJob:
+        return ConnectJob(self._spark, rows)
+
+
 def runner_beside_frames(spark: SparkSession) -> SparkRunner:
     """For a job that has DataFrames: one whose tasks run in the same workers as theirs."""
+    if is_connect(spark):
+        return ConnectRunner(spark)
     if SHARED_WORKERS in spark.sparkContext.environment:
         return SparkRunner(spark)
     return FrameRunner(spark)
@@ -185,8 +208,12 @@ def starting_sql(spark: SparkSession) -> Iterator[None]:
     Does not wait for it: the next DataFrame does, and reports why SQL fails. Nothing is started on clusters: their
     executors may not have reput yet.
     """
-    context = spark.sparkContext
-    if SHARED_WORKERS in context.environment and is_local(str(context.master)):
+    context = None if is_connect(spark) else spark.sparkContext
+    if (
+        context is not None
+        and SHARED_WORKERS in context.environment
+        and is_local(str(context.master))
+    ):
         InheritableThread(target=_use_sql, args=(spark,), daemon=True).start()
     yield
 
@@ -239,6 +266,9 @@ class _Job:
         finally:
             self.done.set()
 
+    def cancel(self) -> None:
+        """Leave the job to the end of the session: asking a JVM in the midst of an interrupt may fail."""
+
     def finished_tasks(self) -> int:
         tracker = self._context.statusTracker()
         stages = [
@@ -251,22 +281,7 @@ class _Job:
 
     def results(self) -> list[Any]:
         if isinstance(self._error, PySparkException | Py4JError | OSError):
-            if given_up := _TRANSIENT.search(str(self._error)):  # and there in each attempt
-                raise getattr(reput.errors, given_up[1])(given_up[2]) from self._error
-            failed = SparkJobError(f"Spark job failed: {reason_of(self._error)}")
-            raise why_unfit(self._error) or failed from self._error
+            raise job_error(self._error) from self._error
         if self._error is not None:
             raise self._error
         return self._results
-
-
-def reason_of(error: BaseException) -> str:
-    """The line that says most: a Python error's last, else what Spark says of the job, else what began it all."""
-    lines = [line.strip(": ") for line in str(error).splitlines() if line.strip(": ")]
-    python = [
-        line for line in lines if line[:1].isupper() and "Error: " in line and " at " not in line
-    ]
-    aborted = [line for line in lines if "aborted" in line or "Lost task" in line]
-    causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
-    told = [line for line in lines if not line.startswith("An error occurred while calling")]
-    return (python[-1:] or aborted or causes[-1:] or told or [type(error).__name__])[0]

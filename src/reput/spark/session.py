@@ -42,6 +42,11 @@ def is_local(master: str) -> bool:
     return master.split("[", 1)[0] in ("local", "local-cluster")
 
 
+def is_connect(spark: object) -> bool:
+    """Return whether a session is one of Spark Connect, which has neither a JVM nor a SparkContext here."""
+    return type(spark).__module__.startswith("pyspark.sql.connect.")
+
+
 def create_session(
     master: str = "local[*]",
     app_name: str = "reput",

@@ -12,7 +12,7 @@ import hashlib
 import importlib.util
 import sys
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from py4j.protocol import Py4JError
@@ -27,12 +27,12 @@ from reput.spark.session import is_local
 from reput.spark.workers import use_this_python
 
 _COMPILED_KERNELS = (".nbi", ".nbc")
-_DEPENDENCIES = ("numba", "numpy")
-ARROW_DEPENDENCIES = (*_DEPENDENCIES, "pyarrow")
+DEPENDENCIES = ("numba", "numpy")
+ARROW_DEPENDENCIES = (*DEPENDENCIES, "pyarrow")
 _SHIPPED = "REPUT_SHIPPED"
 
 
-def ship_code(sc: SparkContext, needs: tuple[str, ...] = _DEPENDENCIES) -> bool:
+def ship_code(sc: SparkContext, needs: tuple[str, ...] = DEPENDENCIES) -> bool:
     """Make the executors run this very reput; True if it had to be sent to them.
 
     Nothing is sent to local masters, whose workers become this Python if theirs has no reput; nor where
@@ -46,7 +46,7 @@ def ship_code(sc: SparkContext, needs: tuple[str, ...] = _DEPENDENCIES) -> bool:
         use_this_python(sc)
         return False
     package = Path(__file__).parents[1]
-    digest = _digest_function()(package)
+    digest = digest_function()(package)
     if sc.environment.get(_SHIPPED) == digest:
         return False
     try:
@@ -54,25 +54,30 @@ def ship_code(sc: SparkContext, needs: tuple[str, ...] = _DEPENDENCIES) -> bool:
             found = _ask_executors(sc, needs)
     except (PySparkException, Py4JError, OSError) as error:
         raise why_unfit(error) or SparkJobError(f"Spark job failed: {error}") from error
-    if missing := sorted({name for _, names in found for name in names}):
-        raise SparkJobError(
-            f"the executors of {sc.master} lack {', '.join(missing)}: install there, for Python "
-            f"{sys.version_info[0]}.{sys.version_info[1]}"
-        )
+    check_nothing_lacks(f"the executors of {sc.master}", (names for _, names in found))
     if {theirs for theirs, _ in found} == {digest}:
         return False
     folder = folder_until_exit("reput-ship-")  # executors fetch from here while Spark runs
     archive = Path(folder, f"reput-{digest[:16]}.zip")
-    _pack(package, archive)
+    pack(package, archive)
     sc.addArchive(f"{archive}#reput")
     # Spark starts new workers for a new environment: none has imported another reput before.
     sc.environment[_SHIPPED] = digest
     return True
 
 
+def check_nothing_lacks(whose: str, missing: Iterable[Sequence[str]]) -> None:
+    """Raises SparkJobError if an executor lacks a module."""
+    if names := sorted({name for each in missing for name in each}):
+        raise SparkJobError(
+            f"{whose} lack {', '.join(names)}: install there, for Python "
+            f"{sys.version_info[0]}.{sys.version_info[1]}"
+        )
+
+
 def _ask_executors(sc: SparkContext, needs: tuple[str, ...]) -> list[tuple[str, list[str]]]:
     """From several tasks: digest of the reput installed there ("" if none), what is missing."""
-    digest_of = _digest_function()
+    digest_of = digest_function()
 
     def look(_: int) -> tuple[str, list[str]]:
         spec = importlib.util.find_spec("reput")  # finds it without importing it
@@ -83,7 +88,7 @@ def _ask_executors(sc: SparkContext, needs: tuple[str, ...]) -> list[tuple[str, 
     return sc.parallelize(range(tasks), tasks).map(look).collect()
 
 
-def _digest_function() -> Callable[[Path], str]:
+def digest_function() -> Callable[[Path], str]:
     """Return a function that digests a package's source.
 
     It is a closure, because Spark sends it to executors that may lack reput.
@@ -103,7 +108,8 @@ def _digest_function() -> Callable[[Path], str]:
     return digest
 
 
-def _pack(package: Path, archive: Path) -> None:
+def pack(package: Path, archive: Path) -> None:
+    """Write a package as an archive, with its compiled kernels."""
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as file:
         for path in sorted(package.rglob("*")):
             if "__pycache__" not in path.parts or path.suffix in _COMPILED_KERNELS:

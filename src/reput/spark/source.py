@@ -16,10 +16,13 @@ from __future__ import annotations
 
 import os
 import traceback
-from collections.abc import MutableMapping
+from collections.abc import Callable, MutableMapping
 from contextlib import suppress
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
+from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import (
     DataSource,
@@ -35,28 +38,34 @@ from reput.errors import ReputError, UsageError
 from reput.log.paths import find_logs
 from reput.messages.schema import COLUMNS, DAMAGE_COLUMNS, column_name, select
 from reput.spark.arrow_types import arrow_columns
+from reput.spark.connect import ship
 from reput.spark.errors import one_line
 from reput.spark.log import log
 from reput.spark.options import NAME, SourceOptions, read_options
 from reput.spark.quiet_end import end_quietly
-from reput.spark.session import begin_compiling, is_local
-from reput.spark.ship import ARROW_DEPENDENCIES, ship_code
+from reput.spark.session import begin_compiling, is_connect, is_local
+from reput.spark.ship import ARROW_DEPENDENCIES
 from reput.table.filters import choices
 from reput.table.plan import unknown_topics
 from reput.table.warm_up import compile_meanwhile, parts_of
+
+_CODE = str(Path(__file__).parents[2])
+"""Where `reput` is imported from."""
 
 
 @checked
 def register(spark: SparkSession) -> None:
     """Make `rocketmq` a format of this session; on a cluster, send reput's code to executors that lack it.
 
+    A session of Spark Connect sends it to the server.
+
     Relative paths begin in the folder in which this process runs now.
 
     Raises SparkJobError: the executors lack numba, numpy or pyarrow.
     """
-    if is_local(str(spark.sparkContext.master)):
+    if not is_connect(spark) and is_local(str(spark.sparkContext.master)):
         begin_compiling()
-    ship_code(spark.sparkContext, ARROW_DEPENDENCIES)
+    ship(spark, ARROW_DEPENDENCIES)
     spark.dataSource.register(_source_in(_current_folder()))
 
 
@@ -82,6 +91,11 @@ class RocketMQDataSource(DataSource):
         if "path" in options or "paths" in options:  # else whatever is asked for says so
             with one_line():
                 self._check(self._read_options())
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        """Take along where this code lies: a stream's planner of Spark Connect does not see the session's artifacts."""
+        state = cloudpickle.dumps((type(self), self.__dict__))  # type: ignore[no-untyped-call]
+        return _finding_its_code(), (_CODE, state)
 
     def _check(self, options: SourceOptions) -> None:
         """Report what is wrong when the table is loaded, also where the schema is given."""
@@ -134,6 +148,24 @@ class RocketMQDataSource(DataSource):
             raise UsageError(
                 f"{NAME} is for reading only; reput.open_store(mode='rw') puts messages"
             )
+
+
+def _finding_its_code() -> Callable[[str, bytes], object]:
+    """Return a function that restores an object after it added its code's folder to the path; Spark sends it by value."""
+
+    def restored(folder: str, data: bytes) -> object:
+        import sys
+
+        from pyspark import cloudpickle
+
+        if folder not in sys.path:
+            sys.path.append(folder)
+        kind, state = cloudpickle.loads(data)
+        made = object.__new__(kind)
+        made.__dict__.update(state)
+        return made
+
+    return restored
 
 
 def _is_to_be_written() -> bool:

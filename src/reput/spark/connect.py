@@ -1,0 +1,167 @@
+"""Spark Connect: a session whose driver is a server, which this process reaches through a socket.
+
+This process plans, as the driver of another session would: it reads headers of the store, and commits the results of
+tasks. Tasks run on the server's executors, as DataFrames. So all three must see the same files, or URLs.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import threading
+import uuid
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+
+from reput.files.scratch import folder_until_exit, scratch_folder
+from reput.spark.errors import job_error, why_unfit
+from reput.spark.session import is_connect
+from reput.spark.ship import DEPENDENCIES, check_nothing_lacks, digest_function, pack, ship_code
+
+_LOOKED_AT = "digest string, missing array<string>"
+_ROWS = 1 << 12
+"""Of a DataFrame in as many partitions as the server has slots."""
+
+
+class _Server(NamedTuple):
+    """The state of a session's server.
+
+    digest       of reput's code there, whether it was sent or installed
+    parallelism  slots of its executors when it was asked
+    """
+
+    digest: str
+    parallelism: int
+
+
+_servers: dict[str, _Server] = {}
+"""By session, because the server keeps an artifact for the session that sent it."""
+
+
+def ship(spark: Any, needs: tuple[str, ...] = DEPENDENCIES) -> bool:
+    """Have the Python workers of a session run this very reput; return whether it had to be sent.
+
+    Raises SparkJobError: the workers lack a module of `needs`.
+    """
+    if is_connect(spark):
+        return _ship_to_server(spark, needs)
+    return ship_code(spark.sparkContext, needs)
+
+
+def _ship_to_server(spark: Any, needs: tuple[str, ...]) -> bool:
+    package = Path(__file__).parents[1]
+    digest = digest_function()(package)
+    known = _servers.get(spark.session_id)
+    if known is not None and known.digest == digest:
+        return False
+    found = _ask_workers(spark, needs)
+    check_nothing_lacks("the workers of the Connect server", (names for _, names in found))
+    is_sent = {theirs for theirs, _ in found} != {digest}
+    if is_sent:
+        archive = Path(folder_until_exit("reput-connect-"), f"reput-{digest[:16]}.zip")
+        pack(package, archive)
+        try:
+            spark.addArtifacts(f"{archive}#reput", archive=True)
+        except (PySparkException, OSError) as error:
+            raise job_error(error) from error
+    _servers[spark.session_id] = _Server(digest, len(found))
+    return is_sent
+
+
+def _ask_workers(spark: Any, needs: tuple[str, ...]) -> list[tuple[str, list[str]]]:
+    """Return, for each slot, the digest of the reput installed there ("" without one) and the missing modules."""
+    digest_of = digest_function()
+
+    # A closure, which Spark sends by value: the workers may lack reput.
+    def look(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _ in batches:
+            pass
+        spec = importlib.util.find_spec("reput")  # finds it without importing it
+        own = digest_of(Path(spec.origin).parent) if spec and spec.origin else ""
+        missing = [name for name in needs if importlib.util.find_spec(name) is None]
+        yield pa.RecordBatch.from_pydict({"digest": [own], "missing": [missing]})
+
+    try:
+        rows = spark.range(_ROWS).mapInArrow(look, _LOOKED_AT).collect()
+    except (PySparkException, OSError) as error:
+        raise why_unfit(error) or job_error(error) from error
+    return [(row.digest, list(row.missing)) for row in rows]
+
+
+def slots_of(spark: Any) -> int:
+    """Return how many tasks the server ran at the same time when it was asked. Raises SparkJobError."""
+    _ship_to_server(spark, DEPENDENCIES)
+    return _servers[spark.session_id].parallelism
+
+
+def shares_files(spark: Any) -> bool:
+    """Return whether the server's workers see files in the temporary folder of this process. Raises SparkJobError."""
+    with scratch_folder() as folder:
+        token = uuid.uuid4().hex
+        path = Path(folder, "seen")
+        path.write_text(token)
+        name = str(path)
+
+        def look(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for _ in batches:
+                pass
+            found = ""
+            with suppress(OSError, ValueError):
+                found = Path(name).read_text()
+            yield pa.RecordBatch.from_pydict({"found": [found]})
+
+        try:
+            rows = spark.range(_ROWS).mapInArrow(look, "found string").collect()
+        except (PySparkException, OSError) as error:
+            raise job_error(error) from error
+        return all(row.found == token for row in rows)
+
+
+class ConnectJob:
+    """A job of a Connect session in a thread of its own; see `reput.spark.runner._Job`."""
+
+    def __init__(self, spark: Any, rows: Any) -> None:
+        self._spark, self._rows = spark, rows
+        self._tag = f"reput-{uuid.uuid4().hex}"
+        self._finished = 0
+        self._collected: list[Any] = []
+        self._error: BaseException | None = None
+        self.done = threading.Event()
+        threading.Thread(target=self._collect, daemon=True).start()
+
+    def _collect(self) -> None:
+        spark = self._spark
+        try:
+            spark.addTag(self._tag)  # of this thread
+            spark.registerProgressHandler(self._see)
+            self._collected = self._rows.collect()
+        except BaseException as error:
+            self._error = error
+        finally:
+            with suppress(Exception):
+                spark.removeProgressHandler(self._see)
+            self.done.set()
+
+    def _see(self, stages: Iterable[Any] | None, **_: Any) -> None:
+        self._finished = sum(stage.num_completed_tasks for stage in stages or ())
+
+    def finished_tasks(self) -> int:
+        """Return how many tasks have ended, as the server said last."""
+        return self._finished
+
+    def cancel(self) -> None:
+        """Have the server stop the job."""
+        with suppress(Exception):
+            self._spark.interruptTag(self._tag)
+
+    def results(self) -> list[Any]:
+        """Return what was collected. Raises what the job raised."""
+        if isinstance(self._error, PySparkException | OSError):
+            raise job_error(self._error) from self._error
+        if self._error is not None:
+            raise self._error
+        return self._collected

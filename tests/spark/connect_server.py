@@ -1,0 +1,85 @@
+"""A real Spark Connect server on the loopback interface, and drivers that connect to it."""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+from reput.spark.java import find_java_home
+from reput.spark.spark_home import spark_home
+
+_START_TIMEOUT_S = 600
+_SETTINGS = {
+    "spark.connect.grpc.binding.address": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.ui.enabled": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.warehouse.dir": "warehouse",
+}
+
+
+class ConnectServer:
+    """A Connect server with a local master. Its Python workers have the given environment."""
+
+    def __init__(self, folder: Path, master: str = "local[2]", **environment: str) -> None:
+        self._log = folder / "connect-server.log"
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        home = spark_home()
+        settings = _SETTINGS | {"spark.connect.grpc.binding.port": str(self.port)}
+        with self._log.open("wb") as output:
+            self._process = subprocess.Popen(
+                [
+                    home / "bin" / "spark-submit",
+                    *("--class", "org.apache.spark.sql.connect.service.SparkConnectServer"),
+                    *("--master", master, "--driver-memory", "1g"),
+                    *(part for pair in settings.items() for part in ("--conf", "=".join(pair))),
+                    "spark-internal",
+                ],
+                env=os.environ
+                | {
+                    "JAVA_HOME": str(find_java_home()),
+                    "SPARK_HOME": str(home),
+                    "SPARK_LOCAL_IP": "127.0.0.1",
+                    "SPARK_CONNECT_MODE": "0",
+                }
+                | environment,
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        try:
+            self._wait()
+        except BaseException:
+            self.stop()
+            raise
+
+    @property
+    def url(self) -> str:
+        """What `SparkSession.builder.remote` takes."""
+        return f"sc://127.0.0.1:{self.port}"
+
+    def stop(self) -> None:
+        """End the server and its Python workers."""
+        try:
+            os.killpg(self._process.pid, signal.SIGTERM)
+            self._process.wait(timeout=60)
+        except (ProcessLookupError, subprocess.TimeoutExpired):
+            self._process.kill()
+            self._process.wait()
+
+    def _wait(self) -> None:
+        deadline = time.monotonic() + _START_TIMEOUT_S
+        while time.monotonic() < deadline and self._process.poll() is None:
+            if re.search(r"Spark Connect server started", self._log.read_text(errors="replace")):
+                return
+            time.sleep(0.1)
+        raise TimeoutError(f"no Connect server:\n{self._log.read_text(errors='replace')}")
