@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 from pyspark.errors import PySparkException
 
-from reput.files.scratch import folder_until_exit, scratch_folder
+from reput.files.scratch import folder_until_exit, scratch_file
 from reput.spark.errors import job_error, why_unfit
 from reput.spark.session import is_connect
 from reput.spark.ship import DEPENDENCIES, check_nothing_lacks, digest_function, pack, ship_code
@@ -27,7 +27,7 @@ _ROWS = 1 << 12
 """Of a DataFrame in as many partitions as the server has slots."""
 
 
-class _Server(NamedTuple):
+class _ServerState(NamedTuple):
     """The state of a session's server.
 
     digest       of reput's code there, whether it was sent or installed
@@ -38,7 +38,7 @@ class _Server(NamedTuple):
     parallelism: int
 
 
-_servers: dict[str, _Server] = {}
+_servers: dict[str, _ServerState] = {}
 """By session, because the server keeps an artifact for the session that sent it."""
 
 
@@ -68,7 +68,7 @@ def _ship_to_server(spark: Any, needs: tuple[str, ...]) -> bool:
             spark.addArtifacts(f"{archive}#reput", archive=True)
         except (PySparkException, OSError) as error:
             raise job_error(error) from error
-    _servers[spark.session_id] = _Server(digest, len(found))
+    _servers[spark.session_id] = _ServerState(digest, len(found))
     return is_sent
 
 
@@ -100,11 +100,9 @@ def slots_of(spark: Any) -> int:
 
 def shares_files(spark: Any) -> bool:
     """Return whether the server's workers see files in the temporary folder of this process. Raises SparkJobError."""
-    with scratch_folder() as folder:
-        token = uuid.uuid4().hex
-        path = Path(folder, "seen")
-        path.write_text(token)
-        name = str(path)
+    token = uuid.uuid4().hex
+    with scratch_file(".", "seen", token.encode()) as folder:
+        name = str(folder / "seen")
 
         def look(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for _ in batches:

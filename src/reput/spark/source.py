@@ -45,6 +45,7 @@ from reput.spark.options import NAME, SourceOptions, read_options
 from reput.spark.quiet_end import end_quietly
 from reput.spark.session import begin_compiling, is_connect, is_local
 from reput.spark.ship import ARROW_DEPENDENCIES
+from reput.spark.table_function import register_function
 from reput.table.filters import choices
 from reput.table.plan import unknown_topics
 from reput.table.warm_up import compile_meanwhile, parts_of
@@ -55,9 +56,9 @@ _CODE = str(Path(__file__).parents[2])
 
 @checked
 def register(spark: SparkSession) -> None:
-    """Make `rocketmq` a format of this session; on a cluster, send reput's code to executors that lack it.
+    """Make `rocketmq` a format and a table function of this session.
 
-    A session of Spark Connect sends it to the server.
+    On a cluster, and to a server of Spark Connect, send reput's code if the executors lack it.
 
     Relative paths begin in the folder in which this process runs now.
 
@@ -66,7 +67,9 @@ def register(spark: SparkSession) -> None:
     if not is_connect(spark) and is_local(str(spark.sparkContext.master)):
         begin_compiling()
     ship(spark, ARROW_DEPENDENCIES)
-    spark.dataSource.register(_source_in(_current_folder()))
+    folder = _current_folder()
+    spark.dataSource.register(_source_in(folder))
+    register_function(spark, folder)
 
 
 def _current_folder() -> str:
@@ -151,7 +154,7 @@ class RocketMQDataSource(DataSource):
 
 
 def _finding_its_code() -> Callable[[str, bytes], object]:
-    """Return a function that restores an object after it added its code's folder to the path; Spark sends it by value."""
+    """Return a function, which Spark sends by value, that adds the code's folder to the path and restores an object."""
 
     def restored(folder: str, data: bytes) -> object:
         import sys

@@ -1,0 +1,88 @@
+"""The table function `rocketmq` of Spark SQL: the rows of the data source, with its options as named arguments.
+
+    SELECT topic, count(*) FROM rocketmq('/data/store', columns => 'topic', topic => array('orders', 'payments'))
+    GROUP BY topic
+
+One task reads everything, and Spark fixes the columns when the function is registered. So a view over the data source
+suits large stores better.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from importlib import import_module
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from reput.errors import UsageError
+from reput.messages.schema import COLUMNS
+from reput.spark.arrow_types import arrow_columns
+from reput.spark.errors import one_line
+from reput.spark.options import NAME, read_options
+from reput.spark.session import is_connect
+
+
+def register_function(spark: Any, folder: str) -> None:
+    """Make the function known to a session; relative paths begin in `folder`."""
+    functions = (
+        "pyspark.sql.connect.functions.builtin" if is_connect(spark) else "pyspark.sql.functions"
+    )
+    arrow_udtf = import_module(functions).arrow_udtf
+    # A class of its own: Spark sends it by value, with the folder.
+    handler = type(
+        "RocketMQFunctionHere", (RocketMQFunction,), {"folder": folder, "__module__": __name__}
+    )
+    spark.udtf.register(NAME, arrow_udtf(handler, returnType=from_arrow_schema(COLUMNS)))
+
+
+class RocketMQFunction:
+    """Made by Spark for each call of the function."""
+
+    folder = ""
+    """Where relative paths begin; where Spark runs if empty."""
+
+    def eval(self, path: pa.Array, **options: pa.Array) -> Iterator[pa.RecordBatch]:
+        """Read the messages of a store. Arguments are arrays of one value.
+
+        Raises UsageError, StoreError.
+        """
+        from reput.spark.reader import LogReader
+
+        with one_line():
+            given = {name: _text(name, value) for name, value in options.items()}
+            wanted = read_options({"path": _text("path", path), **given}, self.folder)
+            if wanted.on_corrupt == "row":
+                raise UsageError(
+                    "onCorrupt row: a function has no column for it; use a temporary view",
+                    arguments=["onCorrupt"],
+                )
+            schema = arrow_columns(from_arrow_schema(COLUMNS))
+            names = schema.names if wanted.columns is None else wanted.columns
+            reader = LogReader(wanted, pa.schema([schema.field(name) for name in names]))
+            for partition in reader.partitions():
+                for batch in reader.read(partition):
+                    yield _widened(batch, schema)
+
+
+def _text(name: str, value: pa.Array) -> str:
+    """Return an argument as the text of an option. Raises UsageError."""
+    given = value.to_pylist()
+    if len(given) != 1 or given[0] is None:
+        raise UsageError(f"{name}: pass a constant to the function {NAME}", arguments=[name])
+    if isinstance(given[0], bool):
+        return str(given[0]).lower()
+    return given[0] if isinstance(given[0], str) else json.dumps(given[0])
+
+
+def _widened(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Return a batch with nulls for the columns that were not asked for."""
+    columns = [
+        batch.column(field.name)
+        if field.name in batch.schema.names
+        else pa.nulls(len(batch), field.type)
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)

@@ -1,0 +1,69 @@
+"""The table function `rocketmq` of Spark SQL, and what Spark knows of the size of a table."""
+
+from collections.abc import Callable
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.golden.stores import GoldenStore
+from tests.spark.test_source import refused
+
+Golden = Callable[[str], GoldenStore]
+
+
+@pytest.mark.spark_min
+def test_the_function_has_the_rows_of_the_data_source(tables: SparkSession, golden: Golden) -> None:
+    store = golden("basic")
+    topic = store.messages[0].topic
+    table = tables.read.format("rocketmq").option("topic", topic).load(str(store.path))
+    found = tables.sql(f"SELECT * FROM rocketmq('{store.path}', topic => '{topic}')")
+    assert found.schema == table.schema
+    assert sorted(map(str, found.collect())) == sorted(map(str, table.collect()))
+    some = tables.sql(
+        f"SELECT topic, body FROM rocketmq('{store.path}', columns => 'topic', "
+        f"topic => array('{topic}', 'none'), useIndexes => false)"
+    ).collect()
+    assert len(some) == table.count()
+    assert {(row.topic, row.body) for row in some} == {(topic, None)}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ("topics => 'a'", "no option topics; did you mean topic"),
+        ("onCorrupt => 'row'", "use a temporary view"),
+        ("topic => cast(null as string)", "topic: pass a constant"),
+    ],
+)
+@pytest.mark.every_case
+def test_a_wrong_argument_is_one_line(
+    tables: SparkSession, golden: Golden, arguments: str, problem: str
+) -> None:
+    path = golden("lmq").path
+    line = refused(tables.sql(f"SELECT * FROM rocketmq('{path}', {arguments})").collect)
+    assert problem in line
+
+
+def test_spark_broadcasts_a_table_whose_size_it_can_estimate(
+    tables: SparkSession, golden: Golden
+) -> None:
+    """A Python source cannot tell its size: a hint or a limit does."""
+    table = tables.read.format("rocketmq").option("columns", "topic, queue_id")
+    table.load(str(golden("lmq").path)).createOrReplaceTempView("small")
+    tables.conf.set("spark.sql.autoBroadcastJoinThreshold", 10 << 20)
+    tables.conf.set("spark.sql.adaptive.enabled", "false")
+    try:
+        plans = [
+            tables.sql(
+                f"EXPLAIN SELECT {hint} * FROM {big} o JOIN {small} m USING (topic)"
+            ).collect()[0][0]
+            for hint, big, small in (
+                ("", "small", "small"),
+                ("/*+ BROADCAST(m) */", "small", "small"),
+                ("", "small", "(SELECT * FROM small LIMIT 1000)"),
+            )
+        ]
+    finally:
+        tables.conf.unset("spark.sql.autoBroadcastJoinThreshold")
+        tables.conf.unset("spark.sql.adaptive.enabled")
+    assert ["BroadcastHashJoin" in plan for plan in plans] == [False, True, True]
