@@ -47,7 +47,7 @@ def test_a_wrong_argument_is_one_line(
 def test_spark_broadcasts_a_table_whose_size_it_can_estimate(
     tables: SparkSession, golden: Golden
 ) -> None:
-    """A Python source cannot tell its size: a hint or a limit does."""
+    """A Python source reports no size: a hint or a limit stands in for it."""
     table = tables.read.format("rocketmq").option("columns", "topic, queue_id")
     table.load(str(golden("lmq").path)).createOrReplaceTempView("small")
     tables.conf.set("spark.sql.autoBroadcastJoinThreshold", 10 << 20)

@@ -31,7 +31,7 @@ _OF_EXECUTORS = {
 _TRANSIENT = re.compile(
     r"^[\s:]*reput\.errors\.(StoreAccessError|StoreUnreachableError): (.+)$", re.MULTILINE
 )
-"""The line of a traceback that Spark shows of an error which tasks let out."""
+"""The line of a traceback, as Spark shows it, for an error of a task."""
 
 
 def job_error(error: BaseException) -> ReputError:

@@ -91,7 +91,7 @@ class RocketMQDataSource(DataSource):
             self.writer(
                 StructType(), overwrite=False
             )  # raises, before it misses the place to write to
-        if "path" in options or "paths" in options:  # else whatever is asked for says so
+        if "path" in options or "paths" in options:  # without one, the next request refuses
             with one_line():
                 self._check(self._read_options())
 
@@ -186,7 +186,7 @@ def _source_in(folder: str) -> type[RocketMQDataSource]:
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """What batches of these columns look like to Spark. Raises UsageError for a column that is none."""
+    """Return the schema of batches of these columns for Spark. Raises UsageError for an unknown column."""
     if not schema.fields:
         raise UsageError("the schema has no column; a count needs one")
     of_table = from_arrow_schema(select(map(column_name, schema.names)))
