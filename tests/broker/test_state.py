@@ -1,6 +1,8 @@
 """What a broker keeps beside its store: topics, offsets, locks, groups; in memory and in config/."""
 
+from collections.abc import Callable
 from pathlib import Path
+from threading import Event, Thread
 
 import pytest
 
@@ -52,6 +54,52 @@ def test_a_brokers_own_offsets_are_read_and_kept_in_its_form(tmp_path: Path) -> 
     saved(offsets)
     assert file.read_text() == text[: -len("\n\t}\n}")] + ',\n\t\t"T@h":{1:9\n\t\t}\n\t}\n}'
     assert file.with_name("consumerOffset.json.bak").read_text() == text
+
+
+def test_a_save_that_began_before_a_removal_does_not_bring_offsets_back(tmp_path: Path) -> None:
+    offsets = ConsumerOffsets(tmp_path, is_kept=True)
+    offsets.commit("g", "T", 0, 39)
+    early = list(offsets.unsaved())
+    offsets.remove(lambda topic, group: True)
+    offsets.save()
+    for save in early:
+        save()
+    assert ConsumerOffsets(tmp_path, is_kept=True).committed("g", "T", 0) is None
+
+
+def test_a_save_waits_for_the_one_that_has_taken_its_changes(tmp_path: Path) -> None:
+    offsets = ConsumerOffsets(tmp_path, is_kept=True)
+    offsets.commit("g", "T", 0, 39)
+    encoding, may_encode, kept = Event(), Event(), list[int | None]()
+    snapshot = offsets.snapshot
+
+    def slow() -> Callable[[], bytes]:
+        encode = snapshot()
+
+        def encode_slowly() -> bytes:
+            encoding.set()
+            assert may_encode.wait(60)
+            return encode()
+
+        return encode_slowly
+
+    offsets.snapshot = slow  # type: ignore[assignment,method-assign]
+    (save,) = offsets.unsaved()
+    first = Thread(target=save)
+    first.start()
+    assert encoding.wait(60)
+
+    def save_too() -> None:
+        offsets.save()
+        kept.append(ConsumerOffsets(tmp_path, is_kept=True).committed("g", "T", 0))
+
+    second = Thread(target=save_too)
+    second.start()
+    second.join(0.05)
+    may_encode.set()
+    first.join(60)
+    second.join(60)
+    assert kept == [39]
 
 
 def test_offsets_of_a_store_that_is_only_read_are_not_written(tmp_path: Path) -> None:

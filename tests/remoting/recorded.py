@@ -129,11 +129,15 @@ def recorded_messages(found: list[Recording]) -> list[MessageExt]:
 
 
 def needed_fields(version: str) -> dict[int, set[str]]:
-    """By request code the fields of an answer without which a tool fails; paths as the records have them."""
+    """Return by request code the fields of an answer without which a tool fails or prints something else.
+
+    Their paths are as the records have them.
+    """
     needed: dict[int, set[str]] = {}
     for line in (WIRE / f"left_out_{version}.jsonl").read_text().splitlines():
         found = json.loads(line)
-        paths = {name for name in found["fails"] if not name.startswith("answered")}
+        names = (*found["fails"], *found["output_changes"])
+        paths = {name for name in names if not name.startswith("answered")}
         needed.setdefault(found["request_code"], set()).update(paths)
     return needed
 
@@ -267,7 +271,8 @@ class Player:
                 "consumerDataSet": [
                     {
                         "groupName": name, "consumeType": "CONSUME_PASSIVELY", "messageModel": "CLUSTERING",
-                        "consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET", "subscriptionDataSet": [wanted],
+                        "consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET",
+                        "subscriptionDataSet": [wanted, {**wanted, "topic": f"%RETRY%{name}"}],
                     }
                 ],
                 "producerDataSet": [],

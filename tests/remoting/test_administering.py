@@ -369,3 +369,31 @@ def test_too_many_groups_and_values_are_refused(tmp_path: Path) -> None:
         value = "v" * 100_000
         fields = [{"namespace": "n", "key": f"k{n}", "value": value} for n in range(4)]
         assert [client.ask(RequestCode.PUT_KV_CONFIG, each).code for each in fields] == [0, 0, 1, 1]
+
+
+def test_brokers_of_both_versions_say_how_far_delays_and_pulls_are(tmp_path: Path) -> None:
+    for version in ("4.9", "5.3"):
+        path = tmp_path / version
+        config = replace(SMALL, store_version=version)
+        with (
+            serving(path, sends=True, config=config) as running,
+            Client(running.address) as client,
+        ):
+            assert client.put("T", b"now").code == 0
+            assert client.put("T", b"later", {"DELAY": "18"}).code == 0
+            assert client.put("T", b"soon", {"DELAY": "1"}).code == 0
+            wait_for(lambda: len(messages(client.pull("T", 0, 0).body)) == 2)
+            place = {"consumerGroup": "g", "topic": "T", "queueId": 0}
+            client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, {**place, "commitOffset": 1})
+            table = as_json(client.ask(RequestCode.GET_BROKER_RUNTIME_INFO).body)["table"]
+            assert table["scheduleMessageOffset_1"] == "1,1"
+            assert table[f"commitLogDiskRatio_{path}/commitlog"] == table["commitLogDiskRatio"]
+            assert table["commitLogDirCapacity"].startswith("Total : ")
+            answer = client.ask(RequestCode.GET_CONSUME_STATS, {"consumerGroup": "g"})
+            (lag,) = [
+                each
+                for name, each in as_json(answer.body)["offsetTable"].items()
+                if as_json(name.encode())["queueId"] == 0
+            ]
+            assert lag["consumerOffset"] == 1
+            assert lag.get("pullOffset") == (2 if version == "5.3" else None)

@@ -26,6 +26,7 @@ _ROW = re.compile(r"^\| (\d+) \| ([^|]+) \| ([^|]+) \| ([^|]+) \|", re.MULTILINE
 _OTHER_STATE = {
     (12, "code 22, not 0"),  # a trace that the recorded client sent, but whose record was left out
     (105, "code 0, not 17"),  # a topic that this server has already
+    (28, "body table.commitLogDiskRatio_/STORE/store/commitlog"),  # the name has the store's path
     (222, "code 0, not 1"),  # a group that has committed offsets here
     (222, "code 26, not 0"),  # a group of an earlier recording
     (315, "code 1, not 0"),  # groups that pull here nothing

@@ -14,6 +14,7 @@ from reput.broker.limits import CLUSTER, LimitError, Limits
 from reput.broker.locks import QueueLocks
 from reput.broker.offsets import (
     ConsumerOffsets,
+    PulledOffsets,
     check_kept_in_files,
     committed_offsets,
     is_kept_elsewhere,
@@ -81,6 +82,7 @@ class ServedBroker:
         limits: of each client and of all
         topics, groups, offsets, locks, subscriptions: state beside the store
         counters: of messages put and pulled
+        pulled: how far groups have pulled
         cluster, port: of which cluster it is, and where it is served
         has_sql_filters: whether clients may filter by SQL92 (enablePropertyFilter)
         is_encrypted: whether its connections are
@@ -121,6 +123,7 @@ class ServedBroker:
         self.groups = ClientGroups(limits=limits)
         self.locks = QueueLocks(most=limits.total_locked_queues)
         self.counters = Counters(limits.counters)
+        self.pulled = PulledOffsets(limits.counters)
         self.cluster, self.port = cluster, 0
         self.has_sql_filters = self.is_encrypted = False
         self.written = Written(self, self.writable, clock_ms) if self.writable else None

@@ -51,6 +51,28 @@ _DATABASES = (
 _LMQ_FILE, _LMQ_TABLE = "lmqConsumerOffset.json", "lmqOffsetTable"
 
 
+class PulledOffsets:
+    """The next offset of each group's last pull of a queue (`pullOffsetTable` of 5.3.3), in memory.
+
+    For one thread, but for `get`. Beyond `most` queues, the oldest gives way.
+    """
+
+    def __init__(self, most: int = Limits().counters) -> None:
+        self._most = most
+        self._next: dict[tuple[str, str, int], int] = {}
+
+    def note(self, group: str, topic: str, queue_id: int, next_offset: int) -> None:
+        """Remember where the next pull begins."""
+        key = group, topic, queue_id
+        if key not in self._next and len(self._next) >= self._most:
+            del self._next[next(iter(self._next))]
+        self._next[key] = next_offset
+
+    def get(self, group: str, topic: str, queue_id: int) -> int:
+        """Return where the next pull begins; -1 if unknown."""
+        return self._next.get((group, topic, queue_id), -1)
+
+
 class ConsumerOffsets:
     """Offsets by topic, group and queue. Any thread may commit; a map of a pair is replaced, never changed."""
 
@@ -76,7 +98,7 @@ class ConsumerOffsets:
         """
         self._file = ConfigFile(store, CONSUMER_OFFSET_FILE, is_kept, most_bytes=_MOST_READ_BYTES)
         self._is_kept, self._most_bytes = is_kept, most_bytes
-        self._guard = Lock()
+        self._guard, self._saving = Lock(), Lock()
         self._resets: dict[str, dict[int, int]] = {}
         if uses_backup:
             self._table = self._file.load_either(_parse)
@@ -219,13 +241,16 @@ class ConsumerOffsets:
 
     def unsaved(self) -> Iterator[Callable[[], None]]:
         """What saves them, in any thread; nothing where none has changed."""
-        with self._guard:
-            if self._file.is_changed:
-                yield self._file.saving(self.snapshot())
+        if self._file.is_changed:
+            yield self.save
 
     def save(self) -> None:
-        """Keep what has changed, in any thread. Raises StoreAccessError."""
-        for save in self.unsaved():
+        """Keep what has changed, in any thread: one save is for all who wait. Raises StoreAccessError."""
+        with self._saving:  # else an older state could be written after this one
+            if not self._file.is_changed:
+                return
+            with self._guard:
+                save = self._file.saving(self.snapshot())
             save()
 
     def _pairs(self) -> list[tuple[str, str]]:

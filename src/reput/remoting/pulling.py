@@ -170,6 +170,7 @@ class Pulling:
         wait_ms = min(max(request.int64("suspendTimeoutMillis"), 0), _MOST_WAIT_MS)
 
         def then(answer: Command) -> Command | Later:
+            self._note(pull, answer)
             is_held = answer.code == ResponseCode.PULL_NOT_FOUND and sys_flag & _WAITS
             if not is_held or self._count >= self._broker.limits.waiting:
                 return answer
@@ -177,7 +178,16 @@ class Pulling:
             self._remember(waiting)
             return waiting.later
 
-        return self._at_once(pull) or InThread(lambda: self._answer(pull), then)
+        if (answer := self._at_once(pull)) is not None:
+            self._note(pull, answer)
+            return answer
+        return InThread(lambda: self._answer(pull), then)
+
+    def _note(self, pull: _Pull, answer: Command) -> None:
+        """Remember how far a group has pulled: 5.x tools show it."""
+        if self._broker.is_five and answer.code == ResponseCode.SUCCESS:
+            next_offset = int(answer.fields["nextBeginOffset"])
+            self._broker.pulled.note(pull.group, pull.topic, pull.queue_id, next_offset)
 
     def _moved(self, pull: _Pull) -> Command | None:
         """The answer to a pull whose offset was reset, or lies in a deleted topic of the same name."""

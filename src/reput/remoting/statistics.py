@@ -20,8 +20,9 @@ from reput.clock import now_ms
 from reput.config import CONSUME_QUEUE_ENTRY_BYTES
 from reput.errors import MessageNotFoundError, StoreAccessError
 from reput.files.disk import Disk
+from reput.format.file_names import COMMIT_LOG_FOLDER
 from reput.format.java_json import number_map_file
-from reput.format.properties import SYSTEM_TOPICS, TRACE_TOPIC
+from reput.format.properties import SCHEDULE_TOPIC, SYSTEM_TOPICS, TRACE_TOPIC
 from reput.remoting.bodies import encode_body, queue_as_json, queue_map
 from reput.remoting.codes import VERSION, VERSION_5, RequestCode, ResponseCode
 from reput.remoting.commands import Command
@@ -105,14 +106,24 @@ class Statistics:
         return InThread(work)
 
     def _delay_offsets(self, request: Command, peer: Peer) -> Answer:
-        written = self._broker.written
-        path = Path(self._broker.store.path)
-
         def work() -> Command:
-            offsets = delay_offsets(path) if written is None else written.delays.offsets()
-            return request.answer(body=number_map_file("offsetTable", offsets))
+            return request.answer(body=number_map_file("offsetTable", self._delivered()))
 
         return InThread(work)
+
+    def _delivered(self) -> dict[int, int]:
+        """Return how far each delay level is delivered. Raises StoreAccessError, FormatError."""
+        written = self._broker.written
+        if written is not None:
+            return written.delays.offsets()
+        return delay_offsets(Path(self._broker.store.path)) if self._broker.is_quick else {}
+
+    def _delayed(self) -> dict[str, str]:
+        """Return of each delay level how far it is delivered, and how far it reaches."""
+        return {
+            f"scheduleMessageOffset_{level}": f"{offset},{self._broker.max_offset(SCHEDULE_TOPIC, level - 1)}"
+            for level, offset in self._delivered().items()
+        }
 
     def _all_consume_stats(self, request: Command, peer: Peer) -> Answer:
         is_order, view = request.boolean("isOrder"), self._broker.topics.view()
@@ -148,7 +159,7 @@ class Statistics:
     ) -> Iterator[tuple[MessageQueue, dict[str, int]]]:
         for queue in self._queues(topic, queues):
             committed = self._broker.offsets.committed(group, topic, queue.queue_id)
-            yield queue, self._lag(queue, committed)
+            yield queue, self._lag(queue, committed, group)
 
     def _stats_data(self, request: Command, peer: Peer) -> Command:
         name, key = request.text("statsName"), request.text("statsKey")
@@ -199,7 +210,7 @@ class Statistics:
                 if config is not None and (not wanted or name in wanted):
                     for queue in self._queues(name, config.read_queues):
                         asked.append((queue, offsets.committed(group, name, queue.queue_id)))
-            table = ((queue, self._lag(queue, committed)) for queue, committed in asked)
+            table = ((queue, self._lag(queue, committed, group)) for queue, committed in asked)
             counters = self._broker.counters
             tps = sum(counters.group_get_tps(group, name) for name in names)
             content = {"consumeTps": float(tps), "offsetTable": queue_map(table)}
@@ -207,17 +218,21 @@ class Statistics:
 
         return InThread(work)
 
-    def _lag(self, queue: MessageQueue, committed: int | None) -> dict[str, int]:
+    def _lag(self, queue: MessageQueue, committed: int | None, group: str) -> dict[str, int]:
         end = self._broker.max_offset(queue.topic, queue.queue_id)
         position = max(committed or 0, 0)
         time_of_last = 0
         if position:
             time_of_last = self._broker.store_time(queue.topic, queue.queue_id, position - 1)
-        return {
+        lag = {
             "brokerOffset": end,
             "consumerOffset": position,
             "lastTimestamp": max(time_of_last, 0),
         }
+        if self._broker.is_five:
+            pulled = self._broker.pulled.get(group, queue.topic, queue.queue_id)
+            lag["pullOffset"] = max(position, pulled)
+        return lag
 
     def _time_span(self, request: Command, peer: Peer) -> Answer:
         group, topic = request.text("group"), request.text("topic")
@@ -256,10 +271,11 @@ class Statistics:
             behind = self._broker.writable.dispatch_lag_bytes
 
         def work() -> Command:
-            used_ratio = 0.0
+            used_ratio, disk = 0.0, dict[str, str]()
             with suppress(StoreAccessError):  # it is on this machine
                 used, free = Disk().usage(Path(store.path))
                 used_ratio = used / max(used + free, 1)
+                disk = _disk(Path(store.path), used, free)
             begin = store.begin_offset()
             try:
                 earliest = store.get(begin).store_timestamp
@@ -267,6 +283,9 @@ class Statistics:
                 earliest = -1
             table = {
                 **dict.fromkeys(_NOT_COUNTED, "0"),
+                **(_ONLY_OF_FIVE if self._broker.is_five else {}),
+                **disk,
+                **self._delayed(),
                 **self._broker.counters.as_table(),
                 "bootTimestamp": str(self._begun_ms),
                 "brokerVersion": str(VERSION_5 if self._broker.is_five else VERSION),
@@ -278,6 +297,7 @@ class Statistics:
                 "dispatchBehindBytes": str(behind),
                 "earliestMessageTimeStamp": str(earliest),
                 "remainHowManyDataToFlush": "0 B",
+                "remainTransientStoreBufferNumbs": str(_NEVER),
                 "runtime": _runtime(now_ms() - self._begun_ms),
                 "startAcceptSendRequestTimeStamp": "0",
             }
@@ -417,9 +437,31 @@ _NOT_COUNTED = (
     "sendThreadPoolQueueSize", "sendThreadPoolQueueCapacity", "pullThreadPoolQueueSize",
     "pullThreadPoolQueueCapacity", "sendThreadPoolQueueHeadWaitTimeMills",
     "pullThreadPoolQueueHeadWaitTimeMills", "queryThreadPoolQueueHeadWaitTimeMills",
-    "pageCacheLockTimeMills",
+    "pageCacheLockTimeMills", "queryThreadPoolQueueSize", "queryThreadPoolQueueCapacity",
+    "EndTransactionQueueSize", "EndTransactionThreadPoolQueueCapacity", "dispatchMaxBuffer",
 )  # fmt: skip
 """Queues and locks of a broker that this server does not have; tools want to read a number."""
+_ONLY_OF_FIVE = {
+    "brokerActive": "true",
+    **dict.fromkeys(
+        (
+            "ackThreadPoolQueueHeadWaitTimeMills", "ackThreadPoolQueueSize", "ackThreadPoolQueueCapacity",
+            "litePullThreadPoolQueueHeadWaitTimeMills", "litePullThreadPoolQueueSize",
+            "litePullThreadPoolQueueCapacity",
+        ),
+        "0",
+    ),
+}  # fmt: skip
+
+
+def _disk(store: Path, used: int, free: int) -> dict[str, str]:
+    """Return the lines about the file system of a log, as a broker writes them."""
+    gib = 1 << 30
+    total = (used + free) / gib
+    return {
+        "commitLogDirCapacity": f"Total : {total:.1f} GiB, Free : {free / gib:.1f} GiB.",
+        f"commitLogDiskRatio_{store / COMMIT_LOG_FOLDER}": str(used / max(used + free, 1)),
+    }
 
 
 def _text_of(value: object) -> str:
