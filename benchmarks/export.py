@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 import shutil
 import sys
 import time
@@ -13,6 +14,8 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+import reput
+import reput.operations.export
 from benchmarks.memory import MemoryWatch
 from benchmarks.own_process import in_own_process
 from benchmarks.result import Figure
@@ -20,11 +23,14 @@ from reput.files.writer import sync_file
 from reput.lakes.data_file import read_back, tally_of
 from reput.lakes.parquet_files import writer_options
 from reput.lakes.partitions import sorted_slices
+from reput.lakes.request import ExportRequest
 from reput.lakes.task import warm_up, with_key
 from reput.log.paths import find_logs
 from reput.table.read import LogRange, RangeBatches
 
 _GROUP = "export to Parquet on local[2]"
+_PRICE = "export to Parquet: the price of guarantees"
+_BASE = "pyarrow"
 _PROFILED_BYTES = 64 << 20
 _SLOTS = 2
 _ALONE = "pyarrow alone, of batches as they are decoded"
@@ -40,6 +46,7 @@ def measure(store: Path) -> Iterator[Figure]:
         parts = _parts(str(store), output)
     finally:
         shutil.rmtree(output, ignore_errors=True)
+    yield from _prices(store, output)
     rate = result["rows"] / 1e6 / result["total_s"]
     yield Figure(_GROUP, "plan to commit", rate, "million messages/s", least=0.4)
     yield Figure(_GROUP, "bytes written", result["file_bytes"] / 1e9, "GB")
@@ -51,6 +58,78 @@ def measure(store: Path) -> Iterator[Figure]:
         yield Figure(_GROUP, f"share of the cores: {name}", 100 * seconds / of_cores, "%")
     rest = 100 * (1 - sum(parts.values()) / of_cores)
     yield Figure(_GROUP, "share of the cores: Spark, waiting and the rest", rest, "%")
+
+
+def _prices(store: Path, output: Path) -> Iterator[Figure]:
+    """Processor time of the log's first file in each profile and in pyarrow's writer with zstd, and of each step."""
+    file = find_logs([str(store)])[0].files[0].path
+    used = {
+        name: in_own_process("benchmarks.export", file, output, name)
+        for name in (_BASE, "safe", "fast")
+    }
+    rows = used[_BASE]["rows"]
+    base = used[_BASE]["cpu_s"]
+    yield Figure(_PRICE, "a dataset into pyarrow's writer", 1e6 * base / rows, "us per message")
+    for name, most in (("safe", 2.0), ("fast", 1.3)):
+        of_base = used[name]["cpu_s"] / base
+        yield Figure(_PRICE, f"profile {name}", of_base, "times pyarrow", most=most)
+        yield Figure(_PRICE, f"profile {name}: memory", used[name]["memory_bytes"] / 1e6, "MB")
+    yield Figure(_PRICE, "pyarrow: memory", used[_BASE]["memory_bytes"] / 1e6, "MB")
+    output.mkdir(exist_ok=True)
+    rounds = [_steps(str(store), output / "steps.parquet") for _ in range(_ROUNDS)]
+    for step in rounds[0]:
+        seconds = min(found[step] for found in rounds)
+        yield Figure(_PRICE, f"step: {step}", 1e6 * seconds, "us per message")
+
+
+def _steps(store: str, path: Path) -> dict[str, float]:
+    """Processor time per message of each step of an export but decoding."""
+    file = find_logs([store])[0].files[0]
+    batches = list(RangeBatches(LogRange(file, file.start, file.start + _PROFILED_BYTES, store)))
+    seconds: dict[str, float] = {}
+
+    def timed(name: str, work: Callable[[], Result]) -> Result:
+        begun = time.process_time()
+        result = work()
+        seconds[name] = time.process_time() - begun
+        return result
+
+    timed("sums of sizes and CRCs", lambda: [tally_of(batch) for batch in batches])
+    table = pa.Table.from_batches([with_key(batch) for batch in batches])
+    ((_, rows),) = timed("sorting", lambda: list(sorted_slices(table, ())))
+    data = timed("Parquet", lambda: _encoded(rows))
+    timed("Parquet without Bloom filters", lambda: _encoded(rows, bloom_filter_options=None))
+    path.write_bytes(data)
+    timed("syncing", lambda: sync_file(path))
+    timed("reading back", lambda: read_back(str(path)))
+    seconds["Bloom filters"] = max(
+        seconds["Parquet"] - seconds.pop("Parquet without Bloom filters"), 0.0
+    )
+    return {name: value / len(table) for name, value in seconds.items()}
+
+
+def _used(store: str, output: str, name: str) -> dict[str, Any]:
+    """Processor time and memory of one export in this process."""
+    warm_up()
+    begun = time.process_time()
+    if name == _BASE:
+        batches = reput.dataset(store).scanner().to_reader()
+        path = Path(output, "alone.parquet")
+        path.parent.mkdir(exist_ok=True)
+        with pq.ParquetWriter(path, batches.schema, compression="zstd") as writer:
+            for batch in batches:
+                writer.write_batch(batch)
+        rows = pq.read_metadata(path).num_rows
+    else:
+        request = ExportRequest(profile="fast" if name == "fast" else "safe")
+        rows = reput.operations.export.export(
+            store, f"{output}-{name}", request=request, runner="serial"
+        ).rows
+        for folder in (f"{output}-{name}", f"{output}-{name}.reput"):
+            shutil.rmtree(folder)
+    cpu_s = time.process_time() - begun
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+    return {"rows": rows, "cpu_s": cpu_s, "memory_bytes": peak}
 
 
 def _parts(store: str, folder: Path) -> dict[str, float]:
@@ -83,9 +162,10 @@ def _profile(part: LogRange, folder: Path) -> dict[str, float]:
     return {name: value / len(table) for name, value in seconds.items()}
 
 
-def _encoded(table: pa.Table) -> pa.Buffer:
+def _encoded(table: pa.Table, **others: Any) -> pa.Buffer:
     sink = pa.BufferOutputStream()
-    with pq.ParquetWriter(sink, table.schema, **writer_options(table.schema, len(table))) as writer:
+    options = {**writer_options(table.schema, len(table)), **others}
+    with pq.ParquetWriter(sink, table.schema, **options) as writer:
         writer.write_table(table, row_group_size=len(table))
     return sink.getvalue()
 
@@ -109,4 +189,4 @@ def _export(store: str, output: str) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(_export(*sys.argv[1:])))
+    print(json.dumps((_export if len(sys.argv) == 3 else _used)(*sys.argv[1:])))

@@ -135,6 +135,13 @@ def _names(ctx: click.Context, param: click.Parameter, value: str | None) -> tup
 )
 @click.option("--catalog", metavar="C", help="Iceberg: an SQL database, or a catalog of pyiceberg.")
 @click.option("--table", metavar="NS.NAME", help="Iceberg: the table.  [default: reput.messages]")
+@click.option(
+    "--profile",
+    metavar="safe|fast",
+    default="safe",
+    show_default=True,
+    help="fast: do not sort rows by key, and do not read files back.",
+)
 @click.option("--split-size", type=SIZE, help="CommitLog bytes per task.")
 @click.option(
     "--target-file-size",
@@ -225,6 +232,7 @@ def _request(asked: dict[str, Any]) -> ExportRequest:
         json_timestamps=asked["json_timestamps"],
         body=asked["body"],
         charset=asked["charset"],
+        profile=asked["profile"],
     )
 
 

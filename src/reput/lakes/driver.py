@@ -39,8 +39,8 @@ from reput.messages.decoding import open_decoder
 from reput.table.plan import Bounds, ReadTask
 from reput.tasks import Progress, Runner, silent
 
-SPLIT_BYTES = 256 << 20
-_LEAST_SPLIT_BYTES = 64 << 20
+SPLIT_BYTES = 1 << 30
+_LEAST_SPLIT_BYTES = 128 << 20
 _LEAST_GIVEN_BYTES = 16 << 10  # far fewer would make more tasks than messages
 _TASKS_PER_SLOT = 4
 _MANY_STORES = 64  # take longer to plan one after the other than it takes to start a job
@@ -213,7 +213,10 @@ class _ExportRun:
 
     def _merged(self, job: ExportJob, files: list[DataFile], runner: Runner) -> list[DataFile]:
         """The files with small ones put together, which have the same rows. Raises StoreAccessError."""
-        merge = MergeJob(job.folder, job.folder, job.file_schema, job.reject_schema)
+        merge = MergeJob(
+            job.folder, job.folder, job.file_schema, job.reject_schema, is_run=True,
+            is_fast=job.request.is_fast,
+        )  # fmt: skip
         old, new = merged_files(
             merge, files, self.target_bytes, runner, partial(self.progress, "merge")
         )

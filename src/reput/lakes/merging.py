@@ -23,6 +23,9 @@ _BATCH_BYTES = 8 << 20
 _WORTH_IT = 4
 """A file of at least this share of the target stays as it is: to write it again costs more than readers gain."""
 
+_WORTH_IT_AT_ONCE = 8 << 20
+"""A run combines only smaller files: else it would write nearly all rows twice. Compaction combines the rest."""
+
 
 def check_target(target_bytes: int) -> int:
     """Raises UsageError."""
@@ -41,22 +44,29 @@ class MergeJob:
     source, folder  where the files are and where merged ones are staged, seen by all who run tasks
     schema          that rows have now; a file may lack fields of it
     reject_schema   the same of rejected rows
+    is_run          whether a run combines its own files, not a compaction those of the table
+    is_fast         see `ParquetFiles`
     """
 
     source: str
     folder: str
     schema: pa.Schema
     reject_schema: pa.Schema
+    is_run: bool = False
+    is_fast: bool = False
 
 
 Group = tuple[DataFile, ...]
 
 
-def groups_of(files: Sequence[DataFile], target_bytes: int) -> list[Group]:
-    """Small files of one partition, as many together as come to the target; none that would stay alone."""
+def groups_of(files: Sequence[DataFile], target_bytes: int, is_run: bool = False) -> list[Group]:
+    """Small files of one partition, as many together as come to the target; no file alone."""
+    small_bytes = target_bytes / _WORTH_IT
+    if is_run:
+        small_bytes = min(small_bytes, _WORTH_IT_AT_ONCE)
     small: dict[tuple[bool, PartitionValues], list[DataFile]] = {}
     for file in files:
-        if file.file_bytes * _WORTH_IT < target_bytes:
+        if file.file_bytes < small_bytes:
             small.setdefault((file.is_reject, file.partition), []).append(file)
     packed = (group for of_one in small.values() for group in _packed(of_one, target_bytes))
     return [group for group in packed if len(group) > 1]
@@ -83,7 +93,7 @@ def merged_files(
     progress: Callable[[int, int], None],
 ) -> tuple[list[DataFile], list[DataFile]]:
     """The files that are put together, and those that have their rows. Raises StoreAccessError."""
-    groups = groups_of(files, target_bytes)
+    groups = groups_of(files, target_bytes, job.is_run)
     weights = [sum(file.file_bytes for file in group) for group in groups]
     done = runner.run(partial(run_merge, job), groups, weights, progress) if groups else []
     return [file for group in groups for file in group], [file for new in done for file in new]
@@ -93,7 +103,7 @@ def run_merge(job: MergeJob, group: Group) -> list[DataFile]:
     """Safe to run twice. Raises StoreAccessError, also where what was written is not what was read."""
     first = group[0]
     schema = job.reject_schema if first.is_reject else job.schema
-    writer = ParquetFiles(job.folder, schema, (), first.is_reject)
+    writer = ParquetFiles(job.folder, schema, (), first.is_reject, is_fast=job.is_fast)
     read = RowTally()
     try:
         for file in group:

@@ -19,12 +19,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from reput.errors import StoreAccessError
 from reput.files.anchors import explained, native
 from reput.files.scratch import scratch_folder
 from reput.files.staged import join, put_verified
 from reput.files.storage import is_url
 from reput.files.writer import delete, sync_file
-from reput.lakes.data_file import DataFile, bounds_of, read_back
+from reput.lakes.data_file import DataFile, RowTally, bounds_of, read_back, tally_of, total_of
 from reput.lakes.partitions import SORT_COLUMNS, PartitionValues, sorted_slices
 
 ROW_GROUP_BYTES = 96 << 20
@@ -49,16 +50,24 @@ class ParquetFiles:
     folder        of the files; a URL of one in a bucket, to which they are brought when they are whole
     schema        of the files; tables have it, and what partitions are of
     partition_by  of topic, day, hour
-    is_reject       what DataFiles say
+    is_reject     see DataFile
+    is_fast       whether rows keep the order of the log, and files are not read back
 
     Raises StoreAccessError.
     """
 
     def __init__(
-        self, folder: str, schema: pa.Schema, partition_by: Sequence[str], is_reject: bool = False
+        self,
+        folder: str,
+        schema: pa.Schema,
+        partition_by: Sequence[str],
+        is_reject: bool = False,
+        *,
+        is_fast: bool = False,
     ) -> None:
         self._folder, self._schema, self._is_reject = folder, schema, is_reject
-        self._partition_by = partition_by
+        self._partition_by, self._is_fast = partition_by, is_fast
+        self._handed: dict[PartitionValues, RowTally] = {}
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_bytes = 0
         self._open: OrderedDict[PartitionValues, tuple[Path, pq.ParquetWriter]] = OrderedDict()
@@ -94,12 +103,19 @@ class ParquetFiles:
     def _flush(self) -> None:
         if not self._waiting:
             return
-        table = pa.Table.from_batches(self._waiting)
-        self._waiting, self._waiting_bytes = [], 0
-        for values, rows in sorted_slices(table, self._partition_by):
+        sort_by = () if self._is_fast else SORT_COLUMNS
+        for values, rows in sorted_slices(self._taken(), self._partition_by, sort_by):
             path, writer = self._writer(values, len(rows))
             with explained(path, "be written"):
                 writer.write_table(rows.select(self._schema.names), row_group_size=len(rows))
+            if self._is_fast:
+                self._handed[values] += total_of(map(tally_of, rows.to_batches()))
+
+    def _taken(self) -> pa.Table:
+        """Return the waiting rows. The caller has the only reference, so they are freed as soon as they are sorted."""
+        table = pa.Table.from_batches(self._waiting)
+        self._waiting, self._waiting_bytes = [], 0
+        return table
 
     def _writer(self, values: PartitionValues, rows: int) -> tuple[Path, pq.ParquetWriter]:
         if values in self._open:
@@ -109,8 +125,10 @@ class ParquetFiles:
             self._close_oldest()
         path = self._here / f"{uuid.uuid4().hex}{STAGED}"
         with explained(path, "be written"), native(path) as place:
-            writer = pq.ParquetWriter(place, self._schema, **writer_options(self._schema, rows))
+            options = writer_options(self._schema, rows, is_sorted=not self._is_fast)
+            writer = pq.ParquetWriter(place, self._schema, **options)
         self._open[values] = path, writer
+        self._handed[values] = RowTally()
         return path, writer
 
     def _close_oldest(self) -> None:
@@ -119,8 +137,16 @@ class ParquetFiles:
             writer.close()
         sync_file(path)
         with explained(path, "be read"), native(path) as place:
-            least, greatest = bounds_of(pq.read_metadata(place))
-            tally = read_back(place)
+            metadata = pq.read_metadata(place)
+            least, greatest = bounds_of(metadata)
+            tally = self._handed.pop(values)
+            if not self._is_fast:
+                tally = read_back(place)
+            elif metadata.num_rows != tally.rows:
+                raise StoreAccessError(
+                    f"{path}: has {metadata.num_rows} of {tally.rows} rows; nothing was committed. "
+                    "Is the disk sound? Run it again"
+                )
         size = os.path.getsize(path)
         if is_url(self._folder):
             put_verified(path, join(self._folder, path.name))
@@ -130,7 +156,7 @@ class ParquetFiles:
         )
 
 
-def writer_options(schema: pa.Schema, rows: int) -> Mapping[str, Any]:
+def writer_options(schema: pa.Schema, rows: int, is_sorted: bool = True) -> Mapping[str, Any]:
     """Arguments of `pq.ParquetWriter` for files of this schema with row groups of about so many rows."""
     names, leaves = schema.names, list(_leaf_paths(schema))
     options: dict[str, Any] = {
@@ -139,7 +165,9 @@ def writer_options(schema: pa.Schema, rows: int) -> Mapping[str, Any]:
         "use_dictionary": [path for path in leaves if path not in _NO_DICTIONARY],
         "write_page_index": True,
         "sorting_columns": [
-            pq.SortingColumn(leaves.index(name)) for name in SORT_COLUMNS if name in names
+            pq.SortingColumn(leaves.index(name))
+            for name in SORT_COLUMNS
+            if name in names and is_sorted
         ]
         or None,
     }

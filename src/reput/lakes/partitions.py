@@ -28,15 +28,20 @@ class Slice(NamedTuple):
     table: pa.Table
 
 
-def sorted_slices(table: pa.Table, partition_by: Sequence[str]) -> Iterator[Slice]:
-    """The rows of each partition, by SORT_COLUMNS as far as the table has them; it has what partitions are of."""
-    table = table.combine_chunks()
+def sorted_slices(
+    table: pa.Table, partition_by: Sequence[str], sort_by: Sequence[str] = SORT_COLUMNS
+) -> Iterator[Slice]:
+    """Yield the rows of each partition, sorted by these columns as far as the table has them, else in their order.
+
+    The table has the columns of partitions.
+    """
     places = {f"{_PLACE}{name}": _places(table, name) for name in partition_by if name != "topic"}
     named = [("topic" if name == "topic" else f"{_PLACE}{name}") for name in partition_by]
-    order = list(dict.fromkeys([*named, *(c for c in SORT_COLUMNS if c in table.schema.names)]))
-    if not order:  # none of these columns was asked for
+    order = list(dict.fromkeys([*named, *(c for c in sort_by if c in table.schema.names)]))
+    if not order:
         yield Slice((), table)
         return
+    table = table.combine_chunks()
     columns = {name: places[name] if name in places else table[name] for name in order}
     rows = pc.sort_indices(pa.table(columns), sort_keys=[(name, "ascending") for name in order])
     table = _taken(table, rows)

@@ -23,6 +23,7 @@ JSON = "json"
 JsonMode = Literal["strict", "permissive"]
 """The price of a body that does not fit its types: the message, which is rejected, or the fields, which are null."""
 
+Profile = Literal["safe", "fast"]
 INFER = "infer"
 _ADDED = {"body": None, "charset": UTF_8}
 """Fields that the requests of older tables lack."""
@@ -52,6 +53,7 @@ class ExportRequest:
     body          what `reput.messages.decoding.open_decoder` takes: bodies become a column of the encoding's name;
                   "json:infer" and "json:FILE" are `json_body`
     charset       of JSON bodies
+    profile       fast leaves rows in the order of the log, and does not read files back
 
     Raises UsageError.
     """
@@ -68,9 +70,12 @@ class ExportRequest:
     json_timestamps: bool = False
     body: str | None = None
     charset: str = UTF_8
+    profile: Profile = "safe"
 
     def __post_init__(self) -> None:
         check_on_corrupt(self.on_corrupt)
+        if self.profile not in get_args(Profile):
+            raise UsageError(f"profile {self.profile}: safe or fast", arguments=["profile"])
         if self.body is not None and self.json_body is not None:
             raise UsageError("pass body or json_body, not both", arguments=["body", "json_body"])
         if self.body is not None and self.body.startswith(f"{JSON}:"):
@@ -123,6 +128,10 @@ class ExportRequest:
                 "json_timestamps is for json_body infer; a file states which fields are timestamps",
                 arguments=["json_timestamps", "json_body infer"],
             )
+
+    @property
+    def is_fast(self) -> bool:
+        return self.profile == "fast"
 
     @property
     def is_permissive(self) -> bool:
@@ -188,11 +197,11 @@ def _as_given(stored: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _comparable(request: Mapping[str, Any]) -> dict[str, Any]:
-    """What decides the rows and their form; lists and tuples are one. What new fields become may change."""
+    """Return the fields that decide the rows and their types; lists and tuples are the same."""
     return {
         name: list(value) if isinstance(value, list | tuple) else value
         for name, value in {**_ADDED, **request}.items()
-        if name != "json_timestamps"
+        if name not in ("json_timestamps", "profile")
     }
 
 

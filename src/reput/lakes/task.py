@@ -119,8 +119,9 @@ def _buffers() -> ScanBuffers:
 
 
 def _write(job: ExportJob, batches: RangeBatches, result: TaskResult) -> None:
-    rows = ParquetFiles(job.folder, job.file_schema, job.request.partition_by)
-    rejects = ParquetFiles(job.folder, job.reject_schema, (), is_reject=True)
+    is_fast = job.request.is_fast
+    rows = ParquetFiles(job.folder, job.file_schema, job.request.partition_by, is_fast=is_fast)
+    rejects = ParquetFiles(job.folder, job.reject_schema, (), is_reject=True, is_fast=is_fast)
     try:
         for batch in batches:
             result.read += tally_of(batch)
