@@ -22,7 +22,7 @@ class ArchiveReport(Report):
         log_bytes: Size of these files.
         stored_bytes: Size of the objects that hold them, with their indexes.
         damaged: Files with damage. Queries scan them.
-        notes: What was left out, and why.
+        notes: Omissions, and their reasons.
     """
 
     store: str
@@ -144,9 +144,12 @@ class RestoreReport(Report):
     Attributes:
         archive, store: From and to where.
         files: Log files that were written.
-        log_bytes: Their size.
+        log_bytes: Their size; of a filtered copy, the size of its messages.
         messages: Messages in them.
         begin, end: Physical offsets of the restored log.
+        is_filtered: Whether it is a copy of some messages, with new offsets.
+        left_out: Of a filtered copy: chosen records of a broker's own topics, or of open transactions.
+        offsets_reset: Committed offsets beyond the end of their restored queue, which were set to that end.
     """
 
     archive: str
@@ -156,12 +159,26 @@ class RestoreReport(Report):
     messages: int
     begin: int
     end: int
+    is_filtered: bool = False
+    left_out: int = 0
+    offsets_reset: int = 0
 
     def lines(self) -> Iterator[str]:
+        if self.is_filtered:
+            yield f"Copied {self.messages:,} messages of {printable(self.archive)} to {printable(self.store)}"
+            yield f"  log       {format_size(self.log_bytes)}"
+            if self.left_out:
+                records = (
+                    f"{self.left_out:,} records of a broker's own topics, or of open transactions,"
+                )
+                yield f"note: {records} were left out"
+            return
         what = "1 log file" if self.files == 1 else f"{self.files:,} log files"
         yield f"Restored {what} of {printable(self.archive)} to {printable(self.store)}"
         yield f"  messages  {self.messages:,}"
         yield f"  log       {format_size(self.log_bytes)}, from {self.begin:,} to {self.end:,}"
+        if self.offsets_reset:
+            yield f"note: {self.offsets_reset:,} committed offsets beyond the end of their queue were set to its end"
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)

@@ -15,7 +15,8 @@ from reput.cli.options import TIME, TIME_HELP, text_or_json
     short_help="Restore a store from an archive.",
     epilog="\b\nExamples:"
     "\n  reput restore s3://bucket/broker-a /data/restored"
-    "\n  reput restore /archives/broker-a /data/restored --begin 2026-10-14 --end 2026-10-15",
+    "\n  reput restore /archives/broker-a /data/restored --begin 2026-10-14 --end 2026-10-15"
+    "\n  reput restore /archives/broker-a /data/test --topic orders --key customer-4711",
 )
 @click.argument("archive", metavar="ARCHIVE")
 @click.argument("destination", metavar="DEST", type=click.Path())
@@ -25,17 +26,44 @@ from reput.cli.options import TIME, TIME_HELP, text_or_json
 @click.option(
     "--end", "end", type=TIME, help="Only log files with messages stored until this time."
 )
+@click.option(
+    "--topic",
+    "topics",
+    multiple=True,
+    metavar="T",
+    help="Copy only messages of this topic; repeatable.",
+)
+@click.option(
+    "--key",
+    "keys",
+    multiple=True,
+    metavar="K",
+    help="Copy only messages with this key or unique key; repeatable.",
+)
 @text_or_json("Output format.")
-def command(archive: str, destination: str, begin: int | None, end: int | None, layout: str) -> int:
+def command(
+    archive: str,
+    destination: str,
+    begin: int | None,
+    end: int | None,
+    topics: tuple[str, ...],
+    keys: tuple[str, ...],
+    layout: str,
+) -> int:
     """Write the archived log files into the new folder DEST, byte for byte, and rebuild the indexes.
 
     The broker's configuration comes from the first snapshot that was taken after the last restored file.
+    Committed offsets beyond the end of a restored queue are set to its end.
+
+    With --topic or --key, DEST is a new store with copies of these messages. They get new offsets; the
+    properties REPUT_ORIGIN_STORE, REPUT_ORIGIN_OFFSET and REPUT_ORIGIN_QUEUE_OFFSET say where they come
+    from. --begin and --end are then times of messages. Nothing else of the archive is copied.
 
     {times}
     """
     from reput.operations.archive import restore
 
-    report = restore(archive, destination, begin=begin, end=end)
+    report = restore(archive, destination, begin=begin, end=end, topics=topics, keys=keys)
     click.echo(json.dumps(report.as_dict(), indent=2) if layout == "json" else str(report))
     return FOUND
 

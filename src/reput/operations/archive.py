@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from os import PathLike, fspath
+from pathlib import Path
 
 from reput.archives.archiver import archive_store
 from reput.archives.message_proofs import prove_message, verify_proof
 from reput.archives.report import ArchiveReport, RestoreReport, VerifyReport
 from reput.archives.restoring import restore_store, verify
 from reput.arguments import Time, checked, optional_milliseconds
+from reput.broker.offsets import ConsumerOffsets
 from reput.errors import UsageError
+from reput.operations.filtered_copy import copy_messages
+from reput.query.message_store import MessageStore
 from reput.tasks import Progress, silent
 
 
@@ -98,24 +103,55 @@ def restore(
     *,
     begin: Time | None = None,
     end: Time | None = None,
+    topics: Sequence[str] = (),
+    keys: Sequence[str] = (),
     storage_options: Mapping[str, str] | None = None,
     progress: Progress = silent,
 ) -> RestoreReport:
-    """Write the archived log files into a new store, byte for byte, and rebuild its indexes.
+    """Write the archived log files into a new store, byte for byte, and rebuild its indexes; or copy some messages.
+
+    With topics or keys, only these messages are put into the new store. They get new offsets and store times, and the
+    properties REPUT_ORIGIN_STORE, REPUT_ORIGIN_OFFSET and REPUT_ORIGIN_QUEUE_OFFSET.
 
     Args:
         archive: A folder or URL that `archive` has written.
         destination: A folder that is missing or empty.
-        begin, end: Only the log files with messages stored between these times, and all between them.
+        begin, end: Only the log files with messages stored between these times, and all between them. With topics or
+            keys, only messages stored between these times.
+        topics: Copy messages of these topics.
+        keys: Copy messages with one of these keys or unique keys.
         storage_options: Of the archive, as for `open_store`.
         progress: Called with the phase, units done and units in all.
 
     Raises:
         UsageError: the destination is not empty, or the archive has no such log file.
-        FormatError, CorruptMessageError: the archive is damaged; what was written is incomplete.
+        FormatError, CorruptMessageError: the archive is damaged; the new store is incomplete.
         StoreNotFoundError, StoreAccessError.
     """
-    return restore_store(
+    if topics or keys:
+        return copy_messages(
+            fspath(archive), fspath(destination), topics=topics, keys=keys, begin=begin, end=end,
+            options=storage_options, progress=progress,
+        )  # fmt: skip
+    report = restore_store(
         fspath(archive), fspath(destination), begin_ms=optional_milliseconds(begin),
         end_ms=optional_milliseconds(end), options=dict(storage_options or {}), progress=progress,
     )  # fmt: skip
+    return replace(report, offsets_reset=_end_offsets_with_queues(Path(report.store)))
+
+
+def _end_offsets_with_queues(store: Path) -> int:
+    """Set committed offsets beyond the end of their queue to that end, and return how many.
+
+    A consumer would lose the next messages of the queue, whose numbers are lower than its offset.
+    """
+    offsets, count = ConsumerOffsets(store, is_kept=True), 0
+    with MessageStore(store) as opened:
+        queues = set(opened.list_queues())
+        for group, topic, queue_id, offset in list(offsets.entries()):
+            end = opened.max_queue_offset(topic, queue_id) if (topic, queue_id) in queues else 0
+            if offset > end:
+                offsets.commit(group, topic, queue_id, end)
+                count += 1
+    offsets.save()
+    return count

@@ -9,6 +9,8 @@
     delay_level      integer, 0: stored in SCHEDULE_TOPIC_XXXX until then, see `reput.writer.put.routing.delayed`
     flag, sys_flag, reconsume_times   integer, 0
     born_timestamp   integer, ms since 1970 in UTC; by default the store timestamp
+    born_host        string, `address:port`; by default the store's
+    properties       string: the whole properties string, stored unchanged; excludes keys, tags, unique_key, delay_level
 
 A mapping may have one value in place of an array, for all rows. Null means the default of a missing column.
 """
@@ -26,7 +28,7 @@ import pyarrow.compute as pc
 
 from reput.errors import MessageRefusedError, UsageError
 from reput.format.commit_log import SYS_FLAG_PREPARED
-from reput.format.host import Host, encode_host
+from reput.format.host import Host, encode_host, parse_host
 from reput.format.java_string import encode_utf8, hash_map_order
 from reput.format.properties import (
     DELAY,
@@ -58,7 +60,8 @@ _PROPERTIES = {"keys": KEYS, "tags": TAGS, "unique_key": UNIQ_KEY}
 _OF_DELAYED = {"delay_level": DELAY, "real_topic": REAL_TOPIC, "real_queue_id": REAL_QUEUE_ID}
 _NUMBERS = {"flag": 0, "sys_flag": 0, "reconsume_times": 0, "born_timestamp": BORN_NOW}
 _NEEDED = ("topic", "body")
-_NAMES = {*_NEEDED, "queue_id", "delay_level", *_PROPERTIES, *_NUMBERS}
+_WHOLE, _HOST = "properties", "born_host"
+_NAMES = {*_NEEDED, "queue_id", "delay_level", *_PROPERTIES, *_NUMBERS, _WHOLE, _HOST}
 
 
 def from_columns(
@@ -79,15 +82,16 @@ def from_columns(
             rows[name] = _numbers(arrays.get(name), missing, count)
         bodies = _texts(arrays["body"], pa.large_binary())
         properties = _properties(arrays)
+        hosts, rows["born_host"] = _hosts(arrays.get(_HOST), store_host, count)
     except (pa.ArrowException, OverflowError) as error:
         raise UsageError(f"columns: {error}") from None
-    rows["born_host"] = rows["prepared_transaction_offset"] = 0
+    rows["prepared_transaction_offset"] = 0
     return PutColumns(
         rows=rows,
         bodies=bodies,
         properties=properties,
         topics=Texts.of([form.encode_topic(topic) for topic in topics]),
-        hosts=Texts.of([encode_host(store_host)]),
+        hosts=Texts.of(hosts),
         queues=number_queues(rows, topics, queue_ids),
         form=form,
     )
@@ -104,6 +108,8 @@ def _arrays(columns: Any) -> tuple[dict[str, Any], int]:
     unknown, missing = named.keys() - _NAMES, set(_NEEDED) - named.keys()
     if unknown or missing:
         raise UsageError(f"columns: no such as {sorted(unknown)}; missing {sorted(missing)}")
+    if _WHOLE in named and (others := {"delay_level", *_PROPERTIES} & named.keys()):
+        raise UsageError(f"columns: {_WHOLE} excludes {sorted(others)}")
     lengths = {len(value) for value in named.values() if not _is_scalar(value)}
     if len(lengths) > 1:
         raise UsageError(f"columns: of different lengths {sorted(lengths)}")
@@ -146,8 +152,24 @@ def _encoded(array: Any) -> tuple[list[str], npt.NDArray[np.int32]]:
     return encoded.dictionary.to_pylist(), encoded.indices.to_numpy()
 
 
+def _hosts(
+    array: Any, store_host: Host, count: int
+) -> tuple[list[bytes], npt.NDArray[np.integer[Any]]]:
+    """Return the distinct hosts, and the number of each row's host. Raises MessageRefusedError."""
+    if array is None:
+        return [encode_host(store_host)], np.zeros(count, np.int32)
+    texts = array.cast(pa.string()).fill_null(str(store_host)).dictionary_encode()
+    try:
+        hosts = [encode_host(parse_host(text)) for text in texts.dictionary.to_pylist()]
+    except ValueError as error:
+        raise MessageRefusedError(f"{_HOST}: {error}") from None
+    return hosts, texts.indices.to_numpy()
+
+
 def _properties(arrays: dict[str, Any]) -> list[PropertyTexts]:
     """Return columns of properties in a broker's order."""
+    if (whole := arrays.get(_WHOLE)) is not None:
+        return [(b"", _texts(whole, pa.large_string()))]
     values: dict[str, list[Texts]] = {}
     for column, name in (_PROPERTIES | _OF_DELAYED).items():
         array = arrays.get(column)

@@ -1,0 +1,155 @@
+"""Some messages of an archive or a store, put into a new store: for a test environment.
+
+They get new offsets and store times. Properties say where each one comes from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from reput.archives.report import RestoreReport
+from reput.arguments import Time
+from reput.config import StoreConfig
+from reput.errors import UsageError
+from reput.files.archive import Archive
+from reput.format.commit_log import (
+    SYS_FLAG_BORN_HOST_V6,
+    SYS_FLAG_PREPARED,
+    SYS_FLAG_ROLLBACK,
+    SYS_FLAG_STORE_HOST_V6,
+    SYS_FLAG_TRANSACTION_MASK,
+)
+from reput.format.properties import (
+    CLUSTER,
+    NAME_SEPARATOR,
+    PROPERTY_SEPARATOR,
+    RETRY_TOPIC,
+    SYSTEM_TOPIC_PREFIX,
+    SYSTEM_TOPICS,
+    WAIT,
+)
+from reput.format.record_crc import CRC_PROPERTY
+from reput.format.tombstone import KEPT_PROPERTIES
+from reput.query.writable_store import WritableStore
+from reput.table.arrow import dataset
+from reput.tasks import Progress, silent
+
+ORIGIN_STORE, ORIGIN_OFFSET, ORIGIN_QUEUE_OFFSET = (
+    "REPUT_ORIGIN_STORE", "REPUT_ORIGIN_OFFSET", "REPUT_ORIGIN_QUEUE_OFFSET",
+)  # fmt: skip
+"""Properties of a copied message: the archive, its physical offset there, its queue offset there."""
+_HARMLESS = (CLUSTER, WAIT, RETRY_TOPIC)
+_DROPPED = (
+    *(name for name in KEPT_PROPERTIES if name not in _HARMLESS), CRC_PROPERTY, ORIGIN_STORE, ORIGIN_OFFSET,
+    ORIGIN_QUEUE_OFFSET,
+)  # fmt: skip
+"""Notes of the broker that had the message, by which another one would delay or forward it again."""
+_FLAGS = SYS_FLAG_TRANSACTION_MASK | SYS_FLAG_BORN_HOST_V6 | SYS_FLAG_STORE_HOST_V6
+_COLUMNS = (
+    "topic", "queue_id", "queue_offset", "physical_offset", "flag", "sys_flag", "born_timestamp", "born_host",
+    "reconsume_times", "keys", "unique_keys", "properties", "body",
+)  # fmt: skip
+_MOST_ROWS = 1 << 14
+Mask = npt.NDArray[np.bool_]
+
+
+def copy_messages(
+    archive: str,
+    destination: str,
+    *,
+    topics: Sequence[str],
+    keys: Sequence[str],
+    begin: Time | None,
+    end: Time | None,
+    options: Mapping[str, str] | None = None,
+    progress: Progress = silent,
+) -> RestoreReport:
+    """Put the messages with these topics, and one of these keys, into a new store; see `reput.restore`."""
+    target = Path(destination)
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise UsageError(f"{target}: is not empty; choose a new folder", arguments=["destination"])
+    settings = Archive(archive, options).manifest.settings
+    config = StoreConfig(**settings)  # type: ignore[arg-type]
+    rows = dataset(
+        archive, _COLUMNS, topic=topics or None, begin=begin, end=end, unwrap_batches=True,
+        decompressed=False, storage_options=options,
+    ).to_reader()  # fmt: skip
+    copied = left_out = done = 0
+    with WritableStore.open(target, config, None) as store:
+        for batch in rows:
+            progress("copy", done, done)
+            done += len(batch)
+            wanted = _wanted(batch, keys)
+            is_user_s = _is_of_users(batch)
+            left_out += int((wanted & ~is_user_s).sum())
+            chosen = batch.filter(pa.array(wanted & is_user_s))
+            for start in range(0, len(chosen), _MOST_ROWS):
+                part = chosen.slice(start, _MOST_ROWS)
+                store.put_columns(_columns(part, archive))
+                copied += len(part)
+        store.wait_dispatched()
+        log_end = store.end_offset()
+    files = len(list((target / "commitlog").iterdir()))
+    return RestoreReport(archive, str(target), files, log_end, copied, 0, log_end, True, left_out)
+
+
+def _wanted(rows: pa.RecordBatch, keys: Sequence[str]) -> Mask:
+    if not keys:
+        return np.ones(len(rows), np.bool_)
+    met = np.zeros(len(rows), np.bool_)
+    for name in ("keys", "unique_keys"):
+        lists = rows.column(name)
+        found = pc.is_in(lists.flatten(), pa.array(keys, pa.string()))
+        met[pc.list_parent_indices(lists).filter(found).to_numpy()] = True
+    return met
+
+
+def _is_of_users(rows: pa.RecordBatch) -> Mask:
+    """Which messages are not a broker's own, and were neither prepared nor rolled back."""
+    topics = rows.column("topic")
+    own = pc.or_(
+        pc.is_in(topics, pa.array(sorted(SYSTEM_TOPICS))),
+        pc.starts_with(topics, SYSTEM_TOPIC_PREFIX),
+    )
+    kind = rows.column("sys_flag").to_numpy() & SYS_FLAG_TRANSACTION_MASK
+    is_open = (kind == SYS_FLAG_PREPARED) | (kind == SYS_FLAG_ROLLBACK)
+    return np.asarray(~own.to_numpy(zero_copy_only=False) & ~is_open, np.bool_)
+
+
+def _columns(rows: pa.RecordBatch, archive: str) -> dict[str, Any]:
+    stored = rows.column("sys_flag").to_numpy()
+    named = ("topic", "queue_id", "flag", "reconsume_times", "born_host", "body")
+    return {name: rows.column(name) for name in named} | {
+        "sys_flag": pa.array(stored & ~np.int32(_FLAGS)),
+        "born_timestamp": pa.array(
+            rows.column("born_timestamp").cast(pa.int64()).to_numpy(zero_copy_only=False) // 1000
+        ),
+        "properties": _properties(rows, archive),
+    }
+
+
+def _properties(rows: pa.RecordBatch, archive: str) -> pa.Array:
+    """Return whole properties strings: the message's own without the dropped ones, then its origin."""
+    found = rows.column("properties")
+    pairs = pc.binary_join_element_wise(found.keys, found.items, NAME_SEPARATOR)
+    stays = ~pc.is_in(found.keys, pa.array(_DROPPED)).to_numpy(zero_copy_only=False)
+    ends = np.concatenate([[0], np.cumsum(stays)])[found.offsets.to_numpy()]
+    lists = pa.ListArray.from_arrays(pa.array(ends.astype(np.int32)), pairs.filter(pa.array(stays)))
+    own = pc.binary_join(lists, PROPERTY_SEPARATOR)
+    origin = [
+        pc.binary_join_element_wise(f"{name}{NAME_SEPARATOR}", pc.cast(value, pa.string()), "")
+        for name, value in (
+            (ORIGIN_STORE, pa.repeat(archive, len(rows))),
+            (ORIGIN_OFFSET, rows.column("physical_offset")),
+            (ORIGIN_QUEUE_OFFSET, rows.column("queue_offset")),
+        )
+    ]
+    both = pc.binary_join_element_wise(own, *origin, PROPERTY_SEPARATOR)
+    return pc.utf8_ltrim(both, PROPERTY_SEPARATOR)  # of a message without properties
