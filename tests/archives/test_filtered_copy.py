@@ -9,6 +9,7 @@ import pytest
 import reput
 from reput.cli.main import main
 from reput.errors import UsageError
+from reput.format.java_json import parse_java_json
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore
 
@@ -92,11 +93,12 @@ def test_committed_offsets_end_where_their_restored_queue_ends(
     with reput.open_store(restored) as opened:
         now = opened.max_queue_offset(topic, queue_id)
     assert now < end
-    found = json.loads((restored / "config" / "consumerOffset.json").read_text())["offsetTable"]
-    assert found == {
-        f"{topic}@early": {str(queue_id): begin + 1},
-        f"{topic}@late": {str(queue_id): now},
-    }
+    found = parse_java_json((restored / "config" / "consumerOffset.json").read_bytes())[
+        "offsetTable"
+    ]
+    assert {key: {int(queue): offset for queue, offset in one.items()} for key, one in found.items()} == {
+        f"{topic}@early": {queue_id: begin + 1}, f"{topic}@late": {queue_id: now},
+    }  # fmt: skip
     assert "1 committed offsets beyond the end" in capsys.readouterr().out
 
 

@@ -26,6 +26,7 @@ from reput.format.commit_log import (
     SYS_FLAG_STORE_HOST_V6,
     SYS_FLAG_TRANSACTION_MASK,
 )
+from reput.format.file_names import COMMIT_LOG_FOLDER
 from reput.format.properties import (
     CLUSTER,
     NAME_SEPARATOR,
@@ -96,7 +97,7 @@ def copy_messages(
                 copied += len(part)
         store.wait_dispatched()
         log_end = store.end_offset()
-    files = len(list((target / "commitlog").iterdir()))
+    files = len(list((target / COMMIT_LOG_FOLDER).iterdir()))
     return RestoreReport(archive, str(target), files, log_end, copied, 0, log_end, True, left_out)
 
 
