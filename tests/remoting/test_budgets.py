@@ -2,10 +2,8 @@
 
 import asyncio
 import json
-import shutil
 import socket
 import ssl
-import subprocess
 from collections.abc import Iterator
 from concurrent.futures import Future
 from dataclasses import asdict
@@ -311,14 +309,9 @@ def texts(fields: dict[str, Any], **others: Any) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def tls(tmp_path_factory: pytest.TempPathFactory) -> ssl.SSLContext:
-    folder = tmp_path_factory.mktemp("tls")
-    command = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -keyout key.pem -out cert.pem"
-    if shutil.which("openssl") is None:
-        pytest.skip("needs openssl")
-    subprocess.run(command.split(), cwd=folder, check=True, capture_output=True)
+def tls(certificate: Path) -> ssl.SSLContext:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(folder / "cert.pem", folder / "key.pem")
+    context.load_cert_chain(certificate / "cert.pem", certificate / "key.pem")
     return context
 
 

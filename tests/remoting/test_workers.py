@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import time
@@ -149,15 +150,21 @@ def _is_over(child: str) -> bool:
         return True
 
 
-def three_workers(folder: Path) -> tuple[subprocess.Popen[str], Host]:
+def three_workers(folder: Path, *options: str) -> tuple[subprocess.Popen[str], Host]:
     """Start a server with three processes; return the first of them and the address."""
+    listening = ("--listen", "127.0.0.1:0", "--workers", "3", *options)
     first = subprocess.Popen(
-        [REPUT, "serve", make_store(folder / "store"), "--listen", "127.0.0.1:0", "--workers", "3"],
+        [REPUT, "serve", make_store(folder / "store"), *listening],
         stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
     assert first.stdout is not None
     host, _, number = first.stdout.readline().split()[0].rpartition(":")
     return first, Host(host, int(number))
+
+
+def members(client: Client) -> list[str]:
+    answer = client.ask(RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": "g"})
+    return list(json.loads(answer.body)["consumerIdList"])
 
 
 def children_of(process: int | str) -> list[str]:
@@ -182,10 +189,25 @@ def test_a_killed_worker_is_reaped_and_replaced(tmp_path: Path) -> None:
     assert not Path(f"/proc/{nursery}").exists()
 
 
-def test_groups_work_whichever_process_a_connection_is_handed_to(tmp_path: Path) -> None:
-    first, address = three_workers(tmp_path)
+class SecureClient(Client):
+    """A client with TLS, which trusts everyone."""
+
+    def __init__(self, address: Host) -> None:
+        super().__init__(address)
+        trusting = ssl.create_default_context()
+        trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
+        self._socket = trusting.wrap_socket(self._socket)
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize("kind", [Client, SecureClient])
+def test_groups_work_whichever_process_a_connection_is_handed_to(
+    tmp_path: Path, kind: type[Client], certificate: Path
+) -> None:
+    secret = "--tls-cert", str(certificate / "cert.pem"), "--tls-key", str(certificate / "key.pem")
+    first, address = three_workers(tmp_path, *(secret if kind is SecureClient else ()))
     assert first.stdout is not None
-    clients = [Client(address) for _ in range(6)]
+    clients = [kind(address) for _ in range(6)]
     try:
         for count, client in enumerate(clients):
             subscription = {"topic": "orders", "subString": "*", "more": "x" * 100_000}
@@ -200,7 +222,7 @@ def test_groups_work_whichever_process_a_connection_is_handed_to(tmp_path: Path)
             answer = client.ask(RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": "g"})
             assert sorted(json.loads(answer.body)["consumerIdList"]) == [f"c{n}" for n in range(6)]
         place = {"consumerGroup": "g", "topic": "orders", "queueId": 0}
-        with Client(address) as other:
+        with kind(address) as other:
             other.ask(RequestCode.UPDATE_CONSUMER_OFFSET, {**place, "commitOffset": 1})
         for client in clients:
             assert client.ask(RequestCode.QUERY_CONSUMER_OFFSET, place).fields["offset"] == "1"
@@ -209,6 +231,12 @@ def test_groups_work_whichever_process_a_connection_is_handed_to(tmp_path: Path)
                 RequestCode.PULL_MESSAGE, {**pulled, "suspendTimeoutMillis": 0, "subVersion": 0}
             )
             assert (answer.code, len(answer.body) > 0) == (0, True)
+        found = clients[0].ask(RequestCode.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": "g"})
+        seen = {each["clientAddr"] for each in json.loads(found.body)["connectionSet"]}
+        assert seen == {"{}:{}".format(*each._socket.getsockname()) for each in clients}
+        # One that goes is missed, whichever process it was connected to.
+        clients.pop().__exit__()
+        wait_for(lambda: len(members(clients[0])) == 5)
     finally:
         for client in clients:
             client.__exit__()

@@ -47,6 +47,10 @@ class _OwnRequest(NamedTuple):
     timer: asyncio.TimerHandle
 
 
+RelayedPeer = tuple[str, int, str]
+"""Address and port of a client, and by which address it reached this server."""
+
+
 class Answering(Protocol):
     """What answers the requests of an address (`Port`)."""
 
@@ -60,8 +64,9 @@ class Answering(Protocol):
 class Connection(asyncio.Protocol):
     """One client."""
 
-    def __init__(self, server: Server, port: Answering) -> None:
-        self._server, self._port = server, port
+    def __init__(self, server: Server, port: Answering, peer: RelayedPeer | None = None) -> None:
+        """`peer` says who is at the other end if another process relays the connection."""
+        self._server, self._port, self._relayed_from = server, port, peer
         self._session = Session(server.limits)
         self._outgoing: list[bytes] = []
         self._unwritten: deque[memoryview] = deque()
@@ -93,7 +98,10 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         peer, own = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
-        if peer and own:
+        if self._relayed_from is not None:
+            address, port, self.server_host = self._relayed_from
+            self.address = Host(address, port)
+        elif peer and own:
             self.address, self.server_host = Host(_plain(peer[0]), peer[1]), _plain(own[0])
         self._transport.set_write_buffer_limits(_WRITE_BYTES)
         self._server.handshakes.discard(self)
@@ -304,14 +312,24 @@ class Connection(asyncio.Protocol):
             asyncio.get_running_loop().call_later(_HANDED_S, self._hand_back)
             return
         data = encode_command(request) + self._session.rest()
-        own = socket.socket(fileno=os.dup(transport.get_extra_info("socket").fileno()))
-        with own:
+        is_encrypted = transport.get_extra_info("sslcontext") is not None
+        if is_encrypted:
+            relayed, given = socket.socketpair()
+        else:
+            given = socket.socket(fileno=os.dup(transport.get_extra_info("socket").fileno()))
+        with given:
             place = transport.get_extra_info("sockname")[1]
+            peer = (*self.address, self.server_host) if is_encrypted else None
             hand_back = self._server.hand_back
-            is_taken = hand_back is not None and hand_back(own, place, data)
+            is_taken = hand_back is not None and hand_back(given, place, data, peer)
         if not is_taken:
             self._server.warn(f"{self.address}: closed: the first process does not take it")
-        transport.abort()
+        if is_taken and is_encrypted:
+            self._server.relay(transport, relayed)
+        else:
+            transport.abort()
+            if is_encrypted:
+                relayed.close()
         self._forget()
 
     def _settle(self, request: Command, size: int, answer: Answer) -> None:

@@ -16,9 +16,10 @@ from reput.broker.traffic import Traffic
 from reput.errors import ReputError
 from reput.remoting.auditing import audit_fields, is_audited, request_name, response_name
 from reput.remoting.commands import Command
-from reput.remoting.connection import Answering, Connection
+from reput.remoting.connection import Answering, Connection, RelayedPeer
 from reput.remoting.listening import Listening
 from reput.remoting.memory import Memory
+from reput.remoting.relay import Relay
 from reput.remoting.threads import FairThreads
 
 _log = logging.getLogger("reput.serve")
@@ -37,8 +38,8 @@ class Server:
         threads: for the answers that take their time
         traffic: their requests in numbers
         audit: called with each request that reads or changes something, once it is answered
-        hand_back: gives a connection to a port, and what it has sent already, to the process that keeps the state;
-            None in that process
+        hand_back: gives a connection to a port, and the bytes that it has sent already, to the process that keeps the
+            state; if it is a relay, with its client. None in that process
     """
 
     def __init__(self, limits: Limits | None = None, threads: int = 4) -> None:
@@ -47,7 +48,11 @@ class Server:
         self.memory = Memory(self.limits.total_bytes, lambda: self.connections)
         self.threads = FairThreads(threads)
         self.handshakes: set[Connection] = set()
-        self.hand_back: Callable[[socket.socket, int, bytes], bool] | None = None
+        self.hand_back: Callable[[socket.socket, int, bytes, RelayedPeer | None], bool] | None = (
+            None
+        )
+        self._relays: set[Relay] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
         self.audit: Callable[[dict[str, object]], None] | None = None
         self.traffic = Traffic(
             request_name,
@@ -86,15 +91,20 @@ class Server:
         connection: socket.socket,
         tls: ssl.SSLContext | None = None,
         received: bytes = b"",
+        peer: RelayedPeer | None = None,
     ) -> None:
-        """Serve a connection that was accepted, if there is room; `received` is what it has sent already."""
+        """Serve a connection that was accepted, if there is room; `received` is what it has sent already.
+
+        `peer` is its client if another process relays it.
+        """
         if not self._has_room():
             self.warn(f"refused a connection: there are {self.limits.connections}")
             connection.close()
             return
+        tls = None if peer else tls
         limits = {} if tls is None else {"ssl_handshake_timeout": self.limits.handshake_s}
         loop = asyncio.get_running_loop()
-        made = Connection(self, port)
+        made = Connection(self, port, peer)
         self.handshakes.add(made)
         try:
             await loop.connect_accepted_socket(lambda: made, connection, ssl=tls, **limits)
@@ -105,9 +115,34 @@ class Server:
         finally:
             self.handshakes.discard(made)
 
+    def relay(self, client: asyncio.Transport, own: socket.socket) -> None:
+        """Join an encrypted connection with the socket that leads to the process that answers it."""
+
+        async def join() -> None:
+            try:
+                relay = await Relay.between(client, own)
+            except OSError:
+                own.close()
+                client.abort()
+            else:
+                self._relays = {each for each in self._relays if each.is_open} | {relay}
+
+        task = asyncio.get_running_loop().create_task(join())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
     def _has_room(self) -> bool:
         """Whether there may be another connection; one that never asked anything makes room for it after a while."""
-        if len(self.connections) + len(self.handshakes) < self.limits.connections:
+        if (
+            len(self.connections) + len(self.handshakes) + len(self._relays)
+            < self.limits.connections
+        ):
+            return True
+        self._relays = {each for each in self._relays if each.is_open}
+        if (
+            len(self.connections) + len(self.handshakes) + len(self._relays)
+            < self.limits.connections
+        ):
             return True
         silent = (each for each in self.connections if not each.has_asked)
         oldest = min(silent, key=lambda each: each.begun, default=None)
@@ -156,6 +191,8 @@ class Server:
         end = time.monotonic() + timeout_s
         while any(each.is_busy for each in self.connections) and time.monotonic() < end:
             await asyncio.sleep(0.01)
+        for relay in self._relays:
+            relay.close()
         for connection in list(self.connections):
             connection.close()
         while self.connections and time.monotonic() < end:

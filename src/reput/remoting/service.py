@@ -20,6 +20,7 @@ from reput.errors import ReputError, StoreAccessError
 from reput.format.host import Host
 from reput.query.shared_store import MissingStore, SharedStore
 from reput.remoting.access import AccessList
+from reput.remoting.connection import RelayedPeer
 from reput.remoting.listening import bind
 from reput.remoting.port import Port, PortOptions
 from reput.remoting.server import Server
@@ -220,13 +221,19 @@ class Service:
         elif served.broker is not None and not is_there:
             self._drop(served)
 
-    async def take(self, connection: socket.socket, port: int, received: bytes = b"") -> None:
+    async def take(
+        self,
+        connection: socket.socket,
+        port: int,
+        received: bytes = b"",
+        peer: RelayedPeer | None = None,
+    ) -> None:
         """Serve a connection that another process has accepted at one of these addresses, or has served so far."""
         served = next((each for each in self.served if each.address.port == port), None)
         if served is None:
             connection.close()
         else:
-            await self.server.take(served.port, connection, self._options.tls, received)
+            await self.server.take(served.port, connection, self._options.tls, received, peer)
 
     def _try_to_open(self, served: Served) -> None:
         """Open a store, or note why it cannot be opened: an empty one waits for its first message."""

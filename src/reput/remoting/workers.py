@@ -1,6 +1,7 @@
 """Processes that answer side by side: the first accepts connections and hands each in turn to one of them, or itself.
 
-The first one keeps the state of groups. A connection that needs it comes back, with the bytes that were received.
+The first one keeps the state of groups. A connection that needs it comes back, with the bytes that were received. One
+with TLS is relayed: its worker goes on to decrypt it.
 
 What is served where, only the first one decides, and tells the others: so they never differ. Messages are JSON, one a
 packet of a Unix socket; a connection goes with its packet as a file descriptor.
@@ -20,6 +21,7 @@ import msgspec
 from reput.errors import ReputError
 from reput.files.passed_bytes import passed_bytes, received_bytes
 from reput.format.host import Host
+from reput.remoting.connection import RelayedPeer
 from reput.remoting.service import Service
 
 _log = logging.getLogger("reput.serve")
@@ -35,12 +37,14 @@ class _Message(msgspec.Struct):
         host: address of the store; None where its connection comes
         path: its folder
         is_there: whether it can be opened
+        peer: client of a connection that comes, if a worker relays it
     """
 
     port: int
     host: str | None = None
     path: str = ""
     is_there: bool = True
+    peer: RelayedPeer | None = None
 
 
 def channel() -> tuple[socket.socket, socket.socket]:
@@ -94,7 +98,7 @@ class Workers:
         connection = socket.socket(fileno=descriptors[0])
         received = received_bytes(descriptors[1])
         connection.setblocking(False)
-        take = self._service.take(connection, message.port, received)
+        take = self._service.take(connection, message.port, received, message.peer)
         task = asyncio.get_running_loop().create_task(take)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -156,15 +160,17 @@ class Worker:
         """`gone` is called where the first process is."""
         self._channel, self._service, self._gone = channel, service, gone
         self._tasks: set[asyncio.Task[None]] = set()
-        if not service.is_encrypted:  # what is encrypted cannot change the process
-            service.server.hand_back = self._hand_back
+        service.server.hand_back = self._hand_back
 
-    def _hand_back(self, connection: socket.socket, port: int, received: bytes) -> bool:
+    def _hand_back(
+        self, connection: socket.socket, port: int, received: bytes, peer: RelayedPeer | None
+    ) -> bool:
         """Give a connection to the first process; whether it took it."""
         try:
             with passed_bytes(received) as descriptor:  # a message has no room for a large request
                 descriptors = [connection.fileno(), descriptor]
-                socket.send_fds(self._channel, [msgspec.json.encode(_Message(port))], descriptors)
+                message = msgspec.json.encode(_Message(port, peer=peer))
+                socket.send_fds(self._channel, [message], descriptors)
         except OSError:
             return False
         return True

@@ -1,0 +1,66 @@
+"""Encrypted connections that another process answers: this one decrypts, and passes the bytes on.
+
+A connection with TLS cannot change the process. It stays here, and the other process gets one end of a pair of sockets.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import cast
+
+
+class Relay(asyncio.Protocol):
+    """One of two connections; what arrives on it is written to the other, no faster than that takes it."""
+
+    def __init__(self, transport: asyncio.Transport | None = None) -> None:
+        self._transport = transport
+        self._other: Relay | None = None
+
+    @classmethod
+    async def between(cls, client: asyncio.Transport, own: socket.socket) -> Relay:
+        """Join a client's connection, which is not read meanwhile, with one end of a pair. Raises OSError."""
+        loop = asyncio.get_running_loop()
+        inner = cls()
+        outer = cls(client)
+        inner._other, outer._other = outer, inner
+        await loop.create_unix_connection(lambda: inner, sock=own)
+        if client.is_closing():
+            inner.close()
+            return outer
+        client.set_protocol(outer)
+        client.resume_reading()
+        return outer
+
+    @property
+    def is_open(self) -> bool:
+        """Whether its connection is there."""
+        return self._transport is not None and not self._transport.is_closing()
+
+    def close(self) -> None:
+        """Close both connections when they are written."""
+        transport, other = self._transport, self._other
+        self._transport = self._other = None
+        if transport is not None:
+            transport.close()
+        if other is not None:
+            other.close()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.close()
+
+    def data_received(self, data: bytes) -> None:
+        if self._other is not None and self._other._transport is not None:
+            self._other._transport.write(data)
+
+    def pause_writing(self) -> None:
+        if self._other is not None and self._other._transport is not None:
+            self._other._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        other = self._other
+        if other is not None and other._transport is not None and not other._transport.is_closing():
+            other._transport.resume_reading()
