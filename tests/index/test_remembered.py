@@ -11,6 +11,7 @@ import pytest
 from reput.cli.main import main
 from reput.compare.proof import prove
 from reput.files.user_cache import OwnCache
+from reput.index import trust
 from reput.index.remembered import Remembered, stamps_before
 from reput.index.verdict import Proof
 from reput.query.message_store import MessageStore
@@ -241,3 +242,33 @@ def test_the_part_of_the_log_that_a_proof_leaves_out_is_scanned(store: Path, log
     for number in range(100, 200):
         if number % 3:
             assert bases(store, f"k{number}")
+
+
+def test_a_spot_check_of_a_file_that_is_not_full_is_recalled_if_nobody_has_the_store_open(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checked: list[str] = []
+    ranges = trust.covered_ranges
+
+    def counted(file: Any, *args: Any, **options: Any) -> Any:
+        checked.append(file.name)
+        return ranges(file, *args, **options)
+
+    monkeypatch.setattr(trust, "covered_ranges", counted)
+
+    def checks() -> int:
+        checked.clear()
+        with MessageStore(store, hash_slots=SLOTS, index_items=ITEMS) as reader:
+            assert reader.query("T", "k1").messages
+        return len(checked)
+
+    (store / "abort").touch()
+    assert (checks(), checks()) == (1, 1)
+    (store / "abort").unlink()
+    assert (checks(), checks()) == (1, 0)
+    path = index_file(store)
+    with StoreReader(store, hash_slots=SLOTS, index_items=ITEMS) as reader:
+        (file,) = reader.index.current()
+        at = file.used_bytes() - 20
+    overwrite(path, at, path.read_bytes()[at : at + 20])
+    assert checks() == 1

@@ -79,8 +79,13 @@ def find_gaps(
 def _widest_gaps(file: IndexFileReader, first: int, last: int, samples: int) -> Iterator[int]:
     """Yield items whose message lies far before the next item's, approximately the farthest first."""
 
+    known: dict[int, int] = {}
+
     def offset(number: int) -> int:
-        return file.offset(number)
+        found = known.get(number)
+        if found is None:
+            found = known[number] = file.offset(number)
+        return found
 
     step = max((last - first) // samples, 1)
     numbers = [*range(first, last, step), last]

@@ -10,10 +10,12 @@ range shorter than the distance between two checked entries can escape.
 
 from __future__ import annotations
 
+import os
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterator
 
 from reput.errors import StoreError
+from reput.format.file_names import ABORT_FILE
 from reput.index.key_index import Candidate
 from reput.index.reader import IndexFileReader
 from reput.index.remembered import Remembered, stamps_before
@@ -58,7 +60,7 @@ def spot_check(
 
 
 class RecallingJudge:
-    """Trusts remembered proofs and spot-checks the rest; remembers the result for full files."""
+    """Trusts remembered proofs and spot-checks the rest; remembers the result for files that do not grow."""
 
     def __init__(self) -> None:
         self._remembered = Remembered()
@@ -90,7 +92,7 @@ class RecallingJudge:
         before: Verdict | None,
         files: int,
     ) -> Verdict:
-        if last < file.index_items - 1:
+        if _may_grow(file):
             return spot_check(file, log, last, before, files)
         known = before or self._remembered.spot_check(file, log)
         stamps = stamps_before(file, log)
@@ -98,6 +100,17 @@ class RecallingJudge:
         if found is not known:
             self._remembered.keep_spot_check(file, log, found, stamps)
         return found
+
+
+def _may_grow(file: IndexFileReader) -> bool:
+    """Return whether items may be added: if the file is not full and its store is open, or was when it crashed.
+
+    Stamps show each change. This only spares the effort to keep what will not be true for long.
+    """
+    if file.next_item >= file.index_items:
+        return False
+    store = os.path.dirname(os.path.dirname(file.path))
+    return not file.storage.is_local or os.path.lexists(os.path.join(store, ABORT_FILE))
 
 
 def covered_ranges(

@@ -34,7 +34,7 @@ from reput.log.verdict import WalkVerdict
 _SCHEDULE_TOPIC = encode_utf8(SCHEDULE_TOPIC)
 _NO_DELAYS: list[int] = []
 _FIRST_WINDOW_BYTES, _MOST_WINDOW_BYTES = 4 << 10, 256 << 10  # of the log, read at once
-_LAST_BYTES = (16 << 10, 1 << 20)
+_LAST_BYTES = (4 << 10, 64 << 10, 1 << 20)
 _ENOUGH_BYTES = 4 << 10  # of them left, so that most records need no other read
 WALKED_BYTES = 8 << 20
 """Of a log, walked in plain Python before kernels are loaded, which takes about as long."""
