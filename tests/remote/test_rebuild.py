@@ -10,10 +10,13 @@ from typing import Any
 import pytest
 
 from reput.config import StoreConfig
-from reput.errors import StoreChangedError, StoreError, UsageError
+from reput.errors import StoreAccessError, StoreChangedError, StoreError, UsageError
 from reput.files.bucket import Bucket
+from reput.files.object_store import ObjectInfo
+from reput.pipeline import publish
 from reput.pipeline.driver import rebuild_store
 from reput.pipeline.staging import STAGING_FOLDER
+from reput.pipeline.staging_bucket import BucketStaging
 from reput.tasks import SerialRunner
 from tests.golden.stores import GoldenStore
 from tests.pipeline.cut_off import BesideCutOff, Stopping
@@ -53,10 +56,10 @@ def _rebuild(golden: GoldenStore, options: Options, **more: Any) -> None:
 
 
 def _fetched(url: str, options: Options, folder: Path) -> Path:
-    """What was published, but for the log."""
+    """The result: all but the log and what is staged."""
     bucket = Bucket(url, options)
     for one in bucket.list():
-        if not one.name.startswith(("commitlog/", "config/")):
+        if not one.name.startswith(("commitlog/", "config/", STAGING_FOLDER)):
             path = folder / one.name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(bucket.get(one.name).data)
@@ -180,3 +183,103 @@ def test_what_staging_in_a_bucket_cannot_do_is_refused(
         _rebuild(store, s3, store=store.path, output=store.root / "out", staging="/shared")
     with pytest.raises(UsageError, match="queues in RocksDB are not staged"):
         _rebuild(store, s3, store=archive, output=f"{archive}/rocks", queues="rocksdb")
+
+
+@pytest.mark.parametrize("lagging", [2, 1000])
+def test_a_listing_that_lags_costs_no_file(
+    golden: Golden, s3: Options, archive: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    lagging: int,
+) -> None:  # fmt: skip
+    """The newest queue file and the newest IndexFile are missing in the first listings."""
+    listed, calls = Bucket.list, 0
+
+    def lag(bucket: Bucket, prefix: str = "") -> Iterator[ObjectInfo]:
+        nonlocal calls
+        found = list(listed(bucket, prefix))
+        if prefix.endswith(("/new/", "/parts/")):
+            calls += 1
+            if calls <= lagging:
+                found.remove(max(one for one in found if "pieces-" not in one.name))
+        return iter(found)
+
+    monkeypatch.setattr(Bucket, "list", lag)
+    monkeypatch.setattr(publish, "_PAUSES_S", (0.0, 0.0), raising=False)
+    store, output = golden("lmq"), f"{archive}/lag-{lagging}"
+    if lagging == 2:
+        _rebuild(store, s3, store=archive, output=output)
+        assert_golden(_fetched(output, s3, tmp_path), store)
+    else:
+        with pytest.raises(StoreAccessError, match=r"lists \d+ of \d+ staged files"):
+            _rebuild(store, s3, store=archive, output=output)
+        assert not list(Bucket(output, s3).list("consumequeue/"))
+        monkeypatch.undo()
+        _rebuild(store, s3, store=archive, output=output)
+        assert_golden(_fetched(output, s3, tmp_path), store)
+
+
+def test_a_run_that_was_killed_as_it_published_one_part_does_not_license_to_delete_another(
+    golden: Golden, s3: Options, archive: str, tmp_path: Path
+) -> None:
+    """Its record names the folders that it writes: queues that were there before are somebody's."""
+    store, output = golden("lmq"), f"{archive}/one-part"
+    _rebuild(store, s3, store=archive, output=output, only="consumequeue")
+    queues = sorted(Bucket(output, s3).list("consumequeue/"))
+    with pytest.raises(KeyboardInterrupt):
+        _rebuild(store, s3, store=archive, output=output, only="index", runner=_InPublish())
+    assert list(Bucket(output, s3).list("index/"))
+    for only in ("consumequeue", None):
+        with pytest.raises(UsageError, match=r"has consumequeue/.* already"):
+            _rebuild(store, s3, store=archive, output=output, only=only)
+    assert sorted(Bucket(output, s3).list("consumequeue/")) == queues
+    _rebuild(store, s3, store=archive, output=output, only="index")
+    assert_golden(_fetched(output, s3, tmp_path), store)
+    with pytest.raises(UsageError, match=r"has index/.* already"):
+        _rebuild(store, s3, store=archive, output=output, only="index")
+
+
+def test_what_a_killed_run_published_is_not_forgotten_by_a_run_of_another_part(
+    golden: Golden, s3: Options, archive: str, tmp_path: Path
+) -> None:
+    store, output = golden("lmq"), f"{archive}/other-part"
+    with pytest.raises(KeyboardInterrupt):
+        _rebuild(store, s3, store=archive, output=output, only="index", runner=_InPublish())
+    _rebuild(store, s3, store=archive, output=output, only="consumequeue")
+    _rebuild(store, s3, store=archive, output=output, only="index")
+    assert_golden(_fetched(output, s3, tmp_path), store)
+    assert not list(Bucket(f"{output}/{STAGING_FOLDER}", s3).list())
+
+
+@pytest.mark.parametrize("left", ["all", "without publishing"])
+def test_a_driver_that_is_killed_after_the_commit_leaves_a_whole_result(
+    golden: Golden, s3: Options, archive: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    left: str,
+) -> None:  # fmt: skip
+    store, output = golden("lmq"), f"{archive}/after-{left.replace(' ', '-')}"
+    remove = BucketStaging.remove
+
+    def killed(staging: BucketStaging, *args: Any) -> None:
+        if left != "all":
+            staging.store.delete("publishing")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(BucketStaging, "remove", killed)
+    with pytest.raises(KeyboardInterrupt):
+        _rebuild(store, s3, store=archive, output=output)
+    monkeypatch.setattr(BucketStaging, "remove", remove)
+    assert_golden(_fetched(output, s3, tmp_path / "first"), store)
+    if left == "all":
+        _rebuild(store, s3, store=archive, output=output)
+        assert_golden(_fetched(output, s3, tmp_path / "second"), store)
+    else:
+        with pytest.raises(UsageError, match="already"):
+            _rebuild(store, s3, store=archive, output=output)
+
+
+class _InPublish(SerialRunner):
+    """Runs one task of the publication, then is killed."""
+
+    def run(self, function: Any, tasks: Any, weights: Any, progress: Any) -> Any:
+        if tasks and isinstance(tasks[0], publish.StagedFile):
+            super().run(function, tasks[:1], weights[:1], progress)
+            raise KeyboardInterrupt
+        return super().run(function, tasks, weights, progress)

@@ -71,7 +71,7 @@ class Target(Protocol):
     def clear(self) -> None:
         """Delete what a rebuild that did not end has left there."""
 
-    def take_queues(self) -> None:
+    def take_queues(self, staged: int) -> None:
         """Take the files of queues, which are all written."""
 
     def take_index_files(self, names: Mapping[int, str]) -> None:
@@ -93,7 +93,7 @@ class FolderTarget:
     def clear(self) -> None:
         """See Target; nothing is ever half in place."""
 
-    def take_queues(self) -> None:
+    def take_queues(self, staged: int) -> None:
         """See Target; they are where they belong."""
 
     def take_index_files(self, names: Mapping[int, str]) -> None:

@@ -422,8 +422,10 @@ class _Rebuild:
         written = self.run_tasks(write, tasks, weights, "write")
         if self.only != "index":
             joins = self.queues.joins
-            self.run_tasks(partial(join_pieces, job), joins, [one.weight for one in joins], "join")
-            self.target.take_queues()
+            weights = [one.weight for one in joins]
+            joined = self.run_tasks(partial(join_pieces, job), joins, weights, "join")
+            staged = [one.objects for one in written if isinstance(one, QueuesWritten)]
+            self.target.take_queues(sum(staged) + sum(joined))
             self.queues.finish(log, written, report)
         if self.only == "consumequeue":
             return {}

@@ -6,12 +6,13 @@ rebuild's own: the next one deletes them and publishes its own.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from reput.errors import StoreChangedError, StoreNotFoundError, UsageError
+from reput.errors import StoreAccessError, StoreChangedError, StoreNotFoundError, UsageError
 from reput.files.object_store import ObjectStore
 from reput.files.staged import at_once, delete_objects, fetch_file, join, put_staged, reading
 from reput.files.writer import make_folder
@@ -28,6 +29,7 @@ from reput.pipeline.staging import Staging
 from reput.pipeline.staging_bucket import BucketStaging
 from reput.pipeline.write_files import index_part
 
+_PAUSES_S = (0.1, 1.0, 5.0)
 _QUEUE_FOLDERS = (CONSUME_QUEUE_FOLDER, BATCH_QUEUE_FOLDER, EXTENSION_FOLDER)
 
 
@@ -45,21 +47,37 @@ RunTasks = Callable[
 """Runs a function over tasks with these weights; the last argument is the phase."""
 
 
-def _staged_files(staging: BucketStaging, index_names: Mapping[int, str]) -> list[StagedFile]:
-    """Return the files of a result, and IndexFiles by their names."""
+def _staged_queues(staging: BucketStaging, count: int) -> list[StagedFile]:
+    """Return the queue files of a result. Raises StoreAccessError if fewer than `count` are listed."""
     new = f"{staging.own_name}/new/"
-    found = [
-        StagedFile(join(staging.place, one.name), one.name.removeprefix(new), one.size)
-        for one in staging.store.list(new)
-    ]
-    sizes = {
-        join(staging.place, one.name): one.size
-        for one in staging.store.list(f"{staging.own_name}/parts/")
-    }
-    for number, name in index_names.items():
+    for pause in (*_PAUSES_S, None):
+        found = [
+            StagedFile(join(staging.place, one.name), one.name.removeprefix(new), one.size)
+            for one in staging.store.list(new)
+        ]
+        if len(found) >= count:
+            break
+        if pause is None:
+            raise StoreAccessError(
+                f"{staging.place}: its server lists {len(found)} of {count} staged files; run it again, and choose "
+                "another staging if that happens again"
+            )
+        time.sleep(pause)  # some servers list an object a while after it was written
+    return found
+
+
+def _staged_index(staging: BucketStaging, names: Mapping[int, str]) -> list[StagedFile]:
+    """Return the IndexFiles of a result by their names. A listing need not have them."""
+    parts = f"{staging.own_name}/parts/"
+    sizes = {join(staging.place, one.name): one.size for one in staging.store.list(parts)}
+    found = []
+    for number, name in names.items():
         url = index_part(staging.parts, number)
-        found.append(StagedFile(url, join(INDEX_FOLDER, name), sizes[url]))
-    return sorted(found, key=lambda one: one.name)
+        size = sizes.get(url)
+        if size is None:
+            size = staging.store.head(url.removeprefix(f"{staging.place}/")).size
+        found.append(StagedFile(url, join(INDEX_FOLDER, name), size))
+    return found
 
 
 class BucketTarget:
@@ -84,12 +102,14 @@ class BucketTarget:
         queues = () if only == "index" else _QUEUE_FOLDERS
         self._folders = (*queues, *(() if only == "consumequeue" else (INDEX_FOLDER,)))
         self._index: Mapping[int, str] = {}
+        self._staged = 0
         self._files: list[StagedFile] | None = None
 
     def check_empty(self) -> None:
-        """Refuse to replace files that a rebuild has not begun to publish. Raises UsageError, StoreAccessError."""
-        for name in list(self._published())[:1]:
-            if not self._staging.has_published():
+        """Refuse to replace files that no unfinished rebuild has published. Raises UsageError, StoreAccessError."""
+        unfinished = self._staging.unfinished()
+        for name in self._published():
+            if name.partition("/")[0] not in unfinished:
                 raise UsageError(
                     f"{self._output.place}: has {name} already, and objects are not replaced; delete it or choose "
                     "another output",
@@ -105,8 +125,9 @@ class BucketTarget:
         listed = (self._output.list(f"{folder}/") for folder in self._folders)
         return {one.name: one.size for found in listed for one in found}
 
-    def take_queues(self) -> None:
+    def take_queues(self, staged: int) -> None:
         """See Target; they are looked for later."""
+        self._staged = staged
 
     def take_index_files(self, names: Mapping[int, str]) -> None:
         """See Target."""
@@ -114,7 +135,11 @@ class BucketTarget:
 
     def _result(self) -> list[StagedFile]:
         if self._files is None:
-            self._files = _staged_files(self._staging, self._index)
+            files = [
+                *_staged_queues(self._staging, self._staged),
+                *_staged_index(self._staging, self._index),
+            ]
+            self._files = sorted(files, key=lambda one: one.name)
         return self._files
 
     def sizes(self) -> dict[str, int]:
@@ -123,7 +148,7 @@ class BucketTarget:
 
     def commit(self, commit: RebuildCommit) -> None:
         """See Target. Raises StoreChangedError if anything else is in the output then."""
-        self._staging.begin_publishing()
+        self._staging.begin_publishing(self._folders)
         files = self._result()
         publish = partial(_publish, self._output.place)
         assert self.run_tasks is not None
@@ -135,7 +160,7 @@ class BucketTarget:
                 f"{self._output.place}: {odd} is not as this rebuild wrote it: another one works there; run it again"
             )
         self._write_checkpoint(commit)
-        self._staging.remove()
+        self._staging.remove(self._folders)
 
     def _write_checkpoint(self, commit: RebuildCommit) -> None:
         new = encode_checkpoint(commit.checkpoint_after(self._checkpoint))
@@ -163,9 +188,9 @@ class FetchedTarget:
     def clear(self) -> None:
         """See Target; nothing is ever half in place."""
 
-    def take_queues(self) -> None:
+    def take_queues(self, staged: int) -> None:
         """Fetch them. Raises StoreAccessError, StoreChangedError."""
-        at_once(self._fetch, _staged_files(self._staging, {}))
+        at_once(self._fetch, _staged_queues(self._staging, staged))
 
     def _fetch(self, file: StagedFile) -> None:
         path = self._local.new / file.name
@@ -174,8 +199,7 @@ class FetchedTarget:
 
     def take_index_files(self, names: Mapping[int, str]) -> None:
         """See Target. Raises StoreAccessError, StoreChangedError."""
-        files = _staged_files(self._staging, names)
-        at_once(self._fetch, [one for one in files if one.name.startswith(f"{INDEX_FOLDER}/")])
+        at_once(self._fetch, _staged_index(self._staging, names))
 
     def sizes(self) -> dict[str, int]:
         """See Target."""

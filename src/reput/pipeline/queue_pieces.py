@@ -59,11 +59,11 @@ def write_objects(
             make_folder(folder)
         result = write_queues(own, task)
         if task.kind == "regular":
-            _stage_pieces(job, task, new / CONSUME_QUEUE_FOLDER)
-        else:
-            for path in _files_below(new):
-                put_staged(path, join(job.new, path.relative_to(new).as_posix()))
-    return result
+            return result._replace(objects=_stage_pieces(job, task, new / CONSUME_QUEUE_FOLDER))
+        files = list(_files_below(new))
+        for path in files:
+            put_staged(path, join(job.new, path.relative_to(new).as_posix()))
+    return result._replace(objects=len(files))
 
 
 def _files_below(folder: Path) -> Iterator[Path]:
@@ -75,7 +75,8 @@ def _pieces(job: WriteJob, number: int) -> str:
     return join(job.parts, f"pieces-{number:06d}")
 
 
-def _stage_pieces(job: WriteJob, task: QueueTask, folder: Path) -> None:
+def _stage_pieces(job: WriteJob, task: QueueTask, folder: Path) -> int:
+    """Stage full files and pieces of others; return the number of full files."""
     numbers = {queue: number for number, queue in enumerate(read_plan(job.plan).queues)}
     of_file = job.config.queue_entries
     rows: list[tuple[int, int, int, int]] = []
@@ -97,6 +98,7 @@ def _stage_pieces(job: WriteJob, task: QueueTask, folder: Path) -> None:
         file.write(len(rows).to_bytes(_COUNT_BYTES, "little"), 0)
         if rows:
             file.write(np.array(rows, _ROW).data.cast("B"), _COUNT_BYTES)
+    return sum(entries == _WHOLE for *_, entries in rows)
 
 
 def _object_of_file(job: WriteJob, number: int, place: int) -> str:

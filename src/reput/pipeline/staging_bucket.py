@@ -3,11 +3,13 @@
 Nothing is locked there. The last run that begins counts: it replaces the object `run`, and tasks of earlier runs stop.
 Objects of a run are never replaced, so a task that was cut off can only add to its own run.
 
-    publishing   the run that has begun to publish: the files of the output are its own
+    publishing   the last run that has begun to publish, and the folders of the output of which runs that were not
+                 finished have published files
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from uuid import uuid4
 
@@ -62,7 +64,7 @@ class BucketStaging(FencedRun):
         Raises StoreLockedError if another run begins at the same time, StoreAccessError.
         """
         try:
-            self._put(RUN_FILE)
+            self._put(RUN_FILE, self.run)
         except ObjectConflictError:
             raise StoreLockedError(
                 f"{self.place}: another rebuild began there at the same time; run it again"
@@ -72,29 +74,36 @@ class BucketStaging(FencedRun):
         old = [n for n in names if n not in (RUN_FILE, _PUBLISHING) and not n.startswith(kept)]
         delete_objects(self.store, old)
 
-    def has_published(self) -> bool:
-        """Whether a run has begun to publish, and was not finished."""
+    def unfinished(self) -> frozenset[str]:
+        """Return the folders of the output of which a run has published files, and was not finished."""
         try:
-            self.store.head(_PUBLISHING)
+            content = self.store.get(_PUBLISHING).data.decode(errors="replace")
         except StoreNotFoundError:
-            return False
-        return True
+            return frozenset()
+        return frozenset(content.splitlines()[1:])
 
-    def begin_publishing(self) -> None:
-        """Record it. Raises StoreAccessError."""
-        self._put(_PUBLISHING)
+    def begin_publishing(self, folders: Collection[str]) -> None:
+        """Record that this run publishes files of these folders. Raises StoreAccessError."""
+        self._record(self.unfinished() | set(folders))
 
-    def _put(self, name: str) -> None:
-        """Write the id of this run. Raises ObjectConflictError if another run does at the same time."""
+    def _record(self, folders: Collection[str]) -> None:
+        self._put(_PUBLISHING, "\n".join([self.run, *sorted(folders)]))
+
+    def _put(self, name: str, text: str) -> None:
+        """Write an object. Raises ObjectConflictError if another run does at the same time."""
         try:
             version = self.store.get(name).version
         except StoreNotFoundError:
-            self.store.put_new(name, self.run.encode())
+            self.store.put_new(name, text.encode())
         else:
-            self.store.put_if_match(name, self.run.encode(), version)
+            self.store.put_if_match(name, text.encode(), version)
 
-    def remove(self) -> None:
-        """Delete all that is staged, the id of the run last. Raises StoreAccessError."""
-        names = [one.name for one in self.store.list() if one.name != RUN_FILE]
-        delete_objects(self.store, names)
+    def remove(self, published: Collection[str] = ()) -> None:
+        """Delete all that is staged, the id of the run last. These folders are whole. Raises StoreAccessError."""
+        names = {one.name for one in self.store.list()} - {RUN_FILE, _PUBLISHING}
+        if left := self.unfinished() - set(published):
+            self._record(left)
+        else:
+            names.add(_PUBLISHING)
+        delete_objects(self.store, sorted(names))
         self.store.delete(RUN_FILE)

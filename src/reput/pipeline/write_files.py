@@ -84,12 +84,21 @@ class IndexFileWritten(NamedTuple):
 
 
 class QueuesWritten(NamedTuple):
-    """ConsumeQueue entries taken and dropped, pre-blank ones in place of lost messages, old ones that lead to such."""
+    """What a task has written.
+
+    Attributes:
+        taken: ConsumeQueue entries.
+        dropped: Entries without a place.
+        blanks: Pre-blank entries in place of lost messages.
+        kept: Old entries that lead to lost messages.
+        objects: Files that it staged in object storage.
+    """
 
     taken: int
     dropped: int
     blanks: int = 0
     kept: int = 0
+    objects: int = 0
 
 
 def index_part(parts: str, number: int) -> str:
