@@ -124,10 +124,11 @@ def test_until_anything_changes(full: Path, changed: str) -> None:
     assert judged(full) == (first, looked)
 
 
-def test_a_file_with_room_is_looked_at_each_time(tmp_path: Path, own_cache: Path) -> None:
+def test_a_file_with_room_is_looked_at_each_time_while_its_store_is_open(tmp_path: Path, own_cache: Path) -> None:
     log = messages(100)
     store = write_store(tmp_path / "store", log.files())
     index_of(store, log.files(), slots=SMALL.hash_slots, items=10_000)
+    (store / "abort").touch()
     with MessageStore(store, hash_slots=SMALL.hash_slots, index_items=10_000) as reader:
         assert reader.query("T", "k1").is_complete
     assert not own_cache.exists()

@@ -7,7 +7,8 @@ is trusted as far as its files have kept inode, size and change time; items for 
 stamps are taken before the proof (`stamps`). No result is kept for a file that has changed since, or whose later
 changes may not alter its stamp; such a log file counts as changed.
 
-Results of spot checks are kept for full files, and only while none of the log files has changed.
+Results of spot checks are kept for full files, and for all files of a store that nobody has open; and only while none
+of the log files has changed.
 """
 
 from __future__ import annotations
