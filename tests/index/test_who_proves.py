@@ -124,7 +124,9 @@ def test_until_anything_changes(full: Path, changed: str) -> None:
     assert judged(full) == (first, looked)
 
 
-def test_a_file_with_room_is_looked_at_each_time_while_its_store_is_open(tmp_path: Path, own_cache: Path) -> None:
+def test_a_file_with_room_is_looked_at_each_time_while_its_store_is_open(
+    tmp_path: Path, own_cache: Path
+) -> None:
     log = messages(100)
     store = write_store(tmp_path / "store", log.files())
     index_of(store, log.files(), slots=SMALL.hash_slots, items=10_000)
