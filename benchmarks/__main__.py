@@ -11,6 +11,7 @@ from pathlib import Path
 
 from benchmarks import (
     absent,
+    archive,
     arrow,
     doctor,
     export,
@@ -128,6 +129,7 @@ _PARTS: dict[str, Callable[[Path, Path, int], Iterable[Figure]]] = {
     "runners": lambda folder, store, runs: runners.measure(folder, runs),
     "windows": lambda folder, store, runs: windows.measure(folder),
     "absent": lambda folder, store, runs: absent.measure(folder),
+    "archive": lambda folder, store, runs: archive.measure(folder),
 }
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from reput.operations.archive import archive as archive
     from reput.operations.archive import restore as restore
     from reput.operations.archive import verify_archive as verify_archive
+    from reput.operations.archive import with_archive as with_archive
     from reput.operations.check import check as check
     from reput.operations.diff import diff as diff
     from reput.operations.erase import erase as erase
@@ -54,7 +55,7 @@ _NAMES = {
     "reput.config": "StoreConfig",
     "reput.errors": "ReputError",
     "reput.format.commit_log": "MessageExt",
-    "reput.operations.archive": "archive restore verify_archive",
+    "reput.operations.archive": "archive restore verify_archive with_archive",
     "reput.operations.check": "check",
     "reput.operations.diff": "diff",
     "reput.operations.erase": "erase",

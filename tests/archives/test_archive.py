@@ -143,6 +143,22 @@ def test_a_last_file_that_was_copied_is_replaced_when_it_has_grown(
     assert reput.verify_archive(place).is_valid
 
 
+def test_a_file_that_only_an_allocated_one_follows_may_still_grow(
+    golden: Golden, place: str, tmp_path: Path
+) -> None:
+    store = copy_store(golden("orders").path, tmp_path / "live")
+    files = sorted((store / "commitlog").iterdir())
+    size = files[0].stat().st_size
+    with open(store / "commitlog" / f"{int(files[-1].name) + size:020}", "wb") as allocated:
+        allocated.truncate(size)
+    report = reput.archive(store, place)
+    assert len(Archive(place).manifest.log) == len(files) - 1
+    assert any(files[-1].name in note for note in report.notes)
+    reput.archive(store, place, with_last=True)
+    assert [file.is_sealed for file in Archive(place).manifest.log][-2:] == [True, False]
+    assert len(Archive(place).manifest.log) == len(files)
+
+
 def test_indexes_are_merged_and_open_as_parquet(
     golden: Golden, place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

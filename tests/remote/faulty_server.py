@@ -21,7 +21,9 @@ _SLOW_DOWN = (
 class FaultyServer(ThreadingHTTPServer):
     """Forwards requests, but for the next ones that `fail` names.
 
-    requests  method and path of each
+    requests    method and path of each
+    sent_bytes  of the answers' bodies
+    delay_s     before each answer
     """
 
     daemon_threads = True
@@ -30,6 +32,7 @@ class FaultyServer(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.upstream = upstream
         self.requests: list[str] = []
+        self.sent_bytes, self.delay_s = 0, 0.0
         self.ended = threading.Event()
         self._fault: Fault | None = None
         self._method, self._left = "", 0
@@ -71,6 +74,8 @@ class _Handler(BaseHTTPRequestHandler):
         length = int(self.headers.get("Content-Length") or 0)
         body = self.rfile.read(length)
         fault = self.server.next_fault(self.command, self.path)
+        if self.server.delay_s:
+            self.server.ended.wait(self.server.delay_s)
         if fault == "hang":
             self.server.ended.wait()
         if fault in ("drop", "hang"):
@@ -101,6 +106,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", length)
         self.end_headers()
         if self.command != "HEAD":
+            self.server.sent_bytes += len(data)
             self.wfile.write(data)
 
     do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = _forward

@@ -79,7 +79,9 @@ def archive_store(
         raise UsageError(f"{store}: has a DLedger log, which is not archived yet")
     objects = open_object_store(destination, options)
     archiver = _Archiver(facts, objects, destination, dict(options or {}), progress)
-    return archiver.run(list(log.files), with_last=with_last)
+    last = log.last_with_data()  # a broker allocates files ahead of the one that it appends to
+    files = [] if last is None else [file for file in log.files if file.start <= last.start]
+    return archiver.run(files, with_last=with_last)
 
 
 class _Archiver:
@@ -186,9 +188,10 @@ class _Archiver:
             entry = self._upload_log(file, is_sealed=is_sealed)
             self._progress("scan", 0, 1)
             found = self._scan(file, entry)
+            end = file.end if is_sealed else max(found.messages_end, file.start)
             entry = msgspec.structs.replace(
-                entry, messages=found.messages, times=found.times, is_indexed=found.is_whole,
-                has_replaced_ids=found.has_replaced_ids,
+                entry, messages=found.messages, messages_end=end, times=found.times,
+                is_indexed=found.is_whole, has_replaced_ids=found.has_replaced_ids,
             )  # fmt: skip
             self._progress("keys", 0, 1)
             keys = upload_file(
@@ -232,7 +235,7 @@ class _Archiver:
             inside = f"commitlog/{os.path.basename(file.path)}"
         return LogFile(
             inside, file.start, file.size, size, is_sealed, name, stored, frames.sha256, frames.tail_sha256,
-            tree_root(frames.digests), 0, None, False, False,
+            tree_root(frames.digests), 0, file.start, None, False, False,
         )  # fmt: skip
 
     def _scan(self, file: CommitLogFile, entry: LogFile) -> ScannedFile:

@@ -72,6 +72,7 @@ class ScannedFile:
 
     Attributes:
         messages: how many
+        messages_end: physical offset after the last of them; 0 without messages
         times: their store times
         is_whole: whether all of the file could be read, and every message lies where it says
         has_replaced_ids: see `reput.format.archive.LogFile`
@@ -84,6 +85,7 @@ class ScannedFile:
     """
 
     messages: int = 0
+    messages_end: int = 0
     times: Times | None = None
     is_whole: bool = True
     has_replaced_ids: bool = False
@@ -138,6 +140,7 @@ def scan_log_file(
         offsets.append(messages["physical_offset"][batch.key_row])
         found.messages += len(messages)
         if len(messages):
+            found.messages_end = int(messages["physical_offset"][-1] + messages["size"][-1])
             least.append(int(messages["store_timestamp"].min()))
             greatest.append(int(messages["store_timestamp"].max()))
         queues = batch.queues
@@ -224,12 +227,16 @@ def _own_numbers(
         first, stop = reader.min_queue_offset(file.start), reader.min_queue_offset(file.end)
         entries = np.frombuffer(b"".join(reader.entry_bytes(first, stop)), ENTRY_DTYPE)
         places = entries["physical_offset"].astype(np.int64)
+        numbers = first + np.arange(len(places), dtype=np.int64)
+        if len(places) < stop - first:  # RocksDB lacks numbers that no broker gives a message
+            found = [(number, entry[0]) for number, entry in reader.numbered(first, stop)]
+            numbers, places = np.array(found, np.int64).reshape(-1, 2).T
         if np.array_equal(places, offsets):
-            return first + np.arange(len(places), dtype=np.int64)
+            return numbers
         order = np.argsort(places, kind="stable")
         at = np.minimum(np.searchsorted(places[order], offsets), max(len(places) - 1, 0))
         if len(places) and np.array_equal(places[order][at], offsets):
-            return first + order[at]
+            return numbers[order][at]
     return None
 
 
@@ -421,7 +428,7 @@ def _merged_keys(archive: Archive, indexes: Sequence[ParquetIndex]) -> Iterator[
     edges = [_HASHES * one // slices for one in range(slices + 1)]
     for low, high in itertools.pairwise(edges):
         found = [
-            archive.group(index, group)
+            archive.group(index, group, is_kept=False)
             for index in indexes
             for group in range(len(index.ranges))
             if index.least_hashes[group] < high and low <= index.greatest_hashes[group]
@@ -476,7 +483,10 @@ class _QueueRowReader:
         while rows:
             group = int(np.searchsorted(starts, row, "right")) - 1
             if group != self._group:
-                self._group, self._table = group, self._archive.group(self._index, group)
+                self._group, self._table = (
+                    group,
+                    self._archive.group(self._index, group, is_kept=False),
+                )
             at = row - int(starts[group])
             part = self._table.slice(at, rows)  # type: ignore[attr-defined]
             yield part

@@ -23,7 +23,7 @@ _FRAMES_AT_ONCE = 64
 
 def verify(place: str, options: dict[str, str] | None, progress: Progress = silent) -> VerifyReport:
     """Read every byte of an archive; see `reput.verify_archive`."""
-    archive = Archive(place, options)
+    archive = Archive(place, options, is_cached=False)
     manifest, problems, objects, size = archive.manifest, [], 1, 0
     total = sum(manifest.objects().values())
     for file in manifest.log:

@@ -12,6 +12,8 @@ from reput.cli.main import DAMAGED, FOUND
 from reput.cli.options import (
     SIZE,
     TIME_HELP,
+    archive_option,
+    check_archived,
     check_window,
     fleet_option,
     listed_in,
@@ -148,10 +150,12 @@ def _names(ctx: click.Context, param: click.Parameter, value: str | None) -> tup
     type=SIZE,
     help="Put small files of a partition together, up to this size.  [default: 256MiB]",
 )
+@archive_option
 @runner_options
 def command(
     stores: tuple[str, ...],
     fleet: str | None,
+    archive: str | None,
     destination: str,
     to: str | None,
     layout: str,
@@ -191,6 +195,11 @@ def command(
     if not stores and fleet is None:
         raise UsageError("name a STORE, or a fleet file with --stores")
     check_window(asked["begin"], asked["end"])
+    check_archived(stores, archive, fleet)
+    if archive is not None:
+        from reput.log.paths import with_archive
+
+        stores = (with_archive(stores[0], archive),)
     if json_flag:
         warn_of_old("--json", "--format json")
         layout = "json"

@@ -9,11 +9,11 @@ import click
 from reput.cli.main import DAMAGED, FOUND, NOT_FOUND
 from reput.cli.options import (
     GivenStores,
+    archived_stores_argument,
     csv_safe_option,
     format_option,
     reader_options,
     runner_options,
-    stores_argument,
 )
 from reput.errors import UsageError
 from reput.operations.runners import Chosen
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     "\n  reput lookup --stores fleet.toml --keys orders.csv --output found"
     "\n  reput lookup brokers/*/store --keys keys.parquet --columns store,tags,body --output -",
 )
-@stores_argument
+@archived_stores_argument
 @click.option(
     "--keys", required=True, metavar="FILE", help="The keys: .csv with names, or .parquet."
 )

@@ -59,10 +59,14 @@ read_store_argument = click.argument(
 
 @dataclass(frozen=True, slots=True)
 class GivenStores:
-    """The stores of a command line: paths, URLs, patterns, STORE,LOG,LOG, and a fleet file."""
+    """The stores of a command line: paths, URLs, patterns, STORE,LOG,LOG, and a fleet file.
+
+    `archive` is that of the only store.
+    """
 
     paths: tuple[str, ...]
     fleet: str | None = None
+    archive: str | None = None
 
     @property
     def is_several(self) -> bool:
@@ -79,15 +83,17 @@ class GivenStores:
         """
         if self.is_several:
             return None
-        from reput.log.paths import split_logs, with_logs
+        from reput.log.paths import split_logs, with_archive, with_logs
 
-        return with_logs(*split_logs(self.paths[0]))
+        store = with_logs(*split_logs(self.paths[0]))
+        return store if self.archive is None else with_archive(store, self.archive)
 
     def named(self) -> list[NamedStore]:
         """Return all stores, each once. Raises UsageError, StoreNotFoundError, StoreAccessError."""
         from reput.operations.stores import stores_of
 
-        return stores_of([*listed_in(self.fleet), *self.paths])
+        found = stores_of([*listed_in(self.fleet), *self.paths])
+        return found if self.archive is None else [replace(found[0], archive=self.archive)]
 
 
 fleet_option = click.option(
@@ -106,19 +112,50 @@ def listed_in(fleet: str | None) -> list[NamedStore]:
     return [] if fleet is None else NamedStore.read(fleet)
 
 
+def archive_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add --archive."""
+    return click.option(
+        "--archive",
+        metavar="URL",
+        help="Also read the archive of STORE, a folder or URL, as the beginning of its log.",
+    )(command)
+
+
+def check_archived(stores: Sequence[str], archive: str | None, fleet: str | None = None) -> None:
+    """Raise UsageError if an archive is named and several stores."""
+    from reput.files.patterns import is_pattern
+
+    if archive is not None and (fleet is not None or len(stores) != 1 or is_pattern(stores[0])):
+        raise UsageError(
+            "--archive: for one STORE; of several, write archive into a fleet file and pass that with --stores"
+        )
+
+
 def stores_argument(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add STORE... and --stores; the command gets them as `given`."""
 
     @wraps(command)
-    def with_given(*args: Any, stores: tuple[str, ...], fleet: str | None, **options: Any) -> Any:
+    def with_given(
+        *args: Any,
+        stores: tuple[str, ...],
+        fleet: str | None,
+        archive: str | None = None,
+        **options: Any,
+    ) -> Any:
         if not stores and fleet is None:
             raise UsageError("name a STORE, or a fleet file with --stores")
-        return command(*args, given=GivenStores(stores, fleet), **options)
+        check_archived(stores, archive, fleet)
+        return command(*args, given=GivenStores(stores, fleet, archive), **options)
 
     return together(
         click.argument("stores", metavar="[STORE]...", nargs=-1, type=click.Path(readable=False)),
         fleet_option,
     )(with_given)
+
+
+def archived_stores_argument(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add STORE..., --stores and --archive; the command gets them as `given`."""
+    return archive_option(stores_argument(command))
 
 
 config_options = together(

@@ -13,12 +13,12 @@ from reput.cli.main import DAMAGED, FOUND, NOT_FOUND
 from reput.cli.options import (
     TIME_HELP,
     GivenStores,
+    archived_stores_argument,
     check_window,
     complete_topics,
     message_options,
     open_from,
     reader_options,
-    stores_argument,
     time_window_options,
 )
 from reput.cli.output import advise_on_key, advise_on_topic, warn
@@ -31,6 +31,7 @@ from reput.cli.query_view import (
 )
 from reput.clock import format_time
 from reput.errors import CorruptMessageError, MessageNotFoundError, UsageError
+from reput.files.places import split_joined
 from reput.format.commit_log import read_size_and_physical_offset
 from reput.messages.json_codec import RecordLines
 from reput.text import printable
@@ -123,6 +124,8 @@ def advise_to_prove(coverage: Coverage, store: str) -> None:
     if count:
         from reput.query.answers import index_files_in_words
 
+        both = split_joined(store)
+        store = store if both is None else both[1]
         warn(
             f"{index_files_in_words(count)} {'is' if count == 1 else 'are'} not proven, only spot-checked; "
             f"to prove all: reput prove {shlex.quote(store)}"
@@ -137,7 +140,7 @@ def advise_to_prove(coverage: Coverage, store: str) -> None:
     "\n  reput query /brokers/*/store --key order-100377"
     "\n  reput query --stores fleet.toml --topic orders --begin '1h ago' --tag 'created || paid'",
 )
-@stores_argument
+@archived_stores_argument
 @click.option(
     "--topic",
     metavar="T",

@@ -7,7 +7,14 @@ from typing import Any
 import click
 
 from reput.broker.limits import CLUSTER
-from reput.cli.options import SIZE, config_options, fleet_option, listed_in
+from reput.cli.options import (
+    SIZE,
+    archive_option,
+    check_archived,
+    config_options,
+    fleet_option,
+    listed_in,
+)
 from reput.config import STORE_VERSIONS
 from reput.errors import UsageError
 
@@ -151,6 +158,7 @@ _LISTEN = "127.0.0.1:9876"
     metavar="SECONDS",
     help="Close a connection that is silent for so long.",
 )
+@archive_option
 @config_options
 def command(
     stores: tuple[str, ...],
@@ -158,6 +166,7 @@ def command(
     listen: str,
     http: str | None,
     workers: int,
+    archive: str | None,
     **options: Any,
 ) -> int:
     """Answer RocketMQ's clients and mqadmin from each STORE: live or archived, or a folder of stores.
@@ -198,4 +207,14 @@ def command(
             "acl guards listen alone, and http would answer every user of this machine: pass http_token_file, too",
             arguments=["acl", "listen", "http", "http_token_file"],
         )
+    check_archived(stores, archive, fleet)
+    if archive is not None:
+        from reput.log.paths import with_archive
+
+        if options["accepts_sends"]:
+            raise UsageError(
+                "accept_sends: a store is owned without its archive; leave out --archive",
+                arguments=["accept_sends", "archive"],
+            )
+        stores = (with_archive(stores[0], archive),)
     return Serving(stores, listed_in(fleet), address, http_address, workers, **options).run()

@@ -11,10 +11,10 @@ import click
 from reput.cli.main import DAMAGED, FOUND, NOT_FOUND
 from reput.cli.options import (
     GivenStores,
+    archived_stores_argument,
     complete_topics,
     open_from,
     reader_options,
-    stores_argument,
     text_or_json,
 )
 from reput.cli.output import advise_on_topic, console, warn
@@ -61,7 +61,7 @@ _SHOWN_APART = (KEYS, TAGS, UNIQ_KEY)
     "\n  reput show /data/store C29D7DF7AC9FCF1B47E573A82B41892C"
     "\n  reput show --stores fleet.toml C29D7DF7AC9FCF1B47E573A82B41892C",
 )
-@stores_argument
+@archived_stores_argument
 @click.argument("which", metavar="ID_OR_OFFSET")
 @click.option(
     "--topic",

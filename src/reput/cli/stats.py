@@ -11,10 +11,10 @@ from reput.cli.main import DAMAGED, FOUND
 from reput.cli.many import answer_stores, resume_option
 from reput.cli.options import (
     GivenStores,
+    archived_stores_argument,
     reader_options,
     report_format,
     runner_options,
-    stores_argument,
 )
 from reput.cli.output import warn
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     "\n  reput stats /data/store --format json > stats.json"
     "\n  reput stats /brokers/*/store",
 )
-@stores_argument
+@archived_stores_argument
 @reader_options
 @resume_option
 @runner_options

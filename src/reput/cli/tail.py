@@ -14,12 +14,12 @@ from reput.cli.main import DAMAGED, FOUND, NOT_FOUND
 from reput.cli.options import (
     TIME_HELP,
     GivenStores,
+    archived_stores_argument,
     check_window,
     complete_topics,
     message_options,
     open_from,
     reader_options,
-    stores_argument,
     time_window_options,
 )
 from reput.cli.output import advise_on_topic, pause, say_waiting, warn
@@ -53,7 +53,7 @@ def _lines(ctx: click.Context, param: click.Parameter, value: str) -> int | None
     "\n  reput tail /data/store --lines all --format jsonl > messages.jsonl"
     "\n  reput tail --stores fleet.toml --begin '10 minutes ago' --lines all",
 )
-@stores_argument
+@archived_stores_argument
 @click.option(
     "--topic", metavar="T", shell_complete=complete_topics, help="Messages of this topic only."
 )

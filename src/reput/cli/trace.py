@@ -11,11 +11,11 @@ import click
 from reput.cli.main import DAMAGED, FOUND, NOT_FOUND
 from reput.cli.options import (
     GivenStores,
+    archived_stores_argument,
     complete_topics,
     page_option,
     reader_options,
     report_format,
-    stores_argument,
 )
 from reput.cli.output import advise_on_topic, check_page, warn, write_page
 from reput.errors import UsageError
@@ -33,7 +33,7 @@ _MOST_MESSAGES, _MOST_ENTRIES = 100, 20_000
     "\n  reput trace /data/store --topic orders --key order-100377 --format jsonl"
     "\n  reput trace /data/store --key order-100377 --output trace.html",
 )
-@stores_argument
+@archived_stores_argument
 @click.option("--key", metavar="K", help="One of a message's KEYS, or its unique key.")
 @click.option("--message", "message_id", metavar="ID", help="Offset message id, or unique key.")
 @click.option(

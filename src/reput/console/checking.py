@@ -22,17 +22,19 @@ class Checks:
         Raises UsageError where a full check is under way already or the store is not on a disk of this machine,
         StoreAccessError.
         """
-        from reput.files.storage import is_url
+        from reput.files.places import is_url, split_joined
         from reput.verify.check import check_store
 
-        if is_url(store.path):
-            raise UsageError(f"{store.path}: only a store on a local disk can be checked")
+        both = split_joined(store.path)
+        path = store.path if both is None else both[1]
+        if is_url(path):
+            raise UsageError(f"{path}: only a store on a local disk can be checked")
         if not is_full:
-            yield from check_store(store.path, config=store.told_config, quick=True)
+            yield from check_store(path, config=store.told_config, quick=True)
             return
         if not self._full.acquire(blocking=False):
             raise UsageError("a full check is under way; ask again when it is done")
         try:
-            yield from check_store(store.path, config=store.told_config)
+            yield from check_store(path, config=store.told_config)
         finally:
             self._full.release()

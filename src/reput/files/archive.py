@@ -30,7 +30,7 @@ from reput.files.object_folder import ObjectFolder
 from reput.files.object_store import ObjectStore
 from reput.files.places import LOCAL_ARCHIVE, is_url
 from reput.files.user_cache import OwnCache
-from reput.format.archive import IndexObject, LogFile, Manifest, decode_manifest
+from reput.format.archive import IndexObject, LogFile, Manifest, Snapshot, decode_manifest
 from reput.format.file_names import ARCHIVE_MANIFEST
 from reput.format.seekable_zstd import FRAME_BYTES, Frames, decode_tail, tail_bytes
 
@@ -39,6 +39,8 @@ DIGESTS, QUEUES = b"reput.digests", b"reput.queues"
 GROUP_ROWS = 1 << 16
 _KEPT_BYTES = 128 << 20
 _MOST_CACHED_BYTES = 64 << 20
+_CACHE_BYTES = 1 << 30
+"""Of all that is kept on disk. The oldest files are deleted first."""
 _READ_AT_ONCE_BYTES = 8 << 20
 _THREADS = 16
 _Key = TypeVar("_Key")
@@ -101,7 +103,7 @@ class ParquetIndex:
                 )
             )
             pairs = self.metadata.metadata or {}
-            self._digests = json.loads(pairs[DIGESTS])
+            self.digests: list[str] = json.loads(pairs[DIGESTS])
             self.queues = tuple(QueueRows(*row) for row in _unpacked(pairs.get(QUEUES)))
             self.ranges = [self._range(group) for group in range(self.metadata.num_row_groups)]
         except (pa.ArrowException, OSError, ValueError, LookupError, TypeError) as error:
@@ -110,7 +112,9 @@ class ParquetIndex:
         self.row_starts = np.concatenate(
             [np.zeros(1, np.int64), np.cumsum(np.array(counts, np.int64))]
         )
-        if len(self._digests) != len(self.ranges) or self.row_starts[-1] != part.rows:
+        are_texts = all(isinstance(digest, str) for digest in self.digests)
+        is_complete = len(self.digests) == len(self.ranges) and self.row_starts[-1] == part.rows
+        if not are_texts or not is_complete:
             raise FormatError(path, 0, "its footer contradicts itself")
 
     def _range(self, number: int) -> tuple[int, int]:
@@ -129,11 +133,7 @@ class ParquetIndex:
         return min(starts), max(stops)
 
     def table(self, number: int, data: bytes) -> pa.Table:
-        """Return a row group from its bytes. Raises FormatError."""
-        if hashlib.sha256(data).hexdigest() != self._digests[number]:
-            raise FormatError(
-                self.path, self.ranges[number][0], "a row group does not have its checksum"
-            )
+        """Return a row group from its bytes, which are verified. Raises FormatError."""
         source = pa.PythonFile(_FilePiece(self.part.object_bytes, self.ranges[number][0], data))
         try:
             return pq.ParquetFile(source, metadata=self.metadata).read_row_group(number)
@@ -211,13 +211,35 @@ class Archive:
         manifest: what it has
     """
 
-    def __init__(self, place: str, options: Mapping[str, str] | None = None) -> None:
-        """Raises StoreNotFoundError, StoreAccessError, FormatError, UsageError."""
+    def __init__(
+        self, place: str, options: Mapping[str, str] | None = None, *, is_cached: bool = True
+    ) -> None:
+        """`is_cached` is whether what this user has read of a bucket before is taken from disk.
+
+        Raises StoreNotFoundError, StoreAccessError, FormatError, UsageError.
+        """
         self.place, self.options = place, dict(options or {})
+        self._is_cached = is_cached and is_url(place)
         self.objects = objects_at(place, self.options)
-        self.manifest = read_manifest(self.objects)
+        self.manifest = self._read_manifest()
         self._decoded = _Kept(_KEPT_BYTES)
         self._directories = _Kept(_KEPT_BYTES)
+
+    def _read_manifest(self) -> Manifest:
+        """Return the manifest: of a bucket, the one kept on disk, unless the bucket has another one."""
+        if not self._is_cached:
+            return read_manifest(self.objects)
+        name = kept_manifest(self.place, self.options)
+        kept = self._cache.read(name, _MOST_CACHED_BYTES)
+        version, _, data = (kept or b"").partition(b"\n")
+        if version and self.objects.has_version(ARCHIVE_MANIFEST, version.decode()):
+            with suppress(FormatError):
+                return manifest_of(self.objects, data)
+        found = self.objects.get(ARCHIVE_MANIFEST)
+        manifest = manifest_of(self.objects, found.data)
+        with suppress(StoreError):
+            self._cache.write(name, found.version.encode() + b"\n" + found.data, _CACHE_BYTES)
+        return manifest
 
     @cached_property
     def _cache(self) -> OwnCache:
@@ -307,20 +329,33 @@ class Archive:
             self._directories.take(part.object, found, 4 * len(footer))
         return found
 
-    def group(self, index: ParquetIndex, number: int) -> pa.Table:
-        """Return a row group of an index. Raises as `index` does."""
+    def group(self, index: ParquetIndex, number: int, *, is_kept: bool = True) -> pa.Table:
+        """Return a row group of an index. Raises as `index` does.
+
+        Args:
+            index: one of this archive
+            number: of the row group
+            is_kept: whether to keep it on disk for later processes: not if all row groups are read
+        """
         key = index.part.object, number
         found: pa.Table | None = self._decoded.found(key)
         if found is None:
             start, stop = index.ranges[number]
-            data = self.objects.get_range(index.part.object, start, stop - start)
+            digest = index.digests[number]
+            data = self._verified(index.part.object, start, stop - start, digest, is_kept=is_kept)
             found = index.table(number, data)
             self._decoded.take(key, found, found.nbytes)
         return found
 
-    def _verified(self, name: str, start: int, length: int, digest: str) -> bytes:
+    def snapshot(self, snapshot: Snapshot) -> bytes:
+        """Return a snapshot's bytes. Raises as `index` does."""
+        return self._verified(snapshot.object, 0, snapshot.object_bytes, snapshot.sha256)
+
+    def _verified(
+        self, name: str, start: int, length: int, digest: str, *, is_kept: bool = True
+    ) -> bytes:
         """Return a range of an object, from the cache or the archive. Raises FormatError if it is another one."""
-        kept = self._cache.read(digest, _MOST_CACHED_BYTES) if is_url(self.place) else None
+        kept = self._cache.read(digest, _MOST_CACHED_BYTES) if self._is_cached else None
         if kept is not None and hashlib.sha256(kept).hexdigest() == digest and len(kept) == length:
             return kept
         data = self.objects.get_range(name, start, length)
@@ -328,10 +363,21 @@ class Archive:
             raise FormatError(
                 self.path(name), start, f"{length:,} bytes do not have their checksum"
             )
-        if is_url(self.place) and length <= _MOST_CACHED_BYTES:
+        if is_kept and self._is_cached and length <= _MOST_CACHED_BYTES:
             with suppress(StoreError):
-                self._cache.write(digest, data)
+                self._cache.write(digest, data, _CACHE_BYTES)
         return data
+
+
+def kept_manifest(place: str, options: Mapping[str, str]) -> str:
+    """Return the name under which the manifest of an archive is kept on disk."""
+    text = json.dumps([place.rstrip("/"), sorted(options.items())])
+    return f"manifest-{hashlib.sha256(text.encode()).hexdigest()}"
+
+
+def is_known(place: str, options: Mapping[str, str]) -> bool:
+    """Return whether a place was an archive when this user read it last. Nothing is requested."""
+    return OwnCache("archives").has(kept_manifest(place, options))
 
 
 def path_of(place: str) -> str:

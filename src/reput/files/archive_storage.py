@@ -7,7 +7,6 @@ key index.
 
 from __future__ import annotations
 
-import hashlib
 import io
 import posixpath
 import tarfile
@@ -15,6 +14,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -29,6 +29,7 @@ from reput.format.consume_queue import ENTRY_BYTES
 from reput.format.dtypes import ENTRY_DTYPE
 from reput.format.file_names import (
     BATCH_QUEUE_FOLDER,
+    CONFIG_FOLDER,
     CONSUME_QUEUE_FOLDER,
     is_folder_name,
     offset_file_name,
@@ -160,6 +161,7 @@ class ArchiveStorage:
 
     is_local = False
     is_archive = True
+    is_joined = False
 
     def __init__(self, archive: Archive) -> None:
         self.archive, self.root = archive, path_of(archive.place)
@@ -187,7 +189,7 @@ class ArchiveStorage:
             return []
         if inside.split("/")[0] == CONSUME_QUEUE_FOLDER:
             return self._queue_entries(inside)
-        return list(self._tree.get(inside, {}).values())
+        return list(self._tree_of(inside).get(inside, {}).values())
 
     def entry(self, path: str) -> ArchiveEntry | None:
         """See `Storage.entry`. Raises FormatError, too."""
@@ -201,7 +203,7 @@ class ArchiveStorage:
             folder = "/".join(parts[:-1])
             return next((one for one in self._queue_entries(folder) if one.name == parts[-1]), None)
         folder, _, name = inside.rpartition("/")
-        return self._tree.get(folder, {}).get(name)
+        return self._tree_of(inside).get(folder, {}).get(name)
 
     def open(self, path: str) -> ArchivedFile:
         entry, inside = self.entry(path), self._inside(path)
@@ -223,6 +225,11 @@ class ArchiveStorage:
         data = self._snapshot[inside]
         return ArchivedFile(path, len(data), len(data), lambda at, length: data[at : at + length])
 
+    def queue_end(self, topic: str, queue_id: int) -> int | None:
+        """Return the queue offset after a queue's last archived message; None without one. Raises FormatError."""
+        queue = self._queues.get((topic, queue_id))
+        return None if queue is None else queue.end
+
     def watch(self, folder: str) -> _Unchanged:
         return _Unchanged()
 
@@ -237,28 +244,37 @@ class ArchiveStorage:
     def _log(self) -> dict[str, LogFile]:
         return {file.path: file for file in self.archive.manifest.log}
 
+    def _tree_of(self, inside: str) -> dict[str, dict[str, ArchiveEntry]]:
+        """All but the queues, by folder. Only the configuration takes a request."""
+        return self._whole_tree if inside.split("/")[0] in ("", CONFIG_FOLDER) else self._log_tree
+
     @cached_property
-    def _tree(self) -> dict[str, dict[str, ArchiveEntry]]:
-        """All but the queues, by folder."""
+    def _log_tree(self) -> dict[str, dict[str, ArchiveEntry]]:
         tree: dict[str, dict[str, ArchiveEntry]] = {}
-
-        def add(path: str, size: int, identity: int, *, is_folder: bool = False) -> None:
-            folder, _, name = path.rpartition("/")
-            if name in tree.setdefault(folder, {}):
-                return
-            entry = ArchiveEntry(f"{self.root}/{path}", size, is_folder, identity)
-            tree[folder][name] = entry
-            if folder:
-                add(folder, 0, 0, is_folder=True)
-
         for file in self.archive.manifest.log:
-            add(file.path, file.size, int(file.sha256[:15], 16))
-        for path, data in self._snapshot.items():
-            add(path, len(data), 0)
-        add(CONSUME_QUEUE_FOLDER, 0, 0, is_folder=True)
+            self._add(tree, file.path, file.size, int(file.sha256[:15], 16))
+        self._add(tree, CONSUME_QUEUE_FOLDER, 0, is_folder=True)
         if self.archive.manifest.version == "5.x":  # which is how readers know a store of 5.x
-            add(BATCH_QUEUE_FOLDER, 0, 0, is_folder=True)
+            self._add(tree, BATCH_QUEUE_FOLDER, 0, is_folder=True)
         return tree
+
+    @cached_property
+    def _whole_tree(self) -> dict[str, dict[str, ArchiveEntry]]:
+        tree = {folder: dict(entries) for folder, entries in self._log_tree.items()}
+        for path, data in self._snapshot.items():
+            self._add(tree, path, len(data))
+        return tree
+
+    def _add(
+        self, tree: dict[str, dict[str, ArchiveEntry]], path: str, size: int, identity: int = 0,
+        *, is_folder: bool = False,
+    ) -> None:  # fmt: skip
+        folder, _, name = path.rpartition("/")
+        if name in tree.setdefault(folder, {}):
+            return
+        tree[folder][name] = ArchiveEntry(f"{self.root}/{path}", size, is_folder, identity)
+        if folder:
+            self._add(tree, folder, 0, is_folder=True)
 
     @cached_property
     def _snapshot(self) -> dict[str, bytes]:
@@ -343,7 +359,30 @@ class ArchiveStorage:
                 table = self.archive.group(index, group)
                 part = table.slice(max(begin - base, 0), end - max(begin, base))
                 self._place(entries, first, part)
+        self._blank_unused(entries[: max(queue.end - first, 0)])
         return entries
+
+    def _blank_unused(self, entries: npt.NDArray[np.void]) -> None:
+        """Give numbers without a message a broker's entry for them, so that readers look for it in the log.
+
+        Not where log files between their neighbours were never archived: those numbers are lost.
+        """
+        is_unused = entries["size"] == 0
+        if not is_unused.any():
+            return
+        known = np.flatnonzero(~is_unused & (entries["size"] != _PRE_BLANK_BYTES))
+        unused = np.flatnonzero(is_unused)
+        after = np.searchsorted(known, unused)
+        offsets = np.concatenate([[-1], entries["physical_offset"][known], [_MOST_QUEUE_OFFSET]])
+        for begin, end in self._holes:
+            is_unused[unused[(offsets[after] < end) & (begin <= offsets[after + 1])]] = False
+        entries["size"][is_unused] = _PRE_BLANK_BYTES
+
+    @cached_property
+    def _holes(self) -> tuple[tuple[int, int], ...]:
+        """Physical offsets between archived log files that the archive lacks."""
+        pairs = pairwise(self.archive.manifest.log)
+        return tuple((one.end, two.begin) for one, two in pairs if one.end < two.begin)
 
     def _place(self, entries: npt.NDArray[np.void], first: int, rows: Any) -> None:
         at = rows.column("queue_offset").to_numpy() - first
@@ -371,10 +410,8 @@ def storage_in(files: ArchiveFiles) -> ArchiveStorage:
 
 def read_snapshot(archive: Archive, snapshot: Snapshot) -> dict[str, bytes]:
     """Return the files of a snapshot, by path. Raises FormatError, StoreNotFoundError, StoreAccessError."""
-    data = archive.objects.get_range(snapshot.object, 0, snapshot.object_bytes)
+    data = archive.snapshot(snapshot)
     path = archive.path(snapshot.object)
-    if hashlib.sha256(data).hexdigest() != snapshot.sha256:
-        raise FormatError(path, 0, "does not have its checksum")
     try:
         with tarfile.open(fileobj=io.BytesIO(data)) as tar:
             return {one.name: tar.extractfile(one).read() for one in tar if one.isfile()}  # type: ignore[union-attr]

@@ -117,6 +117,10 @@ class Bucket:
         data = self._ask(name, limit, lambda: bytes(found.bytes()))
         return StoredObject(data, str(found.meta[self._version]))
 
+    def has_version(self, name: str, version: str) -> bool:
+        found = self._ask(name, POLICY.metadata, lambda: self._obstore.head(self._store, name))
+        return str(found[self._version]) == version
+
     def get_range(self, name: str, start: int, length: int) -> bytes:
         try:
             data = self._ask(

@@ -86,6 +86,9 @@ class ObjectFolder:
             data = reader.read(0, reader.size)
         return StoredObject(data, _version_of(data))
 
+    def has_version(self, name: str, version: str) -> bool:
+        return self.get(name).version == version
+
     def get_range(self, name: str, start: int, length: int) -> bytes:
         with FileReader(str(self._path(name))) as reader:
             return reader.read(start, length)

@@ -67,6 +67,9 @@ class ObjectStore(Protocol):
     def get(self, name: str) -> StoredObject:
         """Raises StoreNotFoundError."""
 
+    def has_version(self, name: str, version: str) -> bool:
+        """Return whether an object has the version that `get` returned. Raises StoreNotFoundError."""
+
     def get_range(self, name: str, start: int, length: int) -> bytes:
         """Raises StoreChangedError if the object ends before, StoreNotFoundError."""
 

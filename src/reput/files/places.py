@@ -10,6 +10,7 @@ from reput.format.file_names import ARCHIVE_MANIFEST
 
 LOCAL_ARCHIVE = "archive://"
 """Of the paths in an archive on this machine: its files are not the machine's."""
+_JOIN = " + "
 _CHARACTERS = frozenset("*?[")
 
 
@@ -17,6 +18,22 @@ def is_url(path: str | PathLike[str]) -> bool:
     """Whether a path names a file system that is not this machine's."""
     text = fspath(path)
     return "://" in text and not text.startswith("file:")
+
+
+def joined_place(archive: str, store: str) -> str:
+    """Return the path of an archive and its store as one log; both are absolute or URLs. Raises UsageError."""
+    if _JOIN in archive:
+        raise UsageError(
+            f"{archive}: an archive with {_JOIN!r} in its name cannot be joined; rename it"
+        )
+    return f"{archive}{_JOIN}{store}"
+
+
+def split_joined(path: str) -> tuple[str, str] | None:
+    """Return the archive and the store of a path of both; None for any other path."""
+    archive, joint, store = path.partition(_JOIN)
+    is_both = joint and "://" in archive and (store.startswith("/") or "://" in store)
+    return (archive, store) if is_both else None
 
 
 def local_path(path: str | PathLike[str]) -> str:
@@ -31,10 +48,15 @@ def is_pattern(path: str) -> bool:
     return not _CHARACTERS.isdisjoint(path)
 
 
+def is_archive(path: str) -> bool:
+    """Return whether a folder of this machine is an archive."""
+    return os.path.isfile(os.path.join(path, ARCHIVE_MANIFEST))
+
+
 def refuse_archive(path: str | PathLike[str]) -> None:
     """Raise UsageError for an archive on this machine, where a store is needed that has files of its own."""
     place = fspath(path).removeprefix(LOCAL_ARCHIVE)
-    if os.path.isfile(os.path.join(place, ARCHIVE_MANIFEST)):
+    if is_archive(place):
         raise UsageError(
-            f"{place}: is an archive; restore it into a folder, and use the restored store"
+            f"{place}: is an archive; restore it into a folder and use that, or verify it with reput archive"
         )

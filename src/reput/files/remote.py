@@ -236,6 +236,7 @@ class RemoteStorage:
 
     is_local = False
     is_archive = False
+    is_joined = False
 
     def __init__(self, system: FileSystem, root: str) -> None:
         """`root` is the URL below which everything is listed at once, of a path as the system tells it; "" is none."""

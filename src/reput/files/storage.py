@@ -10,14 +10,18 @@ import os
 import stat
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from os import PathLike, fspath
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from reput.errors import StoreAccessError, StoreNotFoundError
-from reput.files.places import LOCAL_ARCHIVE, is_pattern, local_path
+from reput.files.places import LOCAL_ARCHIVE, is_archive, is_pattern, local_path, split_joined
 from reput.files.places import is_url as is_url
-from reput.files.reader import FileReader, OpenFile, SparseReader
+from reput.files.reader import FileReader, OpenFile, RangeReader, SparseReader
 from reput.format.file_names import ARCHIVE_MANIFEST
+
+if TYPE_CHECKING:
+    from reput.files.archive_storage import ArchiveStorage
 
 # Longer than a tick of any file system's clock: a change so soon after another may not show.
 _SETTLED_NS = 2_000_000_000
@@ -91,10 +95,12 @@ class Storage(Protocol):
     Attributes:
         is_local: whether its files are this machine's
         is_archive: whether they are those of an archived store, whose keys another index has
+        is_joined: whether it is a `JoinedStorage`: of a store and its archive
     """
 
     is_local: bool
     is_archive: bool
+    is_joined: bool
 
     @property
     def open_file(self) -> OpenFile:
@@ -117,6 +123,7 @@ class LocalStorage:
 
     is_local = True
     is_archive = False
+    is_joined = False
     open_file: OpenFile = FileReader
 
     def list(self, folder: str) -> Sequence[os.DirEntry[str]]:
@@ -141,6 +148,82 @@ class LocalStorage:
 
     def watch(self, folder: str) -> FolderWatch:
         return FolderWatch(folder)
+
+
+@dataclass(frozen=True)
+class JoinedFiles:
+    """Opens files of both; can be sent to another process."""
+
+    archive: str
+    newer: OpenFile
+    older: OpenFile
+
+    def __call__(self, path: str) -> RangeReader:
+        return (self.older if path.startswith(f"{self.archive}/") else self.newer)(path)
+
+
+class JoinedStorage:
+    """A store and its archive; a Storage of the store's own files and of those in the archive.
+
+    `reput.log.archived` decides which archived log files continue the log backwards. Queues and keys are joined by
+    their readers (`reput.queues.joined`, `reput.index.archive_index`).
+
+    Files keep their own paths. Below `root` are those of the store.
+
+    Attributes:
+        root: the path of both (`reput.files.places.joined_place`)
+        newer: the storage of the store
+        store: its path there
+        older: the archive, as it was when it was opened
+        joined_at: physical offset at which the store's own log began when it was compared with the archive; None if
+            it was not yet
+    """
+
+    is_local = False
+    is_archive = False
+    is_joined = True
+
+    def __init__(self, root: str, newer: Storage, store: str, older: ArchiveStorage) -> None:
+        self.root, self.newer, self.store, self.older = root, newer, store, older
+        self.joined_at: int | None = None
+
+    @property
+    def open_file(self) -> OpenFile:
+        return JoinedFiles(self.older.root, self.newer.open_file, self.older.open_file)
+
+    def list(self, folder: str) -> Sequence[FolderEntry]:
+        """See `Storage.list`."""
+        storage, path = self._place(folder)
+        return storage.list(path)
+
+    def entry(self, path: str) -> FolderEntry | None:
+        """See `Storage.entry`."""
+        storage, path = self._place(path)
+        return storage.entry(path)
+
+    def open(self, path: str) -> SparseReader:
+        storage, path = self._place(path)
+        return storage.open(path)
+
+    def watch(self, folder: str) -> Watch:
+        storage, path = self._place(folder)
+        return storage.watch(path)
+
+    def is_archived(self, path: str) -> bool:
+        """Whether a file is the archive's."""
+        return path.startswith(f"{self.older.root}/")
+
+    def reopen_archive(self) -> None:
+        """Read the archive as it is now. Raises StoreNotFoundError, StoreAccessError, FormatError."""
+        from reput.files.archive_storage import ArchiveStorage
+
+        archive = self.older.archive
+        self.older, _ = ArchiveStorage.of(archive.place, archive.options)
+
+    def _place(self, path: str) -> tuple[Storage, str]:
+        if path == self.root or path.startswith(f"{self.root}/"):
+            return self.newer, self.store + path.removeprefix(self.root)
+        return (self.older if self.is_archived(path) else self.newer), path
 
 
 LOCAL = LocalStorage()
@@ -176,18 +259,22 @@ def storage_of(
     text = fspath(path)
     if is_url(text):
         # pyarrow takes longer to import than a local query takes
+        from reput.files.archive import is_known as is_known_archive
         from reput.files.archive_storage import ArchiveStorage
         from reput.files.remote import RemoteStorage
 
-        if text.startswith(LOCAL_ARCHIVE):
+        if (both := split_joined(text)) is not None:
+            archive, _ = ArchiveStorage.of(both[0], options)
+            return JoinedStorage(text, *storage_of(both[1], options), archive), text
+        if text.startswith(LOCAL_ARCHIVE) or is_known_archive(text, options or {}):
             return ArchiveStorage.of(text, options)
-        storage, place = RemoteStorage.of(text, options or {}, lists_all=lists_all)
-        is_archive = (
-            not is_pattern(text) and storage.entry(f"{place}/{ARCHIVE_MANIFEST}") is not None
-        )
-        return ArchiveStorage.of(text, options) if is_archive else (storage, place)
+        if not is_pattern(text):
+            one, place = RemoteStorage.of(text, options or {}, lists_all=False)
+            if one.entry(f"{place}/{ARCHIVE_MANIFEST}") is not None:
+                return ArchiveStorage.of(text, options)
+        return RemoteStorage.of(text, options or {}, lists_all=lists_all)
     text = local_path(text)
-    if os.path.isfile(os.path.join(text, ARCHIVE_MANIFEST)):
+    if is_archive(text):
         from reput.files.archive_storage import ArchiveStorage
 
         return ArchiveStorage.of(text)

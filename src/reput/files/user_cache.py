@@ -15,6 +15,8 @@ from reput.ownership import is_out_of_reach
 _OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _CHECKSUM_DIGITS = 8
 _IDENTITY_BYTES = 100
+_ROUNDS = 16
+"""A folder is looked at once in so many writes."""
 
 
 class OwnCache:
@@ -49,14 +51,39 @@ class OwnCache:
                 os.close(fd)
         return None
 
-    def write(self, name: str, data: bytes) -> None:
+    def has(self, name: str) -> bool:
+        """Return whether there is a file of that name, whoever wrote it."""
+        return os.path.isfile(self.folder / name)
+
+    def _make_room(self, most_bytes: int) -> None:
+        """Delete the oldest files until a quarter is free, if there is more than so much."""
+        found = []
+        for entry in os.scandir(self.folder):
+            with suppress(OSError):
+                status = entry.stat(follow_symlinks=False)
+                found.append((status.st_mtime_ns, status.st_size, entry.path))
+        left = sum(size for _, size, _ in found)
+        if left <= most_bytes:
+            return
+        for _, size, path in sorted(found):
+            if left <= most_bytes * 3 // 4:
+                return
+            with suppress(OSError):
+                os.unlink(path)
+                left -= size
+
+    def write(self, name: str, data: bytes, most_bytes: int | None = None) -> None:
         """Give a file this content, all at once.
+
+        `most_bytes` are of the whole folder: from time to time the oldest files are deleted.
 
         Raises:
             StoreAccessError: the folder belongs to another user, the system refuses, or there is no home directory.
         """
         with self._writing():
             _replace(self.folder / name, _checksum(data) + data)
+            if most_bytes is not None and data and data[-1] % _ROUNDS == 0:
+                self._make_room(most_bytes)
 
     @contextmanager
     def keeping(self, name: str) -> Iterator[Path]:

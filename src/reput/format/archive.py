@@ -43,6 +43,7 @@ class LogFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         tail_sha256: of the object's tail
         tree: the root of the hash tree over the frames' contents
         messages: how many the scan found
+        messages_end: physical offset after the last of them; of a sealed file, its end
         times: None without messages
         is_indexed: whether the scan read all of it, so that the index has all keys of its messages
         has_replaced_ids: whether a record has several UNIQ_KEYs (5.x), of which the index has the last
@@ -59,6 +60,7 @@ class LogFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tail_sha256: _Digest
     tree: _Digest
     messages: _Count
+    messages_end: _Count
     times: Times | None
     is_indexed: bool
     has_replaced_ids: bool
@@ -158,6 +160,11 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     erasures: tuple[ErasureObject, ...] = ()
     chain: str = ""
 
+    @property
+    def end(self) -> int:
+        """Physical offset at which the archived log ends."""
+        return max((file.end for file in self.log), default=0)
+
     def objects(self) -> dict[str, int]:
         """Return the names of all objects that it refers to, and how long they are."""
         every: tuple[LogFile | IndexObject | Snapshot | ErasureObject, ...] = (
@@ -197,7 +204,8 @@ def _problems(manifest: Manifest) -> Iterator[str]:
     for file in manifest.log:
         if file.begin < before:
             yield f"{file.path} overlaps the file before it"
-        if not file.data_bytes <= file.size or file.tail_start < 0:
+        are_ordered = file.begin <= file.messages_end <= file.end and file.data_bytes <= file.size
+        if not are_ordered or file.tail_start < 0:
             yield f"{file.path}: its sizes contradict each other"
         if not _is_below(file.path):
             yield f"{file.path!r} is not a path below a store"

@@ -7,17 +7,19 @@ the archiver wrote it, and its bytes are verified when they are read; so its par
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from reput.errors import CorruptMessageError, FormatError
 from reput.files.archive import Archive, ParquetIndex
 from reput.files.archive_storage import ArchiveFiles, ArchiveStorage, storage_in
-from reput.files.storage import Storage
+from reput.files.storage import JoinedStorage, Storage
 from reput.findings import Finding
 from reput.format.archive import IndexObject, LogFile
 from reput.index.key_index import (
@@ -27,8 +29,10 @@ from reput.index.key_index import (
     Candidate,
     CandidateArrays,
     IndexPart,
+    KeyIndex,
     UntrustedIndexError,
 )
+from reput.log.files import CommitLogFile
 from reput.log.offset_range import OffsetRange
 from reput.log.reader import CommitLogReader
 
@@ -37,6 +41,8 @@ if TYPE_CHECKING:
 
 _Offsets = npt.NDArray[np.int64]
 _SCANNED_BYTES_PER_ROW = 64
+_PREFETCHED_KEYS = 64
+_GROUPS_AT_ONCE = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +60,7 @@ class ArchiveIndexPart:
 
     @property
     def stop(self) -> int:
-        return self.log[-1].end
+        return self.log[-1].messages_end
 
     @property
     def name(self) -> str:
@@ -73,6 +79,8 @@ class ArchiveIndexPart:
         self, hashes: Collection[int], within: OffsetRange
     ) -> Iterator[CandidateArrays]:
         """See `IndexPart.candidate_arrays`."""
+        if within.start >= within.stop:
+            return
         wanted = np.array(sorted(set(hashes)), np.int64)
         try:
             found = _rows_of(self.storage.archive, self.part, wanted, within)
@@ -138,17 +146,22 @@ def _rows_of(
     Raises FormatError, StoreNotFoundError, StoreAccessError.
     """
     index = archive.index(part)
-    tables = archive.each(lambda group: archive.group(index, group), _groups(index, wanted))
+    groups, is_kept = _groups(index, wanted), len(wanted) <= _PREFETCHED_KEYS
     hashes, offsets = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-    for table in tables:
-        rows = table.column("key_hash").to_numpy()
-        first, stop = np.searchsorted(rows, wanted), np.searchsorted(rows, wanted, "right")
-        hit = np.flatnonzero(stop > first)
-        for at in hit.tolist():
-            some = table.column("physical_offset").to_numpy()[first[at] : stop[at]]
-            some = some[(within.start <= some) & (some < within.stop)]
-            offsets.append(some)
-            hashes.append(np.full(len(some), wanted[at]))
+    for at in range(0, len(groups), _GROUPS_AT_ONCE):
+        some = groups[at : at + _GROUPS_AT_ONCE]
+        for table in archive.each(partial(archive.group, index, is_kept=is_kept), some):
+            rows = table.column("key_hash").to_numpy()
+            first, stop = np.searchsorted(rows, wanted), np.searchsorted(rows, wanted, "right")
+            counts = stop - first
+            hit = np.flatnonzero(counts)
+            counts = counts[hit]
+            starts = np.cumsum(counts) - counts
+            places = np.arange(counts.sum()) + np.repeat(first[hit] - starts, counts)
+            found = table.column("physical_offset").to_numpy()[places]
+            inside = (within.start <= found) & (found < within.stop)
+            offsets.append(found[inside])
+            hashes.append(np.repeat(wanted[hit], counts)[inside])
     return np.concatenate(hashes), np.concatenate(offsets)
 
 
@@ -166,7 +179,8 @@ def archive_index(storage: Storage, log: CommitLogReader) -> ArchiveIndex:
 
 def may_have_replaced_ids(storage: Storage) -> bool:
     """Return whether records of an archived log may have ids that its key index lacks."""
-    log = _archived(storage).archive.manifest.log
+    archive = storage.older if isinstance(storage, JoinedStorage) else _archived(storage)
+    log = archive.archive.manifest.log
     return any(file.has_replaced_ids or not file.is_indexed for file in log)
 
 
@@ -191,13 +205,15 @@ class ArchiveIndex:
         """See `KeyIndex.parts`."""
         if self._parts is None:
             self._parts = tuple(self._all())
-            self._prefetch()
         return self._parts
 
     def _all(self) -> Iterator[IndexPart]:
+        read = {file.start for file in self._log.files if file.known is not None}
         for part in self._keys:
             files = [
-                one for one in self._log_files if part.begin <= one.begin and one.end <= part.end
+                one
+                for one in self._log_files
+                if part.begin <= one.begin and one.end <= part.end and one.begin in read
             ]
             runs: list[list[LogFile]] = []
             for is_indexed, run in groupby(files, lambda one: one.is_indexed):
@@ -205,13 +221,74 @@ class ArchiveIndex:
                     runs.append(list(run))
             yield from (ArchiveIndexPart(self._storage, part, tuple(run)) for run in runs)
 
-    def _prefetch(self) -> None:
-        """Read all footers at once, which takes about as long as one; a query reads them one after the other."""
 
-        def read(part: IndexObject) -> None:
+def prefetch(parts: Iterable[tuple[IndexPart, OffsetRange]], hashes: Collection[int]) -> None:
+    """Request what a search for some hashes reads of indexes of archives: all at once, as it reads one after the other.
+
+    Args:
+        parts: of any index, and the ranges that are searched.
+        hashes: of the keys.
+    """
+    wanted = np.array(sorted(set(hashes)), np.int64)
+    found = [part for part, within in parts if within.start < within.stop]
+    by_archive: dict[int, list[ArchiveIndexPart]] = {}
+    for part in found:
+        if isinstance(part, ArchiveIndexPart):
+            by_archive.setdefault(id(part.storage.archive), []).append(part)
+    for some in by_archive.values():
+        archive = some[0].storage.archive
+
+        def read(part: ArchiveIndexPart, archive: Archive = archive) -> None:
             try:
-                self._storage.archive.index(part)
+                _groups_of(archive, part.part, wanted)
             except (FormatError, CorruptMessageError):
-                return  # the command that needs it reports the error
+                return  # who needs it says so
 
-        self._storage.archive.each(read, self._keys)
+        if len(wanted) <= _PREFETCHED_KEYS:
+            archive.each(read, some)
+
+
+def _groups_of(archive: Archive, part: IndexObject, wanted: _Offsets) -> list[pa.Table]:
+    index = archive.index(part)
+    return [archive.group(index, group) for group in _groups(index, wanted)]
+
+
+class ContinuedIndex:
+    """The keys of a store and of its archive as one KeyIndex: of the archive those before the store's own log."""
+
+    def __init__(
+        self, storage: Storage, newer: KeyIndex, log: CommitLogReader, own_log: CommitLogReader
+    ) -> None:
+        """`own_log` is the store's own, `log` that of both."""
+        if not isinstance(storage, JoinedStorage):
+            raise TypeError(f"{storage!r} is not of a store and its archive")
+        self._storage, self._newer, self._log, self._own_log = storage, newer, log, own_log
+        self._older: tuple[tuple[CommitLogFile, ...], ArchiveIndex] | None = None
+
+    def parts(self) -> tuple[IndexPart, ...]:
+        """See `KeyIndex.parts`."""
+        self._own_log.refresh()
+        if self._older is None or self._older[0] != self._log.files:
+            self._older = self._log.files, ArchiveIndex(self._storage.older, self._log)
+        begin = self._own_log.min_offset
+        # What IndexFiles cover of expired log files is the archive's part.
+        newer = [_clipped(part, begin) for part in self._newer.parts() if part.stop > begin]
+        found: list[IndexPart] = [*self._older[1].parts(), *newer]
+        return tuple(sorted(found, key=lambda part: (part.start, part.stop)))
+
+    @property
+    def problems(self) -> list[Finding]:
+        """See `KeyIndex.problems`."""
+        return self._newer.problems
+
+    @property
+    def newest_entry(self) -> int:
+        """See `KeyIndex.newest_entry`."""
+        return self._newer.newest_entry
+
+
+def _clipped(part: IndexPart, begin: int) -> IndexPart:
+    if part.start >= begin:
+        return part
+    clipped: IndexPart = replace(cast("Any", part), start=begin)
+    return clipped

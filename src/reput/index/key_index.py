@@ -27,6 +27,10 @@ if TYPE_CHECKING:  # a query does without numpy
     from reput.index.times import TimeWindow
 
 
+ARCHIVED_KEYS = "keys/"
+"""How the name of a part begins that an archive has."""
+
+
 class Basis(StrEnum):
     """Why a part of an index is trusted to have every key of its range.
 

@@ -199,7 +199,7 @@ class Planner:
 
     def _stamp(self, file: CommitLogFile) -> Stamp | None:
         """Return the file's stamp, or None if it has just changed or is missing."""
-        if not self._log.source.is_local:
+        if "://" in file.path:
             return NO_STAMP
         try:
             return present_stamp(file.path)

@@ -162,7 +162,7 @@ def open_stores(
         )
     found = _by_path(paths, names, options) if paths else []
     for store in named:
-        path, own = store.arguments()
+        path, own = store.arguments(joined=True)
         sources = find_logs([absolute(path)], own.get("storage_options", options))
         if store.name != store.path:
             sources = [replace(source, name=store.name) for source in sources]

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from reput.errors import CorruptMessageError, FormatError, StoreChangedError
 from reput.findings import Finding, Kind
+from reput.log.known_file import KnownFile
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class CommitLogFile:
     """One file: physical offset of its first byte, its size, its path; another one of the same name is another file.
 
-    gap  bytes before each record that are a header, of a DLedger log
+    gap    bytes before each record that are a header, of a DLedger log
+    known  what the archive that has the file states of it
     """
 
     start: int
@@ -22,6 +24,7 @@ class CommitLogFile:
     path: str
     inode: int = 0
     gap: int = 0
+    known: KnownFile | None = field(default=None, compare=False)
 
     @property
     def end(self) -> int:

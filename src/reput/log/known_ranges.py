@@ -160,7 +160,7 @@ class KnownRanges:
     def _known(self, file: CommitLogFile) -> KnownFile | None:
         """Return learned or kept facts that are still valid, or None."""
         with suppress(ReputError, OSError, *_WRONG_FORM):
-            known = self._learned.get(file)
+            known = self._learned.get(file, file.known)
             if known is not None and self._holds(file, known):
                 return known
             if file.size >= _LEAST_RANGE_BYTES:

@@ -6,12 +6,21 @@ import os
 import posixpath
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from os import PathLike
+from os import PathLike, fspath
 
 from reput.errors import StoreAccessError, StoreNotFoundError, UsageError
 from reput.files.linked_folder import linked_folder
 from reput.files.patterns import expand, expand_to_one
-from reput.files.storage import LOCAL, FolderEntry, Storage, is_url, real_place, storage_of
+from reput.files.places import LOCAL_ARCHIVE, is_archive, joined_place, local_path
+from reput.files.storage import (
+    LOCAL,
+    FolderEntry,
+    Storage,
+    absolute,
+    is_url,
+    real_place,
+    storage_of,
+)
 from reput.format.commit_log import (
     BLANK_BYTES,
     BLANK_MAGIC,
@@ -21,7 +30,12 @@ from reput.format.commit_log import (
     read_size_and_magic,
     read_size_and_physical_offset,
 )
-from reput.format.file_names import COMMIT_LOG_FOLDER, LOCK_FILE, parse_offset_file_name
+from reput.format.file_names import (
+    ARCHIVE_MANIFEST,
+    COMMIT_LOG_FOLDER,
+    LOCK_FILE,
+    parse_offset_file_name,
+)
 from reput.log.files import CommitLogFile, check_no_overlap
 from reput.log.folders import is_compaction_log
 from reput.log.ledger import gap_of
@@ -164,8 +178,38 @@ def with_logs(store: str, logs: Sequence[str]) -> str:
     return linked_folder(os.path.basename(os.path.abspath(store)), entries)
 
 
+def with_archive(
+    store: str | PathLike[str],
+    archive: str | PathLike[str],
+    options: Mapping[str, str] | None = None,
+) -> str:
+    """Return the path of a store and its archive as one log, for whatever takes the path of a store that is read.
+
+    Args:
+        store: a store, or its commitlog/ folder; a local path or a URL.
+        archive: a folder or URL that `reput archive` has written.
+        options: of file systems, see `reput.files.file_systems.resolve`.
+
+    Raises:
+        UsageError: the store is an archive, or the archive is none.
+        StoreNotFoundError, StoreAccessError.
+    """
+    storage, place = find_store(store, options)
+    if storage.is_archive or storage.is_joined:
+        raise UsageError(f"{fspath(store)}: is an archive; name the store first")
+    older = fspath(archive)
+    if not is_url(older):
+        path = local_path(older)
+        if not is_archive(path):
+            raise StoreNotFoundError(f"{older}: is not an archive, it has no {ARCHIVE_MANIFEST}")
+        older = LOCAL_ARCHIVE + os.path.abspath(path)
+    return joined_place(older.rstrip("/"), absolute(place))
+
+
 def _of_folder(storage: Storage, path: str, folder: str) -> LogListing:
     """Return the log of the store or folder of CommitLog files at `path`, whose files lie in `folder`."""
+    if storage.is_archive or storage.is_joined:
+        return StoreLog(path, storage).list()
     entries = [
         entry
         for entry in storage.list(folder)

@@ -11,7 +11,7 @@ from os import PathLike, fspath
 from typing import Protocol, cast
 
 from reput.errors import StoreAccessError, StoreNotFoundError
-from reput.files.places import refuse_archive
+from reput.files.places import refuse_archive, split_joined
 from reput.files.reader import FileReader, OpenFile, SparseReader
 from reput.files.storage import LOCAL, Storage, Watch
 from reput.findings import Finding
@@ -138,9 +138,15 @@ class StoreLog:
             )
         check_no_overlap(files)
         folder = self.store if self.is_local else None
-        return LogListing(self.store, files, self._storage.open_file, folder, self.is_local)
+        both = split_joined(self.store)
+        name = self.store if both is None else both[1]
+        return LogListing(name, files, self._storage.open_file, folder, self.is_local)
 
     def _files(self) -> tuple[CommitLogFile, ...]:
+        if self._storage.is_archive:
+            from reput.log.archived import archived_files  # and with it pyarrow
+
+            return archived_files(self._storage)
         files = []
         for entry in chain.from_iterable(map(self._storage.list, self.folders)):
             if (offset := parse_offset_file_name(entry.name)) is not None:
@@ -156,7 +162,13 @@ class StoreLog:
                 f"{self.store}: not a RocketMQ store, it has no {COMMIT_LOG_FOLDER} folder"
                 + _store_near(self.store, self._storage)
             )
-        return tuple(sorted(files))
+        if not self._storage.is_joined or not files:
+            return tuple(sorted(files))
+        from reput.log.archived import with_older_files
+
+        newer = tuple(sorted(files))
+        listing = LogListing(self.store, newer, self._storage.open_file, is_local=False)
+        return with_older_files(self._storage, newer, listing.last_with_data())
 
 
 class ListedLog:

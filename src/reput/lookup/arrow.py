@@ -163,7 +163,7 @@ def run_lookup(
 
         def open_store(store: NamedStore) -> StoreReader | ReputError:
             try:
-                path, own = store.arguments()
+                path, own = store.arguments(joined=True)
                 opened = StoreReader(
                     absolute(path), config=own.get("config", config), hash_slots=hash_slots,
                     index_items=index_items, index=index and absolute(index),

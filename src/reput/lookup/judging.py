@@ -66,7 +66,7 @@ def judged(
         owners += [number] * len(files)
         tasks += [
             JudgeTask(
-                store.path, store.storage, store.commit_log.source,
+                store.path, store.storage, store.own_log.source,
                 file.path, file.hash_slots, file.index_items, len(files),
             )
             for file in files

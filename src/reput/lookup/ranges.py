@@ -211,7 +211,7 @@ class StorePlan:
         Messages have `name` in the column store, the path if it is None.
         """
         self.number, self.path, self.log = number, store.path, store.commit_log
-        self.place = StorePlace(number, name or store.path, store.storage, self.log.source)
+        self.place = StorePlace(number, name or store.path, store.log_storage, self.log.source)
         # A proof reads much of the log: too much of one that is not local.
         if judge is None and store.storage.is_local:
             judge = Proved(store.path, store.index.current())

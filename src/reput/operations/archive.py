@@ -17,6 +17,7 @@ from reput.broker.offsets import ConsumerOffsets
 from reput.errors import UsageError
 from reput.operations.filtered_copy import copy_messages
 from reput.query.message_store import MessageStore
+from reput.log.paths import with_archive as joined_path
 from reput.tasks import Progress, silent
 
 
@@ -52,6 +53,30 @@ def archive(
         fspath(store), fspath(destination), with_last=with_last,
         options=dict(storage_options or {}), progress=progress,
     )  # fmt: skip
+
+
+@checked
+def with_archive(
+    store: str | PathLike[str],
+    archive: str | PathLike[str],
+    *,
+    storage_options: Mapping[str, str] | None = None,
+) -> str:
+    """Return the path of a store and its archive as one log, for every function that reads a store.
+
+    Log files that the store has are read from there, all others from the archive. An answer is incomplete if log
+    files between the two are missing. Whatever opens the path refuses the archive of another store.
+
+    Args:
+        store: A store, or its URL.
+        archive: A folder or URL that `archive` has written.
+        storage_options: As for `open_store`.
+
+    Raises:
+        UsageError: the store is an archive itself.
+        StoreNotFoundError, StoreAccessError.
+    """
+    return joined_path(store, archive, storage_options)
 
 
 @checked

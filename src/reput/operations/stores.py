@@ -45,6 +45,8 @@ MANY_STORES = 16
 """From so many stores on, processes save more time than they take to start, however small the stores are."""
 
 _OF_ONE_STORE = ("index", "output")
+_READ_ARCHIVES = frozenset({"stats"})
+"""Operations that read a store and its archive as one log. The others are about the files of the store."""
 StorePath = str | PathLike[str]
 _Result = TypeVar("_Result", bound=Report, covariant=True)
 _Value = TypeVar("_Value")
@@ -321,7 +323,7 @@ def _of_path(path: str) -> NamedStore:
 
 def open_named(store: NamedStore, **reading: Any) -> MessageStore:
     """Open one of several stores; its own options take precedence. Raises as `open_store` does."""
-    path, of_store = store.arguments()
+    path, of_store = store.arguments(joined=True)
     from reput.query.open_store import open_store
 
     opened: MessageStore = open_store(path, **_merged(open_store, reading, of_store))
@@ -482,7 +484,8 @@ def _task(
 ) -> Callable[[], StoreAnswer[_Answer]]:
     """Return what runs an operation on one store. Its settings are read here, not by the runner."""
     try:
-        path, of_store = store.arguments()
+        joined = getattr(operation, "__name__", "") in _READ_ARCHIVES
+        path, of_store = store.arguments(joined=joined)
     except ReputError as error:
         return partial(StoreAnswer, store.name, store.path, None, error, size)
     return partial(_answer, operation, store, path, size, _merged(operation, options, of_store))

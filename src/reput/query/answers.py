@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from reput.findings import Finding
 from reput.format.commit_log import MessageExt
-from reput.index.key_index import Basis
+from reput.index.key_index import ARCHIVED_KEYS, Basis
 from reput.log.offset_range import OffsetRange
 from reput.log.reader import LocatedRecord
 from reput.notebook import table_of, time_of
@@ -66,6 +66,12 @@ class Coverage:
     def indexed_files(self) -> int:
         """How many IndexFiles the answer rests on."""
         return len({part.index_file for part in self.indexed})
+
+    @property
+    def archive_indexes(self) -> int:
+        """How many of these are indexes of an archive."""
+        found = {part.index_file for part in self.indexed}
+        return sum(name.startswith(ARCHIVED_KEYS) for name in found)
 
     @property
     def spot_checked_files(self) -> int:
@@ -277,8 +283,12 @@ def answer_in_words(found: QueryResult | QueryRecords, after: str) -> Iterator[s
 
 def coverage_in_words(coverage: Coverage) -> Iterator[str]:
     """Yield the coverage, one sentence per line."""
-    files = coverage.indexed_files
+    archived = coverage.archive_indexes
+    files = coverage.indexed_files - archived
     ways = [f"through {index_files_in_words(files)} ({_bases(coverage)})"] if files else []
+    if archived:
+        indexes = "1 index" if archived == 1 else f"{archived:,} indexes"
+        ways.append(f"through {indexes} of the archive")
     if coverage.scanned_bytes or not ways:
         ways.append(f"{coverage.scanned_bytes:,} bytes message by message")
     log = coverage.log
@@ -301,7 +311,7 @@ def index_files_in_words(count: int) -> str:
 def _bases(coverage: Coverage) -> str:
     """`2 proven, 1 spot-checked`."""
     spot_checked = coverage.spot_checked_files
-    proven = coverage.indexed_files - spot_checked
+    proven = coverage.indexed_files - coverage.archive_indexes - spot_checked
     counts = ((proven, Basis.PROVEN), (spot_checked, Basis.SPOT_CHECKED))
     return ", ".join(f"{count:,} {basis}" for count, basis in counts if count)
 

@@ -14,7 +14,7 @@ from reput.errors import CorruptMessageError, MessageNotFoundError, StoreError, 
 from reput.findings import Finding
 from reput.format.commit_log import QUEUE_OFFSET_POSITION, crc_matches
 from reput.format.properties import may_be_replaced_id
-from reput.index.key_index import IndexPart, UntrustedIndexError
+from reput.index.key_index import ARCHIVED_KEYS, IndexPart, UntrustedIndexError
 from reput.index.plan import Planner, Segment
 from reput.index.search import IndexSearch
 from reput.index.times import TimeWindow
@@ -139,6 +139,8 @@ class Search:
         segments = planner.segments()
         self._problems += planner.problems
         self._planner, self._log_end = planner, self._log.files_end
+        if self._limit == _UNBOUNDED:
+            self._prefetch(segments)
         for segment in segments:
             if segment.start < self._before and not self._passes_over(segment):
                 if segment.part is not None:
@@ -152,6 +154,21 @@ class Search:
                 yield segment.start
             if self._is_enough:
                 break
+
+    def _prefetch(self, segments: Sequence[Segment]) -> None:
+        """Request what all segments need of an archive's index at once. A search with a limit may need little of it."""
+        parts = [
+            (one.part, one.range)
+            for one in segments
+            if one.part is not None and one.part.name.startswith(ARCHIVED_KEYS)
+        ]
+        if parts:
+            from reput.index.archive_index import prefetch
+
+            window = self._window
+            if window is not None:
+                parts = [(part, part.at_times(self._log, window, one)) for part, one in parts]
+            prefetch(parts, self._wanted.hashes)
 
     def _passes_over(self, segment: Segment) -> bool:
         is_read = segment.part is not None or segment.records is not None

@@ -138,7 +138,7 @@ def open_queues(
     if batches is not None and batches.is_dir():
         parts.append(BatchQueueSetReader(store, storage))
     folder = os.path.join(fspath(store), CONSUME_QUEUE_FOLDER)
-    if is_database(folder, storage):
+    if not storage.is_archive and is_database(folder, storage):
         rocks = RocksQueues(
             folder, storage, open_log or (lambda: CommitLogReader(StoreLog(store, storage))),
             (config or StoreConfig()).delay_table_ms(),

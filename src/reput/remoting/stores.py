@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from reput.errors import ReputError
+from reput.files.places import is_archive
 from reput.files.storage import is_url
 from reput.format.file_names import COMMIT_LOG_FOLDER
 from reput.log.sources import StoreLog
@@ -18,7 +19,7 @@ def find_stores(paths: Iterable[str]) -> list[str]:
     """The stores that are there, in order: each path that is one, and of each other folder those in it."""
     found: dict[str, None] = {}
     for path in paths:
-        if is_url(path) or is_store(path):
+        if is_url(path) or is_archive(path) or is_store(path):
             found[path] = None
         else:
             found.update(dict.fromkeys(folder for folder in _folders(path) if is_store(folder)))

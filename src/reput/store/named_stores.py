@@ -13,7 +13,7 @@ from reput.errors import FormatError, StoreAccessError, StoreNotFoundError, Usag
 from reput.files.patterns import is_pattern
 from reput.files.reader import read_text
 from reput.files.storage import is_url
-from reput.log.paths import find_store, with_logs
+from reput.log.paths import find_store, with_archive, with_logs
 from reput.nearest import did_you_mean
 
 _TABLE = "store"
@@ -66,8 +66,11 @@ class NamedStore:
         """The name of its log: equal for stores that may be replicas of one log, and for no others."""
         return (self.cluster or "", self.broker) if self.broker else (self.path,)
 
-    def arguments(self) -> tuple[str, dict[str, Any]]:
+    def arguments(self, *, joined: bool = False) -> tuple[str, dict[str, Any]]:
         """Return the path to open, and the options of operations.
+
+        Args:
+            joined: Whether to read the archive, too, if the store has one.
 
         Raises UsageError, StoreNotFoundError, StoreAccessError.
         """
@@ -77,7 +80,10 @@ class NamedStore:
         path = self.path
         if is_pattern(path):  # of one store, or of none
             path = find_store(path, options.get("storage_options"))[1]
-        return with_logs(path, self.log_paths), options
+        path = with_logs(path, self.log_paths)
+        if joined and self.archive is not None:
+            path = with_archive(path, self.archive, options.get("storage_options"))
+        return path, options
 
 
 def read_fleet(path: str | PathLike[str]) -> list[NamedStore]:

@@ -7,7 +7,7 @@ into it.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from os import PathLike, fspath
@@ -17,7 +17,7 @@ from reput.arguments import checked
 from reput.closing import Closing
 from reput.config import StoreConfig
 from reput.errors import StoreError, StoreNotFoundError, UsageError
-from reput.files.storage import Storage, storage_of
+from reput.files.storage import JoinedStorage, Storage, storage_of
 from reput.format.checkpoint import Checkpoint
 from reput.format.commit_log import MessageExt
 from reput.format.file_names import CONSUME_QUEUE_FOLDER, INDEX_DATABASE_FOLDER, INDEX_FOLDER
@@ -56,6 +56,9 @@ class StoreReader(Closing):
 
     Attributes:
         commit_log, queues, index: its parts
+        storage, path: where it lies
+        log_storage: of its log, and of the archive that it is joined with
+        own_log: its log without that archive
         known_ranges: when ranges of its log were stored, and the ids that no index has
         config: the settings that its answers depend on
     """
@@ -84,6 +87,9 @@ class StoreReader(Closing):
         Raises StoreNotFoundError, StoreAccessError, FormatError, UsageError.
         """
         self.storage, self.path = find_store(path, storage_options)
+        self.log_storage, self._log_path = self.storage, self.path
+        if self.log_storage.is_joined:
+            self.storage, self.path = newer_part(self.log_storage)
         self._is_closed = False
         if config is not None and broker_config is not None:
             raise UsageError("pass config or broker_config, not both")
@@ -101,27 +107,35 @@ class StoreReader(Closing):
                     f"index {fspath(index)}: no such directory", arguments=["index"]
                 )
         self.commit_log = self._open_log()
+        self.own_log = self._open_own_log() if self.log_storage.is_joined else self.commit_log
         self.known_ranges = KnownRanges(self.commit_log)
         queues = storage, indexes
         if not _is_folder(storage, os.path.join(indexes, CONSUME_QUEUE_FOLDER)):
             queues = self.storage, self.path
-        self.queues: QueueIndex = open_queues(queues[1], queues[0], self._open_log, self.config)
+        self.queues: QueueIndex = open_queues(queues[1], queues[0], self._open_own_log, self.config)
+        if self.log_storage.is_joined:
+            self.queues = joined_queues(self.log_storage, self.queues, self.own_log)
         self.index = IndexFileSetReader(
             os.path.join(indexes, INDEX_FOLDER), hash_slots, index_items, storage
         )
 
     def _open_log(self) -> CommitLogReader:
-        """Open the log in the folders that the settings name, if they are on this machine; a copy has its own
-        folder.
-        """
-        named = self.config.log_folders
-        is_here = self.storage.is_local and all(_is_folder(self.storage, path) for path in named)
-        return CommitLogReader(StoreLog(self.path, self.storage, named if is_here else None))
+        return CommitLogReader(StoreLog(self._log_path, self.log_storage, self._named_folders()))
+
+    def _open_own_log(self) -> CommitLogReader:
+        return CommitLogReader(StoreLog(self.path, self.storage, self._named_folders()))
+
+    def _named_folders(self) -> Sequence[str] | None:
+        """Return the folders that the settings name if they are on this machine; a copy has its own folder."""
+        named, storage = self.config.log_folders, self.storage
+        is_here = storage.is_local and all(_is_folder(storage, path) for path in named)
+        return named if is_here else None
 
     def close(self) -> None:
         """Close the files. A closed store answers nothing."""
         self._is_closed = True
         self.commit_log.close()
+        self.own_log.close()
         self.queues.close()
         self.index.close()
 
@@ -150,9 +164,13 @@ class StoreReader(Closing):
 
             archived = archive_index(self.storage, self.commit_log)
             return Planner(self.commit_log, archived, self.checkpoint())
-        index: KeyIndex = IndexFiles(self.index, self.commit_log, judge or RecallingJudge())
+        index: KeyIndex = IndexFiles(self.index, self.own_log, judge or RecallingJudge())
         if (folder := self._facts().local_database(INDEX_DATABASE_FOLDER)) is not None:
-            index = JoinedIndex(index, RocksIndex(folder, self.commit_log))
+            index = JoinedIndex(index, RocksIndex(folder, self.own_log))
+        if self.log_storage.is_joined:
+            from reput.index.archive_index import ContinuedIndex
+
+            index = ContinuedIndex(self.log_storage, index, self.commit_log, self.own_log)
         return Planner(self.commit_log, index, self.checkpoint())
 
     @cached_property
@@ -162,15 +180,16 @@ class StoreReader(Closing):
         Messages that a 5.x client sends as a list do. A store that shows no sign of 5.x is taken to have none.
         Raises StoreAccessError.
         """
-        if self.storage.is_archive:
+        if self.storage.is_archive or self.log_storage.is_joined:
             from reput.index.archive_index import may_have_replaced_ids
 
-            return may_have_replaced_ids(self.storage)
+            if (found := may_have_replaced_ids(self.log_storage)) or self.storage.is_archive:
+                return found
         if self._facts().is_five:
             return True
-        for file in self.commit_log.files[:_LOOKED_AT_FILES]:
+        for file in self.own_log.files[:_LOOKED_AT_FILES]:
             with suppress(StoreError):
-                properties = self.commit_log.get(file.start + file.gap).properties_bytes
+                properties = self.own_log.get(file.start + file.gap).properties_bytes
                 if properties.endswith(
                     PROPERTY_SEPARATOR.encode()
                 ):  # a 4.9 broker writes none there
@@ -189,3 +208,28 @@ class StoreReader(Closing):
 def _is_folder(storage: Storage, path: str) -> bool:
     entry = storage.entry(path)
     return entry is not None and entry.is_dir()
+
+
+def newer_part(storage: Storage) -> tuple[Storage, str]:
+    """Return where the store lies, for a storage whose `is_joined` says that it is of a store and its archive."""
+    joined = _joined(storage)
+    return joined.newer, joined.store
+
+
+def joined_queues(storage: Storage, newer: QueueIndex, own_log: CommitLogReader) -> QueueIndex:
+    """Return the queues of a store and of its archive as one. `newer` are the store's, `own_log` its own log."""
+    from reput.queues.joined import ContinuedQueues
+
+    joined = _joined(storage)
+
+    def begin() -> int:
+        own_log.refresh()
+        return own_log.min_offset
+
+    return ContinuedQueues(newer, lambda: joined.older, begin)
+
+
+def _joined(storage: Storage) -> JoinedStorage:
+    if not isinstance(storage, JoinedStorage):
+        raise TypeError(f"{storage!r} is not of a store and its archive")
+    return storage

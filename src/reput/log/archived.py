@@ -1,0 +1,142 @@
+"""The log files of an archive, alone or as the beginning of a store's log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+
+from reput.errors import UsageError
+from reput.files.archive_storage import ArchiveStorage
+from reput.files.storage import JoinedStorage, Storage
+from reput.format.archive import LogFile
+from reput.format.commit_log import MessageExt, RecordError, decode_located, locate
+from reput.format.seekable_zstd import FRAME_BYTES
+from reput.log.files import CommitLogFile
+from reput.log.known_file import KnownFile, ReplacedIds, TimedPiece
+
+_EVER = (1 << 63) - 1
+_COMPARED_BYTES = 256 << 10
+_COMPARED_FILES = 8
+
+
+def archived_files(storage: Storage) -> tuple[CommitLogFile, ...]:
+    """Return the log files of an archive, for a storage whose `is_archive` says that it is one."""
+    if not isinstance(storage, ArchiveStorage):
+        raise TypeError(f"{storage!r} is not an archive")
+    return tuple(_log_file(storage, file) for file in storage.archive.manifest.log)
+
+
+def _log_file(storage: ArchiveStorage, file: LogFile) -> CommitLogFile:
+    path, identity = f"{storage.root}/{file.path}", int(file.sha256[:15], 16)
+    least, most = (
+        (_EVER, -_EVER - 1) if file.times is None else (file.times.least, file.times.greatest)
+    )
+    stamp = (file.begin, identity, file.size) if file.is_sealed else ()
+    piece = TimedPiece(file.begin, file.messages_end, least, most, -1)
+    ids = None if file.has_replaced_ids else ReplacedIds()
+    known = KnownFile(piece.start, piece.stop, (piece,), ids, stamp=stamp)
+    return CommitLogFile(
+        file.begin, file.size, path, identity, known=known if file.is_indexed else None
+    )
+
+
+def with_older_files(
+    storage: Storage, newer: Sequence[CommitLogFile], last: CommitLogFile | None
+) -> tuple[CommitLogFile, ...]:
+    """Return the log files of a store with those that only its archive has.
+
+    If log files between the two are missing, the archive may have got them since it was opened: its manifest is
+    read again.
+
+    Args:
+        storage: one whose `is_joined` says that it is of both
+        newer: the store's log files, at least one
+        last: the last of them that has data
+
+    Raises:
+        UsageError: the archive is another store's, or has more of the log than the store.
+        StoreNotFoundError, StoreAccessError, FormatError.
+    """
+    if not isinstance(storage, JoinedStorage):
+        raise TypeError(f"{storage!r} is not of a store and its archive")
+    begin = newer[0].start
+    if storage.joined_at != begin:
+        if storage.joined_at is not None and storage.older.archive.manifest.end < begin:
+            storage.reopen_archive()
+        _check_is_same(storage, newer, last)
+        storage.joined_at = begin
+    have = {file.start for file in newer}
+    older = [file for file in archived_files(storage.older) if file.start not in have]
+    return tuple(sorted((*older, *newer)))
+
+
+def _check_is_same(
+    storage: JoinedStorage, newer: Sequence[CommitLogFile], last: CommitLogFile | None
+) -> None:
+    """Raises UsageError unless the archive is the store's, and of no later a time."""
+    log = storage.older.archive.manifest.log
+    here = {file.start: file for file in newer}
+    begin, end = newer[0].start, newer[-1].end
+    for file in log:
+        own = here.get(file.begin)
+        overlaps = file.begin < end and begin < file.end
+        is_in_a_hole = own is None and not any(
+            file.begin < one.end and one.start < file.end for one in newer
+        )
+        if overlaps and not is_in_a_hole and (own is None or own.size != file.size):
+            raise _another(storage)
+    common = [file for file in log if file.is_sealed and file.begin in here]
+    if common:
+        newest = common[-1]
+        data_bytes = min(FRAME_BYTES, newest.data_bytes)
+        with closing(storage.newer.open(here[newest.begin].path)) as reader:
+            data = reader.read(0, data_bytes)
+        if data != storage.older.archive.read(newest, 0, data_bytes):
+            raise _another(storage)
+    elif log and log[-1].end <= begin and not _continues(storage, newer):
+        raise _another(storage)
+    if last is None or any(file.begin >= (last.start if file.is_sealed else end) for file in log):
+        raise UsageError(
+            f"{storage.older.root}: has more of the log than {storage.store}, which is an older copy of it; "
+            "read the archive alone"
+        )
+
+
+def _another(storage: JoinedStorage) -> UsageError:
+    return UsageError(
+        f"{storage.older.root}: is not the archive of {storage.store}", arguments=["archive"]
+    )
+
+
+def _continues(storage: JoinedStorage, newer: Sequence[CommitLogFile]) -> bool:
+    """Whether queue offsets in the store continue those in the archive, which has none of its log files.
+
+    A queue of a topic that was deleted and created again begins anew, so one queue that continues is enough.
+    """
+    manifest = storage.older.archive.manifest
+    is_exact = manifest.end == newer[0].start and all(file.is_indexed for file in manifest.log)
+    seen: set[tuple[str, int]] = set()
+    for file in newer[:_COMPARED_FILES]:
+        for message in _first_messages(storage, file):
+            queue = message.topic, message.queue_id
+            end = None if queue in seen else storage.older.queue_end(*queue)
+            seen.add(queue)
+            if end is not None and (
+                message.queue_offset == end or (message.queue_offset > end and not is_exact)
+            ):
+                return True
+        is_exact = False
+    return False
+
+
+def _first_messages(storage: JoinedStorage, file: CommitLogFile) -> Iterator[MessageExt]:
+    with closing(storage.newer.open(file.path)) as reader:
+        data = reader.read(0, min(file.size, _COMPARED_BYTES))
+    position = 0
+    while True:
+        try:
+            layout = locate(data, position, len(data))
+            yield decode_located(data, layout)
+        except (RecordError, ValueError):
+            return
+        position += layout.total_bytes
