@@ -79,7 +79,7 @@ def query_costs(bucket: _Bucket, cache: Path) -> Iterator[QueryCost]:
     day = _window(LOG_FILES // 2, LOG_FILES // 2 + FILES_A_DAY)
     newest = _window(LOG_FILES - FILES_A_DAY, LOG_FILES)
     last = (LOG_FILES - FILES_A_DAY // 2) * _PER_FILE
-    asked = (
+    asked: tuple[tuple[str, int, dict[str, int], bool], ...] = (
         ("cold", middle, {}, True),
         ("warm", middle, {}, False),
         ("another key, warm", middle + 3_000_000 % (_PER_FILE * 100), {}, False),

@@ -136,7 +136,7 @@ class Serving:
                     err=True,
                 )
                 continue
-            path, settings = store.arguments()
+            path, settings = store.arguments(joined=not self.accepts_sends)
             self.stores = [*self.stores, path]
             self._named[path] = store, settings
 
