@@ -15,9 +15,9 @@ from reput.archives.restoring import restore_store, verify
 from reput.arguments import Time, checked, optional_milliseconds
 from reput.broker.offsets import ConsumerOffsets
 from reput.errors import UsageError
+from reput.log.paths import with_archive as joined_path
 from reput.operations.filtered_copy import copy_messages
 from reput.query.message_store import MessageStore
-from reput.log.paths import with_archive as joined_path
 from reput.tasks import Progress, silent
 
 
