@@ -39,6 +39,7 @@ def export(
     split_bytes: int | None = SMALL_SPLIT,
     max_rejects: str | int | None = None,
     target_file_bytes: int = TARGET_BYTES,
+    commit_every: str | int | None = None,
     progress: Any = lambda phase, done, total: None,
     **request: Any,
 ) -> ExportReport:
@@ -54,6 +55,7 @@ def export(
         split_bytes=split_bytes,
         max_rejects=max_rejects,
         target_file_bytes=target_file_bytes,
+        commit_every=commit_every,
         progress=progress,
     )
 

@@ -71,8 +71,7 @@ class _Handler(BaseHTTPRequestHandler):
     server: FaultyServer
 
     def _forward(self) -> None:
-        length = int(self.headers.get("Content-Length") or 0)
-        body = self.rfile.read(length)
+        body = self._body()
         fault = self.server.next_fault(self.command, self.path)
         if self.server.delay_s:
             self.server.ended.wait(self.server.delay_s)
@@ -96,6 +95,21 @@ class _Handler(BaseHTTPRequestHandler):
             data = re.sub(rb"<NextContinuationToken>.*?</NextContinuationToken>", b"", data)
             data = data.replace(b"<IsTruncated>false<", b"<IsTruncated>true<")
         self._answer(answer.status, dict(answer.getheaders()), data)
+
+    def _body(self) -> bytes:
+        """Read the body; one in chunks is passed on as a whole."""
+        if self.headers.get("Transfer-Encoding", "").lower() != "chunked":
+            return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        del self.headers["Transfer-Encoding"]
+        chunks: list[bytes] = []
+        while length := int(self.rfile.readline().partition(b";")[0], 16):
+            chunks.append(self.rfile.read(length))
+            self.rfile.readline()
+        while self.rfile.readline().strip():
+            pass
+        body = b"".join(chunks)
+        self.headers["Content-Length"] = str(len(body))
+        return body
 
     def _answer(self, status: int, headers: dict[str, str], data: bytes) -> None:
         self.send_response_only(status)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pyarrow.dataset as ds
 
 from reput.files.bucket import Bucket, object_settings
 from reput.files.file_systems import resolve
+from reput.lakes.commit import Destination
 from reput.lakes.driver import export_sources
 from reput.lakes.planning import open_stores
 from reput.lakes.report import ExportReport
@@ -26,44 +28,86 @@ def no_progress(phase: str, done: int, total: int) -> None:
     """Report nothing."""
 
 
-def export_to(
-    store: Path | str,
-    url: str,
-    options: Options,
-    layout: str = "parquet",
-    *,
-    incremental: bool = False,
-    progress: Callable[[str, int, int], None] = no_progress,
-    split_bytes: int = SMALL_SPLIT,
-    **request: Any,
-) -> ExportReport:
-    """Export by a runner that sends its tasks to other processes."""
-    return export_sources(
-        open_stores([str(store)], (), options),
-        open_table(url, layout, storage_options=options),
-        ExportRequest(**request),
-        lambda size: SendingRunner(),
-        incremental=incremental, split_bytes=split_bytes, progress=progress,
-    )  # fmt: skip
+@dataclass(frozen=True)
+class Lake:
+    """A table in a bucket.
 
+    Attributes:
+        url: The table.
+        options: Of its bucket.
+        layout: Its format.
+        catalog: An SQLite file, for Iceberg.
+    """
 
-def rows_of(url: str, options: Options, layout: str = "parquet", rejects: bool = False) -> pa.Table:
-    """Read a table, by physical offset."""
-    if layout == "delta":
+    url: str
+    options: Options
+    layout: str
+    catalog: Path
+
+    def through(self, options: Options) -> Lake:
+        """Return the same table by way of another server."""
+        return replace(self, options=options)
+
+    def open(self) -> Destination:
+        """Open the table."""
+        more = {"catalog": f"sqlite:///{self.catalog}"} if self.layout == "iceberg" else {}
+        return open_table(self.url, self.layout, storage_options=self.options, **more)
+
+    def export(
+        self,
+        store: Path | str,
+        *,
+        incremental: bool = False,
+        progress: Callable[[str, int, int], None] = no_progress,
+        split_bytes: int = SMALL_SPLIT,
+        **request: Any,
+    ) -> ExportReport:
+        """Export by a runner that sends its tasks to other processes."""
+        return export_sources(
+            open_stores([str(store)], (), self.options), self.open(), ExportRequest(**request),
+            lambda size: SendingRunner(), incremental=incremental, split_bytes=split_bytes,
+            progress=progress,
+        )  # fmt: skip
+
+    def rows(self, rejects: bool = False) -> pa.Table:
+        """Read the table, by physical offset."""
+        if self.layout == "delta":
+            table = self._delta(rejects)
+        elif self.layout == "iceberg":
+            table = self.iceberg_table(rejects).scan().to_arrow()
+        else:
+            place = f"{self.url}.reput/rejects" if rejects else self.url
+            system, folder = resolve(place, self.options)
+            files = ds.dataset(folder, filesystem=system.arrow, partitioning="hive")
+            table = files.to_table()
+        return table.sort_by("physical_offset")
+
+    def _delta(self, rejects: bool) -> pa.Table:
         from deltalake import DeltaTable
 
-        place = f"{url}/_rejects" if rejects else url
-        table = DeltaTable(place, storage_options=object_settings(url, options)).to_pyarrow_table()
-    else:
-        place = f"{url}.reput/rejects" if rejects else url
-        system, folder = resolve(place, options)
-        table = ds.dataset(
-            folder, filesystem=system.arrow, format="parquet", partitioning="hive"
-        ).to_table()
-    return table.sort_by("physical_offset")
+        place = f"{self.url}/_rejects" if rejects else self.url
+        settings = object_settings(self.url, self.options)
+        return DeltaTable(place, storage_options=settings).to_pyarrow_table()
 
+    def iceberg_table(self, rejects: bool = False) -> Any:
+        """Return pyiceberg's table."""
+        from pyiceberg.catalog import load_catalog
 
-def names_below(url: str, options: Options) -> list[str]:
-    """The names of a table's objects and of its control folder's, sorted."""
-    parent, _, leaf = url.rpartition("/")
-    return sorted(one.name for one in Bucket(parent, options).list() if one.name.startswith(leaf))
+        catalog = load_catalog(
+            "reput", type="sql", uri=f"sqlite:///{self.catalog}",
+            **{
+                "s3.endpoint": f"http://{self.options['s3.endpoint_override']}",
+                "s3.access-key-id": "reput", "s3.secret-access-key": "reput", "s3.region": "us-east-1",
+            },
+        )  # fmt: skip
+        return catalog.load_table("reput.messages" + ("_rejects" if rejects else ""))
+
+    def names(self) -> list[str]:
+        """Return the names of all objects of the table and of its control folder, sorted."""
+        parent, _, leaf = self.url.rpartition("/")
+        found = Bucket(parent, self.options).list()
+        return sorted(one.name for one in found if one.name.startswith(leaf))
+
+    def is_tidy(self) -> bool:
+        """Whether nothing is left of runs that have ended."""
+        return not [name for name in self.names() if "staging" in name or "alive" in name]

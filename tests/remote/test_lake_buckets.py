@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,18 +13,20 @@ import pytest
 from reput.errors import StoreAccessError, StoreLockedError, UsageError
 from reput.files.bucket import Bucket
 from reput.lakes import lake_bucket
+from reput.lakes.compaction import compact_table
 from reput.lakes.lake_bucket import LakeBucket
 from reput.lakes.tables.opening import open_table
 from tests.golden.stores import GoldenStore
 from tests.lakes.exporting import grow_to, offsets
-from tests.remote.lake_buckets import export_to, names_below, rows_of
+from tests.remote.lake_buckets import Lake
 from tests.remote.s3_server import faulty_process, s3_process, upload_whole
+from tests.remote.test_commands import SendingRunner
 
 pytest.importorskip("obstore")
 
 Golden = Callable[[str], GoldenStore]
 Options = dict[str, str]
-LAYOUTS = ("parquet",)
+LAYOUTS = ("parquet", "delta", "iceberg")
 
 
 class Stopped(Exception):
@@ -38,8 +41,12 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Options]:
 
 
 @pytest.fixture
-def url(request: pytest.FixtureRequest) -> str:
-    return f"s3://lake/{abs(hash(request.node.name))}/messages"
+def lake(request: pytest.FixtureRequest, s3: Options, tmp_path: Path) -> Lake:
+    """A table that is not there yet, of the test's layout."""
+    params = getattr(request.node, "callspec", None)
+    layout = params.params.get("layout", "parquet") if params else "parquet"
+    url = f"s3://lake/{abs(hash(request.node.name))}/messages"
+    return Lake(url, s3, layout, tmp_path / "catalog.db")
 
 
 @pytest.fixture(autouse=True)
@@ -55,41 +62,66 @@ def _offsets(store: GoldenStore, end: int = 1 << 62) -> list[int]:
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_an_export_grows_by_what_is_new(
-    golden: Golden, s3: Options, url: str, layout: str, tmp_path: Path
+    golden: Golden, lake: Lake, layout: str, tmp_path: Path
 ) -> None:
     source, store = golden("basic"), tmp_path / "store"
     for end in (30_000, 60_000):
         grow_to(source.path, store, end)
-        report = export_to(
-            store, url, s3, layout, incremental=end > 30_000, partition_by=("topic",)
-        )
+        report = lake.export(store, incremental=end > 30_000, partition_by=("topic",))
         assert report.committed
-        assert offsets(rows_of(url, s3, layout)) == _offsets(source, end)
-    assert not export_to(
-        store, url, s3, layout, incremental=True, partition_by=("topic",)
-    ).committed
+        assert offsets(lake.rows()) == _offsets(source, end)
+    assert not lake.export(store, incremental=True, partition_by=("topic",)).committed
     with pytest.raises(UsageError, match="incremental adds"):
-        export_to(store, url, s3, layout, partition_by=("topic",))
-    assert not [name for name in names_below(url, s3) if "staging" in name or "alive" in name]
+        lake.export(store, partition_by=("topic",))
+    assert lake.is_tidy()
 
 
 @pytest.mark.slow
-def test_topics_that_no_object_can_be_named_after_are_rejected(
-    golden: Golden, s3: Options, url: str
-) -> None:
+def test_topics_that_no_object_can_be_named_after_are_rejected(golden: Golden, lake: Lake) -> None:
     store = golden("tricky")
-    export_to(store.path, url, s3, partition_by=("topic",))
-    found = [*offsets(rows_of(url, s3))]
-    if any(".reput/rejects/" in name for name in names_below(url, s3)):
-        found += offsets(rows_of(url, s3, rejects=True))
+    lake.export(store.path, partition_by=("topic",))
+    found = [*offsets(lake.rows())]
+    if any(".reput/rejects/" in name for name in lake.names()):
+        found += offsets(lake.rows(rejects=True))
     assert sorted(found) == _offsets(store)
 
 
-def test_a_table_is_compared_with_its_store(golden: Golden, s3: Options, url: str) -> None:
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_rows_that_do_not_fit_go_to_a_table_of_their_own(
+    golden: Golden, lake: Lake, layout: str, tmp_path: Path
+) -> None:
+    store, schema = golden("orders"), tmp_path / "schema.json"
+    schema.write_text('{"order": "string", "amount": "string"}')
+    report = lake.export(store.path, json_body=str(schema), partition_by=("topic",))
+    rejects = lake.rows(rejects=True)
+    assert len(rejects) == report.rejects > 10
+    assert sorted([*offsets(lake.rows()), *offsets(rejects)]) == _offsets(store)
+
+
+@pytest.mark.parametrize("layout", ["delta", "iceberg"])
+def test_small_files_are_combined(golden: Golden, lake: Lake, layout: str, tmp_path: Path) -> None:
+    source, store = golden("basic"), tmp_path / "store"
+    for end in (30_000, 60_000, 1 << 40):
+        grow_to(source.path, store, end)
+        lake.export(store, incremental=True)
+    report = compact_table(lake.open(), lambda size: SendingRunner())
+    assert (report.files, report.new_files) == (3, 1)
+    assert offsets(lake.rows()) == _offsets(source)
+    assert not lake.export(store, incremental=True).committed
+    assert lake.is_tidy()
+
+
+def test_a_parquet_table_in_a_bucket_is_not_compacted(golden: Golden, lake: Lake) -> None:
+    lake.export(golden("lmq").path)
+    with pytest.raises(UsageError, match="layout parquet are not compacted there"):
+        compact_table(lake.open(), lambda size: SendingRunner())
+
+
+def test_a_table_is_compared_with_its_store(golden: Golden, lake: Lake) -> None:
     import reput
 
-    export_to(golden("lmq").path, url, s3, partition_by=("topic",))
-    found = reput.diff(golden("lmq").path, url, storage_options=s3)
+    lake.export(golden("lmq").path, partition_by=("topic",))
+    found = reput.diff(golden("lmq").path, lake.url, storage_options=lake.options)
     assert found.is_same, str(found)
 
 
@@ -116,25 +148,24 @@ MOMENTS = ("export", "written", "pending", "published", "committed", "finished")
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_dead_at_a_moment_and_run_again(
-    golden: Golden, s3: Options, url: str, layout: str, moment: str, tmp_path: Path
+    golden: Golden, lake: Lake, layout: str, moment: str, tmp_path: Path
 ) -> None:
     source, store = golden("basic"), tmp_path / "store"
     for end in (30_000, 60_000):
         grow_to(source.path, store, end)
         with pytest.MonkeyPatch.context() as patch, pytest.raises(Stopped):
-            export_to(
-                store, url, s3, layout, incremental=True, partition_by=("topic",), split_bytes=20_000,
+            lake.export(store, incremental=True, partition_by=("topic",), split_bytes=20_000,
                 progress=_Dies(moment, patch),
             )  # fmt: skip
-    export_to(store, url, s3, layout, incremental=True, partition_by=("topic",))
-    assert offsets(rows_of(url, s3, layout)) == _offsets(source, 60_000)
-    assert not [name for name in names_below(url, s3) if "staging" in name or "alive" in name]
+    lake.export(store, incremental=True, partition_by=("topic",))
+    assert offsets(lake.rows()) == _offsets(source, 60_000)
+    assert lake.is_tidy()
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("moment", ["written", "pending", "published"])
 def test_a_run_that_was_taken_for_dead_commits_nothing(
-    golden: Golden, s3: Options, url: str, layout: str, moment: str, monkeypatch: pytest.MonkeyPatch
+    golden: Golden, lake: Lake, layout: str, moment: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first run shows no sign of life, a second one takes its table, and then the first continues."""
     store = golden("basic")
@@ -144,79 +175,78 @@ def test_a_run_that_was_taken_for_dead_commits_nothing(
     def overtaken(phase: str, count: int, total: int) -> None:
         if phase == moment and not done:
             done.append(phase)
-            export_to(store.path, url, s3, layout, incremental=True)
+            lake.export(store.path, incremental=True)
 
     with pytest.raises(StoreLockedError, match="began to write here, and this one stopped"):
-        export_to(store.path, url, s3, layout, incremental=True, progress=overtaken)
+        lake.export(store.path, incremental=True, progress=overtaken)
     assert done
-    assert offsets(rows_of(url, s3, layout)) == _offsets(store)
-    assert not export_to(store.path, url, s3, layout, incremental=True).committed
-    assert offsets(rows_of(url, s3, layout)) == _offsets(store)
+    assert offsets(lake.rows()) == _offsets(store)
+    assert not lake.export(store.path, incremental=True).committed
+    assert offsets(lake.rows()) == _offsets(store)
 
 
-def test_a_second_run_beside_a_living_one_is_refused(golden: Golden, s3: Options, url: str) -> None:
+def test_a_second_run_beside_a_living_one_is_refused(golden: Golden, lake: Lake) -> None:
     store = golden("basic")
     refused: list[str] = []
 
     def beside(phase: str, count: int, total: int) -> None:
         if phase == "written":
             with pytest.raises(StoreLockedError, match="another export is writing here") as error:
-                export_to(store.path, url, s3, incremental=True)
+                lake.export(store.path, incremental=True)
             refused.append(str(error.value))
 
-    export_to(store.path, url, s3, incremental=True, progress=beside)
+    lake.export(store.path, incremental=True, progress=beside)
     assert len(refused) == 1
-    assert offsets(rows_of(url, s3)) == _offsets(store)
+    assert offsets(lake.rows()) == _offsets(store)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_requests_that_fail_are_repeated(
-    golden: Golden, s3: Options, url: str, layout: str
-) -> None:
+def test_requests_that_fail_are_repeated(golden: Golden, lake: Lake, layout: str) -> None:
     """One request in eight is refused, or loses its connection before or after it is done."""
     store = golden("basic")
-    with faulty_process(s3, 7) as faulty:
+    with faulty_process(lake.options, 7) as faulty:
         for _ in range(5):
             try:
-                export_to(store.path, url, faulty, layout, incremental=True)
+                lake.through(faulty).export(store.path, incremental=True)
                 break
             except StoreAccessError:
                 continue
-    assert offsets(rows_of(url, s3, layout)) == _offsets(store)
+    assert offsets(lake.rows()) == _offsets(store)
 
 
-def test_what_is_not_a_table_is_refused(golden: Golden, s3: Options, url: str) -> None:
+def test_what_is_not_a_table_is_refused(golden: Golden, lake: Lake) -> None:
     path = golden("lmq").path
-    Bucket(url, s3).put_new("letter.txt", b"hello")
+    s3 = lake.options
+    Bucket(lake.url, s3).put_new("letter.txt", b"hello")
     with pytest.raises(UsageError, match="is not empty, and nothing was exported there"):
-        export_to(path, url, s3)
-    assert names_below(url, s3) == ["messages/letter.txt"]
+        lake.export(path)
+    assert lake.names() == ["messages/letter.txt"]
     with pytest.raises(UsageError, match="name a folder in a bucket"):
         open_table("s3://lake", "parquet", storage_options=s3)
     with pytest.raises(UsageError, match="no conditional writes"):
         open_table("hdfs://name/lake/messages", "parquet")
     store = upload_whole(path, "stores", s3)
     with pytest.raises(UsageError, match="lies in the store"):
-        export_to(store, f"{store}/lake", s3)
-    other = f"{url}-2"
-    export_to(path, other, s3)
-    table = Bucket(other, s3)
+        replace(lake, url=f"{store}/lake").export(store)
+    other = replace(lake, url=f"{lake.url}-2")
+    other.export(path)
+    table = Bucket(other.url, s3)
     for one in list(table.list()):
         table.delete(one.name)
     with pytest.raises(UsageError, match="is gone, and s3://"):
-        export_to(path, other, s3, incremental=True)
+        other.export(path, incremental=True)
 
 
-def test_a_head_that_is_not_ours_is_refused(golden: Golden, s3: Options, url: str) -> None:
+def test_a_head_that_is_not_ours_is_refused(golden: Golden, lake: Lake) -> None:
     for number, text in enumerate(["{", "[]", json.dumps({"layout": "parquet", "commit": 7})]):
-        place = f"{url}-{number}"
-        Bucket(f"{place}.reput", s3).put_new("head", text.encode())
+        other = replace(lake, url=f"{lake.url}-{number}")
+        Bucket(f"{other.url}.reput", lake.options).put_new("head", text.encode())
         with pytest.raises(StoreAccessError) as error:
-            export_to(golden("lmq").path, place, s3, incremental=True)
+            other.export(golden("lmq").path, incremental=True)
         assert "\n" not in str(error.value)
 
 
-def test_threads_end_with_the_run(golden: Golden, s3: Options, url: str) -> None:
+def test_threads_end_with_the_run(golden: Golden, lake: Lake) -> None:
     before = threading.active_count()
-    export_to(golden("lmq").path, url, s3)
+    lake.export(golden("lmq").path)
     assert threading.active_count() <= before + 16  # of requests with a deadline

@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, TypeVar
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
 import reput
+from reput.errors import StoreAccessError, UsageError
 from reput.files import staged
 from reput.files.bucket import Bucket
 from reput.lookup.arrow import find, keys_of
-from reput.tasks import SerialRunner
+from reput.lookup.lines import PLAIN
+from reput.operations.look_up_files import FileLookup
+from reput.operations.runners import Chosen
+from reput.store.named_stores import NamedStore
+from reput.tasks import Progress, SerialRunner, silent
 from tests.golden.stores import GoldenStore
 from tests.remote.faulty_server import faulty_server
 from tests.remote.s3_server import upload_whole
 from tests.remote.test_commands import SendingRunner
+from tests.slow import slow_from
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -112,3 +121,66 @@ def test_executors_read_the_answer_from_the_bucket(
     assert sorted(map(str, ((r.topic, r.key, r.physical_offset) for r in found))) == sorted(
         map(str, expected)
     )
+
+
+def _keys_file(keys: list[tuple[str, str]]) -> bytes:
+    return "".join(f"{topic},{key}\n" for topic, key in [("topic", "key"), *keys]).encode()
+
+
+@pytest.fixture
+def plain(keys: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Keys that need no quotes."""
+    return [row for row in keys if row[1].isalnum()]
+
+
+@pytest.mark.parametrize("layout", slow_from(1, ["parquet", "jsonl", "csv"]))
+def test_keys_and_answer_are_files_in_a_bucket(
+    golden: Golden, s3: Options, url: str, plain: list[tuple[str, str]], tmp_path: Path, layout: Any
+) -> None:
+    bucket = Bucket("s3://lookups/files", s3)
+    bucket.put_new(f"{layout}.csv", _keys_file(plain))
+    output = f"s3://lookups/files/found-{layout}"
+    job = FileLookup(
+        (NamedStore("a", url),), f"s3://lookups/files/{layout}.csv", output, layout, PLAIN
+    )
+    with job.run(Chosen("serial"), _shown, storage_options=s3):
+        pass
+    (tmp_path / "keys.csv").write_bytes(_keys_file(plain))
+    here = FileLookup(
+        (NamedStore("a", url),), str(tmp_path / "keys.csv"), str(tmp_path / "found"), layout, PLAIN
+    )
+    with here.run(Chosen("serial"), _shown, storage_options=s3):
+        pass
+    found = Bucket(output, s3)
+    names = sorted(one.name for one in found.list())
+    assert names.pop(0) == "_SUCCESS"
+    assert names == sorted(path.name for path in (tmp_path / "found").iterdir())
+    for name in names:
+        assert found.get(name).data == (tmp_path / "found" / name).read_bytes()
+    beside = bucket.get(f"found-{layout}.coverage.json").data
+    assert json.loads(beside) == json.loads((tmp_path / "found.coverage.json").read_text())
+    assert not [one.name for one in bucket.list() if ".reput-" in one.name]
+    with (
+        pytest.raises(UsageError, match="exists already; name a new directory"),
+        job.run(Chosen("serial"), _shown, storage_options=s3),
+    ):
+        pass
+
+
+def test_keys_that_are_not_in_the_bucket_are_reported(s3: Options, url: str) -> None:
+    job = FileLookup(
+        (NamedStore("a", url),), "s3://lookups/none.csv", "s3://lookups/none", "csv", PLAIN
+    )
+    with (
+        pytest.raises((UsageError, StoreAccessError)) as error,
+        job.run(Chosen("serial"), _shown, storage_options=s3),
+    ):
+        pass
+    assert "none.csv" in str(error.value)
+    assert "\n" not in str(error.value)
+    assert not list(Bucket("s3://lookups/none", s3).list())
+
+
+@contextmanager
+def _shown() -> Iterator[Progress]:
+    yield silent

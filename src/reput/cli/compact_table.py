@@ -8,7 +8,7 @@ from contextlib import ExitStack
 import click
 
 from reput.cli.main import FOUND
-from reput.cli.options import SIZE, report_format, runner_options
+from reput.cli.options import SIZE, catalog_properties, report_format, runner_options
 from reput.operations.runners import Chosen, opened_runner
 from reput.text import printable
 
@@ -29,6 +29,7 @@ _EXAMPLES = (
     help="Combine files of a partition up to this size.  [default: 256MiB]",
 )
 @click.option("--catalog", metavar="C", help="Iceberg: as for reput export.")
+@catalog_properties
 @click.option("--table", metavar="NS.NAME", help="Iceberg: as for reput export.")
 @runner_options
 @report_format("json", "Output format.")
@@ -36,6 +37,7 @@ def command(
     destination: str,
     target_file_size: int | None,
     catalog: str | None,
+    catalog_properties: dict[str, str],
     table: str | None,
     chosen: Chosen,
     as_json: bool,
@@ -56,7 +58,13 @@ def command(
     with ExitStack() as stack:
         layout = layout_of(destination)
         report = compact_table(
-            open_table(destination, layout, catalog=catalog, table=table),
+            open_table(
+                destination,
+                layout,
+                catalog=catalog,
+                table=table,
+                catalog_properties=catalog_properties or None,
+            ),
             lambda size: stack.enter_context(opened_runner(chosen, size, warm_up)),
             target_file_bytes=target_file_size or TARGET_BYTES,
             progress=stack.enter_context(export_bar()),

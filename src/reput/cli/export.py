@@ -14,6 +14,7 @@ from reput.cli.options import (
     TIME_HELP,
     archive_option,
     check_archived,
+    catalog_properties,
     check_window,
     fleet_option,
     listed_in,
@@ -135,7 +136,12 @@ def _names(ctx: click.Context, param: click.Parameter, value: str | None) -> tup
     metavar="N",
     help="Name by which a STORE is remembered, instead of its path.",
 )
-@click.option("--catalog", metavar="C", help="Iceberg: an SQL database, or a catalog of pyiceberg.")
+@click.option(
+    "--catalog",
+    metavar="C",
+    help="Iceberg: the URI of a catalog (REST, Hive, SQL), or its name in pyiceberg's configuration.",
+)
+@catalog_properties
 @click.option("--table", metavar="NS.NAME", help="Iceberg: the table.  [default: reput.messages]")
 @click.option(
     "--profile",
@@ -151,6 +157,11 @@ def _names(ctx: click.Context, param: click.Parameter, value: str | None) -> tup
     help="Put small files of a partition together, up to this size.  [default: 256MiB]",
 )
 @archive_option
+@click.option(
+    "--commit-every",
+    metavar="SIZE|TIME",
+    help="Commit in steps of so much CommitLog, or so long: 10GB, 10min.  [default: one commit]",
+)
 @runner_options
 def command(
     stores: tuple[str, ...],
@@ -165,8 +176,10 @@ def command(
     names: tuple[str, ...],
     catalog: str | None,
     table: str | None,
+    catalog_properties: dict[str, str],
     split_size: int | None,
     target_file_size: int | None,
+    commit_every: str | None,
     max_rejects: str | None,
     chosen: Chosen,
     **asked: Any,
@@ -215,8 +228,9 @@ def command(
     with export_bar() as progress:
         report = export(
             [*listed_in(fleet), *stores], output, to=to, request=_request(asked), names=names, incremental=incremental,
-            fail_on_data_loss=fail_on_data_loss, catalog=catalog, table=table, split_bytes=split_size,
-            target_file_bytes=target_file_size, max_rejects=max_rejects, runner=chosen,
+            fail_on_data_loss=fail_on_data_loss, catalog=catalog, table=table,
+            catalog_properties=catalog_properties, split_bytes=split_size,
+            target_file_bytes=target_file_size, commit_every=commit_every, max_rejects=max_rejects, runner=chosen,
             progress=progress,
         )  # fmt: skip
     warn(*damage_lines([*report.missing, *report.damage]))

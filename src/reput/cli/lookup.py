@@ -29,15 +29,22 @@ if TYPE_CHECKING:
     short_help="Find the messages of many keys at once.",
     epilog="\b\nExamples:"
     "\n  reput lookup /data/store --keys orders.csv --output found"
+    "\n  reput lookup s3://archive/store --keys s3://data/orders.csv --output s3://data/found"
     "\n  reput lookup --stores fleet.toml --keys orders.csv --output found"
     "\n  reput lookup brokers/*/store --keys keys.parquet --columns store,tags,body --output -",
 )
 @archived_stores_argument
 @click.option(
-    "--keys", required=True, metavar="FILE", help="The keys: .csv with names, or .parquet."
+    "--keys",
+    required=True,
+    metavar="FILE",
+    help="The keys: .csv with names, or .parquet; a path or a URL.",
 )
 @click.option(
-    "--output", required=True, metavar="DIR|-", help="A new directory of files; - is stdout."
+    "--output",
+    required=True,
+    metavar="DIR|-",
+    help="A new directory of files, or its URL; - is stdout.",
 )
 @format_option(
     ("parquet", "jsonl", "csv"),

@@ -391,6 +391,25 @@ time_window_options = together(
 )
 
 
+def _named_values(
+    ctx: click.Context, param: click.Parameter, given: tuple[str, ...]
+) -> dict[str, str]:
+    pairs = [text.partition("=") for text in given]
+    if wrong := next((name for name, equals, _ in pairs if not name or not equals), None):
+        raise click.BadParameter(f"{wrong!r}: write NAME=VALUE", ctx, param)
+    return {name: value for name, _, value in pairs}
+
+
+catalog_properties = click.option(
+    "--catalog-property",
+    "catalog_properties",
+    multiple=True,
+    metavar="NAME=VALUE",
+    callback=_named_values,
+    help="Iceberg: a property of the catalog, as pyiceberg takes it (type=glue); repeatable.",
+)
+
+
 def check_window(begin_ms: int | None, end_ms: int | None) -> None:
     """Raise UsageError for a window that ends before it begins: no message lies in it."""
     if begin_ms is not None and end_ms is not None and begin_ms > end_ms:

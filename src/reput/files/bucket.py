@@ -53,6 +53,11 @@ _LISTED_AT_ONCE = 1000
 _TRANSIENT = re.compile(r"HTTP error: |status code: (408|429|5\d\d) ")
 
 
+def is_bucket(path: str | PathLike[str]) -> bool:
+    """Whether a path is the URL of a place that `Bucket` writes."""
+    return urlsplit(os.fspath(path)).scheme in _VARIABLES
+
+
 class Bucket:
     """See `reput.files.object_store.ObjectStore`. A version is an ETag, of Cloud Storage a generation."""
 

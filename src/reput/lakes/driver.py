@@ -1,7 +1,7 @@
-"""An export from beginning to end, whoever runs its tasks and whatever table it goes to.
+"""An export from beginning to end, for every runner and every format of tables.
 
 recover   what the last run began: after its commit the rest of it is done, before its commit its files are deleted
-plan      ranges of the log behind the marks of the table
+plan      ranges of the log after the marks of the table
 write     a task a range: files in staging, read back and counted
 reconcile what was read against what was written, and whether ranges join; else nothing is committed
 merge     small files of a partition into one
@@ -14,7 +14,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
 
@@ -30,8 +30,9 @@ from reput.lakes.planning import check_apart, extents_of, length_of, most_bytes,
 from reput.lakes.reject_reasons import MostRejects, Reasons, most_frequent
 from reput.lakes.report import ExportReport
 from reput.lakes.request import TABLE_COLUMNS, ExportRequest
+from reput.lakes.steps import CommitEvery, ExportStep, are_in_order, weight_of
 from reput.lakes.task import REASON, ExportJob, TaskResult, run_export
-from reput.log.read_mark import ReadMark
+from reput.log.read_mark import ReadMark, mark_at
 from reput.log.sources import LogListing
 from reput.messages.body_decoders import BodyDecoder
 from reput.messages.body_shape import BodyShape
@@ -57,19 +58,21 @@ def export_sources(
     split_bytes: int | None = None,
     max_rejects: str | int | None = None,
     target_file_bytes: int = TARGET_BYTES,
+    commit_every: str | int | None = None,
     progress: Progress = silent,
 ) -> ExportReport:
     """Export the messages of stores, each once.
 
-    runner_for   is told how many bytes of logs are to be read
+    runner_for   is called with the bytes of logs that the export reads
     incremental  go on where the last commit ended; else the table must be a new one
     fail_on_data_loss  whether messages that are gone before they were exported are an error
     max_rejects  rejected rows with which a run still commits: a number, or a share such as "1%"; None for any
     target_file_bytes  to which small files of a partition are put together
+    commit_every "10GB" of the logs or "10min": a run commits in steps; None for one commit
     progress     phases: "export" in bytes of the log, then "written", "merge" in bytes of files, "pending",
                  "published", "committed" and "finished", each when it is done
 
-    Raises StoreError, UsageError, RejectedRowsError. Whatever is raised, the table is as it was.
+    Raises StoreError, UsageError, RejectedRowsError. After every error the table is as it was after the last commit.
     """
     if split_bytes is not None and split_bytes < _LEAST_GIVEN_BYTES:
         raise UsageError(
@@ -85,7 +88,7 @@ def export_sources(
     with control.claimed(), control.reading(folders):
         run = _ExportRun(
             destination, control, request, fail_on_data_loss, most_rejects,
-            check_target(target_file_bytes), progress, report,
+            check_target(target_file_bytes), CommitEvery.of(commit_every), progress, report,
         )  # fmt: skip
         run.recover()
         run.export(sources, incremental, runner_for, split_bytes)
@@ -103,8 +106,11 @@ class _ExportRun:
     fail_on_data_loss: bool
     most_rejects: MostRejects | None
     target_bytes: int
+    commit_every: CommitEvery
     progress: Progress
     report: ExportReport
+    read_bytes: int = 0
+    reasons: Reasons = field(default_factory=Reasons)
 
     def recover(self) -> None:
         if self.control.recover():
@@ -121,7 +127,7 @@ class _ExportRun:
         if state is not None and not incremental:
             raise UsageError(
                 f"{self.destination.name}: messages were exported there already; "
-                "incremental adds those that are new",
+                "incremental adds the new ones",
                 arguments=["incremental"],
             )
         if state is not None and state.request:
@@ -145,17 +151,34 @@ class _ExportRun:
         shape = choose_shape(
             self.request, self.destination, state, plan.tasks, self.report, decoder
         )
-        name = uuid.uuid4().hex
-        with self.control.staging(name) as staged:
-            job = self._job(staged, shape, decoder)
-            results = self._write(job, plan.tasks, runner)
-            self._reconcile(plan.tasks, results)
-            marks |= ends
-            files = [file for result in results for file in result.files]
-            state = State(name, marks, self.request.as_json(), shape)
-            self._check_rejects(Commit(state, files))
-            commit = Commit(state, self._merged(job, files, runner))
-            self._commit(commit, staged)
+        by_name = {source.name: source for source in sources}
+        every = self.commit_every if are_in_order(plan.tasks) else CommitEvery()
+        self.report.log_bytes = sum(map(weight_of, plan.tasks))
+        waiting, last = plan.tasks, None
+        while True:
+            name = uuid.uuid4().hex
+            with self.control.staging(name) as staged:
+                job = self._job(staged, shape, decoder)
+                step, end = ExportStep(every, runner.parallelism), None
+                while waiting and end is None:
+                    tasks = step.next_tasks(waiting)
+                    step.take(tasks, self._write(job, tasks, runner))
+                    waiting = waiting[len(tasks) :]
+                    if waiting and step.is_due():
+                        end = step.end_before(waiting)
+                self._count(step.results)
+                last = self._reconcile(step, last)
+                unfinished = {task.part.store for task in waiting}
+                marks |= {store: mark for store, mark in ends.items() if store not in unfinished}
+                if end is not None and (store := step.tasks[-1].part.store) in unfinished:
+                    marks[store] = mark_at(by_name[store], end)
+                files = [file for result in step.results for file in result.files]
+                state = State(name, {**marks}, self.request.as_json(), shape)
+                self._check_rejects(Commit(state, files))
+                commit = Commit(state, self._merged(job, files, runner))
+                self._commit(commit, staged)
+            if not waiting:
+                return
 
     def _moves_on(self, bounds: dict[str, Bounds], marks: dict[str, ReadMark]) -> bool:
         return any(name not in marks or length_of(own) for name, own in bounds.items())
@@ -176,31 +199,51 @@ class _ExportRun:
             self.request, str(staged), schema, reject_schema, shape, why_no_partition, decoder
         )
 
-    def _write(self, job: ExportJob, tasks: list[ReadTask], runner: Runner) -> list[TaskResult]:
-        weights = [max(task.part.stop - task.part.start, 1) for task in tasks]
+    def _write(self, job: ExportJob, tasks: Sequence[ReadTask], runner: Runner) -> list[TaskResult]:
+        weights, before = [weight_of(task) for task in tasks], self.read_bytes
+
+        def progress(done: int, total: int) -> None:
+            self.progress("export", before + done, self.report.log_bytes)
+
         begun = time.monotonic()
-        results = runner.run(
-            partial(run_export, job), tasks, weights, partial(self.progress, "export")
-        )
-        report = self.report
-        report.read_s, report.log_bytes = time.monotonic() - begun, sum(weights)
-        report.messages = sum(result.messages for result in results)
-        report.bad_bodies = sum(result.bad_bodies for result in results)
-        report.json_errors = sum(result.json_errors for result in results)
-        reasons = Reasons()
-        for result in results:
-            reasons += result.reasons
-        report.reasons, report.reason_examples = dict(reasons.rows.most_common()), reasons.examples
-        report.damage = [lost for result in results for lost in result.damage]
-        self.progress("written", 1, 1)
+        results = runner.run(partial(run_export, job), tasks, weights, progress)
+        self.report.read_s += time.monotonic() - begun
+        self.read_bytes += sum(weights)
         return results
 
-    def _reconcile(self, tasks: list[ReadTask], results: list[TaskResult]) -> None:
-        """Raises StoreChangedError, StoreAccessError."""
-        for (before, ended), (after, began) in pairwise(zip(tasks, results, strict=True)):
+    def _count(self, results: list[TaskResult]) -> None:
+        report = self.report
+        report.messages += sum(result.messages for result in results)
+        report.bad_bodies += sum(result.bad_bodies for result in results)
+        report.json_errors += sum(result.json_errors for result in results)
+        for result in results:
+            self.reasons += result.reasons
+        report.reasons = dict(self.reasons.rows.most_common())
+        report.reason_examples = self.reasons.examples
+        report.damage = [*report.damage, *(lost for result in results for lost in result.damage)]
+        self.progress("written", 1, 1)
+
+    def _reconcile(
+        self, step: ExportStep, last: tuple[ReadTask, TaskResult] | None
+    ) -> tuple[ReadTask, TaskResult] | None:
+        """Compare the rows read with the rows written, and ranges with their neighbours.
+
+        Args:
+            step: Tasks and results.
+            last: Those before them, of the step before.
+
+        Returns:
+            The last task of the step, and its result.
+
+        Raises:
+            StoreChangedError, StoreAccessError.
+        """
+        results = step.results
+        walked = [*([last] if last else []), *zip(step.tasks, results, strict=True)]
+        for (before, ended), (after, began) in pairwise(walked):
             if not _joined(before, ended, after, began):
                 raise StoreChangedError(
-                    f"{after.part.file.path}: the records that end at {ended.end} do not lead to those "
+                    f"{after.part.file.path}: the records that end at {ended.end} do not lead to the records "
                     f"that begin at {began.start}; nothing was committed. Did the file change? Run it again"
                 )
         read = total_of(result.read for result in results)
@@ -210,6 +253,7 @@ class _ExportRun:
                 f"{self.destination.name}: read {read}, but the files written hold {written}; "
                 "nothing was committed. Is the disk sound? Run it again"
             )
+        return walked[-1] if walked else None
 
     def _merged(self, job: ExportJob, files: list[DataFile], runner: Runner) -> list[DataFile]:
         """The files with small ones put together, which have the same rows. Raises StoreAccessError."""
@@ -226,19 +270,20 @@ class _ExportRun:
     def _check_rejects(self, commit: Commit) -> None:
         """Raises RejectedRowsError."""
         if self.most_rejects is not None:
-            rejects = commit.rejects.rows
+            rejects = self.report.rejects + commit.rejects.rows
+            rows = self.report.rows + commit.rows.rows
             told = most_frequent(self.report.reasons, self.report.reason_examples)
-            self.most_rejects.check(
-                rejects, commit.rows.rows + rejects, told, self.destination.name
-            )
+            self.most_rejects.check(rejects, rows + rejects, told, self.destination.name)
 
     def _commit(self, commit: Commit, staged: Staged) -> None:
         self.control.make(commit, staged, self.destination.commit, self.progress)
         report = self.report
         report.committed = True
-        report.rows, report.rejects = commit.rows.rows, commit.rejects.rows
-        report.files = len(commit.files)
-        report.file_bytes = sum(file.file_bytes for file in commit.files)
+        report.commits += 1
+        report.rows += commit.rows.rows
+        report.rejects += commit.rejects.rows
+        report.files += len(commit.files)
+        report.file_bytes += sum(file.file_bytes for file in commit.files)
 
 
 def _split_bytes(bounds: dict[str, Bounds], runner: Runner) -> int:

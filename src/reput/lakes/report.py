@@ -31,6 +31,7 @@ class ExportReport(Sealable, ShownAsTable, Report):
     bad_bodies    rows whose stored body has not the CRC that was stored with it
     missing       offsets that no file holds any more: expired, or lost
     damage        what could not be read of the log
+    commits       of the run; more than one if it commits in steps
     committed     False if nothing was new
     """
 
@@ -52,6 +53,7 @@ class ExportReport(Sealable, ShownAsTable, Report):
     missing: Sequence[Finding] = field(default_factory=list)
     damage: Sequence[Finding] = field(default_factory=list)
     notes: Sequence[str] = field(default_factory=list)
+    commits: int = 0
     committed: bool = False
     read_s: float = 0.0
     total_s: float = 0.0
@@ -86,6 +88,8 @@ def _rows(report: ExportReport) -> Iterator[tuple[str, str]]:
     if report.committed:
         rate = f" ({report.rows / report.total_s:,.0f}/s)" if report.total_s else ""
         yield "messages", f"{report.rows:,} of {report.messages:,} {_where(report)}{rate}"
+        if report.commits > 1:
+            yield "commits", f"{report.commits:,}"
         yield "written", f"{_files(report)}{format_size(report.file_bytes)}"
     if report.rejects:
         yield "rejected rows", f"{report.rejects:,}; their column reason says why"

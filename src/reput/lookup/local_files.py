@@ -1,32 +1,38 @@
-"""The keys of a look-up from files, and its answer into files, without Spark.
+"""The keys of a look-up from files, and its answer into files, in folders or buckets, without Spark.
 
-`reput.spark.lookup_files` has Spark read and write them.
+`reput.spark.lookup_files` has Spark read and write them at other URLs.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import uuid
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
+from urllib.parse import urlsplit
 
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.dataset
 import pyarrow.parquet as pq
 
-from reput.errors import StoreNotFoundError, UsageError
+from reput.errors import ObjectConflictError, StoreNotFoundError, StoreUnreachableError, UsageError
 from reput.files.anchors import AnchoredRunner, writing_to
+from reput.files.bucket import Bucket, is_bucket
+from reput.files.file_systems import resolve
 from reput.files.parts import new_folder, open_part, write_chunks
+from reput.files.scratch import scratch_folder
+from reput.files.staged import PlacedRunner, at_once, delete_objects, join, know, put_verified
 from reput.files.writer import explained, replacing, write_durable
 from reput.lookup.arrow import Keys, Lookup, keys_of
 from reput.lookup.coverage import coverage_of
 from reput.lookup.lines import PLAIN, LineStyle, answer_header, answer_lines
 from reput.messages.table_text import bytes_of
-from reput.tasks import Runner
+from reput.tasks import Runner, no_progress
 
 Format = Literal["parquet", "jsonl", "csv"]
 SUFFIXES: dict[Format, str] = {"parquet": ".parquet", "jsonl": ".json", "csv": ".csv"}
@@ -48,22 +54,32 @@ def check_paths(keys: str, output: str | None) -> None:
         )
 
 
-def read_keys(keys: str) -> Keys:
+def read_keys(keys: str, options: Mapping[str, str] | None = None) -> Keys:
     """A .csv file with a line of names, all of its columns text, else Parquet.
 
+    Args:
+        keys: A path, or the URL of a file in a bucket.
+        options: Of a URL, as for `reput.open_store`.
+
     Raises:
-        UsageError: also from the batches: a line of another number of values, left alone, would be other keys.
+        UsageError: also from the batches, for a line of another number of values: it would be other keys.
     """
     malformed: list[str] = []
     with _explained(keys, malformed):
+        system, place = None, keys
+        if is_bucket(keys):
+            opened, place = resolve(keys, options or {})
+            system = opened.arrow
         if Path(keys).suffix == ".csv":
-            found = _csv_keys(keys, malformed)
+            open_file = partial(system.open_input_stream, place) if system else lambda: keys
+            found = _csv_keys(open_file, malformed)
         else:
-            found = keys_of(pa.dataset.dataset(keys, format="parquet").scanner().to_reader())
+            files = pa.dataset.dataset(place, filesystem=system, format="parquet")
+            found = keys_of(files.scanner().to_reader())
     return Keys(found.schema, _explained_batches(found, keys, malformed))
 
 
-def _csv_keys(keys: str, malformed: list[str]) -> Keys:
+def _csv_keys(open_file: Callable[[], Any], malformed: list[str]) -> Keys:
     """Values without quotes that are empty are null, as Spark reads them."""
 
     def refuse(row: pa.csv.InvalidRow) -> str:
@@ -71,7 +87,7 @@ def _csv_keys(keys: str, malformed: list[str]) -> Keys:
         return "error"
 
     parse = pa.csv.ParseOptions(newlines_in_values=True, invalid_row_handler=refuse)
-    with pa.csv.open_csv(keys, parse_options=parse) as first:
+    with pa.csv.open_csv(open_file(), parse_options=parse) as first:
         names = first.schema.names
     text = pa.csv.ConvertOptions(
         column_types=dict.fromkeys(names, pa.string()), null_values=[""],
@@ -81,7 +97,7 @@ def _csv_keys(keys: str, malformed: list[str]) -> Keys:
     def batches() -> Iterator[pa.RecordBatch]:
         # Opened when it is read, and closed: a reader left to the end of the process still reads ahead in threads,
         # and has aborted it.
-        with pa.csv.open_csv(keys, parse_options=parse, convert_options=text) as reader:
+        with pa.csv.open_csv(open_file(), parse_options=parse, convert_options=text) as reader:
             yield from reader
 
     return Keys(pa.schema([(name, pa.string()) for name in names]), batches())
@@ -97,6 +113,8 @@ def _explained(keys: str, malformed: list[str]) -> Iterator[None]:
     """What pyarrow says of the keys, as a UsageError; of a malformed line, the line."""
     try:
         yield
+    except StoreUnreachableError:
+        raise
     except (pa.ArrowException, UnicodeDecodeError, OSError) as error:
         if malformed:
             raise UsageError(MALFORMED_LINE + malformed[0]) from error
@@ -113,16 +131,16 @@ def write_answer(
         runner: Runs a task per file.
         found: The look-up.
         output: A directory that is not there yet.
-        layout: Lines of JSON and CSV are those that `reput.lookup.lines` makes.
+        layout: Format of the files; `reput.lookup.lines` makes lines of JSON and CSV.
         style: Of lines.
 
     Raises:
         StoreAccessError.
     """
     with new_folder(Path(output).absolute()) as folder:
-        write = partial(_write_part, _Writing(found, folder, layout, style))
+        write = partial(_write_part, _Writing(found, str(folder), layout, style))
         numbers = range(max(len(found.answer.parts), 1))
-        AnchoredRunner(runner).run(write, numbers, [1] * len(numbers), lambda done, total: None)
+        AnchoredRunner(runner).run(write, numbers, [1] * len(numbers), no_progress)
 
 
 def coverage_path(output: str) -> Path:
@@ -143,27 +161,91 @@ def write_coverage(found: Lookup, output: str) -> None:
         write_durable(attempt, coverage_text(found))
 
 
+class BucketOutput:
+    """A new folder of files in a bucket, with the coverage of the answer beside it.
+
+    Nothing appears there as a whole: `_SUCCESS` is written last, as Hadoop does it.
+    """
+
+    def __init__(self, url: str, options: Mapping[str, str] | None = None) -> None:
+        """Raises UsageError if something is there, MissingExtraError, StoreAccessError."""
+        self._url = url.rstrip("/")
+        parent, _, self._name = self._url.rpartition("/")
+        if not urlsplit(self._url).path.strip("/"):
+            raise UsageError(
+                f"output {url}: name a folder in the bucket: {self._url}/found",
+                arguments=["output"],
+            )
+        self._store = Bucket(parent, options or {})
+        if next(self._store.list(f"{self._name}/"), None) is not None:
+            raise UsageError(
+                f"output {url}: exists already; name a new directory", arguments=["output"]
+            )
+
+    def write_coverage(self, found: Lookup) -> None:
+        """Write it beside the answer. Raises UsageError if it is there, StoreAccessError."""
+        try:
+            self._store.put_new(f"{self._name}.coverage.json", coverage_text(found))
+        except ObjectConflictError:
+            raise UsageError(
+                f"output {self._url}: its coverage.json exists already; name a new directory",
+                arguments=["output"],
+            ) from None
+
+    def write_answer(
+        self, runner: Runner, found: Lookup, layout: Format, style: LineStyle = PLAIN
+    ) -> None:
+        """Write the answer, one object per part of the keys. See `write_answer`."""
+        staging = f"{self._name}.reput-{uuid.uuid4().hex}"
+        try:
+            know([self._store])
+            writing = _Writing(found, join(self._store.place, staging), layout, style)
+            numbers = range(max(len(found.answer.parts), 1))
+            written = PlacedRunner(AnchoredRunner(runner), [self._store]).run(
+                partial(_upload_part, writing), numbers, [1] * len(numbers), no_progress
+            )
+            at_once(self._bring, [(f"{staging}/{name}", name[:-33]) for name in written])
+            self._store.put_new(f"{self._name}/_SUCCESS", b"")
+        finally:
+            delete_objects(self._store, [one.name for one in self._store.list(f"{staging}/")])
+
+    def _bring(self, names: tuple[str, str]) -> None:
+        source, name = names
+        self._store.copy(source, f"{self._name}/{name}")
+
+
+def _upload_part(to: _Writing, number: int) -> str:
+    """Write a part; attempts do not replace each other's objects. Returns the name, with the attempt's at its end."""
+    with scratch_folder() as folder:
+        local = replace(to, folder=str(folder))
+        path = _write_part(local, number)
+        name = f"{path.name}-{uuid.uuid4().hex}"
+        put_verified(path, join(to.folder, name))
+    return name
+
+
 @dataclass(frozen=True, slots=True)
 class _Writing:
     found: Lookup
-    folder: Path
+    folder: str
     layout: Format
     style: LineStyle
 
 
-def _write_part(to: _Writing, number: int) -> None:
+def _write_part(to: _Writing, number: int) -> Path:
     answer = to.found.answer
-    path = to.folder / f"part-{number:05d}{SUFFIXES[to.layout]}"
+    path = Path(to.folder) / f"part-{number:05d}{SUFFIXES[to.layout]}"
     is_there = number < len(answer.parts)  # without keys there is a file, with no row
     if to.layout != "parquet":
         write_chunks(path, _text(to, number) if is_there else iter(()))
-        return
+        return path
     with (
         explained(path, "be written"), open_part(path) as file,
         pq.ParquetWriter(file, to.found.schema) as writer,
     ):  # fmt: skip
         for batch in answer.batches(number) if is_there else ():
             writer.write_batch(batch)
+    return path
 
 
 def _text(to: _Writing, number: int) -> Iterator[bytes | memoryview]:

@@ -38,8 +38,10 @@ def export(
     fail_on_data_loss: bool = True,
     catalog: str | None = None,
     table: str | None = None,
+    catalog_properties: Mapping[str, str] | None = None,
     split_bytes: int | None = None,
     target_file_bytes: int | None = None,
+    commit_every: str | int | None = None,
     max_rejects: str | int | None = None,
     storage_options: Mapping[str, str] | None = None,
     runner: Any = "auto",
@@ -56,10 +58,12 @@ def export(
         names: Names by which stores are remembered in the table, instead of their paths.
         incremental: Continue where the last commit to the table ended.
         fail_on_data_loss: Raise if messages expired before they were exported.
-        catalog: The catalog of an Iceberg table.
+        catalog: The catalog of an Iceberg table: a URI, or a name in pyiceberg's configuration.
         table: The name of an Iceberg table.
+        catalog_properties: Properties of the catalog, beside pyiceberg's configuration.
         split_bytes: Bytes of CommitLog that a task reads.
         target_file_bytes: Small files of a partition are combined up to this size.
+        commit_every: Commit in steps of so much CommitLog, or time: "10GB", "10min". None for one commit.
         max_rejects: Rejected rows with which a run still commits: a number, or a share such as "1%".
         storage_options: Options of the file systems of URLs, of stores and of the destination.
         runner: "auto", "serial", "processes", "spark", or a SparkSession.
@@ -82,8 +86,9 @@ def export(
     wanted = request or ExportRequest()
     if to == "jsonl":
         given: dict[str, Any] = {
-            "catalog": catalog, "table": table, "split_bytes": split_bytes,
-            "target_file_bytes": target_file_bytes, "max_rejects": max_rejects,
+            "catalog": catalog, "table": table, "catalog_properties": catalog_properties or None,
+            "split_bytes": split_bytes,
+            "target_file_bytes": target_file_bytes, "commit_every": commit_every, "max_rejects": max_rejects,
             "runner": None if Chosen.of(runner)[:2] == Chosen()[:2] else runner,
         }  # fmt: skip
         if wrong := [name for name, value in given.items() if value is not None]:
@@ -98,14 +103,19 @@ def export(
     if not isinstance(destination, str | PathLike):
         raise UsageError(f"destination: {to} needs a folder", arguments=["destination"])
     into = open_table(
-        fspath(destination), to, storage_options=storage_options, catalog=catalog, table=table
+        fspath(destination),
+        to,
+        storage_options=storage_options,
+        catalog=catalog,
+        table=table,
+        catalog_properties=catalog_properties or None,
     )
     with ExitStack() as stack:
         report = export_sources(
             sources, into, wanted,
             lambda size: stack.enter_context(opened_runner(Chosen.of(runner), size, warm_up)),
             incremental=incremental, fail_on_data_loss=fail_on_data_loss, split_bytes=split_bytes,
-            max_rejects=max_rejects, target_file_bytes=target_file_bytes or TARGET_BYTES,
+            max_rejects=max_rejects, target_file_bytes=target_file_bytes or TARGET_BYTES, commit_every=commit_every,
             progress=progress,
         )  # fmt: skip
     return replace(report, notes=(*notes, *report.notes)).sealed()

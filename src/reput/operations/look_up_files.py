@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from reput.errors import MissingExtraError, UsageError
 from reput.files.anchors import writing_to
+from reput.files.bucket import is_bucket
 from reput.lookup.arrow import Keys, Lookup, find
 from reput.lookup.lines import LineStyle
-from reput.lookup.local_files import Format, check_paths, read_keys, write_answer, write_coverage
+from reput.lookup.local_files import (
+    BucketOutput,
+    Format,
+    check_paths,
+    read_keys,
+    write_answer,
+    write_coverage,
+)
 from reput.lookup.warm_up import warm_up
 from reput.operations.runners import INSTALL_SPARK, Chosen, has_spark, local_runner, spark_session
 from reput.operations.stores import bytes_of
 from reput.store.named_stores import NamedStore
-from reput.tasks import Progress
+from reput.tasks import Progress, Runner
 
 Shown = Callable[[], AbstractContextManager[Progress]]
 """Provides the progress of the look-up; it ends before the answer is written."""
@@ -50,64 +58,75 @@ class FileLookup(NamedTuple):
         check_paths(self.keys, self.output)
         paths = [store.path for store in self.stores]
         is_local = self.output is not None and "://" not in self.output
+        storage = options.get("storage_options")
+        in_bucket = is_bucket(self.output or "")
+        bucket = BucketOutput(str(self.output), storage) if in_bucket else None
         with writing_to(self.output or "", paths) if is_local else nullcontext():
             # Before anything is started, which takes seconds: a wrong path is reported at once.
-            size_bytes = sum(map(bytes_of, self.stores))
+            size_bytes = sum(bytes_of(store, storage) for store in self.stores)
             if self._is_spark(chosen, size_bytes):
                 with spark_session(chosen, warm_up) as spark:
-                    yield from self._on_spark(spark, shown, options)
+                    yield from self._on_spark(spark, shown, options, bucket)
             else:
                 with local_runner(chosen, size_bytes, warm_up) as runner:
                     with shown() as progress:
-                        found = find(
-                            self.stores, read_keys(self.keys), runner, progress=progress, **options
-                        )
+                        keys = read_keys(self.keys, storage)
+                        found = find(self.stores, keys, runner, progress=progress, **options)
                     with found:
-                        self._write_coverage(found)
-                        if self.output:
-                            write_answer(runner, found, self.output, self.layout, self.style)
+                        self._write(runner, found, bucket)
                         yield found
 
-    def _on_spark(self, spark: Any, shown: Shown, options: dict[str, Any]) -> Iterator[Lookup]:
+    def _write(self, runner: Runner, found: Lookup, bucket: BucketOutput | None) -> None:
+        """Write coverage first: after the answer is there, all that belongs to it is."""
+        if bucket is not None:
+            if found.answer.is_flat:
+                bucket.write_coverage(found)
+            bucket.write_answer(runner, found, self.layout, self.style)
+        elif self.output:
+            if found.answer.is_flat:
+                write_coverage(found, self.output)
+            write_answer(runner, found, self.output, self.layout, self.style)
+
+    def _on_spark(
+        self, spark: Any, shown: Shown, options: dict[str, Any], bucket: BucketOutput | None
+    ) -> Iterator[Lookup]:
         from reput.spark import bulk_lookup, lookup_files
         from reput.spark.runner import FrameRunner, SparkRunner
 
         with shown() as progress:
-            keys = self._keys(spark)
+            keys = self._keys(spark, options.get("storage_options"))
             runner = SparkRunner(spark) if isinstance(keys, Keys) else FrameRunner(spark)
             found = bulk_lookup.find_on_spark(
                 spark, self.stores, keys, runner, progress=progress, **options
             )
         with found:
-            if self.output and "://" in self.output:
+            if self.output and "://" in self.output and bucket is None:
                 if found.answer.is_flat:
                     lookup_files.write_coverage(spark, found, self.output)
                 lookup_files.write_answer(spark, found, self.output, self.layout, self.style)
-            elif self.output:
-                self._write_coverage(found)
-                write_answer(runner, found, self.output, self.layout, self.style)
+            else:
+                self._write(runner, found, bucket)
             yield found
 
-    def _keys(self, spark: Any) -> Any:
+    def _keys(self, spark: Any, storage: Mapping[str, str] | None) -> Any:
         """Keys of a file are read here, which takes less than having Spark do it; of a folder it knows the layouts."""
-        if "://" not in self.keys and Path(self.keys).is_file():
-            return read_keys(self.keys)
+        if is_bucket(self.keys) or ("://" not in self.keys and Path(self.keys).is_file()):
+            return read_keys(self.keys, storage)
         from reput.spark import lookup_files
 
         return lookup_files.read_keys(spark, self.keys)
 
-    def _write_coverage(self, found: Lookup) -> None:
-        """First: the answer appears as a whole, and then all that belongs to it is there."""
-        if self.output and found.answer.is_flat:
-            write_coverage(found, self.output)
-
     def _is_spark(self, chosen: Chosen, size_bytes: int) -> bool:
-        if "://" not in self.keys and "://" not in (self.output or ""):
+        places = [place for place in (self.keys, self.output or "") if "://" in place]
+        if all(map(is_bucket, places)):
             return chosen.is_spark(size_bytes)
         if chosen.runner in ("serial", "processes"):
-            raise UsageError("--keys, --output: Spark reads and writes URLs; leave out --runner")
+            raise UsageError(
+                "--keys, --output: Spark reads and writes URLs that are not of S3, GCS or Azure; leave out --runner"
+            )
         if not has_spark():
             raise MissingExtraError(
-                f"--keys, --output: Spark reads and writes URLs: {INSTALL_SPARK}"
+                "--keys, --output: Spark reads and writes URLs that are not of S3, GCS or Azure: "
+                f"{INSTALL_SPARK}"
             )
         return True

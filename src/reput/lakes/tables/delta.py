@@ -8,24 +8,22 @@ their own, to which they are committed after the messages: a run that dies betwe
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from reput.clock import now_ms
 from reput.errors import MissingExtraError, UsageError
-from reput.files.writer import remove_tree
-from reput.lakes.commit import Commit, State, explained_by, with_column_shape
+from reput.lakes.commit import Commit, Staged, State, explained_by, with_column_shape
 from reput.lakes.compaction import Rewrite
-from reput.lakes.data_file import DataFile, bring
-from reput.lakes.lake_bucket import CONTROL_FOLDER
+from reput.lakes.data_file import DataFile
+from reput.lakes.lake_bucket import CONTROL_FOLDER, LakeBucket
 from reput.lakes.parquet_files import BLOOM_COLUMNS
 from reput.lakes.request import ExportRequest
+from reput.lakes.table_files import BucketFiles, FolderFiles, TableFiles
 from reput.lakes.tables.parquet import OLD_REJECTS, without
 from reput.log.read_mark import ReadMark
 from reput.messages.body_shape import NOTHING
@@ -35,39 +33,46 @@ if TYPE_CHECKING:
 
 _STATE = "reput"
 _TRANSACTION = "reput:"
+_FENCE = "reput"
+"""Application id of every commit of an export."""
+_BEGUN = "reput.begun"
+"""Marks a table that an export created before its first commit."""
 _DATA = "data"
 _DERIVED = {"day": pa.date32(), "hour": pa.string()}
 
 
-class DeltaTable:
-    """See `reput.lakes.commit.Destination`. Raises MissingExtraError where deltalake is not installed."""
+class _Delta:
+    """See `reput.lakes.commit.Destination`. Raises MissingExtraError if deltalake is not installed."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, files: TableFiles) -> None:
         try:
             import deltalake  # noqa: F401
         except ImportError:
             raise MissingExtraError(
                 "layout delta needs deltalake: pip install 'reput[delta]'", arguments=["layout"]
             ) from None
-        self.name, self.folder, self.control = str(folder), folder, folder / CONTROL_FOLDER
+        self.name, self._files = files.name, files
         self.layout, self.table = "delta", "messages"
         self.known_by: tuple[str, ...] = ("_delta_log",)
         self.widens = NOTHING  # but for the table feature typeWidening, which few readers know
-        self._rejects = folder / OLD_REJECTS
+        self._rows, self._rejects = _DeltaPlace(files, ""), _DeltaPlace(files, f"{OLD_REJECTS}/")
         self._schema = self._reject_schema = pa.schema([])
         self._partition_by: list[str] = []
 
     def state(self, stores: Sequence[str]) -> State | None:
-        table = _open(self.folder)
+        table = self._rows.open()
         if table is None:
             return None
         with _explained(self.name):
-            text = _last_state(self.name, table.history())
+            history = table.history()
+            text = _last_state(self.name, history)
             columns = pa.schema(table.schema())
             if text is not None:
                 return with_column_shape(State.from_text(text, self.name), columns, self.name)
             ends = {store: table.transaction_version(_TRANSACTION + store) for store in stores}
         marks = {store: ReadMark(end) for store, end in ends.items() if end is not None}
+        if not marks and any(_BEGUN in commit for commit in history) and not table.file_uris():
+            return None
         if not marks:
             raise UsageError(
                 f"{self.name}: a Delta table that nothing of these stores was exported to; "
@@ -89,29 +94,30 @@ class DeltaTable:
     def why_no_partition(topic: str) -> str:
         return "" if topic else "in a Delta table a partition without a name is one without a topic"
 
-    def publish(self, commit: Commit, staged: Path) -> None:
-        bring(self._places(commit), staged)
+    def publish(self, commit: Commit, staged: Staged) -> None:
+        self._files.bring(self._places(commit), staged)
 
     def commit(self, commit: Commit) -> None:
         files = commit.numbered(is_reject=False)
-        _commit(self.folder, self._schema, self._partition_by, files, commit.state)
+        self._rows.commit(self._schema, self._partition_by, files, commit.state)
 
     def has(self, run: str) -> bool:
-        return _has(self.folder, run)
+        table = self._rows.open()
+        return table is not None and _has(table, run, self.name)
 
-    def finish(self, commit: Commit, staged: Path) -> None:
+    def finish(self, commit: Commit, staged: Staged) -> None:
         files = commit.numbered(is_reject=True)
-        if files and not _has(self._rejects, commit.state.run):
+        if files:
             schema = self._reject_schema
             if not len(schema):  # the run that wrote them has died
-                schema = pq.read_schema(self._rejects / _DATA / files[0][0])
-            _commit(self._rejects, schema, [], files, commit.state)
+                schema = self._files.schema_of(f"{OLD_REJECTS}/{_DATA}/{files[0][0]}")
+            self._rejects.commit(schema, [], files, commit.state)
 
     def compact(
         self, state: State, rewrite: Rewrite, publish: Callable[..., None], target_bytes: int
     ) -> tuple[int, int]:
         """See `reput.lakes.compaction.Compactable`. deltalake rewrites and commits, in a transaction of its own."""
-        table = _open(self.folder)
+        table = self._rows.open()
         if table is None:
             return 0, 0
         with _explained(self.name):
@@ -121,25 +127,52 @@ class DeltaTable:
         return int(done["numFilesRemoved"]), int(done["numFilesAdded"])
 
     def discard(self, commit: Commit) -> None:
-        for path, _ in self._places(commit):
-            remove_tree(path)
+        self._files.remove(name for name, _ in self._places(commit))
 
     def datasets(self) -> list[Any]:
         """See `reput.lakes.tables.opening.ReadableDestination`."""
-        tables = (_open(folder) for folder in (self.folder, self._rejects))
+        tables = (place.open() for place in (self._rows, self._rejects))
         with _explained(self.name):
             return [table.to_pyarrow_dataset() for table in tables if table is not None]
 
-    def _places(self, commit: Commit) -> list[tuple[Path, DataFile]]:
+    def _places(self, commit: Commit) -> list[tuple[str, DataFile]]:
         return [
-            (folder / _DATA / name, file)
-            for folder, is_reject in ((self.folder, False), (self._rejects, True))
+            (f"{below}{_DATA}/{name}", file)
+            for below, is_reject in (("", False), (f"{OLD_REJECTS}/", True))
             for name, file in commit.numbered(is_reject)
         ]
 
 
+class DeltaTable(_Delta):
+    """A table in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(FolderFiles(folder))
+        self.folder, self.control = folder, folder / CONTROL_FOLDER
+
+
+class DeltaBucketTable(_Delta):
+    """A table in a bucket. See `reput.lakes.control.BucketDestination`."""
+
+    def __init__(self, bucket: LakeBucket) -> None:
+        super().__init__(BucketFiles(bucket))
+        self.bucket = bucket
+
+    def prepare(
+        self, request: ExportRequest, schema: pa.Schema, reject_schema: pa.Schema
+    ) -> tuple[pa.Schema, pa.Schema]:
+        """See Destination. Creates the table: without it, no commit could be fenced off."""
+        schemas = super().prepare(request, schema, reject_schema)
+        self._rows.create(self._schema, self._partition_by)
+        return schemas
+
+    def fence(self) -> None:
+        """See BucketDestination: of two transactions with one application id, Delta lets the first one win."""
+        self._rows.fence()
+
+
 def _writer_properties() -> Any:
-    """Of files that deltalake writes, as near to those of exports as it can."""
+    """Return settings for files that deltalake writes, as near to an export's files as it can."""
     from deltalake import BloomFilterProperties, ColumnProperties, WriterProperties
 
     filtered = ColumnProperties(bloom_filter_properties=BloomFilterProperties(True))
@@ -150,20 +183,113 @@ def _writer_properties() -> Any:
     )
 
 
-def _open(folder: Path) -> Table | None:
-    from deltalake import DeltaTable as Table
+class _DeltaPlace:
+    """One Delta table of an export, at a place below the folder or URL of the export."""
 
-    with _explained(str(folder)):
-        return Table(folder) if Table.is_deltatable(str(folder)) else None
+    def __init__(self, files: TableFiles, below: str) -> None:
+        self._files, self._below = files, below
+        self._place = files.place(below.rstrip("/"))
+
+    def open(self) -> Table | None:
+        """Return the table as it is now; None if it is not there."""
+        from deltalake import DeltaTable as Table
+
+        settings = dict(self._files.settings())
+        with _explained(self._place):
+            if not Table.is_deltatable(self._place, settings):
+                return None
+            return Table(self._place, storage_options=settings)
+
+    def create(self, schema: pa.Schema, partition_by: list[str]) -> None:
+        """Create the table without rows, if it is not there."""
+        if self.open() is None:
+            self._create(schema, partition_by, [], {"custom_metadata": {_BEGUN: "1"}})
+
+    def _create(
+        self,
+        schema: pa.Schema,
+        partition_by: list[str],
+        actions: list[Any],
+        properties: dict[str, Any],
+    ) -> None:
+        from deltalake import CommitProperties, Schema
+        from deltalake.transaction import create_table_with_add_actions
+
+        with _explained(self._place):
+            create_table_with_add_actions(
+                self._place, Schema.from_arrow(schema), actions, partition_by=partition_by,
+                commit_properties=CommitProperties(**properties),
+                storage_options=dict(self._files.settings()),
+            )  # fmt: skip
+
+    def fence(self) -> None:
+        """Make a commit that conflicts with all commits based on an earlier version."""
+        from deltalake import CommitProperties
+
+        table = self.open()
+        if table is not None:
+            with _explained(self._place):
+                partition_by = table.metadata().partition_columns
+                properties = CommitProperties(app_transactions=[_fence_of(now_ms())])
+                table.create_write_transaction(
+                    [], "append", table.schema(), partition_by=partition_by,
+                    commit_properties=properties,
+                )  # fmt: skip
+
+    def commit(
+        self,
+        schema: pa.Schema,
+        partition_by: list[str],
+        files: Sequence[tuple[str, DataFile]],
+        state: State,
+    ) -> None:
+        """Add files and state in one transaction, unless the table has them."""
+        from deltalake import CommitProperties, Schema, Transaction
+
+        now = now_ms()
+        properties: dict[str, Any] = {
+            "custom_metadata": {_STATE: state.as_text()},
+            "app_transactions": [
+                _fence_of(now),
+                *(
+                    Transaction(_TRANSACTION + store, mark.end, now)
+                    for store, mark in state.marks.items()
+                ),
+            ],
+        }
+        actions = [_add_action(name, file, now) for name, file in files]
+        table = self.open()
+        if table is None:
+            self._files.check_owner()
+            self._create(schema, partition_by, actions, properties)
+            return
+        with _explained(self._place):
+            if _has(table, state.run, self._place):
+                return
+            columns = Schema.from_arrow(schema)
+            # Only then: a run that dies between leaves a column of nulls, which the next one uses.
+            lacking = _lacking(pa.schema(table.schema()), schema)
+            if lacking:
+                table.alter.add_columns([f for f in columns.fields if f.name in lacking])
+                table.update_incremental()
+            # After the version that the transaction is based on: a run that takes the table later conflicts with it.
+            self._files.check_owner()
+            table.create_write_transaction(
+                actions, "append", columns, partition_by=partition_by,
+                commit_properties=CommitProperties(**properties),
+            )  # fmt: skip
 
 
-def _has(folder: Path, run: str) -> bool:
-    table = _open(folder)
-    if table is None:
-        return False
-    with _explained(str(folder)):
+def _fence_of(now: int) -> Any:
+    from deltalake import Transaction
+
+    return Transaction(_FENCE, now, now)
+
+
+def _has(table: Table, run: str, place: str) -> bool:
+    with _explained(place):
         texts = [commit[_STATE] for commit in table.history() if _STATE in commit]
-    return any(State.from_text(text, folder).run == run for text in texts)
+    return any(State.from_text(text, place).run == run for text in texts)
 
 
 def _last_state(name: str, history: Iterable[dict[str, Any]]) -> str | None:
@@ -185,46 +311,6 @@ def _last_state(name: str, history: Iterable[dict[str, Any]]) -> str | None:
     return None
 
 
-def _commit(
-    folder: Path,
-    schema: pa.Schema,
-    partition_by: list[str],
-    files: Sequence[tuple[str, DataFile]],
-    state: State,
-) -> None:
-    from deltalake import CommitProperties, Schema, Transaction
-    from deltalake.transaction import create_table_with_add_actions
-
-    now = now_ms()
-    properties = CommitProperties(
-        custom_metadata={_STATE: state.as_text()},
-        app_transactions=[
-            Transaction(_TRANSACTION + store, mark.end, now) for store, mark in state.marks.items()
-        ],
-    )
-    actions = [_add_action(folder, name, file, now) for name, file in files]
-    table = _open(folder)
-    with _explained(str(folder)):
-        columns = Schema.from_arrow(schema)
-        if table is None:
-            create_table_with_add_actions(
-                str(folder),
-                columns,
-                actions,
-                partition_by=partition_by,
-                commit_properties=properties,
-            )
-        else:
-            # Only then: a run that dies between leaves a column of nulls, which the next one uses.
-            lacking = _lacking(pa.schema(table.schema()), schema)
-            if lacking:
-                table.alter.add_columns([f for f in columns.fields if f.name in lacking])
-                table.update_incremental()
-            table.create_write_transaction(
-                actions, "append", columns, partition_by=partition_by, commit_properties=properties
-            )
-
-
 def _lacking(there: pa.Schema, wanted: pa.Schema) -> set[str]:
     """Columns that are not there, or not with all fields."""
     return {
@@ -234,7 +320,7 @@ def _lacking(there: pa.Schema, wanted: pa.Schema) -> set[str]:
     }
 
 
-def _add_action(folder: Path, name: str, file: DataFile, now_ms: int) -> Any:
+def _add_action(name: str, file: DataFile, now_ms: int) -> Any:
     from deltalake.transaction import AddAction
 
     path = f"{_DATA}/{name}"
@@ -244,9 +330,8 @@ def _add_action(folder: Path, name: str, file: DataFile, now_ms: int) -> Any:
         "minValues": _bounds(file.least, in_file),
         "maxValues": _bounds(file.greatest, in_file),
     }
-    size = os.path.getsize(folder / path)
     values = dict(file.partition)
-    return AddAction(path, size, values, now_ms, True, json.dumps(statistics))
+    return AddAction(path, file.file_bytes, values, now_ms, True, json.dumps(statistics))
 
 
 def _bounds(values: Any, without_names: set[str]) -> dict[str, Any]:

@@ -19,13 +19,13 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from reput.errors import MissingExtraError, StoreAccessError, StoreLockedError, UsageError
-from reput.files.writer import make_folder, remove_tree
-from reput.lakes.commit import Commit, State, explained_by, with_column_shape
+from reput.lakes.commit import Commit, Staged, State, explained_by, with_column_shape
 from reput.lakes.compaction import Rewrite, request_of
-from reput.lakes.data_file import DataFile, RowTally, bring
-from reput.lakes.lake_bucket import CONTROL_FOLDER
+from reput.lakes.data_file import DataFile, RowTally
+from reput.lakes.lake_bucket import CONTROL_FOLDER, LakeBucket
 from reput.lakes.partitions import SORT_COLUMNS
 from reput.lakes.request import ExportRequest
+from reput.lakes.table_files import BucketFiles, FolderFiles, TableFiles
 from reput.messages.body_shape import Widenings
 
 if TYPE_CHECKING:
@@ -34,29 +34,48 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table, Transaction
 
 DEFAULT_TABLE = "reput.messages"
-_STATE, _RUN = "reput.state", "reput.run"
+_STATE, _RUN, _FENCE = "reput.state", "reput.run", "reput.fence"
 _CATALOG = "catalog.db"
 _TABLE = re.compile(r"([^\s./\\]+\.)+[^\s./\\]+")
 _WIDENS: Widenings = frozenset({("int32", "int64"), ("float", "double")})
-"""What the specification calls type promotion: integers become longer ones, never doubles."""
+"""Type promotion, in the words of the specification: integers become longer ones, never doubles."""
+
+_CATALOGS = {"http": "rest", "https": "rest", "thrift": "hive"}
+"""Kinds of catalogs by the schemes of their URIs; others are SQL databases."""
+_IO_NAMES = {
+    "endpoint": "s3.endpoint",
+    "access_key_id": "s3.access-key-id",
+    "secret_access_key": "s3.secret-access-key",
+    "token": "s3.session-token",
+    "region": "s3.region",
+}
+"""pyiceberg's names of settings of S3, by object_store's names."""
 
 _SOURCES = {"topic": "topic", "day": "store_timestamp", "hour": "store_timestamp"}
 
 
-class IcebergTable:
-    """See `reput.lakes.commit.Destination`.
-
-    folder   of the data, and of the catalog where no other is named
-    catalog  None for an SQLite file in the folder, the URI of an SQL database, or the name of one in pyiceberg's own
-             configuration
-    table    NAMESPACE.NAME in the catalog
-
-    Raises MissingExtraError where pyiceberg is not installed, and for names that cannot be.
-    """
+class _Iceberg:
+    """See `reput.lakes.commit.Destination`."""
 
     def __init__(
-        self, folder: Path, catalog: str | None = None, table: str = DEFAULT_TABLE
+        self,
+        files: TableFiles,
+        catalog: str | None,
+        table: str,
+        catalog_properties: Mapping[str, str] | None,
     ) -> None:
+        """
+        Args:
+            files: Of the data.
+            catalog: The URI of a catalog, or the name of one in pyiceberg's configuration; None for an SQLite file in
+                the folder.
+            table: NAMESPACE.NAME in the catalog.
+            catalog_properties: As pyiceberg takes them, beside its configuration.
+
+        Raises:
+            MissingExtraError: pyiceberg is not installed.
+            UsageError: for names that cannot be.
+        """
         try:
             import pyiceberg  # noqa: F401
         except ImportError:
@@ -66,17 +85,16 @@ class IcebergTable:
             ) from None
         if catalog == "":
             raise UsageError(
-                "catalog: give a name, or the URI of an SQL database", arguments=["catalog"]
+                "catalog: give a name in pyiceberg's configuration, or a URI", arguments=["catalog"]
             )
         if not _TABLE.fullmatch(table):
             raise UsageError(f"table {table}: write NAMESPACE.NAME", arguments=["table"])
-        self.name, self.folder, self.layout = f"{folder} ({table})", folder, "iceberg"
-        self.control = folder / CONTROL_FOLDER
+        self.name, self.layout, self._files = f"{files.name} ({table})", "iceberg", files
         # A catalog's URI may have a password in it.
         self.table = f"{table} of {hashlib.sha256((catalog or '').encode()).hexdigest()}"
         self.known_by: tuple[str, ...] = (_CATALOG, f"{table.rpartition('.')[2]}/metadata")
         self._table, self._rejects = table, f"{table}_rejects"
-        self._catalog_name = catalog
+        self._catalog_name, self._properties = catalog, dict(catalog_properties or {})
         self._opened: Catalog | None = None
         self._schema = pa.schema([])
         self.widens = _WIDENS
@@ -86,22 +104,36 @@ class IcebergTable:
         if self._opened is None:
             from pyiceberg.catalog import load_catalog
 
-            make_folder(self.folder)
-            warehouse = _location(self.folder)
-            named = self._catalog_name or f"sqlite:///{self.folder}/{_CATALOG}"
+            self._files.create()
+            named = self._catalog_name or f"sqlite:///{self._files.place(_CATALOG)}"
+            properties = self._io_properties() | self._properties
+            if "://" in named:
+                kind = _CATALOGS.get(named.partition("://")[0], "sql")
+                properties = {"type": kind, "uri": named, **properties}
+                if kind == "sql":
+                    properties = {"warehouse": self._location(), **properties}
+                named = "reput"
             with self._explained():
-                if "://" in named:
-                    self._opened = load_catalog("reput", type="sql", uri=named, warehouse=warehouse)
-                else:
-                    self._opened = load_catalog(named)
+                self._opened = load_catalog(named, **properties)
         return self._opened
+
+    def _location(self, name: str = "") -> str:
+        """As pyiceberg takes it: unlike in a URI, nothing is escaped."""
+        place = self._files.place(name)
+        return place if "://" in place else f"file://{place}"
+
+    def _io_properties(self) -> dict[str, str]:
+        """How pyiceberg reaches the files."""
+        settings = self._files.settings()
+        return {ours: settings[theirs] for theirs, ours in _IO_NAMES.items() if theirs in settings}
 
     def state(self, stores: Sequence[str]) -> State | None:
         table = self._load(self._table)
         if table is None:
             return None
-        snapshot = table.current_snapshot()
+        snapshot, is_known = table.current_snapshot(), True
         while snapshot is not None:
+            is_known = is_known and _FENCE in _summary(snapshot)
             text = _summary(snapshot).get(_STATE)
             if text is not None:
                 return self._state_of(text, table)
@@ -110,7 +142,7 @@ class IcebergTable:
         text = table.properties.get(_STATE)
         if text is not None and table.current_snapshot() is not None:
             return self._state_of(text, table)
-        if table.current_snapshot() is not None:
+        if not is_known:
             raise UsageError(f"{self.name}: nothing was exported to this table; name another")
         return None
 
@@ -144,17 +176,18 @@ class IcebergTable:
     def why_no_partition(topic: str) -> str:
         return ""
 
-    def publish(self, commit: Commit, staged: Path) -> None:
-        bring(self._places(commit), staged)
+    def publish(self, commit: Commit, staged: Staged) -> None:
+        self._files.bring(self._places(commit), staged)
 
     def commit(self, commit: Commit) -> None:
         self._add(self._table, commit, is_reject=False)
 
     def has(self, run: str) -> bool:
-        return self._is_in(self._table, run)
+        table = self._load(self._table)
+        return table is not None and _is_in(table, run)
 
-    def finish(self, commit: Commit, staged: Path) -> None:
-        if commit.numbered(is_reject=True) and not self._is_in(self._rejects, commit.state.run):
+    def finish(self, commit: Commit, staged: Staged) -> None:
+        if commit.numbered(is_reject=True):
             self._add(self._rejects, commit, is_reject=True)
 
     def compact(
@@ -165,11 +198,11 @@ class IcebergTable:
         schema = request_of(state, self.name).columns_with(state.shape)
         if table is None or table.schema().as_arrow().names != schema.names:
             raise UsageError(f"{self.name}: has other columns than exports gave it")
-        place = self._folder_of(self._table) / "data"
+        place = f"{_folder_of(self._table)}/data"
         with self._explained():
-            own = live_files(table, _location(place))
+            own = live_files(table, self._location(place))
         files = [data_file(name, file) for name, file in sorted(own.items())]
-        old, new = rewrite(files, str(place), with_ids(schema, table.schema()))
+        old, new = rewrite(files, self._files.place(place), with_ids(schema, table.schema()))
         if new:
             gone = [own[file.name] for file in old]
             publish(Commit(state, new), action=partial(self._replace, gone))
@@ -179,25 +212,25 @@ class IcebergTable:
         table = self._load(self._table)
         if table is None:
             raise StoreAccessError(f"{self.name}: the table is not there any more")
-        place = self._folder_of(self._table) / "data"
-        paths = [_location(place / name) for name, _ in commit.numbered(is_reject=False)]
+        paths = self._paths(self._table, commit, is_reject=False)
+        self._files.check_owner()
         properties = {_STATE: commit.state.as_text(), _RUN: commit.state.run}
         with self._explained():
             replace_files(table, gone, paths, properties)
 
     def discard(self, commit: Commit) -> None:
-        for path, _ in self._places(commit):
-            remove_tree(path)
+        self._files.remove(name for name, _ in self._places(commit))
 
-    def _places(self, commit: Commit) -> list[tuple[Path, DataFile]]:
+    def _places(self, commit: Commit) -> list[tuple[str, DataFile]]:
         return [
-            (self._folder_of(table) / "data" / name, file)
+            (f"{_folder_of(table)}/data/{name}", file)
             for table, is_reject in ((self._table, False), (self._rejects, True))
             for name, file in commit.numbered(is_reject)
         ]
 
-    def _folder_of(self, table: str) -> Path:
-        return self.folder / table.rpartition(".")[2]
+    def _paths(self, table: str, commit: Commit, is_reject: bool) -> list[str]:
+        folder = self._location(f"{_folder_of(table)}/data")
+        return [f"{folder}/{name}" for name, _ in commit.numbered(is_reject)]
 
     def datasets(self) -> list[Any]:
         """See `reput.lakes.tables.opening.ReadableDestination`. Files have all columns, partitions included."""
@@ -206,10 +239,9 @@ class IcebergTable:
         for table in tables:
             if table is not None:
                 with self._explained():
-                    files = [task.file.file_path for task in table.scan().plan_files()]
-                found.append(
-                    ds.dataset([one.removeprefix("file://") for one in files], format="parquet")
-                )
+                    paths = [task.file.file_path for task in table.scan().plan_files()]
+                files, system = self._files.opened(paths)
+                found.append(ds.dataset(files, filesystem=system, format="parquet"))
         return [dataset for dataset in found if dataset.files]
 
     def _load(self, name: str) -> Table | None:
@@ -217,7 +249,7 @@ class IcebergTable:
 
         with self._explained():
             try:
-                return self._catalog.load_table(name)
+                return _without_retries(self._catalog.load_table(name))
             except (NoSuchTableError, NoSuchNamespaceError):
                 return None
 
@@ -229,7 +261,7 @@ class IcebergTable:
             "day": DayTransform(),
             "hour": HourTransform(),
         }
-        location = _location(self._folder_of(name))
+        location = self._location(_folder_of(name))
         with self._explained():
             self._catalog.create_namespace_if_not_exists(name.rpartition(".")[0])
             with self._catalog.create_table_transaction(name, schema, location) as transaction:
@@ -241,20 +273,17 @@ class IcebergTable:
                     for column in SORT_COLUMNS:
                         if column in schema.names:
                             order.asc(column, IdentityTransform())
-            return self._catalog.load_table(name)
-
-    def _is_in(self, name: str, run: str) -> bool:
-        table = self._load(name)
-        return table is not None and any(
-            _summary(snapshot).get(_RUN) == run for snapshot in table.metadata.snapshots
-        )
+            return _without_retries(self._catalog.load_table(name))
 
     def _add(self, name: str, commit: Commit, is_reject: bool) -> None:
         table = self._load(name)
         if table is None:
             raise StoreAccessError(f"{self.name}: the table {name} is not there any more")
-        folder = self._folder_of(name) / "data"
-        paths = [_location(folder / file) for file, _ in commit.numbered(is_reject)]
+        if _is_in(table, commit.state.run):
+            return
+        # After the snapshot that the new one is based on: a run that takes the table later conflicts with it.
+        self._files.check_owner()
+        paths = self._paths(name, commit, is_reject)
         state = {_STATE: commit.state.as_text()}
         with self._explained(), table.transaction() as transaction:
             if not is_reject and len(self._schema):
@@ -267,7 +296,7 @@ class IcebergTable:
             )
 
     def _bring_in_fields(self, transaction: Transaction) -> None:
-        """Give the table the fields that the files have. Raises StoreLockedError where it has others meanwhile."""
+        """Give the table the fields that the files have. Raises StoreLockedError if it got others meanwhile."""
         evolve(transaction, self._schema)
         numbered = with_ids(self._schema, transaction.table_metadata.schema())
         if not numbered.equals(self._schema, check_metadata=True):
@@ -281,9 +310,67 @@ class IcebergTable:
         return explained_by("Iceberg", self.name, CommitFailedException)
 
 
-def _location(path: Path) -> str:
-    """As pyiceberg takes it: unlike in a URI, nothing is escaped."""
-    return f"file://{path}"
+class IcebergTable(_Iceberg):
+    """A table in a folder."""
+
+    def __init__(
+        self,
+        folder: Path,
+        catalog: str | None = None,
+        table: str = DEFAULT_TABLE,
+        catalog_properties: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(FolderFiles(folder), catalog, table, catalog_properties)
+        self.folder, self.control = folder, folder / CONTROL_FOLDER
+
+
+class IcebergBucketTable(_Iceberg):
+    """A table in a bucket. See `reput.lakes.control.BucketDestination`."""
+
+    def __init__(
+        self,
+        bucket: LakeBucket,
+        catalog: str | None = None,
+        table: str = DEFAULT_TABLE,
+        catalog_properties: Mapping[str, str] | None = None,
+    ) -> None:
+        if catalog is None:
+            raise UsageError(
+                f"{bucket.url}: an Iceberg table in a bucket needs a catalog: the URI of one (REST, Hive, SQL), or its "
+                "name in pyiceberg's configuration",
+                arguments=["catalog"],
+            )
+        super().__init__(BucketFiles(bucket), catalog, table, catalog_properties)
+        self.bucket = bucket
+
+    def fence(self) -> None:
+        """See BucketDestination: a snapshot is committed on the condition that its parent is the current one."""
+        table = self._load(self._table)
+        if table is None:
+            return
+        with (
+            self._explained(),
+            table.transaction() as transaction,
+            transaction.update_snapshot(snapshot_properties={_FENCE: "1"}).fast_append(),
+        ):
+            pass
+
+
+def _folder_of(table: str) -> str:
+    return table.rpartition(".")[2]
+
+
+def _without_retries(table: Table) -> Table:
+    """The table, whose next commit fails if another one comes before it.
+
+    pyiceberg would base the commit on the other one and repeat it. This run may not own the table any more.
+    """
+    table.metadata.properties["commit.retry.num-retries"] = "0"
+    return table
+
+
+def _is_in(table: Table, run: str) -> bool:
+    return any(_summary(snapshot).get(_RUN) == run for snapshot in table.metadata.snapshots)
 
 
 def _summary(snapshot: Any) -> dict[str, str]:

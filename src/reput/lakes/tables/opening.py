@@ -24,8 +24,8 @@ from reput.files.places import is_url, local_path
 from reput.lakes.commit import Destination
 from reput.lakes.control import format_of
 from reput.lakes.lake_bucket import LakeBucket
-from reput.lakes.tables.delta import DeltaTable
-from reput.lakes.tables.iceberg import IcebergTable
+from reput.lakes.tables.delta import DeltaBucketTable, DeltaTable
+from reput.lakes.tables.iceberg import IcebergBucketTable, IcebergTable
 from reput.lakes.tables.parquet import ParquetBucketTable, ParquetTable
 from reput.ownership import is_out_of_reach
 
@@ -67,8 +67,16 @@ _formats: dict[str, TableFormat] = {
         open_bucket=ParquetBucketTable,
         control_inside=False,
     ),
-    "iceberg": TableFormat(IcebergTable, frozenset({"catalog", "table"}), misread="%?#"),
-    "delta": TableFormat(DeltaTable, misread="%"),
+    "iceberg": TableFormat(
+        IcebergTable,
+        frozenset({"catalog", "table", "catalog_properties"}),
+        misread="%?#",
+        open_bucket=IcebergBucketTable,
+        control_inside=True,
+    ),
+    "delta": TableFormat(
+        DeltaTable, misread="%", open_bucket=DeltaBucketTable, control_inside=True
+    ),
 }
 
 
@@ -102,7 +110,7 @@ def open_table(
     layout: str,
     *,
     storage_options: Mapping[str, str] | None = None,
-    **options: str | None,
+    **options: Any,
 ) -> Destination:
     """A table in a folder, which need not exist.
 
@@ -132,7 +140,7 @@ def _in_bucket(
     layout: str,
     table_format: TableFormat,
     storage_options: Mapping[str, str],
-    options: Mapping[str, str],
+    options: Mapping[str, Any],
 ) -> Destination:
     if table_format.open_bucket is None:
         raise UsageError(
@@ -175,7 +183,7 @@ class ReadableDestination(Protocol):
 
 
 def open_export(
-    path: str, *, storage_options: Mapping[str, str] | None = None, **options: str | None
+    path: str, *, storage_options: Mapping[str, str] | None = None, **options: Any
 ) -> Destination:
     """The table that an export made of a folder.
 

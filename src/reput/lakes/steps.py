@@ -1,0 +1,121 @@
+"""Exports that commit in steps, so that a driver that dies loses one step at most."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from reput.errors import UsageError
+from reput.lakes.task import TaskResult
+from reput.sizes import parse_size
+from reput.table.plan import ReadTask
+from reput.table.read import LogRange
+
+_DURATION = re.compile(r"(\d{1,9}) *(s|sec|min|m|h)")
+_SECONDS = {"s": 1, "sec": 1, "m": 60, "min": 60, "h": 3600}
+_TASKS_PER_SLOT = 4  # that run before the time is looked at
+
+
+@dataclass(frozen=True, slots=True)
+class CommitEvery:
+    """When a step is long enough.
+
+    Attributes:
+        log_bytes: Of CommitLog; None for any size.
+        seconds: Elapsed time; None for any.
+    """
+
+    log_bytes: int | None = None
+    seconds: float | None = None
+
+    @classmethod
+    def of(cls, given: str | int | None) -> CommitEvery:
+        """Return what `10GB`, `10min` or a number of bytes means; None is one step. Raises UsageError."""
+        if given is None:
+            return cls()
+        text = str(given).strip()
+        found = _DURATION.fullmatch(text)
+        try:
+            limit = (
+                cls(None, int(found[1]) * _SECONDS[found[2]]) if found else cls(parse_size(text))
+            )
+        except ValueError:
+            limit = cls()
+        if not (limit.log_bytes or limit.seconds):
+            raise UsageError(
+                f"commit_every {text}: write a size of CommitLog, or a time: 10GB, 10min",
+                arguments=["commit_every"],
+            )
+        return limit
+
+
+class ExportStep:
+    """The tasks of one commit, and what became of them."""
+
+    def __init__(self, every: CommitEvery, parallelism: int) -> None:
+        self._every, self._at_once = every, max(parallelism, 1) * _TASKS_PER_SLOT
+        self._begun, self._bytes = time.monotonic(), 0
+        self.tasks: list[ReadTask] = []
+        self.results: list[TaskResult] = []
+
+    def next_tasks(self, waiting: Sequence[ReadTask]) -> Sequence[ReadTask]:
+        """Return which tasks run next: all, or as many as can end the step."""
+        if self._every.log_bytes is not None:
+            left = self._every.log_bytes - self._bytes
+            for count, task in enumerate(waiting, 1):
+                left -= weight_of(task)
+                if left <= 0:
+                    return waiting[:count]
+        return waiting if self._every.seconds is None else waiting[: self._at_once]
+
+    def take(self, tasks: Sequence[ReadTask], results: Sequence[TaskResult]) -> None:
+        """Add tasks that ran."""
+        self.tasks += tasks
+        self.results += results
+        self._bytes += sum(map(weight_of, tasks))
+
+    def is_due(self) -> bool:
+        """Whether the step is long enough."""
+        every = self._every
+        if every.log_bytes is not None and self._bytes >= every.log_bytes:
+            return True
+        return every.seconds is not None and time.monotonic() - self._begun >= every.seconds
+
+    def end_before(self, waiting: Sequence[ReadTask]) -> int | None:
+        """Return the offset at which the step can end and another export begin, at a record; None if it cannot.
+
+        Raises nothing: at an offset in damaged bytes, or between records that an index led to, the step continues.
+        """
+        last, after = self.tasks[-1].part, waiting[0].part
+        if last.store != after.store or last.file != after.file:
+            return after.file.start if last.store == after.store else last.stop
+        ended = self.results[-1]
+        walks = all(part.topics is None and part.found is None for part in (last, after))
+        is_whole = ended.start < last.stop <= ended.end and last.stop == after.start
+        return ended.end if walks and is_whole and not _leaves(ended, after) else None
+
+
+def weight_of(task: ReadTask) -> int:
+    """Bytes of the log that a task reads."""
+    return max(task.part.stop - task.part.start, 1)
+
+
+def are_in_order(tasks: Sequence[ReadTask]) -> bool:
+    """Whether all tasks of a store are neighbours, by offset."""
+    stores: list[str] = []
+    before: LogRange | None = None
+    for task in tasks:
+        part = task.part
+        if before is None or part.store != before.store:
+            stores.append(part.store)
+        elif part.start < before.stop:
+            return False
+        before = part
+    return len(stores) == len(set(stores))
+
+
+def _leaves(ended: TaskResult, after: LogRange) -> bool:
+    """Whether the last record of a task reaches past the next one."""
+    return ended.end >= after.stop

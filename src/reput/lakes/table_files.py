@@ -1,0 +1,123 @@
+"""The files of a table whose readers go by a log: in a folder, or in a bucket. Names are below the table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+import pyarrow as pa
+import pyarrow.fs
+import pyarrow.parquet as pq
+
+from reput.files.bucket import object_settings
+from reput.files.file_systems import resolve
+from reput.files.staged import reading
+from reput.files.writer import explained, make_folder, remove_tree
+from reput.lakes.commit import Staged
+from reput.lakes.data_file import DataFile, bring
+from reput.lakes.lake_bucket import LakeBucket
+
+Placed = Sequence[tuple[str, DataFile]]
+"""Names, and the staged files that belong there."""
+
+
+class TableFiles(Protocol):
+    """Every method raises StoreAccessError."""
+
+    name: str
+
+    def place(self, name: str = "") -> str:
+        """The path or URL of a file or folder, as libraries take it."""
+
+    def create(self) -> None:
+        """Create the folder of the table, if it is one."""
+
+    def settings(self) -> Mapping[str, str]:
+        """How libraries built on the crate object_store reach the place."""
+
+    def opened(self, paths: Iterable[str]) -> tuple[list[str], pa.fs.FileSystem | None]:
+        """Paths of data files, as pyarrow takes them, and its file system; None for this machine's."""
+
+    def bring(self, places: Placed, staged: Staged) -> None:
+        """Bring staged files to their places. Some may have been brought, by a run that died."""
+
+    def remove(self, names: Iterable[str]) -> None:
+        """Delete files, if they are there."""
+
+    def schema_of(self, name: str) -> pa.Schema:
+        """The schema of a data file."""
+
+    def check_owner(self) -> None:
+        """Raises StoreLockedError if another run has taken the table."""
+
+
+class FolderFiles:
+    """See TableFiles. A lock keeps other runs away."""
+
+    def __init__(self, folder: Path) -> None:
+        self.name, self._folder = str(folder), folder
+
+    def place(self, name: str = "") -> str:
+        return str(self._folder / name)
+
+    def create(self) -> None:
+        make_folder(self._folder)
+
+    def settings(self) -> Mapping[str, str]:
+        return {}
+
+    def opened(self, paths: Iterable[str]) -> tuple[list[str], pa.fs.FileSystem | None]:
+        return [path.removeprefix("file://") for path in paths], None
+
+    def bring(self, places: Placed, staged: Staged) -> None:
+        bring([(self._folder / name, file) for name, file in places], staged)
+
+    def remove(self, names: Iterable[str]) -> None:
+        for name in names:
+            remove_tree(self._folder / name)
+
+    def schema_of(self, name: str) -> pa.Schema:
+        path = self._folder / name
+        with explained(path, "be read"):
+            return pq.read_schema(path)
+
+    def check_owner(self) -> None:
+        """Do nothing."""
+
+
+class BucketFiles:
+    """See TableFiles. Objects are copied by the provider."""
+
+    def __init__(self, bucket: LakeBucket) -> None:
+        self.name, self._bucket = bucket.url, bucket
+
+    def place(self, name: str = "") -> str:
+        return f"{self._bucket.url}/{name}" if name else self._bucket.url
+
+    def create(self) -> None:
+        """Do nothing."""
+
+    def settings(self) -> Mapping[str, str]:
+        return object_settings(self._bucket.url, self._bucket.options)
+
+    def opened(self, paths: Iterable[str]) -> tuple[list[str], pa.fs.FileSystem | None]:
+        system, _ = resolve(self._bucket.url, self._bucket.options)
+        return [path.partition("://")[2] for path in paths], system.arrow
+
+    def bring(self, places: Placed, staged: Staged) -> None:
+        below = [(self._name(name), file) for name, file in places]
+        self._bucket.bring(below, str(staged).rpartition("/")[2])
+
+    def remove(self, names: Iterable[str]) -> None:
+        self._bucket.remove([self._name(name) for name in names])
+
+    def schema_of(self, name: str) -> pa.Schema:
+        with reading(self._bucket.url_of(self._name(name))) as path:
+            return pq.read_schema(path)
+
+    def check_owner(self) -> None:
+        self._bucket.check_owner()
+
+    def _name(self, name: str) -> str:
+        return f"{self._bucket.leaf}/{name}"
