@@ -134,8 +134,12 @@ def test_wrong_use_is_one_line(
         (("--keys", keys_csv, "--output", tmp_path), "exists already"),
         (("--keys", keys_csv, "--output", "-", "--format", "parquet"), "--format parquet"),
         (("--keys", keys_csv, "--output", "-", "--columns", "colour"), "no column colour"),
-        (("--keys", keys_csv, "--output", "s3://b/o", "--runner", "serial"), "Spark reads and wr"),
-        (("--keys", keys_csv, "--output", "s3://b/o"), f"URLs: {INSTALL_SPARK}"),
+        (
+            ("--keys", keys_csv, "--output", "hdfs://b/o", "--runner", "serial"),
+            "Spark reads and wr",
+        ),
+        (("--keys", keys_csv, "--output", "hdfs://b/o"), INSTALL_SPARK),
+        (("--keys", keys_csv, "--output", "s3://b"), "name a folder in the bucket"),
         (("--keys", keys_csv, "--output", "-", "--runner", "spark"), INSTALL_SPARK),
     ):
         ran = reput("lookup", store, *options)

@@ -40,6 +40,7 @@ def export(
     max_rejects: str | int | None = None,
     target_file_bytes: int = TARGET_BYTES,
     commit_every: str | int | None = None,
+    compact_after: int | None = None,
     progress: Any = lambda phase, done, total: None,
     **request: Any,
 ) -> ExportReport:
@@ -56,6 +57,7 @@ def export(
         max_rejects=max_rejects,
         target_file_bytes=target_file_bytes,
         commit_every=commit_every,
+        compact_after=compact_after,
         progress=progress,
     )
 

@@ -52,6 +52,26 @@ def rows_of(out: Path, layout: str) -> list[dict[str, Any]]:
     return [{**row, "properties": dict(row["properties"])} for row in rows]
 
 
+@pytest.mark.parametrize("layout", FORMATS)
+def test_appends_combine_their_files_past_a_threshold(
+    golden: Golden, tmp_path: Path, layout: str
+) -> None:
+    store, out = tmp_path / "store", tmp_path / "out"
+    notes = []
+    for end in range(20_000, 120_000, 20_000):
+        grow_to(golden("basic").path, store, end)
+        report = export(store, out, layout, incremental=True, compact_after=3)
+        notes.append([note for note in report.notes if "combined" in note])
+    combined = "3 small files were combined into 1"
+    assert notes == [[], [], [combined], [], [combined]]
+    stored = [m.physical_offset for m in golden("basic").messages]
+    assert offsets(read_table(out, layout)) == [
+        o for o in stored if o < report.stores[str(store)][1]
+    ]
+    with pytest.raises(UsageError, match="compact_after must be at least 2"):
+        export(store, out, layout, incremental=True, compact_after=1)
+
+
 @pytest.mark.parametrize("layout", slow_from(1, FORMATS))
 @pytest.mark.parametrize(
     "partition_by", [("topic", "day"), pytest.param((), marks=pytest.mark.slow)]

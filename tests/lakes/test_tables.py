@@ -279,3 +279,12 @@ def test_a_store_on_another_file_system(golden: Golden, tmp_path: Path) -> None:
     expected = [message.physical_offset for message in store.messages]
     assert offsets(read_table(tmp_path / "out", "parquet")) == expected
     assert list(report.stores) == ["shop"]
+
+
+def test_polars_has_the_topics_of_a_partitioned_delta_table(golden: Golden, tmp_path: Path) -> None:
+    """It takes them from paths, not from Delta's log."""
+    polars = pytest.importorskip("polars")
+    export(golden("basic").path, tmp_path / "out", "delta", partition_by=("topic", "day"))
+    found = polars.scan_delta(str(tmp_path / "out")).select("topic", "physical_offset").collect()
+    stored = sorted((m.topic, m.physical_offset) for m in golden("basic").messages)
+    assert sorted(found.rows()) == stored

@@ -61,13 +61,14 @@ class Lake:
         progress: Callable[[str, int, int], None] = no_progress,
         split_bytes: int = SMALL_SPLIT,
         commit_every: str | int | None = None,
+        compact_after: int | None = None,
         **request: Any,
     ) -> ExportReport:
         """Export by a runner that sends its tasks to other processes."""
         return export_sources(
             open_stores([str(store)], (), self.options), self.open(), ExportRequest(**request),
             lambda size: SendingRunner(), incremental=incremental, split_bytes=split_bytes,
-            commit_every=commit_every, progress=progress,
+            commit_every=commit_every, compact_after=compact_after, progress=progress,
         )  # fmt: skip
 
     def rows(self, rejects: bool = False) -> pa.Table:

@@ -115,6 +115,8 @@ def test_a_parquet_table_in_a_bucket_is_not_compacted(golden: Golden, lake: Lake
     lake.export(golden("lmq").path)
     with pytest.raises(UsageError, match="layout parquet are not compacted there"):
         compact_table(lake.open(), lambda size: SendingRunner())
+    with pytest.raises(UsageError, match="compact_after: tables of layout parquet are not"):
+        lake.export(golden("lmq").path, incremental=True, compact_after=9)
 
 
 def test_a_table_is_compared_with_its_store(golden: Golden, lake: Lake) -> None:

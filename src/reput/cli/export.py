@@ -162,6 +162,12 @@ def _names(ctx: click.Context, param: click.Parameter, value: str | None) -> tup
     metavar="SIZE|TIME",
     help="Commit in steps of so much CommitLog, or so long: 10GB, 10min.  [default: one commit]",
 )
+@click.option(
+    "--compact-after",
+    type=int,
+    metavar="N",
+    help="Then combine small files, if a partition of the table has at least N of them.",
+)
 @runner_options
 def command(
     stores: tuple[str, ...],
@@ -180,6 +186,7 @@ def command(
     split_size: int | None,
     target_file_size: int | None,
     commit_every: str | None,
+    compact_after: int | None,
     max_rejects: str | None,
     chosen: Chosen,
     **asked: Any,
@@ -230,7 +237,8 @@ def command(
             [*listed_in(fleet), *stores], output, to=to, request=_request(asked), names=names, incremental=incremental,
             fail_on_data_loss=fail_on_data_loss, catalog=catalog, table=table,
             catalog_properties=catalog_properties, split_bytes=split_size,
-            target_file_bytes=target_file_size, commit_every=commit_every, max_rejects=max_rejects, runner=chosen,
+            target_file_bytes=target_file_size, commit_every=commit_every,
+            compact_after=compact_after, max_rejects=max_rejects, runner=chosen,
             progress=progress,
         )  # fmt: skip
     warn(*damage_lines([*report.missing, *report.damage]))

@@ -38,6 +38,14 @@ class Compactable(Protocol):
         """
 
 
+@runtime_checkable
+class CountsSmallFiles(Compactable, Protocol):
+    """A destination that knows whether compaction is worth it."""
+
+    def most_small_files(self, target_bytes: int) -> int:
+        """Return the number of small files in the partition that has most of them."""
+
+
 @dataclass(slots=True)
 class CompactReport(ShownAsTable):
     """
@@ -83,16 +91,65 @@ def compact_table(
         state = destination.state([])
         if state is None:
             raise UsageError(f"{destination.name}: nothing was exported there")
-        state = replace(state, run=uuid.uuid4().hex)
-        with control.staging(state.run) as staged:
-            rewrite = partial(_rewrite, control, staged, target_file_bytes, runner_for, progress)
-            make = partial(control.make, staged=staged, progress=progress)
-            report.files, report.new_files = destination.compact(
-                state, rewrite, make, target_file_bytes
-            )
+        report.files, report.new_files = _compact(
+            destination, control, state, target_file_bytes, runner_for, progress
+        )
     report.committed = report.new_files > 0
     report.total_s = time.monotonic() - begun
     return report
+
+
+def compact_if_needed(
+    destination: Destination,
+    control: Control,
+    least_files: int,
+    target_bytes: int,
+    runner_for: Callable[[int], Runner],
+    progress: Progress,
+) -> tuple[int, int]:
+    """Combine small files of a table that this run owns, if a partition has at least so many of them.
+
+    Returns:
+        How many files became how many.
+
+    Raises:
+        StoreError.
+    """
+    assert isinstance(destination, CountsSmallFiles)
+    state = destination.state([])
+    if state is None or destination.most_small_files(target_bytes) < max(least_files, 2):
+        return 0, 0
+    return _compact(destination, control, state, target_bytes, runner_for, progress)
+
+
+def check_compact_after(destination: Destination, least_files: int | None) -> None:
+    """Raises UsageError for a number below 2, or a destination that cannot be compacted."""
+    if least_files is None:
+        return
+    if least_files < 2:
+        raise UsageError(
+            f"compact_after must be at least 2, not {least_files}", arguments=["compact_after"]
+        )
+    if not isinstance(destination, CountsSmallFiles):
+        raise UsageError(
+            f"compact_after: tables of layout {destination.layout} are not compacted at {destination.name}",
+            arguments=["compact_after"],
+        )
+
+
+def _compact(
+    destination: Compactable,
+    control: Control,
+    state: State,
+    target_bytes: int,
+    runner_for: Callable[[int], Runner],
+    progress: Progress,
+) -> tuple[int, int]:
+    state = replace(state, run=uuid.uuid4().hex)
+    with control.staging(state.run) as staged:
+        rewrite = partial(_rewrite, control, staged, target_bytes, runner_for, progress)
+        make = partial(control.make, staged=staged, progress=progress)
+        return destination.compact(state, rewrite, make, target_bytes)
 
 
 def _rewrite(

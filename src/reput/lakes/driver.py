@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from reput.errors import StoreAccessError, StoreChangedError, UsageError
 from reput.lakes.commit import Commit, Destination, Staged, State
+from reput.lakes.compaction import check_compact_after, compact_if_needed
 from reput.lakes.control import Control, control_of
 from reput.lakes.data_file import DataFile, total_of
 from reput.lakes.json_inference import choose_shape
@@ -59,6 +60,7 @@ def export_sources(
     max_rejects: str | int | None = None,
     target_file_bytes: int = TARGET_BYTES,
     commit_every: str | int | None = None,
+    compact_after: int | None = None,
     progress: Progress = silent,
 ) -> ExportReport:
     """Export the messages of stores, each once.
@@ -69,6 +71,7 @@ def export_sources(
     max_rejects  rejected rows with which a run still commits: a number, or a share such as "1%"; None for any
     target_file_bytes  to which small files of a partition are put together
     commit_every "10GB" of the logs or "10min": a run commits in steps; None for one commit
+    compact_after combine small files after the last commit, if a partition has at least so many
     progress     phases: "export" in bytes of the log, then "written", "merge" in bytes of files, "pending",
                  "published", "committed" and "finished", each when it is done
 
@@ -80,6 +83,7 @@ def export_sources(
             arguments=["split_bytes"],
         )
     most_rejects = None if max_rejects is None else MostRejects(max_rejects)
+    check_compact_after(destination, compact_after)
     control = control_of(destination)
     check_apart(control.place, sources)
     report = ExportReport(destination.name)
@@ -92,6 +96,12 @@ def export_sources(
         )  # fmt: skip
         run.recover()
         run.export(sources, incremental, runner_for, split_bytes)
+        if compact_after is not None and report.committed:
+            old, new = compact_if_needed(
+                destination, control, compact_after, target_file_bytes, runner_for, progress
+            )
+            if new:
+                report.note(f"{old:,} small files were combined into {new:,}")
     report.total_s = time.monotonic() - begun
     return report.sealed()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -59,14 +60,25 @@ class MergeJob:
 Group = tuple[DataFile, ...]
 
 
+def is_small(file_bytes: int, target_bytes: int) -> bool:
+    """Whether compaction combines a file with others."""
+    return file_bytes * _WORTH_IT < target_bytes
+
+
+def most_small_files(files: Sequence[DataFile], target_bytes: int) -> int:
+    """Return the number of small files in the partition that has most of them."""
+    small = (file for file in files if is_small(file.file_bytes, target_bytes))
+    counts = Counter((file.is_reject, file.partition) for file in small)
+    return max(counts.values(), default=0)
+
+
 def groups_of(files: Sequence[DataFile], target_bytes: int, is_run: bool = False) -> list[Group]:
     """Small files of one partition, as many together as come to the target; no file alone."""
-    small_bytes = target_bytes / _WORTH_IT
-    if is_run:
-        small_bytes = min(small_bytes, _WORTH_IT_AT_ONCE)
     small: dict[tuple[bool, PartitionValues], list[DataFile]] = {}
     for file in files:
-        if file.file_bytes < small_bytes:
+        if is_small(file.file_bytes, target_bytes) and (
+            not is_run or file.file_bytes < _WORTH_IT_AT_ONCE
+        ):
             small.setdefault((file.is_reject, file.partition), []).append(file)
     packed = (group for of_one in small.values() for group in _packed(of_one, target_bytes))
     return [group for group in packed if len(group) > 1]

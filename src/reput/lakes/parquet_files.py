@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from reput.errors import StoreAccessError
 from reput.files.anchors import explained, native
 from reput.files.scratch import scratch_folder
-from reput.files.staged import join, put_verified
+from reput.files.staged import join, put_staged, put_verified
 from reput.files.storage import is_url
 from reput.files.writer import delete, sync_file
 from reput.lakes.data_file import DataFile, RowTally, bounds_of, read_back, tally_of, total_of
@@ -135,7 +135,8 @@ class ParquetFiles:
         values, (path, writer) = self._open.popitem(last=False)
         with explained(path, "be written"):
             writer.close()
-        sync_file(path)
+        if not is_url(self._folder):
+            sync_file(path)
         with explained(path, "be read"), native(path) as place:
             metadata = pq.read_metadata(place)
             least, greatest = bounds_of(metadata)
@@ -149,7 +150,8 @@ class ParquetFiles:
                 )
         size = os.path.getsize(path)
         if is_url(self._folder):
-            put_verified(path, join(self._folder, path.name))
+            put = put_staged if self._is_fast else put_verified
+            put(path, join(self._folder, path.name))
             delete(path)
         self._files.append(
             DataFile(path.name, size, tally, values, least, greatest, self._is_reject)

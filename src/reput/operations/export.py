@@ -42,6 +42,7 @@ def export(
     split_bytes: int | None = None,
     target_file_bytes: int | None = None,
     commit_every: str | int | None = None,
+    compact_after: int | None = None,
     max_rejects: str | int | None = None,
     storage_options: Mapping[str, str] | None = None,
     runner: Any = "auto",
@@ -64,6 +65,7 @@ def export(
         split_bytes: Bytes of CommitLog that a task reads.
         target_file_bytes: Small files of a partition are combined up to this size.
         commit_every: Commit in steps of so much CommitLog, or time: "10GB", "10min". None for one commit.
+        compact_after: Combine the small files of the table after the last commit, if a partition has at least so many.
         max_rejects: Rejected rows with which a run still commits: a number, or a share such as "1%".
         storage_options: Options of the file systems of URLs, of stores and of the destination.
         runner: "auto", "serial", "processes", "spark", or a SparkSession.
@@ -88,7 +90,8 @@ def export(
         given: dict[str, Any] = {
             "catalog": catalog, "table": table, "catalog_properties": catalog_properties or None,
             "split_bytes": split_bytes,
-            "target_file_bytes": target_file_bytes, "commit_every": commit_every, "max_rejects": max_rejects,
+            "target_file_bytes": target_file_bytes, "commit_every": commit_every, "compact_after": compact_after,
+            "max_rejects": max_rejects,
             "runner": None if Chosen.of(runner)[:2] == Chosen()[:2] else runner,
         }  # fmt: skip
         if wrong := [name for name, value in given.items() if value is not None]:
@@ -116,6 +119,7 @@ def export(
             lambda size: stack.enter_context(opened_runner(Chosen.of(runner), size, warm_up)),
             incremental=incremental, fail_on_data_loss=fail_on_data_loss, split_bytes=split_bytes,
             max_rejects=max_rejects, target_file_bytes=target_file_bytes or TARGET_BYTES, commit_every=commit_every,
+            compact_after=compact_after,
             progress=progress,
         )  # fmt: skip
     return replace(report, notes=(*notes, *report.notes)).sealed()

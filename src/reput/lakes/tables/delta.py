@@ -8,6 +8,7 @@ their own, to which they are committed after the messages: a run that dies betwe
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -19,12 +20,13 @@ from reput.clock import now_ms
 from reput.errors import MissingExtraError, UsageError
 from reput.lakes.commit import Commit, Staged, State, explained_by, with_column_shape
 from reput.lakes.compaction import Rewrite
-from reput.lakes.data_file import DataFile
+from reput.lakes.data_file import DataFile, RowTally
 from reput.lakes.lake_bucket import CONTROL_FOLDER, LakeBucket
+from reput.lakes.merging import most_small_files
 from reput.lakes.parquet_files import BLOOM_COLUMNS
 from reput.lakes.request import ExportRequest
 from reput.lakes.table_files import BucketFiles, FolderFiles, TableFiles
-from reput.lakes.tables.parquet import OLD_REJECTS, without
+from reput.lakes.tables.parquet import MOST_NAME_BYTES, OLD_REJECTS, hive_folders, without
 from reput.log.read_mark import ReadMark
 from reput.messages.body_shape import NOTHING
 
@@ -110,7 +112,7 @@ class _Delta:
         if files:
             schema = self._reject_schema
             if not len(schema):  # the run that wrote them has died
-                schema = self._files.schema_of(f"{OLD_REJECTS}/{_DATA}/{files[0][0]}")
+                schema = self._files.schema_of(f"{OLD_REJECTS}/{_path_of(*files[0])}")
             self._rejects.commit(schema, [], files, commit.state)
 
     def compact(
@@ -126,6 +128,21 @@ class _Delta:
             )
         return int(done["numFilesRemoved"]), int(done["numFilesAdded"])
 
+    def most_small_files(self, target_bytes: int) -> int:
+        """See `reput.lakes.compaction.CountsSmallFiles`."""
+        table = self._rows.open()
+        if table is None:
+            return 0
+        with _explained(self.name):
+            actions = pa.table(table.get_add_actions(flatten=True))
+        names = [name for name in actions.schema.names if name.startswith("partition.")]
+        columns = [actions[name].to_pylist() for name in ("size_bytes", *names)]
+        files = [
+            DataFile("", size, RowTally(), tuple(zip(names, map(str, values), strict=True)), {}, {})
+            for size, *values in zip(*columns, strict=True)
+        ]
+        return most_small_files(files, target_bytes)
+
     def discard(self, commit: Commit) -> None:
         self._files.remove(name for name, _ in self._places(commit))
 
@@ -137,7 +154,7 @@ class _Delta:
 
     def _places(self, commit: Commit) -> list[tuple[str, DataFile]]:
         return [
-            (f"{below}{_DATA}/{name}", file)
+            (f"{below}{_path_of(name, file)}", file)
             for below, is_reject in (("", False), (f"{OLD_REJECTS}/", True))
             for name, file in commit.numbered(is_reject)
         ]
@@ -320,10 +337,19 @@ def _lacking(there: pa.Schema, wanted: pa.Schema) -> set[str]:
     }
 
 
+def _path_of(name: str, file: DataFile) -> str:
+    """Return where a data file is: in Hive's folders, since Polars takes values of partitions from paths."""
+    folders = hive_folders(file)
+    is_possible = all(
+        len(os.fsencode(one)) <= MOST_NAME_BYTES and one.isprintable() for one in folders
+    )
+    return "/".join([_DATA, *(folders if is_possible else []), name])
+
+
 def _add_action(name: str, file: DataFile, now_ms: int) -> Any:
     from deltalake.transaction import AddAction
 
-    path = f"{_DATA}/{name}"
+    path = _path_of(name, file)
     in_file = {name for name, _ in file.partition}
     statistics = {
         "numRecords": file.tally.rows,

@@ -23,6 +23,7 @@ from reput.lakes.commit import Commit, Staged, State, explained_by, with_column_
 from reput.lakes.compaction import Rewrite, request_of
 from reput.lakes.data_file import DataFile, RowTally
 from reput.lakes.lake_bucket import CONTROL_FOLDER, LakeBucket
+from reput.lakes.merging import most_small_files
 from reput.lakes.partitions import SORT_COLUMNS
 from reput.lakes.request import ExportRequest
 from reput.lakes.table_files import BucketFiles, FolderFiles, TableFiles
@@ -199,14 +200,23 @@ class _Iceberg:
         if table is None or table.schema().as_arrow().names != schema.names:
             raise UsageError(f"{self.name}: has other columns than exports gave it")
         place = f"{_folder_of(self._table)}/data"
-        with self._explained():
-            own = live_files(table, self._location(place))
+        own = self._live_files(table)
         files = [data_file(name, file) for name, file in sorted(own.items())]
         old, new = rewrite(files, self._files.place(place), with_ids(schema, table.schema()))
         if new:
             gone = [own[file.name] for file in old]
             publish(Commit(state, new), action=partial(self._replace, gone))
         return len(old), len(new)
+
+    def most_small_files(self, target_bytes: int) -> int:
+        """See `reput.lakes.compaction.CountsSmallFiles`."""
+        table = self._load(self._table)
+        own = {} if table is None else self._live_files(table)
+        return most_small_files([data_file(name, file) for name, file in own.items()], target_bytes)
+
+    def _live_files(self, table: Table) -> dict[str, Any]:
+        with self._explained():
+            return live_files(table, self._location(f"{_folder_of(self._table)}/data"))
 
     def _replace(self, gone: Sequence[Any], commit: Commit) -> None:
         table = self._load(self._table)

@@ -46,6 +46,7 @@ from reput.lakes.compaction import Rewrite, request_of
 from reput.lakes.control import folder_beside
 from reput.lakes.data_file import DataFile, RowTally, bring, make_folders, opened_parquet
 from reput.lakes.lake_bucket import CONTROL_FOLDER, LakeBucket
+from reput.lakes.merging import most_small_files
 from reput.lakes.request import ExportRequest
 from reput.messages.body_shape import NUMBERS
 
@@ -128,6 +129,10 @@ class ParquetTable:
             publish(Commit(state, new, [file.name for file in old]), action=self.commit)
         return len(old), len(new)
 
+    def most_small_files(self, target_bytes: int) -> int:
+        """See `reput.lakes.compaction.CountsSmallFiles`."""
+        return most_small_files(self._files(), target_bytes)
+
     def _files(self) -> list[DataFile]:
         """The files that exports wrote, by name: of one run together."""
         with explained(self.folder, "be read"):
@@ -183,7 +188,7 @@ class ParquetTable:
 
     def _places(self, commit: Commit) -> list[tuple[Path, DataFile]]:
         rows = [
-            (self.folder.joinpath(*_folders(file)) / name, file)
+            (self.folder.joinpath(*hive_folders(file)) / name, file)
             for name, file in commit.numbered(is_reject=False)
         ]
         rejects = [(self._rejects / name, file) for name, file in commit.numbered(is_reject=True)]
@@ -246,7 +251,7 @@ class ParquetBucketTable:
     def finish(self, commit: Commit, staged: Staged) -> None:
         rejects = f"{self.bucket.control}/rejects"
         rows = [
-            ("/".join([self.bucket.leaf, *_folders(file), name]), file)
+            ("/".join([self.bucket.leaf, *hive_folders(file), name]), file)
             for name, file in commit.numbered(is_reject=False)
         ]
         rejected = [(f"{rejects}/{name}", file) for name, file in commit.numbered(is_reject=True)]
@@ -282,7 +287,8 @@ def without(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
     return pa.schema([column for column in schema if column.name not in names])
 
 
-def _folders(file: DataFile) -> list[str]:
+def hive_folders(file: DataFile) -> list[str]:
+    """Return the folders of a data file's partition, as Hive names them."""
     return [f"{name}={_escaped(value) if value else _NO_VALUE}" for name, value in file.partition]
 
 
