@@ -215,3 +215,43 @@ def test_a_table_has_the_messages_of_both(golden: Golden, both: tuple[str, str])
     names = ["physical_offset", "topic", "queue_offset"]
     found = reput.dataset(with_archive(*both)).to_table(columns=names)
     assert found == reput.dataset(golden("orders").path).to_table(columns=names)
+
+
+def test_only_what_is_in_the_archive_expires(golden: Golden, place: str, tmp_path: Path) -> None:
+    store = copy_store(golden("orders").path, tmp_path / "store")
+    names = sorted(path.name for path in (store / "commitlog").iterdir())
+    young = copy_store(store, tmp_path / "young")
+    for name in names[5:]:
+        (young / "commitlog" / name).unlink()
+    reput.archive(young, place)  # the first four
+    third = Path(place, Archive(place).manifest.log[2].object)
+    stored = bytearray(third.read_bytes())
+    stored[100] ^= 1
+    sizes = ("--hash-slots", 1000, "--index-items", 4000)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("reput.archives.restoring._FRAMES_AT_ONCE", 3)
+        third.write_bytes(stored)
+        found = run("expire", store, "--before", "now", "--archived", place, "--dry-run")
+        assert found.code == 0
+        assert f"{names[2]}: is not in {place}" in found.err
+        assert "CommitLog     2 files" in found.out
+        stored[100] ^= 1
+        third.write_bytes(stored)
+    found = run("expire", store, "--before", "now", "--archived", place, *sizes)
+    assert found.code == 0, found.err
+    assert f"{names[4]}: is not in {place}" in found.err
+    assert sorted(path.name for path in (store / "commitlog").iterdir()) == names[4:]
+    with reput.open_store(with_archive(store, place)) as both:
+        for asked in golden("orders").queries[:20]:
+            assert both.query(asked.topic, asked.key).is_complete
+
+
+def test_nothing_expires_that_another_store_has_archived(
+    golden: Golden, place: str, tmp_path: Path
+) -> None:
+    store = copy_store(golden("orders").path, tmp_path / "store")
+    reput.archive(golden("tricky").path, place)
+    names = sorted(path.name for path in (store / "commitlog").iterdir())
+    found = run("expire", store, "--before", "now", "--archived", place, "--dry-run")
+    assert f"{names[0]}: is not in {place}" in found.err
+    assert "CommitLog     no file" in found.out

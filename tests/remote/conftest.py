@@ -1,5 +1,6 @@
 """Golden stores on this machine and on a real S3 API server."""
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -9,6 +10,8 @@ import pytest
 import reput
 from reput.query.message_store import MessageStore
 from tests.golden.stores import EVERY_STORE, GoldenStore
+from tests.remote.azurite import azurite
+from tests.remote.gcs_server import gcs_server
 from tests.remote.s3_server import s3_server, upload_whole
 
 _QUICK = ("lmq",)  # of few files, so of few requests
@@ -50,3 +53,24 @@ def pair(
 ) -> Pair:
     store = golden(request.param)
     return Pair(store, upload_whole(store.path, request.param, s3), s3)
+
+
+@pytest.fixture(scope="module")
+def gcs() -> Iterator[str]:
+    """A bucket of Cloud Storage."""
+    with gcs_server() as server, pytest.MonkeyPatch.context() as patch:
+        account = {"gcs_base_url": f"http://{server.address}", "disable_oauth": True}
+        for name in ("client_email", "private_key", "private_key_id"):
+            account[name] = ""
+        patch.setenv("GOOGLE_SERVICE_ACCOUNT_KEY", json.dumps(account))
+        patch.setenv("GOOGLE_ALLOW_HTTP", "true")
+        yield "gs://objects"
+
+
+@pytest.fixture(scope="module")
+def azure() -> Iterator[str]:
+    """A container of Azure's emulator."""
+    with azurite() as settings, pytest.MonkeyPatch.context() as patch:
+        for name, value in settings.items():
+            patch.setenv(name, value)
+        yield "az://objects"

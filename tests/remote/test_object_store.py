@@ -22,9 +22,7 @@ from reput.errors import (
 from reput.files import bucket, deadlines, object_folder, object_store
 from reput.files.bucket import open_object_store
 from reput.files.object_store import ObjectStore, check_conditions
-from tests.remote.azurite import azurite
 from tests.remote.faulty_server import Fault, FaultyServer, faulty_server
-from tests.remote.gcs_server import gcs_server
 from tests.remote.s3_server import upload_whole
 
 pytest.importorskip("obstore")
@@ -46,27 +44,6 @@ def faulty(s3: Options, proxy: FaultyServer, request: pytest.FixtureRequest) -> 
     proxy.requests.clear()
     place = f"s3://objects/{abs(hash(request.node.name))}"
     return bucket.Bucket(place, {**s3, "s3.endpoint_override": proxy.address})
-
-
-@pytest.fixture(scope="module")
-def gcs() -> Iterator[str]:
-    """A bucket of Cloud Storage."""
-    with gcs_server() as server, pytest.MonkeyPatch.context() as patch:
-        account = {"gcs_base_url": f"http://{server.address}", "disable_oauth": True}
-        for name in ("client_email", "private_key", "private_key_id"):
-            account[name] = ""
-        patch.setenv("GOOGLE_SERVICE_ACCOUNT_KEY", json.dumps(account))
-        patch.setenv("GOOGLE_ALLOW_HTTP", "true")
-        yield "gs://objects"
-
-
-@pytest.fixture(scope="module")
-def azure() -> Iterator[str]:
-    """A container of Azure's emulator."""
-    with azurite() as settings, pytest.MonkeyPatch.context() as patch:
-        for name, value in settings.items():
-            patch.setenv(name, value)
-        yield "az://objects"
 
 
 @pytest.fixture(params=["bucket", "folder", "gcs", "azure"])

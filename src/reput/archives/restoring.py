@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from reput.archives.indexing import ENTRIES, KEYS
 from reput.archives.report import RestoreReport, VerifyReport
 from reput.config import StoreConfig
-from reput.errors import FormatError, StoreError, UsageError, is_transient
+from reput.errors import CorruptMessageError, FormatError, StoreError, UsageError, is_transient
 from reput.files.archive import Archive
 from reput.files.archive_storage import read_snapshot
+from reput.files.reader import FileReader
 from reput.files.writer import FileWriter, make_folder, sync_folder, write_durable
 from reput.format.archive import ErasureObject, LogFile, tree_root
+from reput.log.sources import StoreLog
 from reput.pipeline.driver import rebuild_store
 from reput.tasks import Progress, SerialRunner, silent
 
@@ -97,6 +99,53 @@ def _verify_log(archive: Archive, file: LogFile) -> None:
 def _contents(archive: Archive, file: LogFile) -> Iterator[bytes]:
     for first in range(0, file.frames, _FRAMES_AT_ONCE):
         yield from archive.frames(file, first, min(first + _FRAMES_AT_ONCE, file.frames))
+
+
+def archived_until(
+    place: str,
+    store: str,
+    files: Sequence[str],
+    options: dict[str, str] | None = None,
+    progress: Progress = silent,
+) -> int:
+    """Return the physical offset up to which log files of a store are in an archive, byte for byte.
+
+    Every byte is read, here and there. The first file that differs, or whose copy cannot be read, is not in it.
+
+    Args:
+        place: the archive
+        store: on this machine
+        files: the first of its log files, oldest first
+        options: of the archive
+        progress: called with the phase, units done and units in all
+
+    Raises:
+        StoreNotFoundError, StoreAccessError, StoreChangedError; FormatError for the manifest.
+    """
+    archive, log = Archive(place, options, is_cached=False), StoreLog(store).list()
+    archived = {file.begin: file for file in archive.manifest.log if file.is_sealed}
+    until = log.begin
+    for number, file in enumerate(log.files[: len(files)]):
+        progress("compare", number, len(files))
+        entry = archived.get(file.start)
+        is_next = file.start == until and entry is not None and entry.size == file.size
+        if entry is None or not is_next or not _is_equal(archive, entry, file.path):
+            break
+        until = file.end
+    return until
+
+
+def _is_equal(archive: Archive, entry: LogFile, path: str) -> bool:
+    position = 0
+    with FileReader(path) as reader:
+        try:
+            for data in _contents(archive, entry):
+                if reader.read(position, len(data)) != data:
+                    return False
+                position += len(data)
+        except (CorruptMessageError, FormatError):
+            return False
+    return position == entry.size
 
 
 def restore_store(

@@ -10,10 +10,11 @@ import click
 
 from reput.cli.main import FOUND
 from reput.cli.options import TIME, TIME_HELP, own, owner_options, store_argument
+from reput.cli.output import warn
 from reput.clock import format_time
 from reput.sizes import format_size
 from reput.text import printable
-from reput.writer.expiry import ExpiryReport
+from reput.writer.expiry import ExpiryReport, plan_by_time
 
 
 @click.command(
@@ -21,7 +22,8 @@ from reput.writer.expiry import ExpiryReport
     short_help="Delete the oldest files of a store.",
     epilog="\b\nExamples:"
     "\n  reput expire /data/store --before '3 days ago' --dry-run"
-    "\n  reput expire /data/store --before 2026-10-14",
+    "\n  reput expire /data/store --before 2026-10-14"
+    "\n  reput expire /data/store --before now --archived s3://bucket/broker-a",
 )
 @store_argument
 @click.option(
@@ -30,11 +32,17 @@ from reput.writer.expiry import ExpiryReport
     required=True,
     help="Delete files whose last message was stored before this time.",
 )
+@click.option(
+    "--archived",
+    metavar="URL",
+    help="Delete only log files that this archive has, byte for byte; all of them are compared first.",
+)
 @click.option("--dry-run", is_flag=True, help="Print what would be deleted; delete nothing.")
 @owner_options
 def command(
     store: str,
     before: int,
+    archived: str | None,
     dry_run: bool,
     layout: str,
     broker_config: str | None,
@@ -45,23 +53,36 @@ def command(
     A file is deleted if its last message, and those of all files before it, were stored before that
     time. ConsumeQueue files and IndexFiles that only point into deleted files are deleted too.
 
+    With --archived, nothing is deleted that the archive does not have: every byte is compared.
+
     Stop the broker first; while one runs on STORE, only --dry-run is possible. A store that was not
     shut down cleanly is recovered first. Programs that are reading STORE are not disturbed.
 
     {times}
     """
+    until = None if archived is None else _archived_until(store, before, archived)
     if dry_run:
-        from reput.writer.expiry import plan_by_time
-
-        report = plan_by_time(Path(store), before)
+        report = plan_by_time(Path(store), before, until)
     else:
         with own(store, broker_config, **sizes) as opened:
-            report = opened.expire(before)
+            report = opened.expire(before, until=until)
     if layout == "json":
         click.echo(json.dumps({"dry_run": dry_run, **asdict(report)}, indent=2))
     else:
         click.echo(_text(store, before, dry_run, report))
     return FOUND
+
+
+def _archived_until(store: str, before: int, archive: str) -> int:
+    """Return up to which offset the files to delete are archived; prints which file is the first that is not."""
+    from reput.archives.restoring import archived_until
+
+    planned = plan_by_time(Path(store), before).log_files
+    until = archived_until(archive, store, planned)
+    missing = [path for path in planned if int(Path(path).name) >= until]
+    if missing:
+        warn(f"{missing[0]}: is not in {archive}, so it is kept, and so are all later ones")
+    return until
 
 
 command.help = (command.help or "").format(times=TIME_HELP)

@@ -87,11 +87,9 @@ def _check_is_same(
             raise _another(storage)
     common = [file for file in log if file.is_sealed and file.begin in here]
     if common:
-        newest = common[-1]
-        data_bytes = min(FRAME_BYTES, newest.data_bytes)
-        with closing(storage.newer.open(here[newest.begin].path)) as reader:
-            data = reader.read(0, data_bytes)
-        if data != storage.older.archive.read(newest, 0, data_bytes):
+        # Messages may have been erased from one of the two, so one equal beginning is enough.
+        newest = reversed(common[-_COMPARED_FILES:])
+        if not any(_begins_equally(storage, file, here[file.begin]) for file in newest):
             raise _another(storage)
     elif log and log[-1].end <= begin and not _continues(storage, newer):
         raise _another(storage)
@@ -100,6 +98,12 @@ def _check_is_same(
             f"{storage.older.root}: has more of the log than {storage.store}, which is an older copy of it; "
             "read the archive alone"
         )
+
+
+def _begins_equally(storage: JoinedStorage, file: LogFile, own: CommitLogFile) -> bool:
+    data_bytes = min(FRAME_BYTES, file.data_bytes)
+    with closing(storage.newer.open(own.path)) as reader:
+        return reader.read(0, data_bytes) == storage.older.archive.read(file, 0, data_bytes)
 
 
 def _another(storage: JoinedStorage) -> UsageError:

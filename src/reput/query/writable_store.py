@@ -191,15 +191,18 @@ class WritableStore(SharedStore, Closing):
         return self._writer.dispatcher.add(dispatcher)
 
     @checked
-    def expire(self, before: Time, dry_run: bool = False) -> ExpiryReport:
+    def expire(self, before: Time, dry_run: bool = False, until: int | None = None) -> ExpiryReport:
         """Delete the CommitLog files whose last message was stored before that time (ms since 1970), and the
         ConsumeQueue files and IndexFiles that only point into them: whole files, oldest first, never the last.
 
-        With `dry_run` nothing is deleted. Returns what was, or would be. Raises StoreFailedError, StoreAccessError.
+        With `until` only files that end at or before that physical offset are deleted. With `dry_run` nothing is
+        deleted. Returns what was, or would be. Raises StoreFailedError, StoreAccessError.
         """
         self.check_open()
         time = milliseconds(before)
-        return plan_by_time(Path(self.path), time) if dry_run else self._writer.expire(time)
+        if dry_run:
+            return plan_by_time(Path(self.path), time, until)
+        return self._writer.expire(time, until)
 
     def end_offset(self) -> int:
         """Return the least physical offset at which the next message can begin."""

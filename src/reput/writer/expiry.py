@@ -137,14 +137,17 @@ def carry_out(report: ExpiryReport, disk: Disk) -> None:
         disk.sync_folder(Path(report.index_files[0]).parent)
 
 
-def plan_by_time(store: Path, before: int) -> ExpiryReport:
+def plan_by_time(store: Path, before: int, until: int | None = None) -> ExpiryReport:
     """Plan the expiry of files whose last message was stored before that time (ms), without owning the store.
+
+    With `until` only of files that end at or before that physical offset.
 
     Raises StoreNotFoundError, StoreAccessError, FormatError.
     """
     log = CommitLogReader(StoreLog(store))
     try:
-        return plan_expiry(store, log, files_before(log, before, log.files_end, newest_timestamp))
+        most = log.files_end if until is None else until
+        return plan_expiry(store, log, files_before(log, before, most, newest_timestamp))
     finally:
         log.close()
 

@@ -123,10 +123,14 @@ class Retention:
         if self._thread.ident is not None:
             join_thread(self._thread)
 
-    def expire(self, before: int) -> ExpiryReport:
-        """Delete files whose last message was stored before that time (ms). Raises StoreAccessError."""
+    def expire(self, before: int, until: int | None = None) -> ExpiryReport:
+        """Delete files whose last message was stored before that time (ms). Raises StoreAccessError.
+
+        With `until` only files that end at or before that physical offset.
+        """
         with self.paused, closing(CommitLogReader(StoreLog(self._store))) as log:
-            return self._delete(log, files_before(log, before, self._until(), self._age))
+            most = self._until() if until is None else min(self._until(), until)
+            return self._delete(log, files_before(log, before, most, self._age))
 
     def clean(self) -> ExpiryReport | None:
         """Delete what the limits say, if anything. Raises StoreAccessError."""

@@ -269,13 +269,13 @@ class StoreWriter:
         self.check_open()
         self.flusher.flush()
 
-    def expire(self, before: int) -> ExpiryReport:
+    def expire(self, before: int, until: int | None = None) -> ExpiryReport:
         """See `Retention.expire`. Raises StoreFailedError, StoreAccessError."""
         self.check_open()
         self.health.check()
         if not self.dispatcher.is_own_thread:  # what is not dispatched stays in any case
             self.dispatcher.wait(self._log.position, None)
-        return self.retention.expire(before)
+        return self.retention.expire(before, until)
 
     def wait_dispatched(self, physical_offset: int | None, timeout_s: float | None) -> bool:
         """Wait until the messages before that offset, or all put so far, are dispatched; return whether they are.
