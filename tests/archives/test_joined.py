@@ -1,6 +1,10 @@
 """A store and its archive, read as one log."""
 
+import json
 import shutil
+import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,7 +16,7 @@ from reput.files.archive import Archive
 from reput.log.paths import with_archive
 from reput.query.message_store import MessageStore
 from tests.cli.running import reput as run
-from tests.golden.sparse import copy_store
+from tests.golden.sparse import copy_file, copy_store
 from tests.golden.stores import EVERY_FIVE, EVERY_STORE, GoldenStore
 
 Golden = Callable[[str], GoldenStore]
@@ -244,6 +248,30 @@ def test_only_what_is_in_the_archive_expires(golden: Golden, place: str, tmp_pat
     with reput.open_store(with_archive(store, place)) as both:
         for asked in golden("orders").queries[:20]:
             assert both.query(asked.topic, asked.key).is_complete
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_followed_store_is_archived_file_by_file(
+    golden: Golden, place: str, tmp_path: Path, number: signal.Signals
+) -> None:
+    whole = golden("orders").path
+    live = copy_store(whole, tmp_path / "live")
+    names = sorted(path.name for path in (live / "commitlog").iterdir())
+    for name in names[3:]:
+        (live / "commitlog" / name).unlink()
+    command = [sys.executable, "-m", "reput", "archive", str(live), place, "--follow"]
+    with subprocess.Popen(
+        [*command, "--every", "0.1", "--format", "json"], stdout=subprocess.PIPE
+    ) as follower:
+        assert follower.stdout is not None
+        assert json.loads(follower.stdout.readline())["files"] == 2
+        copy_file(whole / "commitlog" / names[3], live / "commitlog" / names[3])
+        assert json.loads(follower.stdout.readline())["files"] == 1
+        follower.send_signal(number)
+        assert follower.stdout.read() == b""
+    assert follower.returncode == 0
+    assert len(Archive(place).manifest.log) == 3
+    assert reput.verify_archive(place).is_valid
 
 
 def test_nothing_expires_that_another_store_has_archived(

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
+import sys
+from typing import TYPE_CHECKING
 
 import click
 
 from reput.cli.main import DAMAGED, FOUND
 from reput.cli.options import text_or_json
-from reput.errors import UsageError
+from reput.cli.output import warn
+from reput.errors import StoreError, UsageError, is_transient
+
+if TYPE_CHECKING:
+    from reput.log.files import CommitLogFile
 
 
 @click.command(
@@ -23,6 +29,20 @@ from reput.errors import UsageError
 )
 @click.argument("paths", metavar="[STORE] ARCHIVE", nargs=-1, required=True)
 @click.option("--with-last", is_flag=True, help="Also copy the last log file as it is now.")
+@click.option(
+    "--follow",
+    is_flag=True,
+    help="Continue until interrupted: look for new log files every --every.",
+)
+@click.option(
+    "--every",
+    "every_s",
+    type=click.FloatRange(0.1),
+    default=60.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="With --follow: time between two looks.",
+)
 @click.option("--verify", is_flag=True, help="Compare every byte of ARCHIVE with its checksums.")
 @click.option(
     "--message",
@@ -47,6 +67,8 @@ from reput.errors import UsageError
 def command(
     paths: tuple[str, ...],
     with_last: bool,
+    follow: bool,
+    every_s: float,
     verify: bool,
     message: int | None,
     proof: str | None,
@@ -60,8 +82,9 @@ def command(
 
     A log file is copied once another one follows it. The last one is left out, because the broker may
     still append to it; --with-last copies it as it is now, and a later run replaces that copy. Run the
-    command as often as files fill up, more often than the broker deletes them. Several may run at once,
-    and a killed run can be repeated.
+    command as often as files fill up, more often than the broker deletes them, or let it --follow: it
+    then prints a report whenever it has copied something, and ends with SIGINT or SIGTERM. Several may
+    run at once, and a killed run can be repeated.
 
     With --verify --message, the proof has the frames that hold the message, with its neighbours: it shows
     these to its readers.
@@ -73,7 +96,7 @@ def command(
     from reput.operations.archive import archive, verify_archive
 
     if verify:
-        if len(paths) != 1 or with_last:
+        if len(paths) != 1 or with_last or follow:
             raise UsageError("--verify takes an archive and nothing else")
         report = verify_archive(
             paths[0], physical_offset=message, proof=proof, signing_key=signing_key
@@ -85,8 +108,54 @@ def command(
             raise UsageError("pass a store and an archive")
         if message is not None or proof is not None or signing_key is not None:
             raise UsageError("--message, --proof and --sign need --verify")
+        if follow:
+            return _follow(paths[0], paths[1], with_last, every_s, layout)
         copied = archive(paths[0], paths[1], with_last=with_last)
         is_valid = copied.is_valid
         text, data = str(copied), copied.as_dict()
     click.echo(json.dumps(data, indent=2) if layout == "json" else text)
     return FOUND if is_valid else DAMAGED
+
+
+def _follow(store: str, place: str, with_last: bool, every_s: float, layout: str) -> int:
+    """Archive again and again until a signal comes. A file that is being copied is not finished then."""
+    from threading import Event
+
+    from reput.cli.follow import signals_set
+    from reput.log.sources import StoreLog
+    from reput.operations.archive import archive
+
+    stop, is_valid, is_first = Event(), True, True
+    seen: CommitLogFile | None = None
+
+    def check_stop(phase: str, done: int, total: int) -> None:
+        if stop.is_set():
+            raise _StoppedError
+
+    with signals_set(stop):
+        while not stop.is_set():
+            try:
+                last = StoreLog(store).list().last_with_data()
+                if last == seen and not with_last and not is_first:
+                    stop.wait(every_s)
+                    continue
+                copied = archive(store, place, with_last=with_last, progress=check_stop)
+            except _StoppedError:
+                break
+            except StoreError as error:
+                if is_first or not is_transient(error):
+                    raise
+                warn(f"{error}; trying again in {every_s:g} s")
+            else:
+                is_valid &= copied.is_valid
+                if copied.files or is_first:
+                    data = json.dumps(copied.as_dict())
+                    click.echo(data if layout == "json" else str(copied))
+                    sys.stdout.flush()
+                is_first, seen = False, last
+            stop.wait(every_s)
+    return FOUND if is_valid else DAMAGED
+
+
+class _StoppedError(Exception):
+    """A signal came."""

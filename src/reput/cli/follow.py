@@ -41,7 +41,7 @@ def run_follow(
     """Follow until SIGINT or SIGTERM, which both end it cleanly; returns the exit code."""
     stop = Event()
     view = _View(output, as_json)
-    with _signals_set(stop):
+    with signals_set(stop):
         report = follow(
             store, output, config=config, split_size=split_size, runner=chosen, shown=_rebuild_shown,
             stop=stop, on_wait=partial(say_waiting, store), on_rebuilt=view.rebuilt, on_resume=view.resumed,
@@ -96,7 +96,7 @@ class _View:
 
 
 @contextmanager
-def _signals_set(stop: Event) -> Iterator[None]:
+def signals_set(stop: Event) -> Iterator[None]:
     """SIGINT and SIGTERM set the event for the time of the body."""
 
     def end(number: int, frame: FrameType | None) -> None:
