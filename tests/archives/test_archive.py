@@ -21,7 +21,7 @@ from tests.golden.sparse import copy_store
 from tests.golden.stores import EVERY_FIVE, EVERY_STORE, GoldenStore
 
 Golden = Callable[[str], GoldenStore]
-_OTHERWISE = ("five_dledger", "five_batch", "five_tiered", "five_timer", "defaults")
+_OTHERWISE = ("five_dledger", "five_tiered", "five_timer", "defaults")
 _STORES = [
     pytest.param(name, marks=() if name in ("lmq", "five_ext") else pytest.mark.slow)
     for name in (*EVERY_STORE, *EVERY_FIVE)

@@ -102,11 +102,6 @@ class _Archiver:
         manifest = create(self._objects, self._first_manifest())
         self._check_is_same(manifest, files)
         self._check_settings(manifest)
-        if self._batch_topics:
-            self._note(
-                f"{', '.join(sorted(self._batch_topics))}: batch queues are not in the archive's queue index; "
-                "restore the store to read them by queue offset"
-            )
         wanted = [file for file in files if file.size]
         last = wanted[-1] if wanted else None
         end = max((file.end for file in manifest.log if file.is_sealed), default=0)
@@ -248,7 +243,7 @@ class _Archiver:
         try:
             return scan_log_file(
                 FileReader, part, self._rules, queues, is_last=not entry.is_sealed,
-                may_replace_ids=self._facts.is_five, left_out=self._batch_topics,
+                may_replace_ids=self._facts.is_five, batch_topics=self._batch_topics,
             )  # fmt: skip
         finally:
             if queues is not None:

@@ -34,6 +34,7 @@ from reput.files.archive import (
 from reput.files.reader import OpenFile
 from reput.files.writer import FileWriter
 from reput.format.archive import IndexObject, Times
+from reput.format.batch_consume_queue import BatchEntry
 from reput.format.dtypes import ENTRY_DTYPE
 from reput.format.file_names import offset_file_name
 from reput.log.dispatch_batch import Queue
@@ -61,8 +62,10 @@ QUEUE_SCHEMA = pa.schema(
         ("size", pa.int32()),
         ("store_timestamp", pa.timestamp("ms", "UTC")),
         ("tags_code", pa.int64()),
+        ("batch_size", pa.int16()),
     ]
 )
+_DICTIONARIES = ("topic", "queue_id", "size", "tags_code", "batch_size")
 _DELTAS = {"queue_offset", "physical_offset", "store_timestamp"}
 
 
@@ -81,7 +84,8 @@ class ScannedFile:
         bounds: int64[queues + 1]; queue q has the entries from bounds[q] to before bounds[q + 1]
         entries: by column of QUEUE_SCHEMA
         damage: what could not be read
-        unplaced: light queues (%LMQ%) whose entries the store does not show
+        unplaced: light queues (%LMQ%) and batch queues whose entries the store does not show
+        batch_queues: of the queues, the batch queues (5.x)
     """
 
     messages: int = 0
@@ -95,6 +99,7 @@ class ScannedFile:
     bounds: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(1, np.int64))
     entries: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
     unplaced: list[Queue] = field(default_factory=list)
+    batch_queues: set[Queue] = field(default_factory=set)
 
 
 class _Columns(NamedTuple):
@@ -111,7 +116,7 @@ def scan_log_file(
     *,
     is_last: bool,
     may_replace_ids: bool,
-    left_out: frozenset[str] = frozenset(),
+    batch_topics: frozenset[str] = frozenset(),
 ) -> ScannedFile:
     """Scan a log file for its keys and queue entries.
 
@@ -122,7 +127,7 @@ def scan_log_file(
         own: the store's queues, whose numbers its entries keep; None to number them as the messages state
         is_last: whether the log may end in it
         may_replace_ids: whether its records may have several UNIQ_KEYs (5.x)
-        left_out: topics without entries here, because they have batch queues
+        batch_topics: topics with batch queues, whose entries are copied from the store
 
     Raises:
         StoreNotFoundError, StoreAccessError, StoreChangedError.
@@ -154,7 +159,7 @@ def scan_log_file(
     if hashes:
         _take_keys(found, np.concatenate(hashes), np.concatenate(offsets))
     if columns:
-        _take_entries(found, file, columns, queues, own, left_out)
+        _take_entries(found, file, columns, queues, own, batch_topics)
     return found
 
 
@@ -174,7 +179,7 @@ def _take_entries(
     columns: Sequence[_Columns],
     queues: Sequence[Queue],
     own: QueueIndex | None,
-    left_out: frozenset[str],
+    batch_topics: frozenset[str],
 ) -> None:
     number = np.concatenate([part.queue for part in columns])
     stated = np.concatenate([part.queue_offset for part in columns])
@@ -185,14 +190,22 @@ def _take_entries(
     order = np.argsort(rank[number], kind="stable")
     bounds = np.searchsorted(rank[number][order], np.arange(len(queues) + 1))
     stated, messages = stated[order], messages[order]
+    sizes = np.ones(len(messages), np.int16)
     kept: list[npt.NDArray[np.int64]] = []
     ends = [0]
     for place, of in enumerate(sorted_queues):
         queue, rows = queues[of], slice(bounds[place], bounds[place + 1])
-        if queue.topic in left_out or rows.start == rows.stop:
+        if rows.start == rows.stop:
             continue
-        numbers = _own_numbers(own, queue, file, messages["physical_offset"][rows])
-        if numbers is None and is_light(queue.topic):
+        places = messages["physical_offset"][rows]
+        is_batch = queue.topic in batch_topics
+        numbers: npt.NDArray[np.int64] | None
+        if is_batch and (batches := _own_batches(own, queue, file, places)) is not None:
+            numbers, sizes[rows] = batches
+            found.batch_queues.add(queue)
+        else:
+            numbers = _own_numbers(own, queue, file, places)
+        if numbers is None and (is_batch or is_light(queue.topic)):
             found.unplaced.append(queue)
             continue
         if numbers is not None:
@@ -205,7 +218,7 @@ def _take_entries(
     rows_kept = np.concatenate(kept) if kept else np.empty(0, np.int64)
     messages = messages[rows_kept]
     found.bounds = np.array(ends, np.int64)
-    found.entries = {"queue_offset": stated[rows_kept]} | {
+    found.entries = {"queue_offset": stated[rows_kept], "batch_size": sizes[rows_kept]} | {
         name: np.ascontiguousarray(messages[name])
         for name in ("physical_offset", "size", "store_timestamp", "tags_code")
     }
@@ -240,6 +253,27 @@ def _own_numbers(
     return None
 
 
+def _own_batches(
+    own: QueueIndex | None, queue: Queue, file: CommitLogFile, offsets: npt.NDArray[np.int64]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int16]] | None:
+    """Return base offsets and sizes of the batches that these records are; None if the store lacks one of them."""
+    if own is None:
+        return None
+    with suppress(StoreError):
+        reader = own.queue(queue.topic, queue.queue_id)
+        first, stop = reader.min_queue_offset(file.start), reader.min_queue_offset(file.end)
+        found = {
+            entry.physical_offset: (entry.base_offset, entry.batch_size)
+            for _, entry in reader.numbered(first, stop)
+            if isinstance(entry, BatchEntry)
+        }
+        batches = [found.get(offset) for offset in offsets.tolist()]
+        if None not in batches:
+            bases, sizes = np.array(batches, np.int64).T
+            return bases, sizes.astype(np.int16)
+    return None
+
+
 class IndexWriter:
     """Writes one index into a local file; `finish` says what it has."""
 
@@ -254,7 +288,7 @@ class IndexWriter:
         )
         self._writer = pq.ParquetWriter(
             self._sink, schema, compression="zstd", compression_level=9 if kind == KEYS else 3,
-            use_dictionary=[name for name in ("topic", "queue_id", "size", "tags_code") if kind == ENTRIES],
+            use_dictionary=list(_DICTIONARIES) if kind == ENTRIES else [],
             column_encoding=encodings, store_schema=False,
         )  # fmt: skip
         self._waiting: list[pa.Table] = []
@@ -368,17 +402,22 @@ def write_queues(path: Path, found: ScannedFile, begin: int, end: int) -> IndexO
     writer = IndexWriter(path, ENTRIES)
     bounds = found.bounds.tolist()
     for queue, start, stop in zip(found.queues, bounds[:-1], bounds[1:], strict=True):
-        numbers = found.entries["queue_offset"][start:stop]
-        writer.add_queue(_rows_of(queue, numbers))
+        numbers, sizes = (
+            found.entries[name][start:stop] for name in ("queue_offset", "batch_size")
+        )
+        writer.add_queue(_rows_of(queue, numbers, sizes, is_batch=queue in found.batch_queues))
         writer.add(
             _entries_of(queue, {name: one[start:stop] for name, one in found.entries.items()})
         )
     return writer.finish(begin, end, 1)
 
 
-def _rows_of(queue: Queue, numbers: npt.NDArray[np.int64]) -> QueueRows:
-    follows = bool((np.diff(numbers) == 1).all())
-    return QueueRows(*queue, 0, len(numbers), int(numbers.min()), int(numbers.max()), follows)
+def _rows_of(
+    queue: Queue, numbers: npt.NDArray[np.int64], sizes: npt.NDArray[np.int16], *, is_batch: bool
+) -> QueueRows:
+    follows = not is_batch and bool((np.diff(numbers) == 1).all())
+    greatest = int((numbers + sizes).max()) - 1
+    return QueueRows(*queue, 0, len(numbers), int(numbers.min()), greatest, follows, is_batch)
 
 
 def _entries_of(queue: Queue, columns: dict[str, npt.NDArray[Any]]) -> pa.Table:
@@ -389,7 +428,7 @@ def _entries_of(queue: Queue, columns: dict[str, npt.NDArray[Any]]) -> pa.Table:
             pa.repeat(pa.scalar(queue.topic, pa.string()), count),
             pa.repeat(pa.scalar(queue.queue_id, pa.int32()), count),
             pa.array(columns["queue_offset"]), pa.array(columns["physical_offset"]), pa.array(columns["size"]),
-            times, pa.array(columns["tags_code"]),
+            times, pa.array(columns["tags_code"]), pa.array(columns["batch_size"]),
         ],
         schema=QUEUE_SCHEMA,
     )  # fmt: skip
@@ -457,13 +496,13 @@ def _merge_queues(
     for name in sorted(by_queue):
         parts = by_queue[name]
         every = [rows for _, rows in parts]
-        follows = all(rows.follows for rows in every) and all(
+        follows = all(rows.follows and not rows.is_batch for rows in every) and all(
             before.greatest + 1 == after.least for before, after in itertools.pairwise(every)
         )
         writer.add_queue(
             QueueRows(
                 *name, 0, sum(rows.rows for rows in every), min(rows.least for rows in every),
-                max(rows.greatest for rows in every), follows,
+                max(rows.greatest for rows in every), follows, any(rows.is_batch for rows in every),
             )
         )  # fmt: skip
         for number, rows in parts:

@@ -56,6 +56,7 @@ class QueueRows(NamedTuple):
         rows: how many
         least, greatest: queue offsets
         follows: whether the queue offsets of its rows follow each other
+        is_batch: whether it is a batch queue (5.x), whose rows stand for several queue offsets each
     """
 
     topic: str
@@ -65,6 +66,7 @@ class QueueRows(NamedTuple):
     least: int
     greatest: int
     follows: bool
+    is_batch: bool
 
 
 class _Kept(OrderedDict[Any, Any]):

@@ -11,7 +11,7 @@ import io
 import posixpath
 import tarfile
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -25,6 +25,7 @@ from reput.errors import FormatError, StoreChangedError, StoreNotFoundError
 from reput.files.archive import Archive, ParquetIndex, QueueRows, opened, path_of
 from reput.files.places import LOCAL_ARCHIVE
 from reput.format.archive import LogFile, Snapshot
+from reput.format.batch_consume_queue import BATCH_ENTRY_BYTES, BATCH_ENTRY_DTYPE, NOT_COMPACTED
 from reput.format.consume_queue import ENTRY_BYTES
 from reput.format.dtypes import ENTRY_DTYPE
 from reput.format.file_names import (
@@ -39,6 +40,7 @@ _LEAST_STEP_BYTES = 1 << 20
 _PRE_BLANK_BYTES = (1 << 31) - 1
 """The size in entries that a broker puts before the first message of a queue (ConsumeQueue.fillPreBlank)."""
 _MOST_QUEUE_OFFSET = (1 << 62) // ENTRY_BYTES
+_QUEUE_FOLDERS = (CONSUME_QUEUE_FOLDER, BATCH_QUEUE_FOLDER)
 _Read = Callable[[int, int], bytes]
 
 
@@ -143,6 +145,14 @@ class _Queue:
     def end(self) -> int:
         return max(span.rows.greatest for span in self.spans) + 1
 
+    @property
+    def is_batch(self) -> bool:
+        return any(span.rows.is_batch for span in self.spans)
+
+    @property
+    def count(self) -> int:
+        return sum(span.rows.rows for span in self.spans)
+
 
 @dataclass(frozen=True)
 class ArchiveFiles:
@@ -165,7 +175,10 @@ class ArchiveStorage:
 
     def __init__(self, archive: Archive) -> None:
         self.archive, self.root = archive, path_of(archive.place)
-        self._entries_in_file = max(int(archive.manifest.settings.get("queue_entries", 300_000)), 1)
+        settings = archive.manifest.settings
+        self._entries_in_file = max(int(settings.get("queue_entries", 300_000)), 1)
+        batch_bytes = int(settings.get("batch_queue_file_bytes", 300_000 * BATCH_ENTRY_BYTES))
+        self._batches_in_file = max(batch_bytes // BATCH_ENTRY_BYTES, 1)
 
     @classmethod
     def of(cls, place: str, options: Mapping[str, str] | None = None) -> tuple[ArchiveStorage, str]:
@@ -187,7 +200,7 @@ class ArchiveStorage:
         inside = self._inside(folder)
         if inside is None:
             return []
-        if inside.split("/")[0] == CONSUME_QUEUE_FOLDER:
+        if inside.split("/")[0] in _QUEUE_FOLDERS:
             return self._queue_entries(inside)
         return list(self._tree_of(inside).get(inside, {}).values())
 
@@ -199,7 +212,7 @@ class ArchiveStorage:
         if not inside:
             return ArchiveEntry(self.root, 0, True)
         parts = inside.split("/")
-        if parts[0] == CONSUME_QUEUE_FOLDER and len(parts) > 1:
+        if parts[0] in _QUEUE_FOLDERS and len(parts) > 1:
             folder = "/".join(parts[:-1])
             return next((one for one in self._queue_entries(folder) if one.name == parts[-1]), None)
         folder, _, name = inside.rpartition("/")
@@ -219,7 +232,7 @@ class ArchiveStorage:
                 lambda at, length: self.archive.read(file, at, length),
             )
         parts = inside.split("/")
-        if parts[0] == CONSUME_QUEUE_FOLDER:
+        if parts[0] in _QUEUE_FOLDERS:
             queue = self._queues[parts[1], int(parts[2])]
             return self._queue_file(path, queue, int(parts[3]))
         data = self._snapshot[inside]
@@ -299,45 +312,83 @@ class ArchiveStorage:
         return {name: _Queue(found) for name, found in spans.items()}
 
     @cached_property
-    def _folders(self) -> dict[str, tuple[int, ...]]:
-        folders: dict[str, tuple[int, ...]] = {}
-        for topic, queue_id in self._queues:
-            folders[topic] = (*folders.get(topic, ()), queue_id)
+    def _folders(self) -> dict[str, dict[str, tuple[int, ...]]]:
+        """Queue ids by topic, by folder of queues."""
+        folders: dict[str, dict[str, tuple[int, ...]]] = {name: {} for name in _QUEUE_FOLDERS}
+        for (topic, queue_id), queue in self._queues.items():
+            of_kind = folders[BATCH_QUEUE_FOLDER if queue.is_batch else CONSUME_QUEUE_FOLDER]
+            of_kind[topic] = (*of_kind.get(topic, ()), queue_id)
         return folders
 
     def _queue_entries(self, inside: str) -> Sequence[ArchiveEntry]:
-        parts = inside.split("/")[1:]
-        where = f"{self.root}/{inside}"
+        kind, *parts = inside.split("/")
+        where, folders = f"{self.root}/{inside}", self._folders[kind]
         if not parts:
-            return [ArchiveEntry(f"{where}/{topic}", 0, True) for topic in self._folders]
+            return [ArchiveEntry(f"{where}/{topic}", 0, True) for topic in folders]
         if len(parts) == 1:
-            return [
-                ArchiveEntry(f"{where}/{one}", 0, True) for one in self._folders.get(parts[0], ())
-            ]
+            return [ArchiveEntry(f"{where}/{one}", 0, True) for one in folders.get(parts[0], ())]
         if (
             len(parts) > 2
             or not parts[1].isdigit()
-            or (parts[0], int(parts[1])) not in self._queues
+            or int(parts[1]) not in folders.get(parts[0], ())
         ):
             return []
-        queue, count = self._queues[parts[0], int(parts[1])], self._entries_in_file
-        numbers = range(queue.begin // count, (queue.end - 1) // count + 1)
-        size = count * ENTRY_BYTES
+        queue = self._queues[parts[0], int(parts[1])]
+        count, entry_bytes = self._layout(queue)
+        begin, end = (0, queue.count) if queue.is_batch else (queue.begin, queue.end)
+        numbers = range(begin // count, (end - 1) // count + 1)
+        size = count * entry_bytes
         return [
             ArchiveEntry(f"{where}/{offset_file_name(one * size)}", size, False) for one in numbers
         ]
 
+    def _layout(self, queue: _Queue) -> tuple[int, int]:
+        """Return how many entries a file of a queue has, and the bytes of one."""
+        if queue.is_batch:
+            return self._batches_in_file, BATCH_ENTRY_BYTES
+        return self._entries_in_file, ENTRY_BYTES
+
     def _queue_file(self, path: str, queue: _Queue, start: int) -> ArchivedFile:
-        size = self._entries_in_file * ENTRY_BYTES
-        base = start // ENTRY_BYTES
+        count, entry_bytes = self._layout(queue)
+        size, base = count * entry_bytes, start // entry_bytes
+        read_entries = self._batches if queue.is_batch else self._entries
 
         def read(position: int, length: int) -> bytes:
-            first, last = position // ENTRY_BYTES, -(-(position + length) // ENTRY_BYTES)
-            entries = self._entries(queue, base + first, base + last).tobytes()
-            at = position - first * ENTRY_BYTES
+            first, last = position // entry_bytes, -(-(position + length) // entry_bytes)
+            entries = read_entries(queue, base + first, base + last).tobytes()
+            at = position - first * entry_bytes
             return entries[at : at + length]
 
-        return ArchivedFile(path, size, min((queue.end - base) * ENTRY_BYTES, size), read)
+        end = queue.count if queue.is_batch else queue.end
+        return ArchivedFile(path, size, min((end - base) * entry_bytes, size), read)
+
+    def _batches(self, queue: _Queue, first: int, stop: int) -> npt.NDArray[np.void]:
+        """Entries of a batch queue, one per row; zeros after the last."""
+        entries = np.zeros(stop - first, BATCH_ENTRY_DTYPE)
+        before = 0
+        for index, rows in queue.spans:
+            begin, end = max(first - before, 0), min(stop - before, rows.rows)
+            for part, at in self._rows(index, rows.row + begin, rows.row + end):
+                place = before + at - rows.row - first
+                found = entries[place : place + len(part)]
+                for name in ("physical_offset", "size", "tags_code", "batch_size"):
+                    found[name] = part.column(name).to_numpy()
+                found["base_offset"] = part.column("queue_offset").to_numpy()
+                times = part.column("store_timestamp").to_numpy()
+                found["store_timestamp"] = times.astype("datetime64[ms]").astype(np.int64)
+                found["compacted_offset"] = NOT_COMPACTED
+            before += rows.rows
+        return entries
+
+    def _rows(self, index: ParquetIndex, begin: int, end: int) -> Iterator[tuple[Any, int]]:
+        """Yield the rows [begin, end) of an index, and the number of the first of each piece."""
+        if begin >= end:
+            return
+        last = bisect_right(index.row_starts, end - 1)
+        for group in range(bisect_right(index.row_starts, begin) - 1, last):
+            base = int(index.row_starts[group])
+            start = max(begin, base)
+            yield self.archive.group(index, group).slice(start - base, end - start), start
 
     def _entries(self, queue: _Queue, first: int, stop: int) -> npt.NDArray[np.void]:
         """Entries of a queue as ConsumeQueue files have them; zeros where none was archived."""
@@ -352,12 +403,7 @@ class ArchiveStorage:
                     rows.row + max(first - rows.least, 0),
                     rows.row + min(stop - rows.least, rows.rows),
                 )
-            for group in range(
-                bisect_right(index.row_starts, begin) - 1, bisect_right(index.row_starts, end - 1)
-            ):
-                base = int(index.row_starts[group])
-                table = self.archive.group(index, group)
-                part = table.slice(max(begin - base, 0), end - max(begin, base))
+            for part, _ in self._rows(index, begin, end):
                 self._place(entries, first, part)
         self._blank_unused(entries[: max(queue.end - first, 0)])
         return entries
