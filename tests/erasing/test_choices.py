@@ -4,6 +4,7 @@ import hashlib
 import json
 import shutil
 import subprocess
+import zlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -28,6 +29,7 @@ from reput.format.properties import (
     TRACE_TOPIC,
 )
 from reput.format.tombstone import ERASED_PROPERTY
+from reput.lakes.request import ExportRequest
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore
 from tests.small import SMALL
@@ -250,11 +252,52 @@ def test_the_command_prints_a_plan_and_then_erases(
 ) -> None:
     store, out = str(golden("orders").path), tmp_path / "out"
     asked = ["erase", store, "--topic", "orders", "--key", "customer-48"]
-    assert main([*asked, "--plan"]) == 0
+    assert main([*asked, "--plan"]) == 5  # other topics have that key
     assert "would be erased; nothing was changed" in capsys.readouterr().out
     assert not out.exists()
-    assert main([*asked, "--output", str(out), "--format", "json"]) == 0
+    assert main([*asked, "--output", str(out), "--format", "json"]) == 5
     assert json.loads(capsys.readouterr().out)["is_done"] is True
     assert main(["erase", store, "--key", "no such key", "--output", str(tmp_path / "none")]) == 1
     assert not (tmp_path / "none").exists()
     remove_tree(out)
+
+
+def test_other_messages_with_an_erased_key_or_body_are_reported(tmp_path: Path) -> None:
+    body = b"the body of customer nobody-17"
+    store = _store(
+        tmp_path / "store",
+        [
+            _message("orders", {"KEYS": "order-17", "UNIQ_KEY": "ID17"}, body),
+            _message("orders", {"KEYS": "order-18"}, b"see order-17, please"),
+            _message("orders", {"KEYS": "order-19"}, b"see order-171"),
+            _message("mail", {"KEYS": "x", "about": "ID17"}, b""),
+            _message("mail", {"KEYS": "y"}, zlib.compress(b"copy: " + body), sys_flag=1),
+        ],
+    )
+    plan = reput.erase(store, keys=["order-17"], plan_only=True)
+    assert [(one.topic, one.records) for one in plan.mentions] == [("mail", 2), ("orders", 1)]
+    assert not plan.is_complete
+    assert "contain an erased key or body and would stay" in str(plan)
+    assert main(["erase", str(store), "--key", "order-17", "--plan"]) == 5
+    assert main(["erase", str(store), "--key", "order-19", "--plan"]) == 0
+
+
+def test_rows_of_lake_tables_are_counted(golden: Golden, tmp_path: Path) -> None:
+    store = golden("orders").path
+    tables = {to: tmp_path / to for to in ("parquet", "delta")}
+    for to, table in tables.items():
+        reput.export(store, table, to=to)
+    reput.export(
+        store, tmp_path / "narrow", request=ExportRequest(columns=("topic", "physical_offset"))
+    )
+    reput.export(store, tmp_path / "bodies", request=ExportRequest(columns=("body",)))
+    given = [*tables.values(), tmp_path / "narrow"]
+    report = reput.erase(
+        store, topics=["orders"], keys=["customer-48"], plan_only=True, tables=list(map(str, given))
+    )
+    assert [one.rows for one in report.tables] == [report.records] * 3
+    assert "delete them there" in str(report)
+    with pytest.raises(UsageError, match="cannot be compared"):
+        reput.erase(store, keys=["customer-48"], plan_only=True, tables=[str(tmp_path / "bodies")])
+    with pytest.raises(UsageError, match="nothing was exported there"):
+        reput.erase(store, keys=["customer-48"], plan_only=True, tables=[str(tmp_path)])

@@ -64,6 +64,13 @@ from reput.cli.options import (
     "--leave-out", multiple=True, metavar="NAME",
     help="Do not copy this file or folder of the store; repeatable.",
 )  # fmt: skip
+@click.option(
+    "--table",
+    "tables",
+    multiple=True,
+    metavar="TABLE",
+    help="Count the rows of these messages in an exported table; repeatable.",
+)
 @config_options
 @queue_entries_option
 @text_or_json("Output format.")
@@ -81,6 +88,7 @@ def command(
     signing_key: str | None,
     audit: str | None,
     leave_out: tuple[str, ...],
+    tables: tuple[str, ...],
     broker_config: str | None,
     layout: str,
     **sizes: int | None,
@@ -97,7 +105,8 @@ def command(
 
     {times}
 
-    Exits with 1 if no message was found, with 5 if other messages contain an erased key or body.
+    Exits with 1 if no message was found, with 5 if other messages contain an erased key or body, or a
+    table has rows of these messages.
     """
     from reput.cli.progress import PhaseBars
     from reput.files.storage import storage_of
@@ -110,8 +119,8 @@ def command(
     with PhaseBars() as progress:
         report = erase(
             store, output, topics=topics, keys=keys, query=query, begin=begin, end=end, plan_only=plan_only,
-            reason=reason, by=by, signing_key=signing_key, audit=audit, leave_out=leave_out, config=config,
-            progress=progress,
+            reason=reason, by=by, signing_key=signing_key, audit=audit, leave_out=leave_out, tables=tables,
+            config=config, progress=progress,
         )  # fmt: skip
     click.echo(json.dumps(report.as_dict(), indent=2) if layout == "json" else str(report))
     if not report.records:

@@ -43,7 +43,9 @@ _OPTIONS = {
     "split_bytes": "--split-size",
     "tags": "--tag",
     "target_file_bytes": "--target-file-size",
+    "tables": "--table",
     "topics": "--topic",
+    "keys": "--key",
 }
 FOUND, NOT_FOUND, WRONG_USE, DAMAGED, FAILED, WARNED = 0, 1, 2, 3, 4, 5
 INTERRUPTED, NO_READER = 130, 141

@@ -139,6 +139,7 @@ class ChosenMessages:
             A record that is not here is erased as a whole.
         counts: Messages by role and topic.
         ids: Unique keys of the erased messages.
+        message_ids: Offset message ids of records that are erased as a whole.
         keys: Their KEYS.
     """
 
@@ -146,6 +147,7 @@ class ChosenMessages:
     inner: dict[int, set[int]] = field(default_factory=dict)
     counts: Counter[tuple[str, str]] = field(default_factory=Counter)
     ids: set[str] = field(default_factory=set)
+    message_ids: set[str] = field(default_factory=set)
     keys: set[str] = field(default_factory=set)
 
     @property
@@ -277,6 +279,7 @@ class Chooser:
             if (self._links.count(), len(self._rows)) == before:
                 break
         self._found.ids = self._links.ids - self._links.lists
+        self._found.message_ids = self._links.message_ids
         return self._found
 
     def _read(self, phase: str) -> Iterator[tuple[_Messages, bool]]:

@@ -26,7 +26,7 @@ from reput.archives.indexing import ENTRIES, KEYS, merged
 from reput.erasing.choosing import Choice, Chooser
 from reput.erasing.overwriting import Eraser
 from reput.erasing.report import EraseReport
-from reput.erasing.steps import Purpose, new_id, plan_of, record_of
+from reput.erasing.steps import Purpose, looked_elsewhere, new_id, plan_of, record_of
 from reput.errors import StoreChangedError, StoreNotFoundError, StoreUnreachableError, UsageError
 from reput.files.archive import Archive
 from reput.files.reader import FileReader
@@ -52,12 +52,15 @@ def erase_from_archive(
     purpose: Purpose,
     *,
     plan_only: bool = False,
+    tables: tuple[str, ...] = (),
     options: Mapping[str, str] | None = None,
     progress: Progress = silent,
 ) -> EraseReport:
     """Overwrite messages in an archive; see `reput.erase`."""
     purpose.signer()
-    return _ArchiveErasure(place, choice, purpose, dict(options or {}), progress).run(plan_only)
+    return _ArchiveErasure(place, choice, purpose, dict(options or {}), progress).run(
+        plan_only, tables
+    )
 
 
 class _ArchiveErasure:
@@ -68,7 +71,7 @@ class _ArchiveErasure:
         self._options, self._progress = options, progress
         self._id = new_id()
 
-    def run(self, plan_only: bool) -> EraseReport:
+    def run(self, plan_only: bool, tables: tuple[str, ...]) -> EraseReport:
         archive = Archive(self._place, self._options)
         self._objects = archive.objects
         if not plan_only:  # an erasure that was killed may have left old objects
@@ -83,7 +86,10 @@ class _ArchiveErasure:
             if len(eraser.within(file.start, file.end)) or _has_rest(archive, entry, chooser.ends)
         ]
         report = plan_of(self._place, chosen, len(concerned))
-        if plan_only or not chosen.sizes:
+        if not chosen.sizes:
+            return report
+        report = looked_elsewhere(report, chosen, tables, self._options, self._progress)
+        if plan_only:
             return report
         changed = [
             self._rewritten(archive, log, eraser, file, entry, number, len(concerned))
@@ -97,7 +103,7 @@ class _ArchiveErasure:
         return replace(
             report, is_done=True, id=self._id, bare=eraser.bare,
             audit=archive.path(record.object), is_signed=self._purpose.signing_key is not None,
-            notes=tuple(_notes(self._place, changed)),
+            notes=(*report.notes, *_notes(self._place, changed)),
         )  # fmt: skip
 
     def _rewritten(

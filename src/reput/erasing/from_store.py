@@ -10,7 +10,7 @@ from reput.config import StoreConfig
 from reput.erasing.choosing import Choice, Chooser
 from reput.erasing.overwriting import Eraser
 from reput.erasing.report import EraseReport
-from reput.erasing.steps import Purpose, new_id, plan_of, record_of
+from reput.erasing.steps import Purpose, looked_elsewhere, new_id, plan_of, record_of
 from reput.erasing.store_copy import StoreCopy, check_output, check_source
 from reput.errors import UsageError
 from reput.files.places import is_url
@@ -29,6 +29,7 @@ def erase_from_store(
     config: StoreConfig | None = None,
     audit: str | None = None,
     leave_out: tuple[str, ...] = (),
+    tables: tuple[str, ...] = (),
     options: Mapping[str, str] | None = None,
     progress: Progress = silent,
 ) -> EraseReport:
@@ -55,7 +56,10 @@ def erase_from_store(
         bool(((file.start <= offsets) & (offsets < file.end)).any()) for file in facts.log.files
     )
     report = plan_of(store, found, files)
-    if plan_only or not found.sizes or target is None or record_path is None:
+    if not found.sizes:
+        return report
+    report = looked_elsewhere(report, found, tables, options, progress)
+    if plan_only or target is None or record_path is None:
         return report
     erasure_id = new_id()
     eraser = Eraser(found, erasure_id)

@@ -111,14 +111,16 @@ class EraseReport(Report):
         if self.bare:
             yield f"note: {self.bare:,} are too short for a tombstone; their bodies are zeros"
         for mention in self.mentions:
-            stays = "stay" if self.is_done else "would stay"
+            one = mention.records == 1
+            what = "1 other record" if one else f"{mention.records:,} other records"
+            holds, stays = ("contains", "stays") if one else ("contain", "stay")
             yield (
-                f"warning: {mention.records:,} other records of {printable(mention.topic)} contain an erased key or "
-                f"body and {stays}; the first is at physical offset {mention.first:,}"
+                f"warning: {what} of {printable(mention.topic)} {holds} an erased key or body and "
+                f"{stays if self.is_done else 'would stay'}; the first is at physical offset {mention.first:,}"
             )
         for table in self.tables:
             if table.rows:
-                yield f"warning: {printable(table.table)} has {table.rows:,} rows of these messages; delete them there"
+                yield f"warning: {printable(table.table)} has {_rows(table.rows)} of these messages; delete them there"
             else:
                 yield f"  {printable(table.table)}: no row of these messages"
         for name in self.left_out:
@@ -130,6 +132,10 @@ class EraseReport(Report):
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
+
+
+def _rows(count: int) -> str:
+    return "1 row" if count == 1 else f"{count:,} rows"
 
 
 def _files(count: int) -> str:

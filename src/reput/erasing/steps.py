@@ -6,14 +6,18 @@ import getpass
 import os
 import socket
 import uuid
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from reput.clock import format_time, now_ms
 from reput.erasing.choosing import Choice, ChosenMessages
+from reput.erasing.mentions import find_mentions
 from reput.erasing.overwriting import Eraser
 from reput.erasing.report import ErasedMessages, EraseReport
+from reput.erasing.tables import rows_in
 from reput.files.signing import Signer, signer_of
 from reput.format.erasure import ChangedFile, Erasure, encode_erasure, encode_stored
+from reput.tasks import Progress
 
 _ID_DIGITS = 16
 
@@ -48,6 +52,18 @@ def plan_of(source: str, found: ChosenMessages, files: int) -> EraseReport:
     return EraseReport(
         source, None, False, "", tuple(ErasedMessages(*name, count) for name, count in counts),
         len(found.sizes), sum(found.sizes.values()), files,
+    )  # fmt: skip
+
+
+def looked_elsewhere(
+    report: EraseReport, chosen: ChosenMessages, tables: Sequence[str],
+    options: Mapping[str, str] | None, progress: Progress,
+) -> EraseReport:  # fmt: skip
+    """Return the report with what else has the content: other messages, and lake tables."""
+    mentions, notes = find_mentions(report.source, chosen, options, progress)
+    return replace(
+        report, mentions=mentions, notes=notes,
+        tables=tuple(rows_in(table, chosen) for table in tables),
     )  # fmt: skip
 
 

@@ -33,6 +33,7 @@ def erase(
     signing_key: str | PathLike[str] | None = None,
     audit: str | PathLike[str] | None = None,
     leave_out: Sequence[str] = (),
+    tables: Sequence[str] = (),
     config: StoreConfig | None = None,
     storage_options: Mapping[str, str] | None = None,
     progress: Progress = silent,
@@ -54,6 +55,7 @@ def erase(
         signing_key: A file with an Ed25519 key in PEM format, which signs the record.
         audit: The file of the record; by default `<output>.erasure.json`. An archive has its own.
         leave_out: Files and folders of the store that are not copied.
+        tables: Lake tables, written by `export`, whose rows of these messages are counted. They are not changed.
         config: The broker's settings; None to take the sizes from the store's files.
         storage_options: As for `open_store`.
         progress: Called with the phase, units done and units in all.
@@ -80,10 +82,16 @@ def erase(
                 arguments=wrong,
             )
         return erase_from_archive(
-            place, choice, purpose, plan_only=plan_only, options=storage_options, progress=progress
+            place,
+            choice,
+            purpose,
+            plan_only=plan_only,
+            tables=tuple(tables),
+            options=storage_options,
+            progress=progress,
         )
     return erase_from_store(
         place, None if output is None else fspath(output), choice, purpose,
         plan_only=plan_only, config=config, audit=None if audit is None else fspath(audit),
-        leave_out=tuple(leave_out), options=storage_options, progress=progress,
+        leave_out=tuple(leave_out), tables=tuple(tables), options=storage_options, progress=progress,
     )  # fmt: skip

@@ -1,0 +1,147 @@
+"""Messages that stay, and contain a key, an id or the body of an erased one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from reput.erasing.choosing import ChosenMessages
+from reput.erasing.report import Mention
+from reput.errors import CorruptMessageError
+from reput.format.commit_log import decode
+from reput.format.java_string import encode_utf8
+from reput.kernels.byte_search import LEAST_BYTES, TABLE_BITS, build_table, mark_holders
+from reput.messages.bodies import sent_body
+from reput.messages.inner_batch import unwrap
+from reput.query.message_store import MessageStore
+from reput.table.arrow import dataset
+from reput.tasks import Progress, silent
+
+_MOST_BODIES, _LEAST_BODY_BYTES = 10_000, 16
+_MOST_BODY_BYTES = 64 << 20
+_COLUMNS = ("physical_offset", "queue_offset", "topic", "properties", "body")
+
+
+class _Patterns(NamedTuple):
+    """Sorted by their first four bytes; see `mark_holders`."""
+
+    data: npt.NDArray[np.uint8]
+    at: npt.NDArray[np.int64]
+    is_word: npt.NDArray[np.uint8]
+    starts: npt.NDArray[np.int64]
+    table: npt.NDArray[np.uint8]
+
+
+def find_mentions(
+    store: str,
+    chosen: ChosenMessages,
+    options: Mapping[str, str] | None = None,
+    progress: Progress = silent,
+) -> tuple[tuple[Mention, ...], tuple[str, ...]]:
+    """Search all messages that stay: their properties, and their bodies decompressed.
+
+    Returns:
+        What was found, by topic, and notes on what was not searched for.
+    """
+    bodies, notes = _bodies(store, chosen, options)
+    texts = {encode_utf8(text) for text in chosen.ids | chosen.keys}
+    words = {text for text in texts if len(text) >= LEAST_BYTES}
+    if len(words) < len(texts):
+        notes.append(
+            f"keys of less than {LEAST_BYTES} bytes were not searched for in other messages"
+        )
+    patterns = _patterns(words, bodies)
+    found: dict[str, tuple[int, int]] = {}
+    if patterns is not None:
+        reader = dataset(
+            store, _COLUMNS, on_corrupt="skip", unwrap_batches=True, storage_options=options
+        ).to_reader()
+        done = 0
+        for batch in reader:
+            done += len(batch)
+            progress("mentions", done, done)
+            for topic, offset in _holders(batch, patterns, chosen):
+                count, first = found.get(topic, (0, offset))
+                found[topic] = count + 1, min(first, offset)
+    mentions = tuple(Mention(topic, *counted) for topic, counted in sorted(found.items()))
+    return mentions, tuple(notes)
+
+
+def _bodies(
+    store: str, chosen: ChosenMessages, options: Mapping[str, str] | None
+) -> tuple[set[bytes], list[str]]:
+    """Return the bodies to search for, decompressed; and a note if these are not all."""
+    limit = (
+        f"bodies were not searched for in other messages: there are more than {_MOST_BODIES:,}, or "
+        f"{_MOST_BODY_BYTES >> 20} MiB"
+    )
+    if len(chosen.sizes) > _MOST_BODIES or sum(chosen.sizes.values()) > _MOST_BODY_BYTES:
+        return set(), [limit]
+    bodies: set[bytes] = set()
+    size = 0
+    with MessageStore(store, storage_options=options) as opened:
+        for offset in chosen.offsets.tolist():
+            inner = chosen.inner.get(offset)
+            try:
+                messages = unwrap(decode(opened.get_record(offset)))
+            except CorruptMessageError:
+                continue
+            for message in messages:
+                if inner is None or message.queue_offset in inner:
+                    body = sent_body(message).data
+                    size += len(body)
+                    if size > _MOST_BODY_BYTES:
+                        return set(), [limit]
+                    if len(body) >= _LEAST_BODY_BYTES:
+                        bodies.add(body)
+    return bodies, []
+
+
+def _patterns(words: set[bytes], bodies: set[bytes]) -> _Patterns | None:
+    every = sorted([*((one, 1) for one in words), *((one, 0) for one in bodies - words)])
+    every.sort(key=lambda one: int.from_bytes(one[0][:LEAST_BYTES], "big"))
+    if not every:
+        return None
+    texts = [text for text, _ in every]
+    at = np.cumsum([0, *map(len, texts)], dtype=np.int64)
+    data = np.frombuffer(bytearray(b"".join(texts)), np.uint8)
+    starts, table = np.empty(len(texts), np.int64), np.zeros(1 << TABLE_BITS, np.uint8)
+    build_table(data, at, starts, table)
+    return _Patterns(data, at, np.array([word for _, word in every], np.uint8), starts, table)
+
+
+def _holders(
+    rows: pa.RecordBatch, patterns: _Patterns, chosen: ChosenMessages
+) -> Iterable[tuple[str, int]]:
+    """Yield topic and physical offset of the rows that stay and hold a pattern."""
+    offsets = np.asarray(rows.column("physical_offset").to_numpy())
+    marked = _marked(rows.column("body"), patterns)
+    values = rows.column("properties")
+    held = _marked(values.items, patterns)
+    if held.any():
+        counts = np.concatenate([[0], np.cumsum(held)])[values.offsets.to_numpy()]
+        marked |= np.diff(counts) > 0
+    at = np.flatnonzero(marked)
+    topics = rows.column("topic").take(pa.array(at)).to_pylist()
+    numbers = rows.column("queue_offset").take(pa.array(at)).to_pylist()
+    for topic, offset, number in zip(topics, offsets[at].tolist(), numbers, strict=True):
+        inner = chosen.inner.get(offset)
+        is_erased = offset in chosen.sizes if inner is None else number in inner
+        if not is_erased:
+            yield topic, offset
+
+
+def _marked(array: Any, patterns: _Patterns) -> npt.NDArray[np.bool_]:
+    """Which values of an array of texts hold a pattern."""
+    array = array.cast(pa.large_binary())
+    marked = np.zeros(len(array), np.uint8)
+    _, offsets, data = array.buffers()
+    if data is not None and len(array):
+        bounds = np.frombuffer(offsets, np.int64)[array.offset : array.offset + len(array) + 1]
+        content = np.frombuffer(data, np.uint8)  # read-only, which kernels are not compiled for
+        mark_holders(content.copy(), bounds.copy(), *patterns, marked)
+    return marked.astype(np.bool_)
