@@ -111,9 +111,9 @@ class EraseReport(Report):
         if self.bare:
             yield f"note: {self.bare:,} are too short for a tombstone; their bodies are zeros"
         for mention in self.mentions:
-            one = mention.records == 1
-            what = "1 other record" if one else f"{mention.records:,} other records"
-            holds, stays = ("contains", "stays") if one else ("contain", "stay")
+            is_one = mention.records == 1
+            what = "1 other record" if is_one else f"{mention.records:,} other records"
+            holds, stays = ("contains", "stays") if is_one else ("contain", "stay")
             yield (
                 f"warning: {what} of {printable(mention.topic)} {holds} an erased key or body and "
                 f"{stays if self.is_done else 'would stay'}; the first is at physical offset {mention.first:,}"

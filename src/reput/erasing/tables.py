@@ -23,7 +23,7 @@ def rows_in(
     """Count the rows of a table, as it is committed now, that are of erased messages.
 
     Raises:
-        UsageError: nothing was exported there, or the table lacks the columns that tell.
+        UsageError: nothing was exported there, or the table lacks the columns to compare.
         StoreAccessError.
     """
     destination = open_export(table, storage_options=options)
