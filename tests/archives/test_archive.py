@@ -93,7 +93,9 @@ def test_log_objects_are_files_of_the_seekable_format(golden: Golden, place: str
         head, length = struct.unpack_from("<II", stored, len(stored) - 9 - 8 * frames - 8)
         assert (head, length) == (0x184D2A5E, 8 * frames + 9)
         at, found = 0, b""
-        for number in range(frames):
+        *_, digests = struct.iter_unpack("<II", stored[-9 - 8 * frames : -9])
+        assert digests == (8 + 32 * (frames - 1), 0)  # the skippable frame before the table
+        for number in range(frames - 1):
             size, content = struct.unpack_from(
                 "<II", stored, len(stored) - 9 - 8 * (frames - number)
             )
@@ -101,6 +103,23 @@ def test_log_objects_are_files_of_the_seekable_format(golden: Golden, place: str
             at += size
         assert found == expected
         assert tree_root(archive.directory(file).digests) == file.tree
+
+
+def test_another_reader_of_the_seekable_format_finds_every_range(
+    golden: Golden, place: str
+) -> None:
+    pyzstd = pytest.importorskip("pyzstd")
+    store = golden("orders")
+    reput.archive(store.path, place, with_last=True)
+    random = Random(0)
+    for file in Archive(place).manifest.log:
+        expected = (store.path / file.path).read_bytes()[: file.data_bytes]
+        with pyzstd.SeekableZstdFile(Path(place, file.object)) as opened:
+            assert opened.read() == expected
+            for _ in range(100):
+                at = random.randrange(file.data_bytes)
+                opened.seek(at)
+                assert opened.read(5000) == expected[at : at + 5000]
 
 
 @pytest.mark.skipif(shutil.which("zstd") is None, reason="zstd is not installed")

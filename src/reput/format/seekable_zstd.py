@@ -52,17 +52,19 @@ class Frames:
 
 def tail_bytes(frames: int) -> int:
     """Return the length of the tail of an object with `frames` frames."""
-    return 2 * _HEAD.size + frames * (DIGEST_BYTES + _ENTRY_BYTES) + _FOOTER.size
+    # The seek table lists the skippable frame with the digests as well, as a frame without content.
+    return 2 * _HEAD.size + frames * DIGEST_BYTES + (frames + 1) * _ENTRY_BYTES + _FOOTER.size
 
 
 def encode_tail(sizes: Sequence[int], data_bytes: int, digests: bytes) -> bytes:
     """Return the tail of an object whose frames have these sizes."""
-    table = np.empty((len(sizes), 2), "<u4")
-    table[:, 0] = sizes
-    table[:, 1] = FRAME_BYTES
+    table = np.empty((len(sizes) + 1, 2), "<u4")
+    table[:-1, 0] = sizes
+    table[:-1, 1] = FRAME_BYTES
     if len(sizes):
-        table[-1, 1] = data_bytes - (len(sizes) - 1) * FRAME_BYTES
-    entries = table.tobytes() + _FOOTER.pack(len(sizes), 0, _SEEKABLE_MAGIC)
+        table[-2, 1] = data_bytes - (len(sizes) - 1) * FRAME_BYTES
+    table[-1] = _HEAD.size + len(digests), 0
+    entries = table.tobytes() + _FOOTER.pack(len(table), 0, _SEEKABLE_MAGIC)
     return (
         _HEAD.pack(_DIGESTS_MAGIC, len(digests)) + digests
         + _HEAD.pack(_TABLE_MAGIC, len(entries)) + entries
