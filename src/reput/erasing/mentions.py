@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,12 +27,12 @@ _COLUMNS = ("physical_offset", "queue_offset", "topic", "properties", "body")
 
 
 class _Patterns(NamedTuple):
-    """Sorted by their first four bytes; see `mark_holders`."""
+    """In order; see `mark_holders`."""
 
     data: npt.NDArray[np.uint8]
     at: npt.NDArray[np.int64]
     is_word: npt.NDArray[np.uint8]
-    starts: npt.NDArray[np.int64]
+    shorter: npt.NDArray[np.int64]
     table: npt.NDArray[np.uint8]
 
 
@@ -102,16 +102,28 @@ def _bodies(
 
 
 def _patterns(words: set[bytes], bodies: set[bytes]) -> _Patterns | None:
-    every = sorted([*((one, 1) for one in words), *((one, 0) for one in bodies - words)])
-    every.sort(key=lambda one: int.from_bytes(one[0][:LEAST_BYTES], "big"))
-    if not every:
+    texts = sorted(words | bodies)
+    if not texts:
         return None
-    texts = [text for text, _ in every]
     at = np.cumsum([0, *map(len, texts)], dtype=np.int64)
     data = np.frombuffer(bytearray(b"".join(texts)), np.uint8)
-    starts, table = np.empty(len(texts), np.int64), np.zeros(1 << TABLE_BITS, np.uint8)
-    build_table(data, at, starts, table)
-    return _Patterns(data, at, np.array([word for _, word in every], np.uint8), starts, table)
+    table = np.zeros(1 << TABLE_BITS, np.uint8)
+    build_table(data, at, table)
+    is_word = np.array([text in words for text in texts], np.uint8)
+    return _Patterns(data, at, is_word, _shorter(texts), table)
+
+
+def _shorter(texts: Sequence[bytes]) -> npt.NDArray[np.int64]:
+    """Return for each of some rising texts the longest other one that it begins with, or -1."""
+    found = np.full(len(texts), -1, np.int64)
+    beginnings: list[int] = []
+    for number, text in enumerate(texts):
+        while beginnings and not text.startswith(texts[beginnings[-1]]):
+            beginnings.pop()
+        if beginnings:
+            found[number] = beginnings[-1]
+        beginnings.append(number)
+    return found
 
 
 def _holders(

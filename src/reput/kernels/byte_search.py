@@ -14,23 +14,23 @@ _FACTOR, _SHIFT, _MASK = 0x9E3779B1, 32 - TABLE_BITS, 0xFFFFFFFF
 
 
 @njit(cache=True, nogil=True)
-def build_table(patterns, pattern_at, starts, table):
-    """Note in `table`, uint8[1 << TABLE_BITS], the first bytes of patterns, and these in `starts`, int64, for sorting.
+def build_table(patterns, pattern_at, table):
+    """Note in `table`, uint8[1 << TABLE_BITS], the first bytes of patterns.
 
     Pattern n is patterns[pattern_at[n]:pattern_at[n + 1]].
     """
     for number in range(len(pattern_at) - 1):
         first = read_i32(patterns, pattern_at[number]) & _MASK
-        starts[number] = first
         table[((first * _FACTOR) & _MASK) >> _SHIFT] = 1
 
 
 @njit(cache=True, nogil=True)
-def mark_holders(data, at, patterns, pattern_at, is_word, starts, table, marked):
+def mark_holders(data, at, patterns, pattern_at, is_word, shorter, table, marked):
     """Set marked[n] for each text data[at[n]:at[n + 1]] that holds a pattern.
 
-    starts   int64, rising: the first four bytes of each pattern, which are in this order
-    is_word  uint8 per pattern: no letter or digit may stand next to it
+    patterns  rising
+    is_word   uint8 per pattern: no letter or digit may stand next to it
+    shorter   int64 per pattern: the longest other pattern that it begins with, or -1
     """
     for row in range(len(at) - 1):
         begin, end = at[row], at[row + 1]
@@ -38,22 +38,42 @@ def mark_holders(data, at, patterns, pattern_at, is_word, starts, table, marked)
         while position + LEAST_BYTES <= end and not marked[row]:
             first = read_i32(data, position) & _MASK
             if table[((first * _FACTOR) & _MASK) >> _SHIFT]:
-                number = np.searchsorted(starts, first)
-                while number < len(starts) and starts[number] == first:
-                    length = pattern_at[number + 1] - pattern_at[number]
-                    if position + length <= end and same_bytes(
-                        data, position, patterns, pattern_at[number], length
+                # Patterns that the text begins with are this one, or one that this one begins with.
+                number = _last_before(data, position, end, patterns, pattern_at)
+                while number >= 0 and not marked[row]:
+                    stop = position + pattern_at[number + 1] - pattern_at[number]
+                    if stop <= end and same_bytes(
+                        data, position, patterns, pattern_at[number], stop - position
                     ):
-                        stop = position + length
                         is_inside = is_word[number] and (
                             (position > begin and _is_of_word(byte_at(data, position - 1)))
                             or (stop < end and _is_of_word(byte_at(data, stop)))
                         )
-                        if not is_inside:
-                            marked[row] = 1
-                            break
-                    number += 1
+                        marked[row] = not is_inside
+                    number = shorter[number]
             position += 1
+
+
+@njit(cache=True, nogil=True)
+def _last_before(data, position, end, patterns, pattern_at):
+    """The number of the last pattern that is not greater than data[position:end], or -1."""
+    low, high = np.int64(0), np.int64(len(pattern_at) - 1)
+    while low < high:
+        middle = (low + high) >> 1
+        start, stop = pattern_at[middle], pattern_at[middle + 1]
+        count = min(stop - start, end - position)
+        index = 0
+        while index < count and byte_at(patterns, start + index) == byte_at(data, position + index):
+            index += 1
+        if index < count:
+            is_greater = byte_at(patterns, start + index) > byte_at(data, position + index)
+        else:
+            is_greater = stop - start > end - position
+        if is_greater:
+            high = middle
+        else:
+            low = middle + 1
+    return low - 1
 
 
 @njit(inline="always")
