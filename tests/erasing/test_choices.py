@@ -30,8 +30,10 @@ from reput.format.properties import (
 )
 from reput.format.tombstone import ERASED_PROPERTY
 from reput.lakes.request import ExportRequest
+from reput.remoting.codes import ResponseCode
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore
+from tests.remoting.client import Client, messages, serving
 from tests.small import SMALL
 
 Golden = Callable[[str], GoldenStore]
@@ -301,3 +303,24 @@ def test_rows_of_lake_tables_are_counted(golden: Golden, tmp_path: Path) -> None
         reput.erase(store, keys=["customer-48"], plan_only=True, tables=[str(tmp_path / "bodies")])
     with pytest.raises(UsageError, match="nothing was exported there"):
         reput.erase(store, keys=["customer-48"], plan_only=True, tables=[str(tmp_path)])
+
+
+def test_an_erased_store_is_served(golden: Golden, tmp_path: Path) -> None:
+    report = reput.erase(
+        golden("orders").path, tmp_path / "out", topics=["orders"], keys=["customer-48"]
+    )
+    with serving(tmp_path / "out") as server, Client(server.address) as client:
+        assert not messages(client.query("orders", "customer-48").body)
+        pulled, erased = 0, 0
+        with reput.open_store(tmp_path / "out") as store:
+            queues = [queue_id for topic, queue_id in store.list_queues() if topic == "orders"]
+            end = sum(store.max_queue_offset("orders", queue_id) for queue_id in queues)
+        for queue_id in queues:
+            offset = 0
+            while (answer := client.pull("orders", queue_id, offset)).code == ResponseCode.SUCCESS:
+                for one in messages(answer.body):
+                    assert one.queue_offset == offset
+                    offset += 1
+                    erased += ERASED_PROPERTY in one.properties
+            pulled += offset
+        assert (pulled, erased) == (end, report.records)

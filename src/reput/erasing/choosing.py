@@ -235,8 +235,13 @@ class _Messages:
         return pc.map_lookup(self.column("properties"), pa.scalar(name), "last")
 
 
-def _among(array: pa.Array, wanted: Collection[Any]) -> Mask:
-    return _mask(pc.is_in(array, pa.array(list(wanted), array.type)))
+def _among(array: pa.Array, wanted: pa.Array | Collection[Any]) -> Mask:
+    if array.null_count == len(array) or not len(wanted):
+        return np.zeros(len(array), np.bool_)
+    if not isinstance(wanted, pa.Array):
+        wanted = pa.array(list(wanted), array.type)
+    # A null is in no set, unless the set has one.
+    return _mask(pc.is_in(array, wanted))
 
 
 class Chooser:
@@ -258,6 +263,7 @@ class Chooser:
         self._whole: set[int] = set()
         self._links, self._found = _Links(), ChosenMessages()
         self._rows: set[tuple[int, int, bool]] = set()
+        self._sought_of: tuple[tuple[int, ...], Any] = (), None
         self._begins: list[int] = []
         self.ends: dict[int, int] = {}
 
@@ -336,11 +342,13 @@ class Chooser:
     def _copies(self, rows: _Messages) -> Mask:
         """Which rows are copies of found messages, or their origins."""
         links = self._links
-        links.lists.update(rows.lists.filter(pa.array(_among(rows.lists, links.ids))).to_pylist())
-        ids = links.ids - links.lists
-        met = _among(rows.ids, ids) if ids else np.zeros(len(rows.rows), np.bool_)
+        if rows.lists.null_count < len(rows.lists):
+            is_known = _among(rows.lists, links.ids)
+            links.lists.update(rows.lists.filter(pa.array(is_known)).to_pylist())
+        ids, origins = self._sought()
+        met = _among(rows.ids, ids)
         for name in (ORIGIN_MESSAGE_ID, DEAD_LETTER_ORIGIN_ID):
-            met |= _among(rows.origin(name), links.message_ids | ids)
+            met |= _among(rows.origin(name), origins)
         if links.origins:
             met |= _among(rows.column("message_id"), links.origins)
         topics = rows.column("topic")
@@ -352,12 +360,25 @@ class Chooser:
         is_trace = _mask(
             pc.or_(pc.equal(topics, TRACE_TOPIC), pc.starts_with(topics, TRACE_TOPIC_PREFIX))
         )
-        if is_trace.any() and ids:
-            met |= is_trace & _holding(rows.column("keys"), pa.array(list(ids), pa.string()))
+        if is_trace.any() and len(ids):
+            met |= is_trace & _holding(rows.column("keys"), ids)
         for topic in set(topics.unique().to_pylist()):
             if _is_brokers_own(topic):
                 met &= ~_mask(pc.equal(topics, topic))
         return met
+
+    def _sought(self) -> tuple[pa.Array, pa.Array]:
+        """Return ids of messages, and ids that copies name as their origin; created again when there are more."""
+        links = self._links
+        counts = len(links.ids), len(links.lists), len(links.message_ids)
+        if self._sought_of[0] != counts:
+            ids = links.ids - links.lists
+            every = (
+                pa.array(list(ids), pa.string()),
+                pa.array(list(ids | links.message_ids), pa.string()),
+            )
+            self._sought_of = counts, every
+        return self._sought_of[1]
 
     def _take(self, rows: _Messages, met: Mask, is_inner: bool) -> None:
         if is_inner and self._whole:
