@@ -263,7 +263,8 @@ class Chooser:
         self._whole: set[int] = set()
         self._links, self._found = _Links(), ChosenMessages()
         self._rows: set[tuple[int, int, bool]] = set()
-        self._sought_of: tuple[tuple[int, ...], Any] = (), None
+        self._sought_counts: tuple[int, ...] = ()
+        self._sought_ids: tuple[pa.Array, pa.Array] = pa.array([]), pa.array([])
         self._begins: list[int] = []
         self.ends: dict[int, int] = {}
 
@@ -371,14 +372,14 @@ class Chooser:
         """Return ids of messages, and ids that copies name as their origin; created again when there are more."""
         links = self._links
         counts = len(links.ids), len(links.lists), len(links.message_ids)
-        if self._sought_of[0] != counts:
+        if self._sought_counts != counts:
             ids = links.ids - links.lists
             every = (
                 pa.array(list(ids), pa.string()),
                 pa.array(list(ids | links.message_ids), pa.string()),
             )
-            self._sought_of = counts, every
-        return self._sought_of[1]
+            self._sought_counts, self._sought_ids = counts, every
+        return self._sought_ids
 
     def _take(self, rows: _Messages, met: Mask, is_inner: bool) -> None:
         if is_inner and self._whole:

@@ -114,7 +114,7 @@ def _patterns(words: set[bytes], bodies: set[bytes]) -> _Patterns | None:
 
 
 def _shorter(texts: Sequence[bytes]) -> npt.NDArray[np.int64]:
-    """Return for each of some rising texts the longest other one that it begins with, or -1."""
+    """Return the number of the longest other text with which each of some rising texts begins, or -1."""
     found = np.full(len(texts), -1, np.int64)
     beginnings: list[int] = []
     for number, text in enumerate(texts):

@@ -38,7 +38,7 @@ def mark_holders(data, at, patterns, pattern_at, is_word, shorter, table, marked
         while position + LEAST_BYTES <= end and not marked[row]:
             first = read_i32(data, position) & _MASK
             if table[((first * _FACTOR) & _MASK) >> _SHIFT]:
-                # Patterns that the text begins with are this one, or one that this one begins with.
+                # The text can begin with this pattern, and with patterns that are its beginnings.
                 number = _last_before(data, position, end, patterns, pattern_at)
                 while number >= 0 and not marked[row]:
                     stop = position + pattern_at[number + 1] - pattern_at[number]
