@@ -1,6 +1,6 @@
-"""Requests, bytes and time of queries of an archive with 1,000 log files, on an S3 server behind a slow proxy.
+"""Requests, bytes and time of queries of an archive with 1,000 log files, on an S3 server and a slow proxy.
 
-The log files are small (256 KiB), so the numbers of requests are those of a large archive, and the bytes are not.
+The log files are small (256 KiB), so the bytes are fewer than for files of 1 GiB.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class QueryCost(NamedTuple):
 
 
 class _Bucket(NamedTuple):
-    """An archive in a bucket, behind a proxy."""
+    """An archive in a bucket, read through a proxy."""
 
     url: str
     options: dict[str, str]

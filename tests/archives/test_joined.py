@@ -1,6 +1,7 @@
 """A store and its archive, read as one log."""
 
 import json
+import pickle
 import shutil
 import signal
 import subprocess
@@ -13,7 +14,9 @@ import pytest
 import reput
 from reput.errors import StoreError, UsageError
 from reput.files.archive import Archive
+from reput.files.storage import storage_of
 from reput.log.paths import with_archive
+from reput.log.sources import StoreLog
 from reput.query.message_store import MessageStore
 from tests.cli.running import reput as run
 from tests.golden.sparse import copy_file, copy_store
@@ -283,3 +286,16 @@ def test_nothing_expires_that_another_store_has_archived(
     found = run("expire", store, "--before", "now", "--archived", place, "--dry-run")
     assert f"{names[0]}: is not in {place}" in found.err
     assert "CommitLog     no file" in found.out
+
+
+def test_joined_storage_can_be_sent_to_another_process(both: tuple[str, str]) -> None:
+    storage, path = storage_of(with_archive(*both))
+    sent = pickle.loads(pickle.dumps(storage))
+    files = StoreLog(path, sent).list().files
+    assert len(files) == 7
+    for file in files[:4]:
+        with (
+            pickle.loads(pickle.dumps(sent.open_file))(file.path) as one,
+            storage.open(file.path) as other,
+        ):
+            assert one.read(0, 5000) == other.read(0, 5000)

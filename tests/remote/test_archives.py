@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 import reput
+from reput.errors import StoreNotFoundError
 from reput.files.archive import Archive
 from tests.golden.stores import GoldenStore
-from tests.remote.s3_server import counted_requests, make_bucket
+from tests.remote.s3_server import counted_requests, make_bucket, upload_whole
 
 _MOST_COLD_REQUESTS = 60
 
@@ -44,3 +45,24 @@ def test_a_store_is_archived_into_a_bucket_queried_and_restored(
         assert (tmp_path / "restored" / file.path).read_bytes() == (
             store.path / file.path
         ).read_bytes()
+
+
+def test_a_store_in_place_of_a_deleted_archive_is_read(
+    golden: Callable[[str], GoldenStore], s3: dict[str, str]
+) -> None:
+    """What is kept on disk of an archive does not outlive it."""
+    store = golden("lmq")
+    url = upload_whole(store.path, "replaced", s3)
+    with reput.open_store(url, storage_options=s3) as opened:
+        topics = opened.topics()
+    reput.archive(store.path, f"{url}/inside", with_last=True, storage_options=s3)
+    with reput.open_store(f"{url}/inside", storage_options=s3) as archive:
+        assert archive.topics() == topics
+    objects = Archive(f"{url}/inside", s3).objects
+    for one in list(objects.list()):
+        objects.delete(one.name)
+    with pytest.raises(StoreNotFoundError):
+        reput.open_store(f"{url}/inside", storage_options=s3)
+    reput.archive(store.path, f"{url}/inside", with_last=True, storage_options=s3)
+    with reput.open_store(f"{url}/inside", storage_options=s3) as archive:
+        assert archive.topics() == topics

@@ -139,7 +139,7 @@ def _plain(pair: Pair, found: Any) -> Any:
 def test_a_store_that_is_not_there_is_one_clear_line(s3: dict[str, str]) -> None:
     with pytest.raises(StoreNotFoundError, match="s3://nowhere/store: not a RocketMQ store"):
         reput.open_store("s3://nowhere/store", storage_options=s3)
-    with pytest.raises(StoreNotFoundError, match="s3://nowhere/store: there is no such file"):
+    with pytest.raises(StoreNotFoundError, match="s3://nowhere/store: no such file or directory"):
         inspect("s3://nowhere/store", storage_options=s3)
 
 

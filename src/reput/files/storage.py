@@ -10,6 +10,7 @@ import os
 import stat
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Protocol
@@ -266,8 +267,11 @@ def storage_of(
         if (both := split_joined(text)) is not None:
             archive, _ = ArchiveStorage.of(both[0], options)
             return JoinedStorage(text, *storage_of(both[1], options), archive), text
-        if text.startswith(LOCAL_ARCHIVE) or is_known_archive(text, options or {}):
+        if text.startswith(LOCAL_ARCHIVE):
             return ArchiveStorage.of(text, options)
+        if is_known_archive(text, options or {}):
+            with suppress(StoreNotFoundError):  # it was deleted, and a store may be there now
+                return ArchiveStorage.of(text, options)
         if not is_pattern(text):
             one, place = RemoteStorage.of(text, options or {}, lists_all=False)
             if one.entry(f"{place}/{ARCHIVE_MANIFEST}") is not None:

@@ -43,7 +43,7 @@ def _log_file(storage: ArchiveStorage, file: LogFile) -> CommitLogFile:
 def with_older_files(
     storage: Storage, newer: Sequence[CommitLogFile], last: CommitLogFile | None
 ) -> tuple[CommitLogFile, ...]:
-    """Return the log files of a store with those that only its archive has.
+    """Return the log files of a store, and the log files that only its archive has.
 
     If log files between the two are missing, the archive may have got them since it was opened: its manifest is
     read again.
@@ -113,7 +113,7 @@ def _another(storage: JoinedStorage) -> UsageError:
 
 
 def _continues(storage: JoinedStorage, newer: Sequence[CommitLogFile]) -> bool:
-    """Whether queue offsets in the store continue those in the archive, which has none of its log files.
+    """Return whether queue offsets in the store continue the archived ones; the two have no log file in common.
 
     A queue of a topic that was deleted and created again begins anew, so one queue that continues is enough.
     """

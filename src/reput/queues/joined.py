@@ -33,15 +33,15 @@ class ContinuedQueues:
         return self._opened[1]
 
     def topics(self) -> list[str]:
-        """Topics that have a queue, sorted. Raises StoreAccessError."""
+        """Return the topics that have a queue, sorted. Raises StoreAccessError."""
         return sorted({*self._newer.topics(), *self._older().topics()})
 
     def list(self) -> list[tuple[str, int]]:
-        """(topic, queue id) of every queue, sorted. Raises StoreAccessError."""
+        """Return (topic, queue id) of every queue, sorted. Raises StoreAccessError."""
         return sorted({*self._newer.list(), *self._older().list()})
 
     def queue(self, topic: str, queue_id: int) -> QueueReader:
-        """One queue. Raises MessageNotFoundError where there is none, StoreAccessError."""
+        """Return one queue. Raises MessageNotFoundError if it does not exist, StoreAccessError."""
         begin = self._begin()
         try:
             older = self._older().queue(topic, queue_id)
@@ -108,7 +108,7 @@ class ContinuedQueue:
         return self._of(queue_offset).span(queue_offset)
 
     def entry_bytes(self, queue_offset: int, stop: int) -> Iterator[bytes]:
-        """See QueueReader; raises LostEntriesError, too."""
+        """See QueueReader. Also raises LostEntriesError."""
         if queue_offset < self._stop:
             yield from self._older.entry_bytes(queue_offset, min(stop, self._stop))
         if max(queue_offset, self._stop) < min(self._split, stop):
