@@ -19,7 +19,7 @@ from reput import Message, open_store
 from reput.format.host import Host
 from reput.remoting.codes import RequestCode, ResponseCode
 from tests.cli.running import REPUT, one_line, reput
-from tests.remoting.client import Client, messages
+from tests.remoting.client import Client, messages, wait_for
 from tests.small import SMALL
 
 
@@ -161,6 +161,8 @@ def test_a_certificate_covers_pages_too(store: Path, tmp_path: Path) -> None:
         (["--listen", "9876"], "--listen '9876': write 127.0.0.1:9876"),
         (["--http", "8080"], "--http '8080': write 127.0.0.1:9876"),
         (["--http-host", "name"], "--http-host needs --http"),
+        (["--http-only"], "--http-only needs --http"),
+        (["--http-only", "--http", "127.0.0.1:0", "--workers", "2"], "not with --accept-sends"),
         (["--http-token-file", "token"], "--http-token-file needs --http"),
         (["--http", "127.0.0.1:0", "--http-token-file", "/dev/null"], "/dev/null"),
         (["--workers", "2", "--accept-sends"], "--accept-sends"),
@@ -345,3 +347,25 @@ def test_the_container_s_health_check_asks_the_server_where_it_listens(store: Pa
         assert not is_healthy(nobody.pid)
         assert nobody.stdin is not None
         nobody.stdin.close()
+
+
+def test_pages_alone_need_no_address_for_each_store(store: Path, tmp_path: Path) -> None:
+    shutil.copytree(store, tmp_path / "other")
+    process = subprocess.Popen(
+        [REPUT, "serve", store, tmp_path / "other", "--http", "127.0.0.1:0", "--http-only"],
+        stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    lines = [process.stdout.readline() for _ in range(3)]
+    assert lines[:2] == [f"{store}  (shop)\n", f"{tmp_path / 'other'}  (other)\n"]
+    with httpx.Client(base_url=lines[2].split()[0], trust_env=False) as client:
+        assert client.get("/readyz").json() == {"status": "ok", "stores": 2}
+        for name in ("shop", "other"):
+            found = client.get("/api/messages", params={"key": "k", "store": name}).json()
+            assert len(found["messages"]) == 1
+        shutil.rmtree(tmp_path / "other")
+        wait_for(lambda: client.get("/readyz").status_code == 503)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == 0
+    assert process.stdout.read() == ""
+    process.stdout.close()

@@ -19,6 +19,7 @@ from reput.console.app import create_app
 from reput.console.mounts import BusyError, Mounts
 from reput.console.searching import Outcome, Share, search
 from reput.console.server import HttpServer
+from reput.errors import StoreUnreachableError
 from reput.format.host import Host
 from reput.query.shared_store import MissingStore, SharedStore
 from reput.remoting.service import Service, ServiceOptions
@@ -249,3 +250,20 @@ def test_metrics_of_an_owned_store_show_what_is_not_durable(tmp_path: Path) -> N
         assert 'reput_store_unflushed_bytes{store="s"} 0.0' not in text
         store.flush()
         assert 'reput_store_unflushed_bytes{store="s"} 0.0' in client.get("/metrics").text
+
+
+def test_who_asks_for_a_store_that_is_there_does_not_wait_for_a_look_at_the_others(
+    golden: Golden,
+) -> None:
+    asked: list[None] = []
+
+    def missing() -> list[MissingStore]:
+        asked.append(None)
+        return [GONE]
+
+    with closing(SharedStore(golden("orders").path)) as store:
+        mounts = Mounts({"orders": store}, missing)
+        assert mounts.named("orders") == ("orders", store)
+        assert not asked
+        with pytest.raises(StoreUnreachableError):
+            mounts.named("gone")

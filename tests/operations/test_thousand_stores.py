@@ -2,10 +2,12 @@
 
 import json
 import os
+import resource
 import subprocess
 import sys
 from pathlib import Path
 
+import httpx
 import pytest
 
 import reput
@@ -37,7 +39,7 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def limited(folder: Path, *arguments: object) -> tuple[int, str]:
+def limited(folder: Path, *arguments: object, program: Path = REPUT) -> tuple[int, str]:
     """Run a command that may have 1,024 open files; return its exit code and output."""
     script = (
         "import resource, sys\n"
@@ -46,7 +48,7 @@ def limited(folder: Path, *arguments: object) -> tuple[int, str]:
         "code = subprocess.run(sys.argv[1:]).returncode\n"
         "print(code, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024, file=sys.stderr)\n"
     )
-    given = [sys.executable, "-c", script, str(REPUT), *map(str, arguments)]
+    given = [sys.executable, "-c", script, str(program), *map(str, arguments)]
     ended = subprocess.run(
         given, capture_output=True, cwd=folder, env=os.environ, timeout=600, check=True, text=True
     )
@@ -78,3 +80,38 @@ def test_a_thousand_stores_are_answered_with_few_files_and_little_memory(
     keys.write_text("topic,key\norders,shared\norders,k7-7\n")
     code, out = limited(many, "lookup", "*/store", "--keys", keys, "--output", "-")
     assert (code, len(out.splitlines())) == (0, 11)
+
+
+@pytest.mark.slow
+def test_a_thousand_stores_are_a_table_and_a_console_with_few_files_and_little_memory(
+    many: Path, tmp_path: Path
+) -> None:
+    fleet = tmp_path / "fleet.toml"
+    fleet.write_text(f'[[store]]\npath = "{many}/*/store"\n')
+    code, _ = limited(many, "export", "--stores", fleet, tmp_path / "lake", "--runner", "serial")
+    assert code == 0
+    script = "import reput; print(len(reput.dataset('*/store').to_table(columns=['topic'])))"
+    code, out = limited(many, "-c", script, program=Path(sys.executable))
+    assert (code, out) == (0, "50000\n")
+    process = subprocess.Popen(
+        [REPUT, "serve", "--stores", fleet, "--http", "127.0.0.1:0", "--http-only"],
+        stdout=subprocess.PIPE, text=True, preexec_fn=_with_few_files,
+    )  # fmt: skip
+    assert process.stdout is not None
+    url = next(line for line in process.stdout if "in a browser" in line).split()[0]
+    with httpx.Client(base_url=url, trust_env=False, timeout=120) as client:
+        for path in ("readyz", "", "topics", "stores", "api/stores", "metrics"):
+            assert client.get(path).status_code == 200, path
+        page = client.get("", params={"key": "k500-3"}).text
+        assert "s0500" in page
+        assert "999 stores" in page
+    status = Path(f"/proc/{process.pid}/status").read_text()
+    most = next(line for line in status.splitlines() if line.startswith("VmHWM:"))
+    assert int(most.split()[1]) * 1024 < _MOST_BYTES
+    process.terminate()
+    assert process.wait(60) == 0
+    process.stdout.close()
+
+
+def _with_few_files() -> None:
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1024, 1024))

@@ -27,7 +27,7 @@ _LISTEN = "127.0.0.1:9876"
     epilog="\b\nExamples:"
     "\n  reput serve /data/store"
     "\n  reput serve /data/store --http 127.0.0.1:8080"
-    "\n  reput serve --stores fleet.toml --http 127.0.0.1:8080"
+    "\n  reput serve --stores fleet.toml --http 127.0.0.1:8080 --http-only"
     "\n  reput serve /backup/broker-a /backup/broker-b --listen 10.0.0.5:9876"
     "\n  reput serve /archive --workers 2 --exact"
     "\n  reput serve /data/new-store --accept-sends --flush sync"
@@ -46,6 +46,11 @@ _LISTEN = "127.0.0.1:9876"
     "--http",
     metavar="HOST:PORT",
     help="Also serve a web page and an HTTP API at this address, for example 127.0.0.1:8080.",
+)
+@click.option(
+    "--http-only",
+    is_flag=True,
+    help="Serve the page and the HTTP API alone: stores get no addresses, however many there are.",
 )
 @click.option(
     "--http-token-file",
@@ -161,6 +166,7 @@ _LISTEN = "127.0.0.1:9876"
 @archive_option
 @config_options
 def command(
+    http_only: bool,
     stores: tuple[str, ...],
     fleet: str | None,
     listen: str,
@@ -196,6 +202,14 @@ def command(
         raise UsageError(
             "store_version needs accept_sends", arguments=["store_version", "accept_sends"]
         )
+    if http_only:
+        if http_address is None:
+            raise UsageError("http_only needs http", arguments=["http_only", "http"])
+        if options["accepts_sends"] or workers > 1:
+            raise UsageError(
+                "http_only: not with accept_sends, nor with workers",
+                arguments=["http_only", "accept_sends", "workers"],
+            )
     if options["flush"] and not options["accepts_sends"]:
         raise UsageError("flush needs accept_sends", arguments=["flush", "accept_sends"])
     if options["http_hosts"] and http_address is None:
@@ -217,4 +231,5 @@ def command(
                 arguments=["accept_sends", "archive"],
             )
         stores = (with_archive(stores[0], archive),)
-    return Serving(stores, listed_in(fleet), address, http_address, workers, **options).run()
+    at = None if http_only else address
+    return Serving(stores, listed_in(fleet), at, http_address, workers, **options).run()

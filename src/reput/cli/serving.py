@@ -78,7 +78,7 @@ class Serving:
 
     stores: Sequence[str]
     listed: Sequence[NamedStore]
-    address: Host
+    address: Host | None
     http: Host | None
     workers: int
     http_token_file: str | None
@@ -260,7 +260,7 @@ class Serving:
                 err=True,
             )
         is_guarded = self.acl is not None and self.tls_cert is not None
-        if not _is_loopback(self.address) and not is_guarded:
+        if self.address is not None and not _is_loopback(self.address) and not is_guarded:
             lacks = " and ".join(
                 name
                 for name, given in (("--acl", self.acl), ("--tls-cert", self.tls_cert))
@@ -279,12 +279,15 @@ class Serving:
             what = each.broker.name if each.broker else "waiting for the store"
             if each.broker is None and (reason := missing.pop(each.path, None)):
                 what = f"{what}: {reason}"
-            click.echo(f"{each.address}  {printable(each.path)}  ({printable(what)})")
+            place = "" if self.address is None else f"{each.address}  "
+            click.echo(f"{place}{printable(each.path)}  ({printable(what)})")
         for path, reason in missing.items():
             click.echo(f"reput: {printable(path)}: not served yet: {reason}", err=True)
         if http is not None:
             scheme = "http" if self.tls_cert is None else "https"
             click.echo(f"{scheme}://{http}/  in a browser")
+        if self.address is None:
+            return
         first = service.served[0]
         topics = first.broker.topics.view().all() if first.broker else []
         own = () if first.broker is None else (first.broker.name, DEFAULT_TOPIC)

@@ -58,6 +58,9 @@ class Mounts:
 
         Raises StoreNotFoundError, UsageError, and StoreUnreachableError for a store that is missing.
         """
+        # To ask which stores are missing takes time with very many: not for one that is there.
+        if name and (store := self._stores.get(name)) is not None:
+            return name, store
         names, missing = self.names, self.missing
         if (
             gone := missing.get(name or (next(iter(missing), "") if not names else ""))

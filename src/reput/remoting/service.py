@@ -37,7 +37,7 @@ class ServiceOptions:
     """What is served, and where.
 
     Attributes:
-        listen: address of the first store; the others have the ports after it
+        listen: address of the first store; the others have the ports after it. None if no client of RocketMQ is served
         accepts_sends: whether the stores are written, and created where they are missing
         port: what each port answers
         limits: what clients may take
@@ -48,7 +48,7 @@ class ServiceOptions:
         names: by path of a store: the name of its broker; others are named by their folders
     """
 
-    listen: Host
+    listen: Host | None
     accepts_sends: bool = False
     port: PortOptions = field(default_factory=PortOptions)
     limits: Limits = field(default_factory=Limits)
@@ -172,10 +172,15 @@ class Service:
     async def _serve(self, path: str, is_there: bool = True, waits: bool = False) -> None:
         """Listen for a store, and open it. With `waits` one that cannot be opened is tried again later."""
         port = Port(self._cluster, self._options.port, self._options.access, self._options.limits)
-        first = self._options.listen
-        wanted = first.port + len(self.served) if first.port else 0
-        with _listening_at(Host(first.address, wanted)) as place:
-            bound, address = bind(place)
+        first, bound = self._options.listen, None
+        if first is None:
+            address = Host(
+                "127.0.0.1", len(self.served) + 1
+            )  # by which stores are told from each other
+        else:
+            wanted = first.port + len(self.served) if first.port else 0
+            with _listening_at(Host(first.address, wanted)) as place:
+                bound, address = bind(place)
         served = Served(path, address, port)
         self.served.append(served)
         try:
@@ -188,8 +193,9 @@ class Service:
             else:
                 self._tell(served)
         finally:
-            with _listening_at(address):
-                self.server.listen(port, bound, self._options.tls, self._hand_on(address.port))
+            if bound is not None:
+                with _listening_at(address):
+                    self.server.listen(port, bound, self._options.tls, self._hand_on(address.port))
 
     def _hand_on(self, port: int) -> Callable[[socket.socket], bool]:
         others = self._others
