@@ -7,14 +7,17 @@ import click
 
 from reput.cli.main import cli, option_of
 
-# No command gives these: they are of the Python API, of `reput.testing`, of the console's requests, or a value beside
-# its argument.
+# No command has these: they belong to the Python API, `reput.testing`, Spark SQL, or the console's requests, or are a
+# value of an argument.
 OTHERS = {
     "address",
+    "contains",
     "copy_of",
+    "how",
     "json_body infer",
     "look_up",
     "max_messages",
+    "onCorrupt",
     "parts",
     "seconds",
     "store",
