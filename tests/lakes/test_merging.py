@@ -82,8 +82,8 @@ def test_rows_without_a_field_that_others_have_are_null_there(tmp_path: Path) ->
 def test_merged_files_that_hold_something_else_are_not_committed(
     golden: Golden, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shaped = merging._shaped
-    monkeypatch.setattr(merging, "_shaped", lambda batch, schema: shaped(batch.slice(1), schema))
+    shaped = merging.shaped
+    monkeypatch.setattr(merging, "shaped", lambda batch, schema: shaped(batch.slice(1), schema))
     with pytest.raises(StoreAccessError, match="others that hold something else; nothing was"):
         export(golden("orders").path, tmp_path / "out")
     assert not list((tmp_path / "out").rglob("*.parquet"))

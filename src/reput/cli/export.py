@@ -144,6 +144,12 @@ def _names(ctx: click.Context, param: click.Parameter, value: str | None) -> tup
 @catalog_properties
 @click.option("--table", metavar="NS.NAME", help="Iceberg: the table.  [default: reput.messages]")
 @click.option(
+    "--upsert-by",
+    metavar="key",
+    help="Keep the newest message of each key, as a compacted topic does; one without a body "
+    "deletes its key. Iceberg and Delta.",
+)
+@click.option(
     "--profile",
     metavar="safe|fast",
     default="safe",
@@ -264,6 +270,7 @@ def _request(asked: dict[str, Any]) -> ExportRequest:
         body=asked["body"],
         charset=asked["charset"],
         profile=asked["profile"],
+        upsert_by=asked["upsert_by"],
     )
 
 

@@ -53,6 +53,10 @@ def diff_export(
     """
     (source,) = open_stores([store], [name] if name else [], storage_options)
     state = destination.state([source.name])
+    if state is not None and state.request.get("upsert_by"):
+        raise UsageError(
+            f"{destination.name}: has the newest message of each key only, not those of the log"
+        )
     known, mark = _mark_of(source, state, destination)
     rows = ExportRows(destination, known, is_only_one=state is None or len(state.marks) == 1)
     sides = _Sides(1, 0) if store_is_b else _Sides(0, 1)

@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
+from typing import cast
 
 import pyarrow as pa
 
@@ -33,6 +34,7 @@ from reput.lakes.report import ExportReport
 from reput.lakes.request import TABLE_COLUMNS, ExportRequest
 from reput.lakes.steps import CommitEvery, ExportStep, are_in_order, weight_of
 from reput.lakes.task import REASON, ExportJob, TaskResult, run_export
+from reput.lakes.upsert import Upsertable, check_upsert, upsert
 from reput.log.read_mark import ReadMark, mark_at
 from reput.log.sources import LogListing
 from reput.messages.body_decoders import BodyDecoder
@@ -84,6 +86,7 @@ def export_sources(
         )
     most_rejects = None if max_rejects is None else MostRejects(max_rejects)
     check_compact_after(destination, compact_after)
+    check_upsert(request, destination)
     control = control_of(destination)
     check_apart(control.place, sources)
     report = ExportReport(destination.name)
@@ -164,7 +167,7 @@ class _ExportRun:
         by_name = {source.name: source for source in sources}
         every = self.commit_every if are_in_order(plan.tasks) else CommitEvery()
         self.report.log_bytes = sum(map(weight_of, plan.tasks))
-        waiting, last = plan.tasks, None
+        waiting, last, had_state = plan.tasks, None, state is not None
         while True:
             name = uuid.uuid4().hex
             with self.control.staging(name) as staged:
@@ -185,8 +188,11 @@ class _ExportRun:
                 files = [file for result in step.results for file in result.files]
                 state = State(name, {**marks}, self.request.as_json(), shape)
                 self._check_rejects(Commit(state, files))
-                commit = Commit(state, self._merged(job, files, runner))
-                self._commit(commit, staged)
+                if self.request.upsert_by is None:
+                    self._commit(Commit(state, self._merged(job, files, runner)), staged)
+                else:
+                    self._upsert(job, files, state, had_state, runner, staged)
+                had_state = True
             if not waiting:
                 return
 
@@ -277,6 +283,30 @@ class _ExportRun:
         gone = {file.name for file in old}
         return [*(file for file in files if file.name not in gone), *new]
 
+    def _upsert(
+        self,
+        job: ExportJob,
+        files: list[DataFile],
+        state: State,
+        had_state: bool,
+        runner: Runner,
+        staged: Staged,
+    ) -> None:
+        """Commit the newest message of each key, and remove what it supersedes in the table."""
+        merge = MergeJob(
+            job.folder, job.folder, job.file_schema, job.reject_schema, is_run=True,
+            is_fast=job.request.is_fast,
+        )  # fmt: skip
+        table = cast(Upsertable, self.destination)
+        found = upsert(
+            merge, files, table if had_state else None, runner, partial(self.progress, "merge")
+        )
+        rows = self.report.rows + found.rows
+        commit = Commit(state, self._merged(job, found.files, runner), found.replaces)
+        self._commit(commit, staged, table.replace if found.replaces else None)
+        self.report.rows = rows  # not those that were copied
+        self.report.superseded += found.superseded
+
     def _check_rejects(self, commit: Commit) -> None:
         """Raises RejectedRowsError."""
         if self.most_rejects is not None:
@@ -285,8 +315,10 @@ class _ExportRun:
             told = most_frequent(self.report.reasons, self.report.reason_examples)
             self.most_rejects.check(rejects, rows + rejects, told, self.destination.name)
 
-    def _commit(self, commit: Commit, staged: Staged) -> None:
-        self.control.make(commit, staged, self.destination.commit, self.progress)
+    def _commit(
+        self, commit: Commit, staged: Staged, action: Callable[[Commit], None] | None = None
+    ) -> None:
+        self.control.make(commit, staged, action or self.destination.commit, self.progress)
         report = self.report
         report.committed = True
         report.commits += 1

@@ -60,10 +60,14 @@ def export_lines(
     for name, value in (("columns", request.columns), ("partition_by", request.partition_by)):
         if value:
             raise UsageError(f"{name} is for tables; lines have every field", arguments=[name])
-    if request.value_column is not None or request.on_corrupt == "row":
+    if (
+        request.value_column is not None
+        or request.upsert_by is not None
+        or request.on_corrupt == "row"
+    ):
         raise UsageError(
-            "body, json_body and on_corrupt row are for tables",
-            arguments=["body", "json_body", "on_corrupt"],
+            "body, json_body, upsert_by and on_corrupt row are for tables",
+            arguments=["body", "json_body", "upsert_by", "on_corrupt"],
         )
     begun = time.monotonic()
     if output == "":

@@ -1,4 +1,4 @@
-"""Small data files of one partition put together: those of a run before its commit, those of a table later."""
+"""Combine small data files of one partition: of a run before its commit, of a table later."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class MergeJob:
     source, folder  where the files are and where merged ones are staged, seen by all who run tasks
     schema          that rows have now; a file may lack fields of it
     reject_schema   the same of rejected rows
-    is_run          whether a run combines its own files, not a compaction those of the table
+    is_run          whether a run combines its own files, not a compaction the files of the table
     is_fast         see `ParquetFiles`
     """
 
@@ -73,7 +73,7 @@ def most_small_files(files: Sequence[DataFile], target_bytes: int) -> int:
 
 
 def groups_of(files: Sequence[DataFile], target_bytes: int, is_run: bool = False) -> list[Group]:
-    """Small files of one partition, as many together as come to the target; no file alone."""
+    """Return groups of small files of one partition, each up to the target; never a single file."""
     small: dict[tuple[bool, PartitionValues], list[DataFile]] = {}
     for file in files:
         if is_small(file.file_bytes, target_bytes) and (
@@ -104,7 +104,7 @@ def merged_files(
     runner: Runner,
     progress: Callable[[int, int], None],
 ) -> tuple[list[DataFile], list[DataFile]]:
-    """The files that are put together, and those that have their rows. Raises StoreAccessError."""
+    """Return the files that were combined, and the new files with their rows. Raises StoreAccessError."""
     groups = groups_of(files, target_bytes, job.is_run)
     weights = [sum(file.file_bytes for file in group) for group in groups]
     done = runner.run(partial(run_merge, job), groups, weights, progress) if groups else []
@@ -120,9 +120,9 @@ def run_merge(job: MergeJob, group: Group) -> list[DataFile]:
     try:
         for file in group:
             with reading(join(job.source, file.name)) as path:
-                for batch in _batches(Path(path)):
+                for batch in batches_of(Path(path)):
                     read += tally_of(batch)
-                    writer.write(_shaped(batch, schema))
+                    writer.write(shaped(batch, schema))
         written = writer.finish()
     except BaseException:
         writer.abandon()
@@ -137,7 +137,7 @@ def run_merge(job: MergeJob, group: Group) -> list[DataFile]:
     return [replace(file, partition=first.partition) for file in written]
 
 
-def _batches(path: Path) -> Iterator[pa.RecordBatch]:
+def batches_of(path: Path) -> Iterator[pa.RecordBatch]:
     with explained(path, "be read"), opened_parquet(path) as file:
         groups = range(file.metadata.num_row_groups)
         size = sum(file.metadata.row_group(n).total_byte_size for n in groups)
@@ -145,8 +145,8 @@ def _batches(path: Path) -> Iterator[pa.RecordBatch]:
         yield from file.iter_batches(batch_size=min(rows, 1 << 16), use_threads=False)
 
 
-def _shaped(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Rows with the columns and fields of a schema; those that they lack are null."""
+def shaped(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Return rows with the columns and fields of a schema; missing ones are null."""
     columns = [
         batch[column.name].cast(column.type)
         if column.name in batch.schema.names

@@ -32,7 +32,7 @@ ROW_GROUP_BYTES = 96 << 20
 """Of Arrow's memory that are sorted together; some 64 MiB of a log."""
 
 STAGED = ".part"
-"""Ends the names of files that are no part of a table yet, so that no pattern of a reader takes them."""
+"""Ends the names of files that do not belong to a table yet, so that no pattern of a reader takes them."""
 
 _MOST_OPEN = 128
 BLOOM_COLUMNS = ("key", "unique_key")

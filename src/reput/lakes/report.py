@@ -28,6 +28,7 @@ class ExportReport(Sealable, ShownAsTable, Report):
     reason_examples  one value of a reason, where it explains something
     json_changes  fields of JSON bodies that are new in the table, or wider
     body_column   of typed bodies
+    superseded    rows that a newer message of their key removed from a table
     bad_bodies    rows whose stored body has not the CRC that was stored with it
     missing       offsets that no file holds any more: expired, or lost
     damage        what could not be read of the log
@@ -47,6 +48,7 @@ class ExportReport(Sealable, ShownAsTable, Report):
     reason_examples: Mapping[str, str] = field(default_factory=dict)
     json_changes: Sequence[str] = field(default_factory=list)
     body_column: str = "json"
+    superseded: int = 0
     bad_bodies: int = 0
     files: int = 0
     file_bytes: int = 0
@@ -91,6 +93,11 @@ def _rows(report: ExportReport) -> Iterator[tuple[str, str]]:
         if report.commits > 1:
             yield "commits", f"{report.commits:,}"
         yield "written", f"{_files(report)}{format_size(report.file_bytes)}"
+    if report.superseded:
+        yield (
+            "superseded",
+            f"{report.superseded:,} rows of the table, by newer messages of their keys",
+        )
     if report.rejects:
         yield "rejected rows", f"{report.rejects:,}; their column reason says why"
     if report.json_errors:

@@ -25,7 +25,7 @@ JsonMode = Literal["strict", "permissive"]
 
 Profile = Literal["safe", "fast"]
 INFER = "infer"
-_ADDED = {"body": None, "charset": UTF_8}
+_ADDED = {"body": None, "charset": UTF_8, "upsert_by": None}
 """Fields that the requests of older tables lack."""
 
 PARTITIONS = ("topic", "day", "hour")
@@ -53,6 +53,7 @@ class ExportRequest:
     body          what `reput.messages.decoding.open_decoder` takes: bodies become a column of the encoding's name;
                   "json:infer" and "json:FILE" are `json_body`
     charset       of JSON bodies
+    upsert_by     "key" for a table of the newest message of each key, see `reput.lakes.upsert`
     profile       fast leaves rows in the order of the log, and does not read files back
 
     Raises UsageError.
@@ -71,9 +72,17 @@ class ExportRequest:
     body: str | None = None
     charset: str = UTF_8
     profile: Profile = "safe"
+    upsert_by: str | None = None
 
     def __post_init__(self) -> None:
         check_on_corrupt(self.on_corrupt)
+        if self.upsert_by not in (None, "key"):
+            raise UsageError(f"upsert_by {self.upsert_by}: key", arguments=["upsert_by"])
+        if self.upsert_by is not None and self.on_corrupt == "row":
+            raise UsageError(
+                "upsert_by: damage has no key; choose on_corrupt skip or fail",
+                arguments=["upsert_by", "on_corrupt"],
+            )
         if self.profile not in get_args(Profile):
             raise UsageError(f"profile {self.profile}: safe or fast", arguments=["profile"])
         if self.body is not None and self.json_body is not None:

@@ -19,6 +19,7 @@ from reput.lakes.data_file import DataFile, RowTally, tally_of
 from reput.lakes.parquet_files import ParquetFiles
 from reput.lakes.reject_reasons import Reasons
 from reput.lakes.request import JSON, KEY, ExportRequest
+from reput.lakes.upsert import split_by_keys
 from reput.log.files import CommitLogFile
 from reput.log.scan import ScanBuffers
 from reput.log.splits import first_record
@@ -105,7 +106,7 @@ def read_columns(job: ExportJob) -> list[str]:
     names = [name for name in request.table_schema().names if name != KEY.name]
     if KEY.name in request.table_schema().names:
         names.append("keys")
-    if job.shape is not None or job.why_no_partition is not None:
+    if job.shape is not None or job.why_no_partition is not None or job.request.upsert_by:
         names += [name for name in job.reject_schema.names if name not in (KEY.name, REASON.name)]
     names += ["topic" if name == "topic" else "store_timestamp" for name in request.partition_by]
     # A commit is verified by sizes and the CRCs of bodies.
@@ -130,6 +131,9 @@ def _write(job: ExportJob, batches: RangeBatches, result: TaskResult) -> None:
             batch = with_key(batch)
             if job.why_no_partition is not None:
                 batch, refused = split_by_topic(batch, job.why_no_partition, result.reasons)
+                _reject(refused, rejects)
+            if job.request.upsert_by is not None:
+                batch, refused = split_by_keys(batch, REASON, result.reasons)
                 _reject(refused, rejects)
             if job.shape is not None and job.request.is_permissive:
                 batch = with_values(batch, job, job.shape, result.reasons)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 
@@ -167,6 +168,31 @@ class DeltaTable(_Delta):
         super().__init__(FolderFiles(folder))
         self.folder, self.control = folder, folder / CONTROL_FOLDER
 
+    def live(self) -> tuple[list[DataFile], Path]:
+        """See `reput.lakes.upsert.Upsertable`."""
+        table = self._rows.open()
+        if table is None:
+            return [], self.folder
+        with _explained(self.name):
+            found = pa.table(table.get_add_actions(flatten=True)).to_pylist()
+            is_changed = "deletionVectors" in (table.protocol().writer_features or ())
+        if is_changed:
+            raise UsageError(
+                f"{self.name}: has deletion vectors, which no export wrote: keys cannot be replaced"
+            )
+        return [
+            DataFile(
+                unquote(file["path"]), file["size_bytes"], RowTally(file["num_records"], None, None),
+                tuple((name, _text(file.get(f"partition.{name}"))) for name in self._partition_by), {}, {},
+            )
+            for file in found
+        ], self.folder  # fmt: skip
+
+    def replace(self, commit: Commit) -> None:
+        """See `reput.lakes.upsert.Upsertable`. Raises MissingExtraError for a deltalake that cannot remove files."""
+        files = commit.numbered(is_reject=False)
+        self._rows.commit(self._schema, self._partition_by, files, commit.state, commit.replaces)
+
 
 class DeltaBucketTable(_Delta):
     """A table in a bucket. See `reput.lakes.control.BucketDestination`."""
@@ -259,8 +285,9 @@ class _DeltaPlace:
         partition_by: list[str],
         files: Sequence[tuple[str, DataFile]],
         state: State,
+        gone: Sequence[str] = (),
     ) -> None:
-        """Add files and state in one transaction, unless the table has them."""
+        """Add files and state, and remove files, in one transaction, unless the table has the run."""
         from deltalake import CommitProperties, Schema, Transaction
 
         now = now_ms()
@@ -275,6 +302,8 @@ class _DeltaPlace:
             ],
         }
         actions = [_add_action(name, file, now) for name, file in files]
+        if gone:
+            actions += _remove_actions(gone, now)
         table = self.open()
         if table is None:
             self._files.check_owner()
@@ -310,7 +339,7 @@ def _has(table: Table, run: str, place: str) -> bool:
 
 
 def _last_state(name: str, history: Iterable[dict[str, Any]]) -> str | None:
-    """The state of the table as it is now: where it was restored to a version, that of then."""
+    """Return the state of the table as it is now; of a restored table, the state of that version."""
     last: int | None = None
     for commit in history:  # the latest first
         if last is not None and commit["version"] > last:
@@ -358,6 +387,21 @@ def _add_action(name: str, file: DataFile, now_ms: int) -> Any:
     }
     values = dict(file.partition)
     return AddAction(path, file.file_bytes, values, now_ms, True, json.dumps(statistics))
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else str(value)
+
+
+def _remove_actions(names: Sequence[str], now_ms: int) -> list[Any]:
+    try:
+        from deltalake.transaction import RemoveAction
+    except ImportError:
+        raise MissingExtraError(
+            "upsert_by needs deltalake 1.6 or newer: pip install -U 'reput[delta]'",
+            arguments=["upsert_by"],
+        ) from None
+    return [RemoveAction(name, True, now_ms) for name in names]
 
 
 def _bounds(values: Any, without_names: set[str]) -> dict[str, Any]:

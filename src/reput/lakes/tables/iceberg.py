@@ -162,7 +162,7 @@ class _Iceberg:
                 )
         table = self._load(self._table) or self._create(self._table, schema, request.partition_by)
         rejects = reject_schema
-        if request.value_column is not None:
+        if request.value_column is not None or request.upsert_by is not None:
             reject_table = self._load(self._rejects) or self._create(
                 self._rejects, reject_schema, ()
             )
@@ -225,8 +225,10 @@ class _Iceberg:
         paths = self._paths(self._table, commit, is_reject=False)
         self._files.check_owner()
         properties = {_STATE: commit.state.as_text(), _RUN: commit.state.run}
-        with self._explained():
-            replace_files(table, gone, paths, properties)
+        with self._explained(), table.transaction() as transaction:
+            if len(self._schema):
+                self._bring_in_fields(transaction)
+            replace_files(transaction, table.io, gone, paths, properties)
 
     def discard(self, commit: Commit) -> None:
         self._files.remove(name for name, _ in self._places(commit))
@@ -333,6 +335,29 @@ class IcebergTable(_Iceberg):
         super().__init__(FolderFiles(folder), catalog, table, catalog_properties)
         self.folder, self.control = folder, folder / CONTROL_FOLDER
 
+    def live(self) -> tuple[list[DataFile], Path]:
+        """See `reput.lakes.upsert.Upsertable`."""
+        table = self._load(self._table)
+        place = self.folder / _folder_of(self._table) / "data"
+        if table is None:
+            return [], place
+        own = self._live_files(table)
+        with self._explained():
+            planned = list(table.scan().plan_files())
+        if len(own) < len(planned):
+            raise UsageError(
+                f"{self.name}: has files or deleted rows that no export wrote: their keys cannot be replaced"
+            )
+        return [data_file(name, file) for name, file in sorted(own.items())], place
+
+    def replace(self, commit: Commit) -> None:
+        """See `reput.lakes.upsert.Upsertable`."""
+        table = self._load(self._table)
+        own = {} if table is None else self._live_files(table)
+        if missing := [name for name in commit.replaces if name not in own]:
+            raise StoreLockedError(f"{self.name}: {missing[0]} was removed meanwhile; run it again")
+        self._replace([own[name] for name in commit.replaces], commit)
+
 
 class IcebergBucketTable(_Iceberg):
     """A table in a bucket. See `reput.lakes.control.BucketDestination`."""
@@ -414,7 +439,7 @@ def _numbered(column: pa.Field, path: str, ids: dict[str | None, int]) -> pa.Fie
 
 
 def live_files(table: Table, location: str) -> dict[str, Any]:
-    """pyiceberg's data files in a folder by name, but those with deleted rows and those of other partitions' specs."""
+    """Return pyiceberg's data files in a folder by name, except files with deleted rows or another partition spec."""
     spec = table.spec().spec_id
     planned = [task for task in table.scan().plan_files() if not task.delete_files]
     found = {Path(task.file.file_path).name: task.file for task in planned}
@@ -426,7 +451,7 @@ def live_files(table: Table, location: str) -> dict[str, Any]:
 
 
 def data_file(name: str, file: Any) -> DataFile:
-    """The same for a merge; its partition only tells it from others."""
+    """The same for a merge; its partition only distinguishes it from others."""
     values = [file.partition[n] for n in range(len(file.partition))]
     partition = tuple((str(n), str(value)) for n, value in enumerate(values))
     tally = RowTally(file.record_count, None, None)
@@ -434,16 +459,20 @@ def data_file(name: str, file: Any) -> DataFile:
 
 
 def replace_files(
-    table: Table, gone: Sequence[Any], paths: Sequence[str], properties: Mapping[str, str]
+    transaction: Transaction,
+    io: Any,
+    gone: Sequence[Any],
+    paths: Sequence[str],
+    properties: Mapping[str, str],
 ) -> None:
-    """Take files out of a table and those of these paths in, by one snapshot with these properties."""
+    """Take files out of a table and add the files of these paths, in one snapshot with these properties."""
     from pyiceberg.io.pyarrow import parquet_files_to_data_files
 
-    with table.transaction() as transaction:
-        update = transaction.update_snapshot(snapshot_properties=dict(properties))
-        with update.overwrite() as overwriting:
-            for file in gone:
-                overwriting.delete_data_file(file)
-            metadata = transaction.table_metadata
-            for file in parquet_files_to_data_files(table.io, metadata, iter(paths)):
-                overwriting.append_data_file(file)
+    transaction.set_properties({_STATE: properties[_STATE]})
+    update = transaction.update_snapshot(snapshot_properties=dict(properties))
+    with update.overwrite() as overwriting:
+        for file in gone:
+            overwriting.delete_data_file(file)
+        metadata = transaction.table_metadata
+        for file in parquet_files_to_data_files(io, metadata, iter(paths)):
+            overwriting.append_data_file(file)
