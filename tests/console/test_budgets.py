@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 import threading
 import time
@@ -120,15 +121,35 @@ def test_lists_end_at_their_bytes_and_the_cursor_leads_to_the_others(
     assert len(found) >= 4
 
 
-def test_a_page_shows_some_topics_and_says_so(
+def test_topics_are_paged_and_found_by_a_part_of_their_name(
     client: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert "These are the first" not in client.get("/topics").text
-    monkeypatch.setattr("reput.console.topic_pages.MOST_TOPICS", 2)
+    every = re.findall(r"<strong>([^<]+)</strong></a>", client.get("/topics").text)
+    assert len(every) > 2
+    monkeypatch.setattr("reput.console.topic_pages.TOPICS_OF_A_PAGE", 2)
     monkeypatch.setattr("reput.console.topic_pages._MOST_SUGGESTED", 2)
-    page = client.get("/topics").text
-    assert ("These are the first 2;" in page, page.count('data-label="Topic"')) == (True, 2)
+    found, link = [], "/topics"
+    while link:
+        page = client.get(link).text
+        found += re.findall(r"<strong>([^<]+)</strong></a>", page)
+        following = re.search(r'rel="next" href="([^"]+)"', page)
+        link = following[1].replace("&amp;", "&") if following else ""
+    assert found == every
+    page = client.get("/topics", params={"search": every[-1][1:].upper()}).text
+    assert every[-1] in re.findall(r"<strong>([^<]+)</strong></a>", page)
+    assert "No topic here has" in client.get("/topics?search=nothing").text
+    assert client.get("/topics?page=-3").text.count('data-label="Topic"') == 2
     assert client.get("/suggest/topics").text.count("<option") == 2
+
+
+def test_many_topics_are_not_counted_for_the_start_page(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "data-row" in client.get("/start").text
+    monkeypatch.setattr("reput.console.search_page._MOST_COUNTED", 2)
+    with console({"again": Path(client.get("/api/stores").json()["stores"][0]["path"])}) as other:
+        page = other.get("/start").text
+        assert ("data-row" in page, " topics. " in page) == (False, True)
 
 
 def test_words_in_place_of_methods_are_not_kept(client: TestClient) -> None:

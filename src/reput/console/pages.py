@@ -35,6 +35,7 @@ class Pages:
         topics, stores = TopicPages(views), StorePages(views, self._checks)
         found: list[BaseRoute] = [
             Route("/", search.search),
+            Route("/start", search.start),
             Route("/download", Downloads(views.mounts).download),
             Route("/searches/{search}/stop", search.stop, methods=["POST"]),
             Route("/messages/{offset:int64}", messages.message),

@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from heapq import nsmallest
+from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 from starlette.datastructures import QueryParams
@@ -18,13 +19,14 @@ from reput.console.downloads import MOST_MESSAGES
 from reput.console.mounts import Mounts
 from reput.console.rendering import Views
 from reput.console.results import Results, Searches
-from reput.console.store_facts import TopicFacts, topics_of
+from reput.console.store_facts import TopicFacts, each_topic
 from reput.errors import ReputError, UsageError
 from reput.query.shared_store import SharedStore
 
 _FIELDS = ("key", "topic", "begin", "end", "store", "contains", "how")
 _ASKED = ("key", "topic", "begin", "end", "contains")
 _MOST_TOPICS = 8
+_MOST_COUNTED = 4_000  # topics of all stores: each has queues to open
 _LISTED_PAUSES, _LEAST_LISTED_S = 10, 5.0
 
 
@@ -33,7 +35,7 @@ class SearchPage:
 
     def __init__(self, views: Views) -> None:
         self._views, self._mounts = views, views.mounts
-        self._topics = KnownTopics(self._mounts)
+        self._topics = _TopicCounts(self._mounts)
         self._searches = Searches()
 
     async def search(self, request: Request) -> Response:
@@ -44,26 +46,33 @@ class SearchPage:
         chosen = [self._mounts.named(q["store"])] if q["store"] else self._all()
         common: dict[str, Any] = {"view": "search", "q": q, "wrong": ""}
         if not any(q[name] for name in _ASKED):
-            topics = await self._topics.known(chosen)
-            shown = sorted(topics, key=lambda one: (one[1].kind != "topic", -one[1].messages))
-            return await self._views.page(
-                request, "start.html", top=shown[:_MOST_TOPICS], topics=len(topics),
-                messages=sum(one.messages for _, one in topics), **common,
-            )  # fmt: skip
+            return await self._views.page(request, "start.html", **common)
         try:
             wanted = search_of(query, is_pasted=True)
             cursors = _cursors(query, [name for name, _ in chosen])
         except UsageError as error:
             common["wrong"] = str(error)
-            return await self._views.page(
-                request, "start.html", 400, top=[], topics=0, messages=0, **common
-            )
+            return await self._views.page(request, "start.html", 400, **common)
         missing = {} if q["store"] else self._mounts.missing
         found = self._searches.add(Results(chosen, missing, wanted, cursors))
         return self._views.stream(
             request, "results.html", found=found, wanted=wanted,
             older=lambda: _link(q, wanted.limit, found.cursors), is_continued=bool(cursors),
             most_downloaded=MOST_MESSAGES, **common,
+        )  # fmt: skip
+
+    async def start(self, request: Request) -> Response:
+        """The largest topics, for a start page that does not wait for them."""
+        store = text(request.query_params, "store")
+        known = await self._topics.known([self._mounts.named(store)] if store else self._all())
+        top = sorted(
+            ((name, topic) for name, one in known for topic in one.largest),
+            key=lambda one: _rank(one[1]),
+        )
+        return await self._views.page(
+            request, "start_topics.html", view="", top=top[:_MOST_TOPICS],
+            topics=sum(one.topics for _, one in known),
+            messages=sum(one.messages for _, one in known),
         )  # fmt: skip
 
     async def stop(self, request: Request) -> Response:
@@ -94,36 +103,62 @@ def _link(q: Mapping[str, str], limit: int, cursors: Mapping[str, int]) -> str:
     return "/?" + urlencode(pairs, errors="surrogatepass")
 
 
-class KnownTopics:
-    """The topics of stores, listed anew at most for a tenth of the time: clusters have hundreds of thousands."""
+class KnownTopics(NamedTuple):
+    """The topics of a store, as a start page shows them.
+
+    Attributes:
+        until: When to count again, a time of `time.monotonic`.
+        largest: The largest topics, applications' own first; none if there are many topics.
+        topics: Number of topics.
+        messages: Their messages; 0 if there are many topics.
+    """
+
+    until: float
+    store: SharedStore
+    largest: tuple[TopicFacts, ...]
+    topics: int
+    messages: int
+
+
+class _TopicCounts:
+    """The topics of stores, counted anew at most for a tenth of the time: clusters have hundreds of thousands."""
 
     def __init__(self, mounts: Mounts) -> None:
         self._mounts = mounts
-        self._known: dict[str, tuple[float, SharedStore, list[TopicFacts]]] = {}
+        self._known: dict[str, KnownTopics] = {}
 
     async def known(
         self, stores: Sequence[tuple[str, SharedStore]]
-    ) -> list[tuple[str, TopicFacts]]:
-        """Return the topics of all stores that can be read; of the others, what is asked of them says it."""
+    ) -> list[tuple[str, KnownTopics]]:
+        """Return the counts of all stores that can be read; each page names the others."""
         for name in self._known.keys() - {*self._mounts.names}:
             del self._known[name]
         now = time.monotonic()
         stale = [
             (name, store)
             for name, store in stores
-            if (known := self._known.get(name)) is None or known[0] < now or known[1] is not store
+            if (known := self._known.get(name)) is None
+            or known.until < now
+            or known.store is not store
         ]
         if stale:
-            await self._mounts.run(lambda: self._list(stale))
-        return [
-            (name, one) for name, _ in stores if name in self._known for one in self._known[name][2]
-        ]
+            await self._mounts.run(lambda: self._count(stale))
+        return [(name, self._known[name]) for name, _ in stores if name in self._known]
 
-    def _list(self, stores: Sequence[tuple[str, SharedStore]]) -> None:
+    def _count(self, stores: Sequence[tuple[str, SharedStore]]) -> None:
         for name, store in stores:
             begin = time.monotonic()
             with suppress(ReputError):
-                topics = topics_of(store)
+                names = store.topics()
+                facts = each_topic(store) if len(names) <= _MOST_COUNTED // len(stores) else ()
+                messages, largest = 0, list[TopicFacts]()
+                for one in facts:
+                    messages += one.messages
+                    largest = nsmallest(_MOST_TOPICS, [*largest, one], key=_rank)
                 end = time.monotonic()
                 until = end + max(_LISTED_PAUSES * len(stores) * (end - begin), _LEAST_LISTED_S)
-                self._known[name] = until, store, topics
+                self._known[name] = KnownTopics(until, store, tuple(largest), len(names), messages)
+
+
+def _rank(topic: TopicFacts) -> tuple[bool, int]:
+    return topic.kind != "topic", -topic.messages

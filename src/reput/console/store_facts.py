@@ -41,13 +41,7 @@ class TopicFacts:
 
     @property
     def kind(self) -> str:
-        """`topic`, or what RocketMQ uses it for: retry, dead letter, system."""
-        if self.topic.startswith(RETRY_TOPIC_PREFIX):
-            return "retry"
-        if self.topic.startswith(DEAD_LETTER_TOPIC_PREFIX):
-            return "dead letter"
-        is_system = self.topic in SYSTEM_TOPICS or self.topic.startswith(_SYSTEM_PREFIX)
-        return "system" if is_system else "topic"
+        return kind_of(self.topic)
 
     def as_json(self) -> dict[str, Any]:
         queues = [
@@ -55,6 +49,16 @@ class TopicFacts:
             for one in self.queues
         ]
         return {"topic": self.topic, "kind": self.kind, "messages": self.messages, "queues": queues}
+
+
+def kind_of(topic: str) -> str:
+    """Return `topic`, or RocketMQ's use of it: retry, dead letter, system."""
+    if topic.startswith(RETRY_TOPIC_PREFIX):
+        return "retry"
+    if topic.startswith(DEAD_LETTER_TOPIC_PREFIX):
+        return "dead letter"
+    is_system = topic in SYSTEM_TOPICS or topic.startswith(_SYSTEM_PREFIX)
+    return "system" if is_system else "topic"
 
 
 def topics_of(store: AnyStore, topic: str | None = None) -> list[TopicFacts]:
@@ -67,8 +71,8 @@ def each_topic(
 ) -> Iterator[TopicFacts]:
     """The same one by one, in order of their names; with `after` those after that name."""
     queue_ids: dict[str, list[int]] = {}
-    for name, queue_id in store.list_queues():
-        if topic in (None, name) and (after is None or name > after):
+    for name, queue_id in store.list_queues(topic):
+        if after is None or name > after:
             queue_ids.setdefault(name, []).append(queue_id)
     for name, ids in sorted(queue_ids.items()):
         queues = []

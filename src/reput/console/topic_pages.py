@@ -8,11 +8,11 @@ from heapq import nsmallest
 from starlette.requests import Request
 from starlette.responses import Response
 
-from reput.console.arguments import optional_integer, search_of, text, time
+from reput.console.arguments import integer, optional_integer, search_of, text, time
 from reput.console.rendering import Views, segment
 from reput.console.rendering import query as query_string
 from reput.console.searching import Share, pull_share
-from reput.console.store_facts import QueueFacts, topics_of
+from reput.console.store_facts import QueueFacts, TopicFacts, kind_of, topics_of
 from reput.errors import MessageNotFoundError, ReputError
 from reput.query.answers import PullResult
 from reput.query.by_time import messages_of_topic, volume_of_topic
@@ -21,8 +21,8 @@ from reput.query.shared_store import SharedStore
 _PAGE = 32
 _PARTS = 48
 _MOST_SUGGESTED = 20
-MOST_TOPICS = 2_000
-"""On one page; the HTTP API lists them all."""
+TOPICS_OF_A_PAGE = 50
+_MOST_PAGES = 100_000
 
 
 class TopicPages:
@@ -32,19 +32,32 @@ class TopicPages:
         self._views, self._mounts = views, views.mounts
 
     async def topics(self, request: Request) -> Response:
+        """A page of topics in the order of their names, those of applications first."""
         name, store = self._views.store(request)
-        topics = await self._mounts.run(lambda: topics_of(store))
-        most = max((one.messages for one in topics), default=0)
-        shown = sorted(topics, key=lambda one: (one.kind != "topic", one.kind, -one.messages))
+        query = request.query_params
+        search = text(query, "search") or ""
+        page = min(max(integer(query, "page", 1), 1), _MOST_PAGES)
+        first = (page - 1) * TOPICS_OF_A_PAGE
+
+        def look() -> tuple[int, int, list[TopicFacts]]:
+            every = store.topics()
+            found = [one for one in every if search.lower() in one.lower()]
+            found.sort(key=lambda one: (kind_of(one) != "topic", kind_of(one), one))
+            facts = (topics_of(store, topic) for topic in found[first : first + TOPICS_OF_A_PAGE])
+            return len(every), len(found), [one for some in facts for one in some]
+
+        total, found, topics = await self._mounts.run(look)
+        links = {}
+        for which, other in (("prev", page - 1), ("next", page + 1)):
+            if 0 < other <= -(-found // TOPICS_OF_A_PAGE):
+                links[which] = "/topics" + query_string(
+                    {"store": name, "search": search, "page": other}
+                )
         return await self._views.page(
-            request,
-            "topics.html",
-            view="topics",
-            store=name,
-            topics=topics,
-            shown=shown[:MOST_TOPICS],
-            most=most,
-        )
+            request, "topics.html", view="topics", store=name, topics=topics, total=total,
+            found=found, links=links, q={"search": search}, first=first,
+            most=max((one.messages for one in topics), default=0),
+        )  # fmt: skip
 
     async def suggest(self, request: Request) -> Response:
         """Names of topics that hold a text, for a field that is typed into."""

@@ -70,9 +70,7 @@ def messages_of_topic(
     problems: list[Finding] = []
     bounds = _Bounds(optional_milliseconds(begin), optional_milliseconds(end), after)
     queues = [
-        _back(store, topic, queue_id, bounds, problems)
-        for of_topic, queue_id in store.list_queues()
-        if of_topic == topic
+        _back(store, topic, queue_id, bounds, problems) for _, queue_id in store.list_queues(topic)
     ]
     newest_first = merge(*queues, key=lambda place: -place.physical_offset)
     found = list(islice(newest_first, limit + 1))
@@ -277,7 +275,7 @@ def volume_of_topic(
         CorruptMessageError, FormatError: a queue, or one of its messages, cannot be read.
         StoreAccessError, StoreChangedError: a file cannot be read, or became shorter.
     """
-    queues = [queue_id for of_topic, queue_id in store.list_queues() if of_topic == topic]
+    queues = [queue_id for _, queue_id in store.list_queues(topic)]
     first, last = optional_milliseconds(begin), optional_milliseconds(end)
     if first is None or last is None:
         earliest, latest = _times(store, topic, queues)

@@ -466,10 +466,10 @@ class MessageStore(StoreReader):
         self.check_open()
         return self.queues.topics()
 
-    def list_queues(self) -> list[tuple[str, int]]:
-        """(topic, queue id) of every ConsumeQueue, sorted. Raises StoreAccessError."""
+    def list_queues(self, topic: str | None = None) -> list[tuple[str, int]]:
+        """(topic, queue id) of every ConsumeQueue, or of a topic's, sorted. Raises StoreAccessError."""
         self.check_open()
-        return self.queues.list()
+        return self.queues.list(topic)
 
     def begin_offset(self) -> int:
         """Return the physical offset of the first byte that has not expired. Raises StoreAccessError."""

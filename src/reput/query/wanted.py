@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 
 from reput.format.java_string import joined_surrogates
 from reput.index.key_index import KeyHashes
@@ -25,13 +26,19 @@ class WantedKey:
         return _has_key(record, self._key) and record.topic == self._topic
 
 
+@lru_cache(maxsize=4)
+def _hashes_anywhere(topics: tuple[str, ...], key: str) -> KeyHashes:
+    """Return the hashes of a key in each topic. A search over the stores of a cluster asks for the same ones again."""
+    return KeyHashes.of([(topic, key) for topic in topics])
+
+
 class WantedKeyAnywhere:
     """Messages of any topic that have one key; the index is searched for `topics`."""
 
     def __init__(self, topics: Iterable[str], key: str) -> None:
         self._key = joined_surrogates(key)
         self.keys = frozenset({self._key})
-        self.hashes: frozenset[int] = KeyHashes.of([(topic, key) for topic in topics])
+        self.hashes: frozenset[int] = _hashes_anywhere(tuple(topics), key)
 
     def matches(self, record: KeyedRecord) -> bool:
         return _has_key(record, self._key)

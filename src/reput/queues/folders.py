@@ -43,10 +43,16 @@ def walk_topics(folder: str, storage: Storage = LOCAL) -> Iterator[FolderEntry]:
 
 
 def walk_queues(folder: str, storage: Storage = LOCAL) -> Iterator[QueueFolder]:
-    """Yield all folders in the folders of topics, sorted, those without a queue id too. Raises StoreAccessError."""
+    """Yield all folders in the folders of topics, sorted, also those without a queue id. Raises StoreAccessError."""
     for topic in walk_topics(folder, storage):
-        for name in sorted(entry.name for entry in storage.list(topic.path) if entry.is_dir()):
-            yield QueueFolder(topic.name, name, os.path.join(folder, topic.name, name))
+        yield from walk_queues_of(folder, topic.name, storage)
+
+
+def walk_queues_of(folder: str, topic: str, storage: Storage = LOCAL) -> Iterator[QueueFolder]:
+    """Yield the same of one topic, whose name can be that of a folder."""
+    entries = storage.list(os.path.join(folder, topic))
+    for name in sorted(entry.name for entry in entries if entry.is_dir()):
+        yield QueueFolder(topic, name, os.path.join(folder, topic, name))
 
 
 def offset_entries(folder: str, storage: Storage = LOCAL) -> list[tuple[int, FolderEntry]]:

@@ -102,8 +102,8 @@ class QueueIndex(Protocol):
         """Return the topics that have a queue, sorted. Raises StoreAccessError."""
         ...
 
-    def list(self) -> list[tuple[str, int]]:
-        """(topic, queue id) of every queue, sorted. Raises StoreAccessError."""
+    def list(self, topic: str | None = None) -> list[tuple[str, int]]:
+        """(topic, queue id) of every queue, or of the queues of a topic, sorted. Raises StoreAccessError."""
         ...
 
     def queue(self, topic: str, queue_id: int) -> QueueReader:

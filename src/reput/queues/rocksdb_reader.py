@@ -69,10 +69,11 @@ class RocksQueues:
         """Return the topics that have a queue, sorted. Raises StoreAccessError, FormatError, UsageError."""
         return sorted({topic for topic, _ in self.list()})
 
-    def list(self) -> list[tuple[str, int]]:
-        """(topic, queue id) of every queue, sorted. Raises as `topics` does."""
+    def list(self, topic: str | None = None) -> list[tuple[str, int]]:
+        """(topic, queue id) of every queue, or of the queues of a topic, sorted. Raises as `topics` does."""
         database, newest = self._parts()
-        return sorted({(end.topic, end.queue_id) for end in database.ends()} | newest.queues())
+        every = {(end.topic, end.queue_id) for end in database.ends()} | newest.queues()
+        return sorted(one for one in every if topic in (None, one[0]))
 
     def queue(self, topic: str, queue_id: int) -> QueueReader:
         """Return one queue. Raises MessageNotFoundError for an unknown queue, and as `topics` does."""

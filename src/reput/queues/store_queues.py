@@ -19,7 +19,7 @@ from reput.format.consume_queue import ConsumeQueueEntry
 from reput.format.file_names import CONSUME_QUEUE_FOLDER, is_folder_name
 from reput.log.reader import CommitLogReader
 from reput.log.sources import StoreLog
-from reput.queues.folders import walk_queues, walk_topics
+from reput.queues.folders import walk_queues, walk_queues_of, walk_topics
 from reput.queues.kinds import BATCH_QUEUE, CONSUME_QUEUE, EXTENSION, QueueKind
 from reput.queues.queue_index import QueueIndex, QueueReader
 from reput.queues.reader import (
@@ -52,12 +52,16 @@ class QueueSetReader(Closing, Generic[_Reader]):
         """Return the topics that have a folder, sorted. Raises StoreAccessError."""
         return [entry.name for entry in walk_topics(self.folder, self._storage)]
 
-    def list(self) -> list[tuple[str, int]]:
-        """(topic, queue id) of every queue, sorted. Raises StoreAccessError."""
+    def list(self, topic: str | None = None) -> list[tuple[str, int]]:
+        """(topic, queue id) of every queue, or of the queues of a topic, sorted. Raises StoreAccessError."""
+        if topic is None:
+            found = walk_queues(self.folder, self._storage)
+        elif is_folder_name(topic):
+            found = walk_queues_of(self.folder, topic, self._storage)
+        else:
+            return []
         return sorted(
-            (queue.topic, queue.queue_id)
-            for queue in walk_queues(self.folder, self._storage)
-            if queue.queue_id is not None
+            (queue.topic, queue.queue_id) for queue in found if queue.queue_id is not None
         )
 
     def queue(self, topic: str, queue_id: int) -> _Reader:
@@ -162,9 +166,9 @@ class JoinedQueues:
         """Return the topics that have a queue, sorted. Raises StoreAccessError."""
         return sorted({topic for part in self._parts for topic in part.topics()})
 
-    def list(self) -> list[tuple[str, int]]:
-        """(topic, queue id) of every queue, sorted. Raises StoreAccessError."""
-        return sorted({queue for part in self._parts for queue in part.list()})
+    def list(self, topic: str | None = None) -> list[tuple[str, int]]:
+        """(topic, queue id) of every queue, or of the queues of a topic, sorted. Raises StoreAccessError."""
+        return sorted({queue for part in self._parts for queue in part.list(topic)})
 
     def queue(self, topic: str, queue_id: int) -> QueueReader:
         """Return one queue. Raises MessageNotFoundError for an unknown queue, StoreAccessError."""
