@@ -120,7 +120,7 @@ lock: $(STAMP) ## raise requirements.lock to the newest versions that pyproject.
 	$(PIP) uv
 	$(BIN)/uv pip compile -q --upgrade --universal --python-version 3.11 \
 		--all-extras --group dev --generate-hashes --no-header --no-annotate -o requirements.lock pyproject.toml
-	$(BIN)/uv pip compile -q --universal --python-version 3.11 --extra spark --group build -c requirements.lock \
+	$(BIN)/uv pip compile -q --universal --python-version 3.11 --extra spark --extra serve --group build -c requirements.lock \
 		--generate-hashes --no-header --no-annotate -o requirements-demo.lock pyproject.toml
 
 clean: ## remove .venv and what the tools left behind

@@ -1,7 +1,7 @@
 """The main job on real input: rebuild a broker's indexes, prove them, find what happened to one order.
 
 A RocketMQ 4.9.3 broker wrote the store, a week of a shop's messages (tests/golden/data/PROVENANCE.md). Everything
-happens on a copy in a temporary folder, which is removed at the end.
+happens on a copy in a temporary folder. The rebuilt store is kept in build/demo, for the console.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from reput.spark import rebuild
 from reput.spark.session import create_session
 
 ARCHIVE = Path(__file__).parents[1] / "tests" / "golden" / "data" / "orders.tar.xz"
+KEPT = Path(__file__).parents[1] / "build" / "demo" / "store"
 BROKER_CONFIG = Path("orders", "config.properties")
 STORE = Path("orders", "store")
 ORDER = "order-103921"
@@ -96,6 +97,7 @@ def main(picture: str | None = None) -> int:
                 console.print(remark(messages))
             with steps.step("one parcel, by its tracking number, on one day"):
                 find_parcel(opened, messages, console)
+        kept = keep(store)
     console.print()
     console.rule(Text("time taken", "bold cyan"), align="left")
     console.print(steps.summary())
@@ -105,7 +107,21 @@ def main(picture: str | None = None) -> int:
             r"@font-face \{.*?\}", "", console.export_svg(title="make demo"), flags=re.DOTALL
         )
         Path(picture).write_text(drawn, encoding="utf-8")
+    console.print()
+    console.print("Look at this store in a browser: http://127.0.0.1:8080 after")
+    console.print(
+        f"  .venv/bin/reput serve {kept} --http 127.0.0.1:8080", style="bold", soft_wrap=True
+    )
     return 0 if same else 1
+
+
+def keep(store: Path) -> Path:
+    """Copy the store to build/demo, in place of that of an earlier run. Returns its path, short where it can be."""
+    shutil.rmtree(KEPT, ignore_errors=True)
+    KEPT.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copytree(store, KEPT)
+    here = Path.cwd()
+    return KEPT.relative_to(here) if KEPT.is_relative_to(here) else KEPT
 
 
 def unpack(folder: Path, console: Console, steps: Steps) -> tuple[Path, Path]:

@@ -21,11 +21,12 @@ from reput.console.arguments import (
     time,
 )
 from reput.console.checking import Checks
+from reput.console.group_pages import chosen
+from reput.console.message_pages import traced
 from reput.console.mounts import Mounts
 from reput.console.searching import Outcome, Share, Steps, pull_share, search
 from reput.console.store_facts import each_topic, facts_of
 from reput.errors import MessageNotFoundError, ReputError, UsageError
-from reput.examine.trace import trace
 from reput.examine.tracing.life import TRACE_SCHEMA, life_fields
 from reput.messages.json_text import json_text
 from reput.query.answers import coverage_fields
@@ -139,17 +140,18 @@ class Api:
         return await self._mounts.run(answer)
 
     async def trace(self, request: Request) -> Response:
-        name, store = self._store(request)
         query = request.query_params
+        stores = chosen(self._mounts, text(query, "store"))
         key, message_id, topic = (text(query, one) for one in ("key", "message", "topic"))
         as_lines = choice(query, "format", ("json", "jsonl")) == "jsonl"
 
         def answer() -> Response:
-            with store.reader() as reader:
-                life = trace([reader], key=key, message_id=message_id, topic=topic)
+            life, _, problems = traced(stores, key=key, message_id=message_id, topic=topic)
             each = HTTP.answer_bytes // (_JSON_TO_A_BYTE * max(len(life.events), 1))
             *parts, end = life_fields(life, each)
-            head = {"schema": TRACE_SCHEMA, "stores": [name], "key": key, "message": message_id,
+            if problems:
+                end |= {"complete": False, "failed": problems}
+            head = {"schema": TRACE_SCHEMA, "stores": [name for name, _ in stores], "key": key, "message": message_id,
                     "topic": topic}  # fmt: skip
             if as_lines:
                 return Response(b"".join(map(_line, [head, *parts, end])), media_type=LINES)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 from starlette.requests import Request
@@ -10,14 +11,16 @@ from starlette.responses import Response, StreamingResponse
 
 from reput.broker.limits import HTTP
 from reput.console.arguments import choice, text
+from reput.console.group_pages import chosen
 from reput.console.rendering import Views, number
-from reput.errors import MessageNotFoundError, StoreError
+from reput.errors import MessageNotFoundError, ReputError, StoreError
 from reput.examine.trace import trace
 from reput.examine.tracing.life import Life
 from reput.format.commit_log import MessageExt
 from reput.messages.bodies import pieces_of, sent_body, sent_pieces
 from reput.messages.body_text import BodyText, body_hex, body_text
 from reput.query.answers import coverage_in_words
+from reput.query.message_store import MessageStore
 from reput.query.shared_store import SharedStore
 
 _MOST_SHOWN = 1 << 18  # characters: a browser lays out no more at once
@@ -101,20 +104,42 @@ class MessagePages:
         q = {name: text(query, name) for name in ("key", "message", "topic", "store")}
         if not (q["key"] or q["message"]):
             return await self._views.page(
-                request, "trace.html", view="trace", q=q, life=None, covered=[]
+                request, "trace.html", view="trace", q=q, life=None, covered=[], store=q["store"]
             )
-        name, store = self._views.store(request)
-
-        def follow() -> Life:
-            with store.reader() as reader:
-                return trace([reader], key=q["key"], message_id=q["message"], topic=q["topic"])
-
-        life = await self._mounts.run(follow)
+        stores = chosen(self._mounts, q["store"])
+        asked = {"key": q["key"], "message_id": q["message"], "topic": q["topic"]}
+        life, names, problems = await self._mounts.search(lambda: traced(stores, **asked))
         covered = [line for one in life.searched for line in coverage_in_words(one.coverage)]
+        if len(stores) > 1:
+            total = sum(one.coverage.log.size_bytes for one in life.searched)
+            covered = [f"Searched {number(total)} bytes of log in {number(len(stores))} stores."]
         return await self._views.page(
-            request, "trace.html", view="trace", q=q, store=name, life=life, covered=covered,
-            gaps=[_gap(event.gap_ms) for event in life.events], missing=_missing(life),
+            request, "trace.html", view="trace", q=q, store=q["store"], life=life, covered=covered,
+            gaps=[_gap(event.gap_ms) for event in life.events],
+            incomplete=[*problems, *_missing(life)],
+            names=names,
         )  # fmt: skip
+
+
+def traced(
+    stores: Sequence[tuple[str, SharedStore]], **asked: str | None
+) -> tuple[Life, dict[str, str], list[str]]:
+    """Return the life of a message over stores, the names of these by path, and why others could not be read.
+
+    Raises UsageError, StoreError.
+    """
+    problems, names = list[str](), dict[str, str]()
+    with ExitStack() as stack:
+        readers: list[MessageStore] = []
+        for name, store in stores:
+            try:
+                readers.append(stack.enter_context(store.reader()))
+                names[readers[-1].path] = name
+            except ReputError as error:
+                if len(stores) == 1:
+                    raise
+                problems.append(f"{name}: not searched: {error}")
+        return trace(readers, **asked), names, problems  # type: ignore[arg-type]
 
 
 def _gap(gap_ms: int | None) -> int:

@@ -12,6 +12,7 @@ from reput.console.access import COOKIE, cookie_of, is_own_form, is_token, own_p
 from reput.console.arguments import Failure
 from reput.console.checking import Checks
 from reput.console.downloads import Downloads
+from reput.console.group_pages import GroupPages
 from reput.console.message_pages import MessagePages
 from reput.console.mounts import Mounts
 from reput.console.rendering import Views
@@ -32,6 +33,7 @@ class Pages:
     def routes(self) -> list[BaseRoute]:
         views = self._views
         search, messages = SearchPage(views), MessagePages(views)
+        groups = GroupPages(views)
         topics, stores = TopicPages(views), StorePages(views, self._checks)
         found: list[BaseRoute] = [
             Route("/", search.search),
@@ -42,6 +44,8 @@ class Pages:
             Route("/messages/{offset:int64}/body", messages.body),
             Route("/messages/{offset:int64}/record", messages.record),
             Route("/trace", messages.trace),
+            Route("/groups", groups.groups),
+            Route("/groups/{group}", groups.group),
             Route("/topics", topics.topics),
             Route("/suggest/topics", topics.suggest),
             Route("/topics/{topic}", topics.topic),

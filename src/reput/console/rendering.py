@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -108,7 +108,7 @@ def exact(text: str) -> str:
     return json.dumps(text)
 
 
-def query(values: dict[str, object]) -> str:
+def query(values: Mapping[str, object]) -> str:
     """`?a=1&b=2` of those that are not None."""
     given = {
         name: str(value).encode("utf-8", "surrogatepass")

@@ -19,7 +19,7 @@ function follow(selector) {
 }
 
 let waitsForPlace = false;
-const places = { s: "/", t: "/topics", r: "/trace", m: "/stores" };
+const places = { s: "/", t: "/topics", c: "/groups", r: "/trace", m: "/stores" };
 const actions = {
   "/": () => { const field = document.querySelector("#key, [name=key], [data-filter], main input:not([type=hidden])"); field ? (field.focus(), field.select()) : location.assign("/"); },
   j: () => move(1),

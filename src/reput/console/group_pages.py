@@ -1,0 +1,212 @@
+"""Consumer groups: how far each is behind, and its dead letters with their stories."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from reput.broker.limits import HTTP
+from reput.broker.offsets import QueueLag, consumer_lag
+from reput.console.arguments import integer, text
+from reput.console.mounts import Mounts
+from reput.console.rendering import Views
+from reput.console.rendering import query as query_string
+from reput.console.results import Row
+from reput.errors import ReputError
+from reput.files.storage import is_url
+from reput.format.commit_log import MessageExt
+from reput.format.properties import (
+    DEAD_LETTER_ORIGIN_ID,
+    DEAD_LETTER_TOPIC_PREFIX,
+    ORIGIN_MESSAGE_ID,
+    RETRY_TOPIC,
+)
+from reput.query.by_time import messages_of_topic
+from reput.query.shared_store import SharedStore
+
+GROUPS_OF_A_PAGE = 50
+_MOST_DEAD, _MOST_QUEUES, _MOST_PAGES = 50, 1_000, 100_000
+_DEAD_LETTER_ORIGIN_TOPIC = "DLQ_ORIGIN_TOPIC"
+
+
+class QueueOfGroup(NamedTuple):
+    """The lag of one queue, and its store."""
+
+    store: str
+    queue: QueueLag
+
+
+@dataclass(slots=True)
+class Group:
+    """A consumer group over all stores.
+
+    Attributes:
+        name: Its name.
+        queues: The queues that it has committed an offset of.
+        dead: Its dead letters that have not expired.
+    """
+
+    name: str
+    queues: list[QueueOfGroup] = field(default_factory=list)
+    dead: int = 0
+
+    @property
+    def lag(self) -> int:
+        """Messages that it has to consume."""
+        return sum(one.queue.lag or 0 for one in self.queues)
+
+    @property
+    def expired(self) -> int:
+        """Messages that expired before it consumed them."""
+        return sum(one.queue.expired for one in self.queues)
+
+    @property
+    def topics(self) -> list[str]:
+        return sorted({one.queue.topic for one in self.queues})
+
+    @property
+    def stores(self) -> list[str]:
+        return sorted({one.store for one in self.queues})
+
+
+class DeadLetter(NamedTuple):
+    """A dead letter and its story.
+
+    Attributes:
+        row: The record in the dead letter queue.
+        topic: The topic that the message was sent to; empty if unknown.
+        origin: The id of the message that failed first; empty if unknown.
+        key: Its unique key, or the last of its keys, which mostly is the message's own; empty without keys.
+        retries: How often it was tried again.
+        born_ms: When it was sent.
+    """
+
+    row: Row
+    topic: str
+    origin: str
+    key: str
+    retries: int
+    born_ms: int
+
+    @property
+    def traced(self) -> dict[str, str]:
+        """Return the arguments of its trace; none if it has neither an origin nor a key."""
+        if self.origin:
+            return {"message": self.origin}
+        return {"key": self.key} if self.key else {}
+
+    @classmethod
+    def of(cls, store: str, message: MessageExt) -> DeadLetter:
+        properties = message.properties
+        topic = properties.get(_DEAD_LETTER_ORIGIN_TOPIC) or properties.get(RETRY_TOPIC, "")
+        origin = properties.get(DEAD_LETTER_ORIGIN_ID) or properties.get(ORIGIN_MESSAGE_ID, "")
+        retries, born = message.reconsume_times, message.born_timestamp
+        key = message.unique_key or (message.keys or [""])[-1]
+        return cls(Row.of(store, message), topic, origin, key, retries, born)
+
+
+class GroupPages:
+    """`/groups` and `/groups/GROUP`."""
+
+    def __init__(self, views: Views) -> None:
+        self._views, self._mounts = views, views.mounts
+
+    async def groups(self, request: Request) -> Response:
+        """A page of groups, those that are farthest behind first."""
+        query = request.query_params
+        search, asked = text(query, "search") or "", text(query, "store")
+        page = min(max(integer(query, "page", 1), 1), _MOST_PAGES)
+        stores = chosen(self._mounts, asked)
+        every, problems = await self._mounts.search(lambda: groups_of(stores))
+        found = [one for one in every if search.lower() in one.name.lower()]
+        found.sort(key=lambda one: (-one.lag, -one.dead, one.name))
+        first = (page - 1) * GROUPS_OF_A_PAGE
+        links = {}
+        for which, other in (("prev", page - 1), ("next", page + 1)):
+            if 0 < other <= -(-len(found) // GROUPS_OF_A_PAGE):
+                values = {"store": asked, "search": search, "page": other}
+                links[which] = "/groups" + query_string(values)
+        return await self._views.page(
+            request, "groups.html", view="groups", total=len(every), found=len(found),
+            groups=found[first : first + GROUPS_OF_A_PAGE], first=first, links=links,
+            problems=problems, q={"search": search, "store": asked},
+        )  # fmt: skip
+
+    async def group(self, request: Request) -> Response:
+        """One group: its queues, and its newest dead letters."""
+        name, asked = request.path_params["group"], text(request.query_params, "store")
+        stores = chosen(self._mounts, asked)
+
+        def look() -> tuple[Group, list[DeadLetter], list[str]]:
+            every, problems = groups_of(stores, name)
+            dead, more = dead_letters_of(stores, name)
+            return (every or [Group(name)])[0], dead, problems + more
+
+        group, dead, problems = await self._mounts.search(look)
+        queues = sorted(group.queues, key=lambda one: -(one.queue.lag or 0))
+        return await self._views.page(
+            request, "group.html", view="groups", group=group, queues=queues[:_MOST_QUEUES],
+            dead=dead, problems=problems, q={"store": asked},
+            dead_topic=DEAD_LETTER_TOPIC_PREFIX + name,
+        )  # fmt: skip
+
+
+def chosen(mounts: Mounts, store: str | None) -> list[tuple[str, SharedStore]]:
+    """Return the store of that name, or all. Raises StoreNotFoundError, StoreUnreachableError."""
+    return [mounts.named(name) for name in ([store] if store else mounts.names)]
+
+
+def groups_of(
+    stores: Sequence[tuple[str, SharedStore]], only: str | None = None
+) -> tuple[list[Group], list[str]]:
+    """Return the groups that committed offsets or have dead letters, or one of them, and what could not be read."""
+    groups: dict[str, Group] = {}
+    problems = []
+    for name, store in stores:
+        try:
+            for queue in () if is_url(store.path) else consumer_lag(store, store.path):
+                if only in (None, queue.group):
+                    own = groups.setdefault(queue.group, Group(queue.group))
+                    own.queues.append(QueueOfGroup(name, queue))
+            for group, count in _dead_counts(store, only):
+                groups.setdefault(group, Group(group)).dead += count
+        except ReputError as error:
+            problems.append(f"{name}: {error}")
+        if is_url(store.path):
+            problems.append(f"{name}: offsets of groups are read only on this machine")
+    return list(groups.values()), problems
+
+
+def _dead_counts(store: SharedStore, only: str | None) -> Iterable[tuple[str, int]]:
+    names = store.topics() if only is None else [DEAD_LETTER_TOPIC_PREFIX + only]
+    for topic in names:
+        if topic.startswith(DEAD_LETTER_TOPIC_PREFIX):
+            count = 0
+            for _, queue_id in store.list_queues(topic):
+                least = store.min_queue_offset(topic, queue_id, check=False)
+                count += max(store.max_queue_offset(topic, queue_id) - least, 0)
+            yield topic.removeprefix(DEAD_LETTER_TOPIC_PREFIX), count
+
+
+def dead_letters_of(
+    stores: Sequence[tuple[str, SharedStore]], group: str
+) -> tuple[list[DeadLetter], list[str]]:
+    """Return the newest dead letters of a group, newest first, and what could not be read."""
+    found: list[DeadLetter] = []
+    problems = []
+    most_bytes = max(HTTP.answer_bytes // max(len(stores), 1), 1)
+    for name, store in stores:
+        try:
+            topic = DEAD_LETTER_TOPIC_PREFIX + group
+            page = messages_of_topic(store, topic, limit=_MOST_DEAD, max_bytes=most_bytes)
+        except ReputError as error:
+            problems.append(f"{name}: {error}")
+            continue
+        problems += [f"{name}: {problem}" for problem in page.problems]
+        found += [DeadLetter.of(name, message) for message in page.messages]
+    found.sort(key=lambda one: one.row.store_timestamp, reverse=True)
+    return found[:_MOST_DEAD], problems
