@@ -98,7 +98,7 @@ def test_topics_are_not_listed_for_every_search(
     def fail(store: object) -> list[object]:
         raise AssertionError("topics are listed again")
 
-    monkeypatch.setattr(search_page, "topics_of", fail)
+    monkeypatch.setattr(search_page, "each_topic", fail)
     assert rows(client.get("/?key=rare").text) == ["b36"]
 
 

@@ -26,6 +26,7 @@ from reput.console.mounts import Mounts
 from reput.console.openapi import document, endpoints
 from reput.console.pages import Pages
 from reput.errors import ReputError
+from reput.messages.body_decoders import BodyDecoder
 from reput.query.shared_store import MissingStore, SharedStore
 
 LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "::1")
@@ -41,6 +42,7 @@ def create_app(
     hosts: Sequence[str] | None = None,
     audit: Callable[[dict[str, object]], None] | None = None,
     traffic: Traffic | None = None,
+    decoders: Mapping[str, BodyDecoder] | None = None,
 ) -> Starlette:
     """The pages and the API over these stores. It writes nothing, and closes no store.
 
@@ -52,13 +54,14 @@ def create_app(
             of this machine, else a foreign web page could read everything by having its own name resolve to it.
         audit: Called with each request that has been answered: who asked for what, and the outcome.
         traffic: Requests of RocketMQ's clients, for the metrics.
+        decoders: Decoders of bodies by patterns of topics, as in {"orders*": open_decoder("avro:order.avsc")}.
     """
     if hosts is None and token is None:
         hosts = LOOPBACK_HOSTS
     mounts = Mounts(stores, missing)
     checks, metrics = Checks(), Metrics(mounts, traffic)
     paths = endpoints(Api(mounts, checks))
-    pages = Pages(mounts, checks, token)
+    pages = Pages(mounts, checks, token, decoders)
 
     async def alive(request: Request) -> Response:
         return JSON({"status": "ok"})

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from reput.broker.limits import HTTP
-from reput.console.arguments import choice, text
+from reput.console.arguments import text
 from reput.console.group_pages import chosen
 from reput.console.rendering import Views, number
 from reput.errors import MessageNotFoundError, ReputError, StoreError
@@ -18,13 +19,15 @@ from reput.examine.trace import trace
 from reput.examine.tracing.life import Life
 from reput.format.commit_log import MessageExt
 from reput.messages.bodies import pieces_of, sent_body, sent_pieces
+from reput.messages.body_decoders import BodyDecoder, json_text_of
 from reput.messages.body_text import BodyText, body_hex, body_text
+from reput.messages.json_text import indented
 from reput.query.answers import coverage_in_words
 from reput.query.message_store import MessageStore
 from reput.query.shared_store import SharedStore
+from reput.text import printable
 
 _MOST_SHOWN = 1 << 18  # characters: a browser lays out no more at once
-VIEWS = ("auto", "json", "text", "hex")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +42,24 @@ class ShownBody:
     was_compressed: bool
 
     @classmethod
-    def of(cls, message: MessageExt, view: str) -> ShownBody:
+    def of(cls, message: MessageExt, view: str, decoder: BodyDecoder | None = None) -> ShownBody:
         sent = sent_body(message, HTTP.answer_bytes)
         shown = body_text(sent.data, _MOST_SHOWN)
         views = {"JSON": ("json", "text", "hex"), "text": ("text", "hex")}.get(shown.kind, ("hex",))
+        chinese = chinese_text(sent.data) if views == ("hex",) else None
+        if chinese is not None:
+            views = ("gb18030", "hex")
+        decoded = None if decoder is None else _decoded(decoder, sent.data)
+        if decoder is not None and decoded is not None:
+            views = (decoder.name, *views)
         if view not in views:
             view = views[0]
         if view == "hex":
             shown = body_hex(sent.data)
+        elif decoder is not None and decoded is not None and view == decoder.name:
+            shown = BodyText("JSON", decoded)
+        elif view == "gb18030":
+            shown = BodyText("text", printable(chinese or "", keep="\n\t"))
         elif view == "text" and shown.kind == "JSON":
             shown = BodyText("text", sent.data.decode())
         if len(shown.lines) > _MOST_SHOWN:
@@ -56,18 +69,43 @@ class ShownBody:
         return cls(view, views, shown, len(sent.data), sent.error, sent.was_compressed)
 
 
+def chinese_text(body: bytes) -> str | None:
+    """Return a body that is not UTF-8 as GB18030, of which GBK is a part; None if that gives no plain Chinese text."""
+    try:
+        text = body.decode("gb18030")
+    except UnicodeDecodeError:
+        return None
+    is_plain = all(character.isprintable() or character in "\r\n\t" for character in text)
+    return text if is_plain and any("\u4e00" <= one <= "\u9fff" for one in text) else None
+
+
+def _decoded(decoder: BodyDecoder, body: bytes) -> str | None:
+    """Return the values of a body as JSON; None if it is not of the decoder's encoding."""
+    try:
+        return printable(indented(json_text_of(decoder.decode(body))), keep="\n")
+    except (ValueError, ReputError, RecursionError):
+        return None
+
+
 class MessagePages:
     """`/messages/OFFSET` and `/trace`."""
 
-    def __init__(self, views: Views) -> None:
-        self._views, self._mounts = views, views.mounts
+    def __init__(self, views: Views, decoders: Mapping[str, BodyDecoder]) -> None:
+        self._views, self._mounts, self._decoders = views, views.mounts, decoders
+
+    def _decoder(self, topic: str) -> BodyDecoder | None:
+        """Return the first decoder whose pattern fits a topic."""
+        fitting = (one for name, one in self._decoders.items() if fnmatchcase(topic, name))
+        return next(fitting, None)
 
     async def message(self, request: Request) -> Response:
         name, store = self._views.store(request)
         offset = request.path_params["offset"]
-        view = choice(request.query_params, "view", VIEWS)
+        view = text(request.query_params, "view") or ""
         message = await self._mounts.run(lambda: store.get(offset))
-        body = await self._mounts.run(lambda: ShownBody.of(message, view))
+        body = await self._mounts.run(
+            lambda: ShownBody.of(message, view, self._decoder(message.topic))
+        )
         around = await self._mounts.run(lambda: _around(store, message))
         return await self._views.page(
             request, "message.html", view="", store=name, message=message, body=body, around=around,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from urllib.parse import parse_qs
 
 from starlette.requests import Request
@@ -13,12 +14,14 @@ from reput.console.arguments import Failure
 from reput.console.checking import Checks
 from reput.console.downloads import Downloads
 from reput.console.group_pages import GroupPages
+from reput.console.live_page import LivePage
 from reput.console.message_pages import MessagePages
 from reput.console.mounts import Mounts
 from reput.console.rendering import Views
 from reput.console.search_page import SearchPage
 from reput.console.store_pages import StorePages
 from reput.console.topic_pages import TopicPages
+from reput.messages.body_decoders import BodyDecoder
 
 _MOST_FORM_BYTES = 8_192
 
@@ -26,14 +29,20 @@ _MOST_FORM_BYTES = 8_192
 class Pages:
     """All pages of the console."""
 
-    def __init__(self, mounts: Mounts, checks: Checks, token: str | None) -> None:
+    def __init__(
+        self,
+        mounts: Mounts,
+        checks: Checks,
+        token: str | None,
+        decoders: Mapping[str, BodyDecoder] | None = None,
+    ) -> None:
         self._views, self._checks = Views(mounts, token is not None), checks
-        self._token = token
+        self._token, self._decoders = token, decoders or {}
 
     def routes(self) -> list[BaseRoute]:
         views = self._views
-        search, messages = SearchPage(views), MessagePages(views)
-        groups = GroupPages(views)
+        search, messages = SearchPage(views), MessagePages(views, self._decoders)
+        groups, live = GroupPages(views), LivePage(views)
         topics, stores = TopicPages(views), StorePages(views, self._checks)
         found: list[BaseRoute] = [
             Route("/", search.search),
@@ -44,6 +53,8 @@ class Pages:
             Route("/messages/{offset:int64}/body", messages.body),
             Route("/messages/{offset:int64}/record", messages.record),
             Route("/trace", messages.trace),
+            Route("/live", live.live),
+            Route("/live/rows", live.rows),
             Route("/groups", groups.groups),
             Route("/groups/{group}", groups.group),
             Route("/topics", topics.topics),

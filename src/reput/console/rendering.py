@@ -27,6 +27,9 @@ FLUSH = "<!---->"
 """What a template says where all before it may be sent."""
 _TEMPLATES = Path(__file__).parent / "templates"
 _UNITS = ("bytes", "KB", "MB", "GB", "TB")
+_CONTENT_KINDS = (
+    ("text", "Text"), ("regex", "Regular expression"), ("json", "JSON path"), ("property", "Property"),
+)  # fmt: skip
 _JSON_TOKEN = re.compile(
     r'(?P<name>"(?:[^"\\]|\\.)*")(?=\s*:)|(?P<text>"(?:[^"\\]|\\.)*")'
     r"|(?P<number>-?\d[\d.eE+-]*)|(?P<word>\b(?:true|false|null)\b)"
@@ -48,6 +51,7 @@ def environment() -> Environment:
         spark=spark, exact=exact,
     )  # fmt: skip
     made.globals["FLUSH"] = Markup(FLUSH)
+    made.globals["content_kinds"] = _CONTENT_KINDS
     return made
 
 

@@ -49,7 +49,7 @@ class SearchPage:
             return await self._views.page(request, "start.html", **common)
         try:
             wanted = search_of(query, is_pasted=True)
-            cursors = _cursors(query, [name for name, _ in chosen])
+            cursors = cursors_of(query, [name for name, _ in chosen])
         except UsageError as error:
             common["wrong"] = str(error)
             return await self._views.page(request, "start.html", 400, **common)
@@ -85,7 +85,7 @@ class SearchPage:
         return [self._mounts.named(name) for name in self._mounts.names]
 
 
-def _cursors(query: QueryParams, names: Sequence[str]) -> dict[str, int]:
+def cursors_of(query: QueryParams, names: Sequence[str]) -> dict[str, int]:
     """Return by store where older messages begin: `after=STORE:OFFSET`, or `after=OFFSET` for one store."""
     found = {}
     for given in query.getlist("after"):

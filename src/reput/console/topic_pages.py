@@ -80,8 +80,9 @@ class TopicPages:
             raise MessageNotFoundError(f"{store.path}: no topic {topic!r}")
         newest = await self._mounts.run(lambda: messages_of_topic(store, topic, limit=10))
         return await self._views.page(
-            request, "topic.html", view="topics", store=name, topic=found[0], newest=newest
-        )
+            request, "topic.html", view="topics", store=name, topic=found[0], newest=newest,
+            zoom={side: text(request.query_params, side) for side in ("begin", "end")},
+        )  # fmt: skip
 
     async def spark(self, request: Request) -> Response:
         """A small curve, for a list of topics that does not wait for it."""

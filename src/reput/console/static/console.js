@@ -19,7 +19,7 @@ function follow(selector) {
 }
 
 let waitsForPlace = false;
-const places = { s: "/", t: "/topics", c: "/groups", r: "/trace", m: "/stores" };
+const places = { s: "/", t: "/topics", c: "/groups", l: "/live", r: "/trace", m: "/stores" };
 const actions = {
   "/": () => { const field = document.querySelector("#key, [name=key], [data-filter], main input:not([type=hidden])"); field ? (field.focus(), field.select()) : location.assign("/"); },
   j: () => move(1),
@@ -58,13 +58,18 @@ function isDark() {
 }
 
 document.addEventListener("click", (event) => {
-  const target = event.target.closest("[data-help], [data-theme-toggle], [data-copy], [data-copy-body]");
+  const target = event.target.closest("[data-help], [data-theme-toggle], [data-zone-toggle], [data-copy], [data-copy-body]");
   if (!target) return;
   if (target.matches("[data-help]")) actions["?"]();
   if (target.matches("[data-theme-toggle]")) {
     document.documentElement.dataset.theme = isDark() ? "light" : "dark";
     try { localStorage.setItem("reput-theme", document.documentElement.dataset.theme); } catch { /* not kept */ }
     charts.forEach((draw) => draw());
+  }
+  if (target.matches("[data-zone-toggle]")) {
+    zone = zone === "local" ? "utc" : "local";
+    try { localStorage.setItem("reput-zone", zone); } catch { /* not kept */ }
+    showTimes();
   }
   if (target.matches("[data-copy]")) copy(target, JSON.parse(target.dataset.copy));
   if (target.matches("[data-copy-body]")) copyBody(target);
@@ -77,6 +82,101 @@ document.addEventListener("paste", (event) => {
   event.preventDefault();
   event.target.setRangeText(pasted.replace(/\s+/g, " ").trim(), event.target.selectionStart, event.target.selectionEnd, "end");
 });
+
+// Times are sent in UTC. Each has the time of this computer's zone beside it, or in its place.
+let zone = "utc";
+try { zone = localStorage.getItem("reput-zone") === "local" ? "local" : "utc"; } catch { /* storage may be switched off */ }
+const twoDigits = (value) => String(value).padStart(2, "0");
+function localTime(moment) {
+  const minutes = -moment.getTimezoneOffset();
+  const offset = `${minutes < 0 ? "-" : "+"}${twoDigits(Math.floor(Math.abs(minutes) / 60))}:${twoDigits(Math.abs(minutes) % 60)}`;
+  return {
+    day: `${moment.getFullYear()}-${twoDigits(moment.getMonth() + 1)}-${twoDigits(moment.getDate())}`,
+    time: `${twoDigits(moment.getHours())}:${twoDigits(moment.getMinutes())}:${twoDigits(moment.getSeconds())}`, offset,
+  };
+}
+function showTimes() {
+  document.querySelectorAll("time[datetime]").forEach((element) => {
+    const moment = new Date(element.dateTime);
+    if (Number.isNaN(moment.getTime())) return;
+    element.dataset.utc ??= element.innerHTML;
+    const { day, time, offset } = localTime(moment);
+    const utc = element.dateTime.replace("T", " ").replace("Z", " UTC");
+    const local = `${day} ${time} UTC${offset}`;
+    element.title = zone === "local" ? utc : local;
+    if (zone === "local") {
+      element.querySelector(".day").textContent = day;
+      element.querySelector(".day").nextSibling.textContent = ` ${time}`;
+    } else element.innerHTML = element.dataset.utc;
+    if (element.closest(".facts")) {
+      const beside = element.nextElementSibling?.matches(".beside") ? element.nextElementSibling : document.createElement("span");
+      beside.className = "beside faint";
+      beside.textContent = zone === "local" ? utc : local;
+      element.after(beside);
+    }
+  });
+  const name = zone === "local" ? `UTC${localTime(new Date()).offset}` : "UTC";
+  document.querySelectorAll("[data-zone], [data-zone-toggle]").forEach((element) => { element.textContent = name; });
+}
+showTimes();
+document.addEventListener("htmx:afterSwap", showTimes);
+
+// A picker beside each field of a time: what it gives is written as UTC.
+document.querySelectorAll("input[data-time]").forEach((field) => {
+  const picker = document.createElement("input");
+  picker.type = "datetime-local";
+  picker.step = "1";
+  picker.className = "picker";
+  picker.tabIndex = -1;
+  picker.setAttribute("aria-hidden", "true");
+  const open = document.createElement("button");
+  open.type = "button";
+  open.className = "pick";
+  open.setAttribute("aria-label", `Pick a time: ${field.closest("label").querySelector("span").textContent}`);
+  open.innerHTML = '<svg viewBox="0 0 24 24" aria-hidden="true"><rect x="4" y="5" width="16" height="15" rx="2"/><path d="M4 10h16M9 3v4M15 3v4"/></svg>';
+  open.addEventListener("click", () => { try { picker.showPicker(); } catch { field.focus(); } });
+  picker.addEventListener("change", () => {
+    if (picker.value) field.value = new Date(zone === "local" ? picker.value : `${picker.value}Z`).toISOString().replace(".000Z", "Z");
+  });
+  const place = document.createElement("span");
+  place.className = "picking hidden-label";
+  field.closest("label").after(place);
+  place.append(field.closest("label"), picker, open);
+});
+
+// The live page asks for what is new; a page that nobody looks at does not.
+const live = document.querySelector("[data-live]");
+if (live) {
+  const list = document.querySelector("[data-live-rows]");
+  const state = document.querySelector("[data-live-state]");
+  const pause = document.querySelector("[data-pause]");
+  const most = 500;
+  let address = live.dataset.live, paused = false, count = 0;
+  pause.addEventListener("click", () => {
+    paused = !paused;
+    pause.textContent = paused ? "Continue" : "Pause";
+    live.classList.toggle("paused", paused);
+    state.textContent = paused ? "Paused" : "Watching";
+  });
+  const ask = async () => {
+    try {
+      if (paused || document.hidden) return;
+      const answer = await fetch(address);
+      if (!answer.ok) { state.textContent = `The server answers ${answer.status}; it is asked again.`; return; }
+      const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+      const fresh = [...page.querySelectorAll("tbody tr")];
+      address = page.querySelector("[data-next]").dataset.next;
+      document.querySelector("[data-live-notes]").replaceChildren(...page.querySelectorAll(".notice"));
+      fresh.forEach((row) => row.classList.add("fresh"));
+      list.prepend(...fresh);
+      [...list.children].slice(most).forEach((row) => row.remove());
+      count += fresh.length;
+      state.textContent = `Watching: ${count.toLocaleString("en")} new ${count === 1 ? "message" : "messages"}`;
+      if (fresh.length) showTimes();
+    } catch { state.textContent = "The server does not answer; it is asked again."; } finally { setTimeout(ask, 2000); }
+  };
+  setTimeout(ask, 1000);
+}
 
 // Copying: the value as it is stored, not as a page shows it. Only pages of HTTPS and of this machine have a clipboard.
 function withoutClipboard(text) {
@@ -117,7 +217,7 @@ async function copyBody(button) {
   if (!answer.ok) return;
   const bytes = new Uint8Array(await answer.arrayBuffer());
   const hex = () => Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
-  const encoding = { json: "utf-8", text: "utf-8" }[button.dataset.as] ?? button.dataset.as;
+  const encoding = { hex: "hex", gb18030: "gb18030" }[button.dataset.as] ?? "utf-8";
   let text;
   try { text = encoding === "hex" ? hex() : new TextDecoder(encoding, { fatal: true, ignoreBOM: true }).decode(bytes); } catch { text = hex(); }
   copy(button, text);
@@ -228,6 +328,12 @@ async function chart(place) {
     }
     volume = found;
     draw();
+    const here = new URL(location.href);  // a zoomed chart is shared as it is seen
+    for (const side of ["begin", "end"]) {
+      const value = address.searchParams.get(side);
+      if (value == null) here.searchParams.delete(side); else here.searchParams.set(side, value);
+    }
+    history.replaceState(null, "", here);
   }
   charts.push(draw);
   new ResizeObserver(() => { if (drawn && Math.abs(drawn.width - (place.clientWidth - 40)) > 2) drawn.setSize({ width: place.clientWidth - 40, height: 240 }); }).observe(place);
