@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from reput.console.server import HttpServer
 
 Audit = Callable[[dict[str, object]], None]
-_MOST_TOKEN_BYTES = 4096
+_MOST_TOKEN_BYTES, _MOST_USERS_BYTES = 4096, 1 << 20
 _log = logging.getLogger("reput.console")
 
 
@@ -31,6 +31,7 @@ def console(
     tls: tuple[str, str | None] | None = None,
     audit: Audit | None = None,
     traffic: Traffic | None = None,
+    users_file: str | None = None,
 ) -> HttpServer:
     """A server of the console, not started.
 
@@ -43,15 +44,20 @@ def console(
         tls: Files of the certificate chain and its key; None for plain HTTP.
         audit: Called with each request.
         traffic: Requests of RocketMQ's clients.
+        users_file: A file of users, in place of a token.
 
     Raises:
         UsageError, MissingExtraError, StoreAccessError.
     """
     try:
         from reput.console.server import HttpServer
+        from reput.console.users import parse_users
     except ImportError:
         raise MissingExtraError("http needs starlette: pip install 'reput[serve]'") from None
     token = None if token_file is None else _token(token_file)
+    users = None
+    if users_file is not None:
+        users = parse_users(read_file(users_file, _MOST_USERS_BYTES), f"http_users {users_file}")
     return HttpServer(
         _Current(stores),
         address,
@@ -61,6 +67,7 @@ def console(
         tls=tls,
         audit=audit,
         traffic=traffic,
+        users=users,
     )
 
 

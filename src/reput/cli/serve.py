@@ -59,6 +59,13 @@ _LISTEN = "127.0.0.1:9876"
     help="Require the token in FILE from clients of --http.",
 )
 @click.option(
+    "--http-users",
+    "http_users_file",
+    type=click.Path(),
+    metavar="FILE",
+    help="Users of --http with tokens and roles, and the proxy that signs users in, as TOML.",
+)
+@click.option(
     "--http-host",
     "http_hosts",
     multiple=True,
@@ -216,7 +223,12 @@ def command(
         raise UsageError("http_hosts needs http", arguments=["http_hosts", "http"])
     if options["http_token_file"] and http_address is None:
         raise UsageError("http_token_file needs http", arguments=["http_token_file", "http"])
-    if options["acl"] and http_address is not None and not options["http_token_file"]:
+    if options["http_users_file"] and (http_address is None or options["http_token_file"]):
+        raise UsageError(
+            "http_users needs http, and replaces http_token_file", arguments=["http_users", "http"]
+        )
+    is_open = not (options["http_token_file"] or options["http_users_file"])
+    if options["acl"] and http_address is not None and is_open:
         raise UsageError(
             "acl guards listen alone, and http would answer every user of this machine: pass http_token_file, too",
             arguments=["acl", "listen", "http", "http_token_file"],

@@ -82,6 +82,7 @@ class Serving:
     http: Host | None
     workers: int
     http_token_file: str | None
+    http_users_file: str | None
     http_hosts: Sequence[str]
     audit_log: str | None
     advertised: str | None
@@ -152,7 +153,7 @@ class Serving:
             tls = None if self.tls_cert is None else (self.tls_cert, self.tls_key)
             shown = console(
                 service.stores, service.missing, self.http, self.http_token_file,
-                self.http_hosts, tls, audit, service.server.traffic,
+                self.http_hosts, tls, audit, service.server.traffic, self.http_users_file,
             )  # fmt: skip
         stop = _stopped()  # before anyone is told that it runs
         await service.start()
@@ -254,7 +255,8 @@ class Serving:
         return store
 
     def _warn(self) -> None:
-        if self.http and not _is_loopback(self.http) and self.http_token_file is None:
+        is_open = self.http_token_file is None and self.http_users_file is None
+        if self.http and not _is_loopback(self.http) and is_open:
             click.echo(
                 f"reput: {self.http}: without --http-token-file, anyone who reaches this address can read messages",
                 err=True,

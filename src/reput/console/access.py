@@ -1,11 +1,9 @@
-"""Who may ask: one token for all, hosts that a browser may name, and pages of our own."""
+"""Who may ask: users, hosts that a browser may name, and pages of our own."""
 
 from __future__ import annotations
 
-import hmac
 import re
 from collections.abc import Sequence
-from hashlib import sha256
 from urllib.parse import quote, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -13,7 +11,11 @@ from starlette.requests import HTTPConnection, Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from reput.console.users import ANYBODY, CURRENT, NOBODY, Permission, User, Users
+
 COOKIE = "reput"
+USER = "reput.user"
+"""Name of the user, in the scope of a request."""
 _HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^\[\]:@/]+))(?::[0-9]{0,5})?")
 _HEALTH_PATHS = ("/healthz", "/livez", "/readyz")
 _OPEN_PATHS = (*_HEALTH_PATHS, "/login")
@@ -37,16 +39,23 @@ class Access:
     are answered then. What a foreign page asks for in a browser is refused, but for links that lead here.
     """
 
-    def __init__(self, app: ASGIApp, token: str | None, hosts: Sequence[str] | None) -> None:
+    def __init__(self, app: ASGIApp, users: Users | None, hosts: Sequence[str] | None) -> None:
         self._app, self._hosts = app, None if hosts is None else frozenset(hosts)
-        self._token = token
-        self._cookie = None if token is None else cookie_of(token)
+        self._users = users
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        refusal = self._refusal(HTTPConnection(scope))
+        connection = HTTPConnection(scope)
+        user = ANYBODY if self._users is None else self._users.of(connection, COOKIE)
+        CURRENT.set(NOBODY if user is None else user)
+        scope[USER] = "" if user is None else user.name
+        proxy = None if self._users is None else self._users.proxy
+        if proxy is not None and proxy.is_peer(connection):
+            secure = connection.headers.get("x-forwarded-proto", "") == "https"
+            scope["scheme"] = "https" if secure else scope["scheme"]
+        refusal = self._refusal(connection, user)
 
         async def guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -59,40 +68,27 @@ class Access:
 
         await (self._app if refusal is None else refusal)(scope, receive, guarded)
 
-    def _refusal(self, connection: HTTPConnection) -> Response | None:
+    def _refusal(self, connection: HTTPConnection, user: User | None) -> Response | None:
         headers, path = connection.headers, connection.url.path
         is_known_host = self._hosts is None or _host_of(headers) in self._hosts
         if not is_known_host and path not in _HEALTH_PATHS:  # kubelet asks by the pod's address
             return _refused(421, "host", "this host name is not served here")
         if _is_foreign(connection.scope, headers):
             return _refused(403, "cross_site", "asked for by a page of another site")
-        if self._cookie is None or path in _OPEN_PATHS or path.startswith("/static/"):
+        if path in _OPEN_PATHS or path.startswith("/static/"):
             return None
-        if self._is_known(connection):
-            return None
+        if user is not None:
+            if Permission.SEARCH in user.permissions or path == "/logout":
+                return None
+            return _refused(403, "forbidden", "this needs the role search")
         if path.startswith("/api/") or "text/html" not in headers.get("accept", ""):
             answer = _refused(401, "token", "pass the token: Authorization: Bearer TOKEN")
             answer.headers["www-authenticate"] = "Bearer"
             return answer
+        if self._users is not None and not self._users.has_tokens:
+            return _refused(401, "token", "sign in through the proxy")
         wanted = path + (f"?{connection.url.query}" if connection.url.query else "")
         return RedirectResponse(f"/login?next={quote(wanted, safe='')}", status_code=303)
-
-    def _is_known(self, connection: HTTPConnection) -> bool:
-        scheme, _, given = connection.headers.get("authorization", "").partition(" ")
-        if scheme.lower() == "bearer":
-            return is_token(given.strip(), self._token)
-        cookie = connection.cookies.get(COOKIE, "")
-        return is_token(cookie, self._cookie)
-
-
-def is_token(given: str, token: str | None) -> bool:
-    """Whether it is the token, in a time that tells nothing of it."""
-    return token is not None and hmac.compare_digest(given.encode(), token.encode())
-
-
-def cookie_of(token: str) -> str:
-    """What a browser keeps in place of the token."""
-    return hmac.new(token.encode(), b"reput console", sha256).hexdigest()
 
 
 def own_path(target: str) -> str:

@@ -26,6 +26,7 @@ from reput.console.message_pages import traced
 from reput.console.mounts import Mounts
 from reput.console.searching import Outcome, Share, Steps, pull_share, search
 from reput.console.store_facts import each_topic, facts_of
+from reput.console.users import Permission, may
 from reput.errors import MessageNotFoundError, ReputError, UsageError
 from reput.examine.tracing.life import TRACE_SCHEMA, life_fields
 from reput.messages.json_text import json_text
@@ -147,7 +148,11 @@ class Api:
 
         def answer() -> Response:
             life, _, problems = traced(stores, key=key, message_id=message_id, topic=topic)
-            each = HTTP.answer_bytes // (_JSON_TO_A_BYTE * max(len(life.events), 1))
+            each = (
+                0
+                if not may(Permission.BODIES)
+                else HTTP.answer_bytes // (_JSON_TO_A_BYTE * max(len(life.events), 1))
+            )
             *parts, end = life_fields(life, each)
             if problems:
                 end |= {"complete": False, "failed": problems}

@@ -25,6 +25,7 @@ from reput.console.metrics import Metrics
 from reput.console.mounts import Mounts
 from reput.console.openapi import document, endpoints
 from reput.console.pages import Pages
+from reput.console.users import Users
 from reput.errors import ReputError
 from reput.messages.body_decoders import BodyDecoder
 from reput.query.shared_store import MissingStore, SharedStore
@@ -43,6 +44,7 @@ def create_app(
     audit: Callable[[dict[str, object]], None] | None = None,
     traffic: Traffic | None = None,
     decoders: Mapping[str, BodyDecoder] | None = None,
+    users: Users | None = None,
 ) -> Starlette:
     """The pages and the API over these stores. It writes nothing, and closes no store.
 
@@ -54,14 +56,17 @@ def create_app(
             of this machine, else a foreign web page could read everything by having its own name resolve to it.
         audit: Called with each request that has been answered: who asked for what, and the outcome.
         traffic: Requests of RocketMQ's clients, for the metrics.
+        users: In place of a token: users with tokens and roles of their own.
         decoders: Decoders of bodies by patterns of topics, as in {"orders*": open_decoder("avro:order.avsc")}.
     """
-    if hosts is None and token is None:
+    if users is None and token is not None:
+        users = Users.of_token(token)
+    if hosts is None and users is None:
         hosts = LOOPBACK_HOSTS
     mounts = Mounts(stores, missing)
     checks, metrics = Checks(), Metrics(mounts, traffic)
     paths = endpoints(Api(mounts, checks))
-    pages = Pages(mounts, checks, token, decoders)
+    pages = Pages(mounts, checks, users, decoders)
 
     async def alive(request: Request) -> Response:
         return JSON({"status": "ok"})
@@ -100,7 +105,7 @@ def create_app(
         routes=routes,
         middleware=[
             Middleware(Audit, write=audit),
-            Middleware(Access, token=token, hosts=hosts),
+            Middleware(Access, users=users, hosts=hosts),
             Middleware(metrics.measured),
         ],
         exception_handlers={ReputError: failed, HTTPException: failed, Exception: failed},

@@ -10,6 +10,7 @@ from starlette.datastructures import QueryParams
 from reput.broker.limits import LimitError
 from reput.clock import now_ms, parse_time
 from reput.console.pasted import understood
+from reput.console.users import ForbiddenError, Permission, demand
 from reput.errors import (
     FormatError,
     MessageNotFoundError,
@@ -77,6 +78,8 @@ def search_of(
     key, contains = text(query, "key"), text(query, "contains")
     content = None
     if contains is not None:
+        if query.get("how") != "property":
+            demand(Permission.BODIES)
         from reput.table.content import How, parse_content
 
         content = parse_content(choice(query, "how", tuple(How)), contains)
@@ -159,6 +162,8 @@ class Failure(NamedTuple):
     @classmethod
     def of(cls, error: Exception) -> Failure:
         """A failure is never a "not found": what is damaged or unreadable has kinds of its own."""
+        if isinstance(error, ForbiddenError):
+            return cls(403, "forbidden", "Not allowed", str(error))
         if isinstance(error, UsageError):
             return cls(400, "usage", "This cannot be asked", str(error))
         if isinstance(error, LimitError):

@@ -9,6 +9,7 @@ from urllib.parse import parse_qsl
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from reput.clock import format_time, now_ms
+from reput.console.access import USER
 
 _MOST_CHARACTERS = 1_000
 _QUIET = ("/static/", "/healthz", "/livez", "/readyz", "/metrics")
@@ -47,6 +48,7 @@ def _fields(scope: Scope, status: int, size: int, seconds: float) -> dict[str, o
     asked = {name: query[name][:_MOST_CHARACTERS] for name in _ASKED if query.get(name)}
     return {
         "time": format_time(now_ms()),
+        **({"user": scope[USER]} if scope.get(USER) else {}),
         "client": client[0],
         "method": scope["method"],
         "path": scope["path"][:_MOST_CHARACTERS],

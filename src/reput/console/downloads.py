@@ -17,6 +17,7 @@ from reput.broker.limits import HTTP
 from reput.console.arguments import SearchForm, choice, search_of, text
 from reput.console.mounts import Mounts
 from reput.console.searching import Outcome, Share, Until, search
+from reput.console.users import Permission, demand
 from reput.errors import ReputError, UsageError
 from reput.files.scratch import unnamed_file
 from reput.messages.bodies import sent_body
@@ -43,6 +44,7 @@ class Downloads:
         self._mounts = mounts
 
     async def download(self, request: Request) -> Response:
+        demand(Permission.DOWNLOAD, Permission.BODIES)
         query = request.query_params
         kind = choice(query, "format", tuple(_WRITERS))
         wanted = search_of(query, MOST_MESSAGES, is_pasted=True, most=MOST_MESSAGES)

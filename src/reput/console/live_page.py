@@ -16,6 +16,7 @@ from reput.console.group_pages import chosen
 from reput.console.rendering import Views
 from reput.console.results import Row
 from reput.console.search_page import cursors_of
+from reput.console.users import Permission, demand
 from reput.errors import ReputError, UsageError
 from reput.format.commit_log import MessageExt
 from reput.messages.bodies import sent_body
@@ -52,25 +53,27 @@ class LivePage:
         )
         content = None
         if q["contains"]:
+            if q["how"] != "property":
+                demand(Permission.BODIES)
             from reput.table.content import How, parse_content
 
             content = parse_content(choice(query, "how", tuple(How)), q["contains"])
         cursors = cursors_of(query, [name for name, _ in stores])
-        tails = _Tails(stores, wanted, content, cursors)
+        tails = _Watched(stores, wanted, content, cursors)
         await self._mounts.search(tails.read)
         return await self._views.page(
             request, template, view="live", q=q, tails=tails, live_query=_query
         )
 
 
-def _query(tails: _Tails, q: Mapping[str, str]) -> str:
+def _query(tails: _Watched, q: Mapping[str, str]) -> str:
     """Return the query string that asks for what comes next."""
     pairs = [(name, value) for name, value in q.items() if value]
     pairs += [("after", f"{name}:{offset}") for name, offset in tails.cursors.items()]
     return "?" + urlencode(pairs, errors="surrogatepass")
 
 
-class _Tails:
+class _Watched:
     """What several logs have after their cursors.
 
     Attributes:

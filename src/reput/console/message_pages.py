@@ -14,6 +14,7 @@ from reput.broker.limits import HTTP
 from reput.console.arguments import text
 from reput.console.group_pages import chosen
 from reput.console.rendering import Views, number
+from reput.console.users import Permission, demand, may
 from reput.errors import MessageNotFoundError, ReputError, StoreError
 from reput.examine.trace import trace
 from reput.examine.tracing.life import Life
@@ -103,20 +104,24 @@ class MessagePages:
         offset = request.path_params["offset"]
         view = text(request.query_params, "view") or ""
         message = await self._mounts.run(lambda: store.get(offset))
-        body = await self._mounts.run(
-            lambda: ShownBody.of(message, view, self._decoder(message.topic))
-        )
+        body = ShownBody("hex", (), BodyText("withheld", ""), 0, None, False)
+        if may(Permission.BODIES):
+            body = await self._mounts.run(
+                lambda: ShownBody.of(message, view, self._decoder(message.topic))
+            )
         around = await self._mounts.run(lambda: _around(store, message))
         return await self._views.page(
             request, "message.html", view="", store=name, message=message, body=body, around=around,
         )  # fmt: skip
 
     async def body(self, request: Request) -> Response:
+        demand(Permission.BODIES)
         message = await self._read(request)
         pieces = await self._mounts.run(lambda: sent_pieces(message))
         return self._download(pieces, f"{message.physical_offset}.body")
 
     async def record(self, request: Request) -> Response:
+        demand(Permission.BODIES)
         _, store = self._views.store(request)
         offset = request.path_params["offset"]
         record = await self._mounts.run(lambda: store.get_record(offset))

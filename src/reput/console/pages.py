@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from reput.console.access import COOKIE, cookie_of, is_own_form, is_token, own_path
+from reput.console.access import COOKIE, is_own_form, own_path
 from reput.console.arguments import Failure
 from reput.console.checking import Checks
 from reput.console.downloads import Downloads
@@ -21,6 +21,7 @@ from reput.console.rendering import Views
 from reput.console.search_page import SearchPage
 from reput.console.store_pages import StorePages
 from reput.console.topic_pages import TopicPages
+from reput.console.users import Users, cookie_of
 from reput.messages.body_decoders import BodyDecoder
 
 _MOST_FORM_BYTES = 8_192
@@ -33,11 +34,11 @@ class Pages:
         self,
         mounts: Mounts,
         checks: Checks,
-        token: str | None,
+        users: Users | None,
         decoders: Mapping[str, BodyDecoder] | None = None,
     ) -> None:
-        self._views, self._checks = Views(mounts, token is not None), checks
-        self._token, self._decoders = token, decoders or {}
+        self._views, self._checks = Views(mounts, users is not None and users.has_tokens), checks
+        self._users, self._decoders = users, decoders or {}
 
     def routes(self) -> list[BaseRoute]:
         views = self._views
@@ -67,7 +68,7 @@ class Pages:
             Route("/stores/{name}/findings", stores.findings),
             Route("/stores/{name}/check", stores.check),
         ]
-        if self._token is not None:
+        if self._users is not None and self._users.has_tokens:
             found += [
                 Route("/login", self._login, methods=["GET", "POST"]),
                 Route("/logout", self._logout, methods=["POST"]),
@@ -82,16 +83,16 @@ class Pages:
         wanted = own_path(request.query_params.get("next", "/"))
         if request.method == "GET":
             return await self._views.page(request, "login.html", next=wanted, is_wrong=False)
-        assert self._token is not None
+        assert self._users is not None
         size = request.headers.get("content-length", "")
         is_small = size.isdigit() and int(size) <= _MOST_FORM_BYTES
         form = parse_qs((await request.body()).decode("utf-8", "replace")) if is_small else {}
         given = form.get("token", [""])[0]
-        if not is_own_form(request) or not is_token(given.strip(), self._token):
+        if not is_own_form(request) or self._users.with_token(given.strip()) is None:
             return await self._views.page(request, "login.html", 403, next=wanted, is_wrong=True)
         answer = RedirectResponse(wanted, status_code=303)
         answer.set_cookie(
-            COOKIE, cookie_of(self._token),
+            COOKIE, cookie_of(given.strip()),
             httponly=True, samesite="strict", secure=request.url.scheme == "https",
         )  # fmt: skip
         return answer

@@ -19,6 +19,7 @@ from reput.clock import format_duration, format_time
 from reput.console.arguments import Failure, text
 from reput.console.mounts import Mounts
 from reput.console.results import Row
+from reput.console.users import may
 from reput.format.commit_log import MessageExt
 from reput.query.shared_store import SharedStore
 from reput.text import one_line, printable
@@ -52,6 +53,7 @@ def environment() -> Environment:
     )  # fmt: skip
     made.globals["FLUSH"] = Markup(FLUSH)
     made.globals["content_kinds"] = _CONTENT_KINDS
+    made.globals["may"] = may
     return made
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from reput.broker.limits import HTTP
 from reput.console.arguments import SearchForm
+from reput.console.users import Permission, may
 from reput.errors import FormatError, MessageNotFoundError, UsageError
 from reput.findings import Finding, Kind
 from reput.format.commit_log import MessageExt, decode
@@ -98,6 +99,8 @@ class Share:
 
     def fields(self, message: MessageExt) -> dict[str, Any]:
         """A message as JSON has it, without its body where that alone is more than an answer."""
+        if not may(Permission.BODIES):
+            return {**message_fields(message, 0), "body_error": "this needs the role bodies"}
         fields = message_fields(message, self.most_bytes)
         is_short = len(json_text(fields)) <= self.most_bytes  # a control character takes six
         return fields if is_short else message_fields(message, 0)

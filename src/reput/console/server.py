@@ -14,6 +14,7 @@ from reput.broker.limits import HTTP, HttpLimits
 from reput.broker.traffic import Traffic
 from reput.console.app import LOOPBACK_HOSTS, create_app
 from reput.console.guard import Guard
+from reput.console.users import Users
 from reput.errors import UsageError
 from reput.format.host import Host
 from reput.query.shared_store import MissingStore, SharedStore
@@ -36,15 +37,16 @@ class HttpServer:
         tls: tuple[str, str | None] | None = None,
         audit: Callable[[dict[str, object]], None] | None = None,
         traffic: Traffic | None = None,
+        users: Users | None = None,
     ) -> None:
         """`stores` and `missing` as for `create_app`; port 0 is any that is free.
 
-        `hosts` are further names of this server; `tls` the files of a certificate chain and its key; `audit` and
-        `traffic` as for `create_app`.
+        `hosts` are further names of this server; `tls` the files of a certificate chain and its key; `audit`,
+        `traffic` and `users` as for `create_app`.
         """
         self._stores, self._token, self._missing = stores, token, missing
         self._further_hosts, self._tls = hosts, tls
-        self._audit, self._traffic = audit, traffic
+        self._audit, self._traffic, self._users = audit, traffic, users
         self.guard = Guard(limits)
         self._asked = address
         self._server: _Server | None = None
@@ -62,12 +64,13 @@ class HttpServer:
         bound = _bound(self._asked)
         app = create_app(
             self._stores, missing=self._missing, token=self._token, hosts=self._hosts(),
-            audit=self._audit, traffic=self._traffic,
+            audit=self._audit, traffic=self._traffic, users=self._users,
         )  # fmt: skip
         certificate, key = self._tls or (None, None)
         config = uvicorn.Config(
             app, log_config=None, access_log=False, timeout_graceful_shutdown=_PATIENCE_S,
             http=self.guard.protocol(), ssl_certfile=certificate, ssl_keyfile=key,
+            proxy_headers=False,  # else a header would say which address is asking
         )  # fmt: skip
         self._server = _Server(config)
         self._running = asyncio.create_task(self._server.serve(sockets=[bound]))
@@ -79,7 +82,7 @@ class HttpServer:
 
     def _hosts(self) -> list[str] | None:
         """Without a token, who asks at another address must name that address, not whatever leads there."""
-        if self._token is not None:
+        if self._token is not None or self._users is not None:
             return None
         given = ipaddress.ip_address(self._asked.address)
         own = [] if given.is_loopback or given.is_unspecified else [self._asked.address]

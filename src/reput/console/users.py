@@ -1,0 +1,235 @@
+"""Users of the console: who has which token, or comes through which proxy, and what each may see."""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from enum import StrEnum
+from hashlib import sha256
+from typing import Any
+
+from starlette.requests import HTTPConnection
+
+from reput.errors import ReputError, UsageError
+
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_HEADER = re.compile(r"[A-Za-z0-9-]{1,64}")
+_MOST_NAME = 200
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+class ForbiddenError(ReputError):
+    """A request that the role of its user does not allow."""
+
+
+class Permission(StrEnum):
+    """What a user may do."""
+
+    SEARCH = "search"
+    BODIES = "bodies"
+    DOWNLOAD = "download"
+
+
+EVERY_PERMISSION = frozenset(Permission)
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """Who sends a request.
+
+    Attributes:
+        name: For the audit log; empty without users.
+        permissions: What the user may do.
+    """
+
+    name: str = ""
+    permissions: frozenset[Permission] = EVERY_PERMISSION
+
+
+ANYBODY, NOBODY = User(), User(permissions=frozenset())
+CURRENT: ContextVar[User] = ContextVar("user", default=ANYBODY)
+"""The user of the request that is being answered."""
+
+
+def may(permission: Permission) -> bool:
+    """Return whether the user of this request may do that."""
+    return permission in CURRENT.get().permissions
+
+
+def demand(*permissions: Permission) -> None:
+    """Raise ForbiddenError unless the user of this request may do all of that."""
+    lacking = [one for one in permissions if not may(one)]
+    if lacking:
+        raise ForbiddenError(f"this needs the role {' and '.join(lacking)}")
+
+
+@dataclass(frozen=True, slots=True)
+class Proxy:
+    """A reverse proxy that signs users in, for example with OIDC, and names them in a header.
+
+    Attributes:
+        networks: Addresses of the proxy; the headers of others mean nothing.
+        user_header: Names the user.
+        groups_header: Lists the user's groups, separated by commas; None if all users have `default`.
+        groups: Permissions by group.
+        default: Permissions of every user.
+    """
+
+    networks: tuple[Network, ...]
+    user_header: str
+    groups_header: str | None = None
+    groups: Mapping[str, frozenset[Permission]] = field(default_factory=dict)
+    default: frozenset[Permission] = frozenset()
+
+    def is_peer(self, connection: HTTPConnection) -> bool:
+        """Return whether a request comes from the proxy."""
+        try:
+            address = ipaddress.ip_address(connection.client.host if connection.client else "")
+        except ValueError:
+            return False
+        if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped:
+            address = address.ipv4_mapped
+        return any(address in network for network in self.networks)
+
+    def user(self, connection: HTTPConnection) -> User | None:
+        """Return the user that the proxy names; None for a request that does not come from it, or names none."""
+        if not self.is_peer(connection):
+            return None
+        names = connection.headers.getlist(self.user_header)
+        if len(names) != 1 or not names[0].strip():  # a client's own header beside the proxy's
+            return None
+        permissions = set(self.default)
+        if self.groups_header is not None:
+            given = ",".join(connection.headers.getlist(self.groups_header)).split(",")
+            for group in given:
+                permissions |= self.groups.get(group.strip(), frozenset())
+        return User(names[0].strip()[:_MOST_NAME], frozenset(permissions))
+
+
+class Users:
+    """All users of a server."""
+
+    def __init__(self, tokens: Mapping[str, User], proxy: Proxy | None = None) -> None:
+        """`tokens` has a user by the SHA-256 of each token, in hexadecimal digits."""
+        self._tokens, self.proxy = dict(tokens), proxy
+        self._cookies = {_cookie(digest): user for digest, user in tokens.items()}
+
+    @classmethod
+    def of_token(cls, token: str) -> Users:
+        """Return the users of a server with one token for all."""
+        return cls({digest_of(token): ANYBODY})
+
+    @property
+    def has_tokens(self) -> bool:
+        """Whether people can sign in with a token."""
+        return bool(self._tokens)
+
+    def of(self, connection: HTTPConnection, cookie_name: str) -> User | None:
+        """Return who sends a request; None if that is unknown."""
+        scheme, _, given = connection.headers.get("authorization", "").partition(" ")
+        if scheme.lower() == "bearer":
+            return self.with_token(given.strip())
+        cookie = connection.cookies.get(cookie_name, "")
+        found = self._cookies.get(cookie)
+        if found is None and self.proxy is not None:
+            found = self.proxy.user(connection)
+        return found
+
+    def with_token(self, token: str) -> User | None:
+        """Return whose token it is. Only its digest is compared, so the time tells nothing about it."""
+        return self._tokens.get(digest_of(token))
+
+
+def digest_of(token: str) -> str:
+    """Return what is kept of a token."""
+    return sha256(token.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def cookie_of(token: str) -> str:
+    """Return what a browser keeps in place of a token."""
+    return _cookie(digest_of(token))
+
+
+def _cookie(digest: str) -> str:
+    return hmac.new(digest.encode(), b"reput console", sha256).hexdigest()
+
+
+def parse_users(data: bytes, place: str) -> Users:
+    """Parse a file of users.
+
+    Args:
+        data: TOML with a table `[[user]]` for each user (`name`, `token_sha256`, `roles`), and perhaps `[proxy]`
+            (`addresses`, `user_header`, `groups_header`, `roles`) with `[proxy.groups]` (roles by group).
+        place: Its name, for errors.
+
+    Raises:
+        UsageError: The file is not valid.
+    """
+
+    def wrong(what: str) -> UsageError:
+        return UsageError(f"{place}: {what}", arguments=["http_users"])
+
+    def roles_of(table: Mapping[str, Any], name: str, where: str) -> frozenset[Permission]:
+        given = table.get(name, [])
+        if not isinstance(given, list) or any(one not in tuple(Permission) for one in given):
+            raise wrong(f"{where}: {name} must be a list of {', '.join(Permission)}")
+        return frozenset(map(Permission, given))
+
+    def known(table: Any, where: str, *names: str) -> Mapping[str, Any]:
+        if not isinstance(table, dict):
+            raise wrong(f"{where} must be a table")
+        for name in table.keys() - set(names):
+            raise wrong(f"{where}: unknown setting {name!r}; there are {', '.join(names)}")
+        return table
+
+    try:
+        parsed = known(tomllib.loads(data.decode("utf-8")), "the file", "user", "proxy")
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise wrong(str(error)) from None
+    listed = parsed.get("user", [])
+    if not isinstance(listed, list):
+        raise wrong("write [[user]] for each user")
+    tokens: dict[str, User] = {}
+    for number, one in enumerate(listed, 1):
+        table = known(one, f"user {number}", "name", "token_sha256", "roles")
+        name, digest = table.get("name"), table.get("token_sha256")
+        if not isinstance(name, str) or not name.strip() or not name.isprintable():
+            raise wrong(f"user {number}: name must be a text")
+        if not isinstance(digest, str) or not _DIGEST.fullmatch(digest):
+            raise wrong(f"user {name}: token_sha256 must be 64 hexadecimal digits in lower case")
+        if digest in tokens:
+            raise wrong(f"user {name}: another user has the same token")
+        tokens[digest] = User(name[:_MOST_NAME], roles_of(table, "roles", f"user {name}"))
+    proxy = None
+    if "proxy" in parsed:
+        names = ("addresses", "user_header", "groups_header", "roles", "groups")
+        table = known(parsed["proxy"], "proxy", *names)
+        headers = [table.get("user_header", "X-Forwarded-User"), table.get("groups_header")]
+        for header in headers:
+            if header is not None and not (isinstance(header, str) and _HEADER.fullmatch(header)):
+                raise wrong("proxy: a header must have letters, digits and hyphens alone")
+        groups = table.get("groups", {})
+        if not isinstance(groups, dict):
+            raise wrong("proxy: groups must be a table of roles")
+        permissions = {name: roles_of(groups, name, "proxy.groups") for name in groups}
+        networks = _networks(table.get("addresses"), wrong)
+        proxy = Proxy(
+            networks, headers[0], headers[1], permissions, roles_of(table, "roles", "proxy")
+        )
+    if not tokens and proxy is None:
+        raise wrong("names neither a user nor a proxy")
+    return Users(tokens, proxy)
+
+
+def _networks(given: Any, wrong: Any) -> tuple[Network, ...]:
+    if not isinstance(given, Sequence) or isinstance(given, str) or not given:
+        raise wrong("proxy: addresses must list its addresses, or networks as in 10.1.0.0/16")
+    try:
+        return tuple(ipaddress.ip_network(str(one)) for one in given)
+    except ValueError as error:
+        raise wrong(f"proxy: addresses: {error}") from None
