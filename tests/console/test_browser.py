@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from datetime import datetime, timedelta
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -134,6 +135,9 @@ VIEWS = {
     "topic": "/topics/orders?store=orders",
     "queue": "/queues/orders/0?store=orders",
     "trace": f"/trace?key={DEAD}&store=orders",
+    "groups": "/groups",
+    "group": "/groups/billing",
+    "live": "/live?topic=orders&store=orders",
     "stores": "/stores",
     "store": "/stores/orders",
     "damaged": "/stores/damaged/check?mode=full",
@@ -293,6 +297,53 @@ def test_hostile_messages_run_nothing(browser: Browser, hostile: str) -> None:
                 page.wait_for_url("**/messages/*")
                 found += faults(page, f"hostile-{number}-{width}")
             assert found == []
+
+
+def test_new_messages_appear_on_the_live_page(browser: Browser, tmp_path: Path) -> None:
+    with open_store(tmp_path / "store", "rw", config=_SMALL) as store:
+        store.put(Message("orders", b"one", keys=["k1"]))
+    with serving({"a": tmp_path / "store"}) as address, opened(browser) as page:
+        page.goto(f"{address}/live?topic=orders")
+        assert page.locator("tbody tr").count() == 1
+        with open_store(tmp_path / "store", "rw", config=_SMALL) as store:
+            store.put(Message("orders", b"two", keys=["k2"]))
+            store.put(Message("others", b"three", keys=["k3"]))
+        expect(page.locator("tbody tr").first).to_contain_text("k2")
+        assert page.locator("tbody tr").count() == 2
+        expect(page.locator("[data-live-state]")).to_have_text("Watching: 1 new message")
+        assert faults(page, "live-new") == []
+
+
+def test_times_of_this_zone_stand_beside_utc(browser: Browser, address: str) -> None:
+    context = browser.new_context(timezone_id="Asia/Shanghai")
+    page = context.new_page()
+    page.goto(f"{address}/?key={KEY}&store=orders")
+    page.locator(".row-link").first.click()
+    moment = page.locator(".facts time").last
+    utc = datetime.fromisoformat(moment.get_attribute("datetime") or "")
+    local = (utc + timedelta(hours=8)).strftime("%Y-%m-%d %H:%M:%S")
+    expect(page.locator(".facts .beside").last).to_have_text(f"{local} UTC+08:00")
+    page.get_by_role("button", name="UTC").click()
+    expect(moment).to_contain_text(local)
+    page.reload()
+    expect(moment).to_contain_text(local)
+    page.goto(address)
+    page.locator("input.picker").first.fill("2026-10-14T08:35:00")
+    assert page.locator("[name=begin]").input_value() == "2026-10-14T00:35:00Z"
+    context.close()
+
+
+def test_a_zoomed_chart_is_in_the_url(page: Page, address: str) -> None:
+    page.goto(f"{address}/topics/orders?store=orders")
+    box = page.locator(".u-over").bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + 100, box["y"] + 50)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 300, box["y"] + 50, steps=5)
+    page.mouse.up()
+    page.wait_for_url("**begin=*")
+    with page.expect_response(lambda one: "/volume?" in one.url and "begin=" in one.url):
+        page.reload()
 
 
 def test_results_are_downloaded(page: Page, address: str) -> None:

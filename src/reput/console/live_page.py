@@ -67,7 +67,7 @@ class LivePage:
 
 
 def _query(tails: _Watched, q: Mapping[str, str]) -> str:
-    """Return the query string that asks for what comes next."""
+    """Return the query string that asks for later messages."""
     pairs = [(name, value) for name, value in q.items() if value]
     pairs += [("after", f"{name}:{offset}") for name, offset in tails.cursors.items()]
     return "?" + urlencode(pairs, errors="surrogatepass")

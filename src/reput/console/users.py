@@ -28,7 +28,7 @@ class ForbiddenError(ReputError):
 
 
 class Permission(StrEnum):
-    """What a user may do."""
+    """A role of a user."""
 
     SEARCH = "search"
     BODIES = "bodies"
@@ -44,7 +44,7 @@ class User:
 
     Attributes:
         name: For the audit log; empty without users.
-        permissions: What the user may do.
+        permissions: The user's roles.
     """
 
     name: str = ""
@@ -141,7 +141,7 @@ class Users:
         return found
 
     def with_token(self, token: str) -> User | None:
-        """Return whose token it is. Only its digest is compared, so the time tells nothing about it."""
+        """Return the user with this token. Only digests are compared, so the time does not depend on the token's characters."""
         return self._tokens.get(digest_of(token))
 
 
