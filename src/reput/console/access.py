@@ -11,7 +11,7 @@ from starlette.requests import HTTPConnection, Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from reput.console.users import ANYBODY, CURRENT, NOBODY, Permission, User, Users
+from reput.console.users import ANYBODY, CURRENT, NOBODY, ConsoleUser, Permission, Users
 
 COOKIE = "reput"
 USER = "reput.user"
@@ -68,7 +68,7 @@ class Access:
 
         await (self._app if refusal is None else refusal)(scope, receive, guarded)
 
-    def _refusal(self, connection: HTTPConnection, user: User | None) -> Response | None:
+    def _refusal(self, connection: HTTPConnection, user: ConsoleUser | None) -> Response | None:
         headers, path = connection.headers, connection.url.path
         is_known_host = self._hosts is None or _host_of(headers) in self._hosts
         if not is_known_host and path not in _HEALTH_PATHS:  # kubelet asks by the pod's address

@@ -39,7 +39,7 @@ EVERY_PERMISSION = frozenset(Permission)
 
 
 @dataclass(frozen=True, slots=True)
-class User:
+class ConsoleUser:
     """Who sends a request.
 
     Attributes:
@@ -51,8 +51,8 @@ class User:
     permissions: frozenset[Permission] = EVERY_PERMISSION
 
 
-ANYBODY, NOBODY = User(), User(permissions=frozenset())
-CURRENT: ContextVar[User] = ContextVar("user", default=ANYBODY)
+ANYBODY, NOBODY = ConsoleUser(), ConsoleUser(permissions=frozenset())
+CURRENT: ContextVar[ConsoleUser] = ContextVar("user", default=ANYBODY)
 """The user of the request that is being answered."""
 
 
@@ -96,7 +96,7 @@ class Proxy:
             address = address.ipv4_mapped
         return any(address in network for network in self.networks)
 
-    def user(self, connection: HTTPConnection) -> User | None:
+    def user(self, connection: HTTPConnection) -> ConsoleUser | None:
         """Return the user that the proxy names; None for a request that does not come from it, or names none."""
         if not self.is_peer(connection):
             return None
@@ -108,13 +108,13 @@ class Proxy:
             given = ",".join(connection.headers.getlist(self.groups_header)).split(",")
             for group in given:
                 permissions |= self.groups.get(group.strip(), frozenset())
-        return User(names[0].strip()[:_MOST_NAME], frozenset(permissions))
+        return ConsoleUser(names[0].strip()[:_MOST_NAME], frozenset(permissions))
 
 
 class Users:
     """All users of a server."""
 
-    def __init__(self, tokens: Mapping[str, User], proxy: Proxy | None = None) -> None:
+    def __init__(self, tokens: Mapping[str, ConsoleUser], proxy: Proxy | None = None) -> None:
         """`tokens` has a user by the SHA-256 of each token, in hexadecimal digits."""
         self._tokens, self.proxy = dict(tokens), proxy
         self._cookies = {_cookie(digest): user for digest, user in tokens.items()}
@@ -129,7 +129,7 @@ class Users:
         """Whether people can sign in with a token."""
         return bool(self._tokens)
 
-    def of(self, connection: HTTPConnection, cookie_name: str) -> User | None:
+    def of(self, connection: HTTPConnection, cookie_name: str) -> ConsoleUser | None:
         """Return who sends a request; None if that is unknown."""
         scheme, _, given = connection.headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer":
@@ -140,8 +140,8 @@ class Users:
             found = self.proxy.user(connection)
         return found
 
-    def with_token(self, token: str) -> User | None:
-        """Return the user with this token. Only digests are compared, so the time does not depend on the token's characters."""
+    def with_token(self, token: str) -> ConsoleUser | None:
+        """Return the user with this token. Only digests are compared, so the time reveals nothing of the token."""
         return self._tokens.get(digest_of(token))
 
 
@@ -194,7 +194,7 @@ def parse_users(data: bytes, place: str) -> Users:
     listed = parsed.get("user", [])
     if not isinstance(listed, list):
         raise wrong("write [[user]] for each user")
-    tokens: dict[str, User] = {}
+    tokens: dict[str, ConsoleUser] = {}
     for number, one in enumerate(listed, 1):
         table = known(one, f"user {number}", "name", "token_sha256", "roles")
         name, digest = table.get("name"), table.get("token_sha256")
@@ -204,7 +204,7 @@ def parse_users(data: bytes, place: str) -> Users:
             raise wrong(f"user {name}: token_sha256 must be 64 hexadecimal digits in lower case")
         if digest in tokens:
             raise wrong(f"user {name}: another user has the same token")
-        tokens[digest] = User(name[:_MOST_NAME], roles_of(table, "roles", f"user {name}"))
+        tokens[digest] = ConsoleUser(name[:_MOST_NAME], roles_of(table, "roles", f"user {name}"))
     proxy = None
     if "proxy" in parsed:
         names = ("addresses", "user_header", "groups_header", "roles", "groups")

@@ -466,6 +466,7 @@ class MessageStore(StoreReader):
         self.check_open()
         return self.queues.topics()
 
+    @checked
     def list_queues(self, topic: str | None = None) -> list[tuple[str, int]]:
         """(topic, queue id) of every ConsumeQueue, or of a topic's, sorted. Raises StoreAccessError."""
         self.check_open()

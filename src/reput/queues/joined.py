@@ -36,9 +36,9 @@ class ContinuedQueues:
         """Return the topics that have a queue, sorted. Raises StoreAccessError."""
         return sorted({*self._newer.topics(), *self._older().topics()})
 
-    def list(self) -> list[tuple[str, int]]:
-        """Return (topic, queue id) of every queue, sorted. Raises StoreAccessError."""
-        return sorted({*self._newer.list(), *self._older().list()})
+    def list(self, topic: str | None = None) -> list[tuple[str, int]]:
+        """Return (topic, queue id) of every queue, or of the queues of a topic, sorted. Raises StoreAccessError."""
+        return sorted({*self._newer.list(topic), *self._older().list(topic)})
 
     def queue(self, topic: str, queue_id: int) -> QueueReader:
         """Return one queue. Raises MessageNotFoundError if it does not exist, StoreAccessError."""
