@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 from base64 import b64encode
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-import pyarrow as pa
+if TYPE_CHECKING:  # servers without exports do not load Arrow
+    import pyarrow as pa
 
 
 class UndecodableBodyError(ValueError):
