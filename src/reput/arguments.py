@@ -44,7 +44,7 @@ def milliseconds(time: Time) -> int:
 
 
 def optional_milliseconds(time: Time | None) -> int | None:
-    """The same, None for None."""
+    """Return the same, None for None."""
     return None if time is None else milliseconds(time)
 
 
@@ -243,7 +243,7 @@ def _collection(elements: _Elements) -> tuple[tuple[type, ...], _Is, str]:
 
 
 def _of_class(name: str, names: Mapping[str, Any]) -> tuple[tuple[type, ...], _Is, str] | None:
-    """A class of the function's module; None for what is imported for types only, and for protocols."""
+    """Return a class of the function's module; None for what is imported for types only, and for protocols."""
     kind = names.get(name, getattr(builtins, name, None))
     if get_origin(kind) is Callable:
         return (), callable, "a function"

@@ -33,7 +33,7 @@ def now_ms() -> int:
 
 
 def format_duration(duration_ms: int) -> str:
-    """The two largest units: `6 d 23 h`, `20 h 51 min`, `3.2 s`, `12 ms`."""
+    """Return the two largest units: `6 d 23 h`, `20 h 51 min`, `3.2 s`, `12 ms`."""
     sign, rest = ("-" if duration_ms < 0 else ""), abs(duration_ms)
     if rest < 1_000:
         return f"{sign}{rest} ms"

@@ -143,7 +143,7 @@ class StoreConfig:
 
     @classmethod
     def from_broker_config(cls, path: str | PathLike[str]) -> StoreConfig:
-        """Settings from a `broker.conf`, a Java properties file.
+        """Read the settings of a `broker.conf`, a Java properties file.
 
         Names this class has no use for are left alone. Raises StoreNotFoundError, StoreAccessError, UsageError.
         """
@@ -153,7 +153,7 @@ class StoreConfig:
     def from_broker_settings(
         cls, settings: Mapping[str, str], where: str = "settings"
     ) -> StoreConfig:
-        """The same from a mapping of the broker's own names (`maxHashSlotNum`, ...) to texts."""
+        """Return the same from a mapping of the broker's own names (`maxHashSlotNum`, ...) to texts."""
         changes: dict[str, int | bool | str | tuple[str, ...]] = {}
         for name, text in settings.items():
             field = _BROKER_NAMES.get(name)
@@ -247,7 +247,7 @@ def _convert(field: str, text: str, where: str) -> int | bool | str:
 
 
 def whole_number(text: str, where: str) -> int:
-    """A number as a broker reads it. Raises UsageError, which begins with `where`."""
+    """Return a number as a broker reads it. Raises UsageError, which begins with `where`."""
     if not _NUMBER.fullmatch(text) or not -_INT32_MAX - 1 <= int(text) <= _INT32_MAX:
         raise UsageError(f"{where} must be an integer of 32 bits, not {text!r}")
     return int(text)

@@ -43,7 +43,7 @@ class ReputError(Exception):
         super().__init__(message)
 
     def worded(self, name_of: Callable[[str], str]) -> str:
-        """The message with each argument under another name: an option's, say."""
+        """Return the message with each argument under another name: an option's, say."""
         text = str(self)
         for argument in sorted(self.arguments, key=len, reverse=True):
             # Not where the same letters are a part of a path or of a longer name.

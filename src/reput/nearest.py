@@ -9,14 +9,14 @@ _LIKE = 0.6
 
 
 def nearest_first(name: str, names: Sequence[str]) -> list[str]:
-    """The names, those most like `name` first; case does not matter."""
+    """Return the names, those most like `name` first; case does not matter."""
     return [other for _, other in _compared(name, names[:_MOST_COMPARED])] + list(
         names[_MOST_COMPARED:]
     )
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:
-    """The end of an error's line: "; did you mean topic?", nothing where no name is much like it."""
+    """Return the end of an error's line: "; did you mean topic?", nothing where no name is much like it."""
     compared = _compared(name, list(names)[:_MOST_COMPARED])
     near = [other for likeness, other in compared[:3] if likeness >= _LIKE]
     return f"; did you mean {' or '.join(near)}?" if near else ""

@@ -89,7 +89,7 @@ class ShownAsTable:
 
 
 def table_of(title: str, names: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """A table with a title, the names of its columns if there are any, and a row each; values are escaped."""
+    """Return a table with a title, the names of its columns if there are any, and a row each; values are escaped."""
     parts = ["<table>", f"<caption>{_text(title)}</caption>"]
     if names:
         heads = "".join(f"<th>{_text(name)}</th>" for name in names)
@@ -123,7 +123,7 @@ def cell_of(value: Any) -> str:
 
 
 def time_of(milliseconds: int) -> str:
-    """A time of a message in ISO 8601; one that no calendar has as it is."""
+    """Return a time of a message in ISO 8601; one that no calendar has as it is."""
     try:
         return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="milliseconds")
     except (ValueError, OverflowError, OSError):

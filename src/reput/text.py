@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def printable(text: str, keep: str = "") -> str:
-    """`text` with every character that is no sign escaped (\\x1b, \\u202e), but for `keep`."""
+    r"""Return `text` with every unprintable character except those in `keep` escaped (\x1b, \u202e)."""
     if text.isprintable():
         return text
     # Not one by one: a text of megabytes would take a hundred times as much memory.

@@ -372,7 +372,7 @@ def settings_of(config: StoreConfig) -> dict[str, int | bool | str]:
 def _with_file(
     manifest: Manifest, entry: LogFile, keys: IndexObject, queues: IndexObject
 ) -> Manifest | None:
-    """The manifest with one more file; None if another archiver has added it."""
+    """Return the manifest with one more file; None if another archiver has added it."""
     kept = [file for file in manifest.log if file.is_sealed or file.begin < entry.begin]
     if any(file.end > entry.begin for file in kept):
         if any(file.begin == entry.begin and file.sha256 == entry.sha256 for file in kept):
@@ -393,7 +393,10 @@ def _with_file(
 
 
 def _to_merge(manifest: Manifest, kind: str) -> tuple[IndexObject, ...]:
-    """The first run of neighbours of one size that is long enough. Indexes of a growing log file do not count."""
+    """Return the first run of neighbours of one size that is long enough.
+
+    Indexes of a growing log file do not count.
+    """
     sealed = max((file.end for file in manifest.log if file.is_sealed), default=0)
     parts = [one for one in getattr(manifest, kind) if one.end <= sealed]
     for _, run in groupby(parts, lambda part: _level(part.files)):
@@ -413,7 +416,7 @@ def _level(files: int) -> int:
 def _with_merged(
     manifest: Manifest, kind: str, parts: tuple[IndexObject, ...], whole: IndexObject
 ) -> Manifest | None:
-    """The manifest with one index in place of several; None if another archiver has merged one of them."""
+    """Return the manifest with one index in place of several; None if another archiver has merged one of them."""
     now: tuple[IndexObject, ...] = getattr(manifest, kind)
     if parts[0] not in now:
         return None

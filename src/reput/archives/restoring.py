@@ -194,7 +194,7 @@ def restore_store(
 
 
 def _chosen(log: tuple[LogFile, ...], begin_ms: int | None, end_ms: int | None) -> list[LogFile]:
-    """The log files from the first to the last that may have a message of that time: a log has no holes."""
+    """Return the log files from the first to the last that may have a message of that time: a log has no holes."""
     inside = [
         number
         for number, file in enumerate(log)

@@ -97,7 +97,7 @@ class ServedBroker:
         limits: Limits | None = None,
         cluster: str = CLUSTER,
     ) -> None:
-        """A WritableStore takes messages, any other is only read. Raises StoreAccessError, FormatError."""
+        """Open a broker's state; only a WritableStore accepts messages. Raises StoreAccessError, FormatError."""
         self.limits = limits = limits or Limits()
         path = Path(store.path)
         self.name, self.store = name, store
@@ -189,7 +189,7 @@ class ServedBroker:
         self.locks.forget_expired()
 
     def unsaved(self) -> list[Callable[[], None]]:
-        """What writes each thing that has changed, to be called in any thread; it raises StoreAccessError."""
+        """Return functions that write each changed part, in any thread; they raise StoreAccessError."""
         return [
             *self.offsets.unsaved(),
             *(() if self.written is None else self.written.delays.unsaved()),
@@ -253,7 +253,7 @@ class Cluster:
         self._by_port: dict[int, ServedBroker] = {}
 
     def add(self, port: int, broker: ServedBroker) -> None:
-        """A broker that answers at this port from now on."""
+        """Register a broker that answers at this port from now on."""
         self._by_port[port] = broker
 
     def remove(self, port: int) -> None:
@@ -261,7 +261,7 @@ class Cluster:
         self._by_port.pop(port, None)
 
     def at(self, port: int) -> ServedBroker | None:
-        """The broker of a port; None while its store is not there."""
+        """Return the broker of a port; None while its store is not there."""
         return self._by_port.get(port)
 
     def brokers(self) -> Iterator[tuple[int, ServedBroker]]:

@@ -45,12 +45,12 @@ class ConfigFile:
         self.is_changed = False
 
     def load(self) -> dict[str, Any]:
-        """What it holds; nothing where there is none. Raises StoreAccessError, FormatError."""
+        """Read the file; an empty map if it is missing. Raises StoreAccessError, FormatError."""
         found, self._saved = self._read(self.path)
         return found
 
     def load_either(self, parse: Callable[[Path, dict[str, Any]], Parsed]) -> Parsed:
-        """What `parse` makes of it, or where it is damaged of the one before it, as a broker does (`loadBak`).
+        """Parse the file or, if it is damaged, its predecessor, as a broker does (`loadBak`).
 
         Raises:
             FormatError: both are damaged, or there is no other.
@@ -90,7 +90,7 @@ class ConfigFile:
         return found, data
 
     def saving(self, encode: Callable[[], bytes]) -> Callable[[], None]:
-        """What saves the outcome of `encode`, to be called in any thread; it raises StoreAccessError."""
+        """Return a function that saves the result of `encode`, in any thread; it raises StoreAccessError."""
         self.is_changed = False
 
         def save() -> None:

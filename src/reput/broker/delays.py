@@ -52,7 +52,7 @@ class DelayedDelivery:
     def __init__(
         self, store: WritableStore, path: Path, clock_ms: Callable[[], int] = now_ms
     ) -> None:
-        """Raises StoreAccessError, FormatError."""
+        """Read the delivery progress. Raises StoreAccessError, FormatError."""
         self._store, self._clock_ms = store, clock_ms
         self._delays_ms = store.config.delay_table_ms()
         self._file, self._guard = ConfigFile(path, DELAY_OFFSET_FILE, is_kept=True), Lock()
@@ -68,7 +68,7 @@ class DelayedDelivery:
             return dict(sorted(self._offsets.items()))
 
     def unsaved(self) -> Iterator[Callable[[], None]]:
-        """What saves how far they are delivered, in any thread; nothing where that has not changed."""
+        """Yield a function that saves the delivery progress, in any thread; nothing if it has not changed."""
         with self._guard:
             if self._file.is_changed:
                 offsets = dict(sorted(self._offsets.items()))
@@ -120,7 +120,7 @@ class DelayedDelivery:
 
 
 def due_message(stored: MessageExt) -> Message | None:
-    """What is put when a delayed message is due; None where nothing says where it belongs."""
+    """Return the message to put when a delayed message is due; None if its destination is unknown."""
     queue = real_queue(stored.properties)
     if queue is None or queue[0] == HALF_TOPIC:
         return None

@@ -122,28 +122,28 @@ class ClientGroups:
         self._members = self._held_bytes = 0
 
     def consumer_group(self, group: str) -> ConsumerGroup | None:
-        """A group with consumers; None where it has none."""
+        """Return a group with consumers; None where it has none."""
         return self._consumers.get(group)
 
     def producers(self, group: str) -> list[Client]:
-        """The producers of a group."""
+        """Return the producers of a group."""
         return list(self._producers.get(group, {}).values())
 
     def producer(self, client_id: str) -> Client | None:
-        """The producer with a client id, the newest one of several."""
+        """Return the producer with a client id, the newest one of several."""
         return self._by_client_id.get(client_id)
 
     def all_producers(self) -> dict[str, list[Client]]:
-        """The producers of all groups, by group."""
+        """Return the producers of all groups, by group."""
         return {group: list(clients.values()) for group, clients in self._producers.items()}
 
     def subscription(self, group: str, topic: str) -> TopicSubscription | None:
-        """What a group wants of a topic."""
+        """Return a group's subscription to a topic."""
         found = self._consumers.get(group)
         return found.subscriptions.get(topic) if found else None
 
     def consumers_of(self, topic: str) -> list[str]:
-        """Groups that subscribe to a topic, sorted; in any thread."""
+        """Return the groups that subscribe to a topic, sorted; in any thread."""
         groups = list(self._consumers.items())
         return sorted(name for name, group in groups if topic in group.subscriptions)
 
@@ -203,7 +203,7 @@ class ClientGroups:
             self.on_change(joining.group, list(known.clients))
 
     def unregister_consumer(self, group: str, connection: Hashable) -> None:
-        """A consumer leaves its group."""
+        """Remove a consumer from its group."""
         found = self._consumers.get(group)
         if found is None or found.clients.pop(connection, None) is None:
             return
@@ -216,7 +216,7 @@ class ClientGroups:
             del self._consumers[group]
 
     def unregister_producer(self, group: str, connection: Hashable) -> None:
-        """A producer leaves its group."""
+        """Remove a producer from its group."""
         found = self._producers.get(group, {})
         client = found.pop(connection, None)
         if client is None:
@@ -235,7 +235,7 @@ class ClientGroups:
             del self._memberships[connection]
 
     def disconnect(self, connection: Hashable) -> None:
-        """A connection has ended, and with it its client's part in every group."""
+        """Remove the client of a closed connection from every group."""
         membership = self._memberships.get(connection, _Membership())
         for group in list(membership.consumers):
             self.unregister_consumer(group, connection)
@@ -282,7 +282,7 @@ class GroupConfig:
 
     @classmethod
     def of_json(cls, name: str, found: Mapping[str, Any]) -> GroupConfig:
-        """Raises ValueError, TypeError, AttributeError for what cannot be one."""
+        """Parse a group. Raises ValueError, TypeError, AttributeError for a malformed one."""
         return cls(
             name,
             bool(found.get("consumeEnable", True)),
@@ -326,7 +326,7 @@ _KINDS: Mapping[str, Callable[[Any], bool]] = {
 
 
 def group_of_tool(found: Mapping[str, Any]) -> GroupConfig:
-    """The settings of a group that a tool sends; fields that a broker does not know are left out.
+    """Return the settings of a group that a tool sends; fields that a broker does not know are left out.
 
     Raises:
         ValueError: a field that a broker could not read.
@@ -379,7 +379,7 @@ class SubscriptionGroups:
         self._others = {k: v for k, v in content.items() if k not in (_TABLE, "dataVersion")}
 
     def get(self, group: str) -> GroupConfig:
-        """A group."""
+        """Return a group."""
         return self._known.get(group) or GroupConfig(group)
 
     def is_known(self, group: str) -> bool:
@@ -421,7 +421,7 @@ class SubscriptionGroups:
         self._file.is_changed = self._is_kept
 
     def unsaved(self) -> Iterator[Callable[[], None]]:
-        """What saves them, in any thread; nothing where none has changed."""
+        """Yield a function that saves the groups, in any thread; nothing if none has changed."""
         if self._file.is_changed:
             yield self.save
 

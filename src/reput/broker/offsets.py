@@ -116,7 +116,7 @@ class ConsumerOffsets:
             self._table, self._bytes = table, sum(map(_size, table.items()))
 
     def commit(self, group: str, topic: str, queue_id: int, queue_offset: int) -> None:
-        """The group's next message of this queue is the one with this number.
+        """Set the number of the group's next message of this queue.
 
         Raises:
             LimitError: the file would become too long.
@@ -206,7 +206,7 @@ class ConsumerOffsets:
         )  # fmt: skip
 
     def committed(self, group: str, topic: str, queue_id: int) -> int | None:
-        """Number of the group's next message of a queue; None where it never committed one."""
+        """Return the number of the group's next message of a queue; None if it never committed one."""
         return self._table.get(f"{topic}{_SEPARATOR}{group}", {}).get(queue_id)
 
     def entries(self) -> Iterator[tuple[str, str, int, int]]:
@@ -220,13 +220,13 @@ class ConsumerOffsets:
         return sorted(topic for topic, by in self._pairs() if by == group)
 
     def groups_of(self, topic: str) -> list[str]:
-        """Groups that have committed offsets of a topic, sorted."""
+        """Return the groups that have committed offsets of a topic, sorted."""
         return sorted(group for of, group in self._pairs() if of == topic)
 
     def snapshot(
         self, is_wanted: Callable[[str, str], bool] = lambda topic, group: True
     ) -> Callable[[], bytes]:
-        """What encodes them, as the file has them and as they are now, in any thread: those of wanted pairs."""
+        """Return a function that encodes the current offsets of wanted pairs as the file has them, in any thread."""
         table = dict(self._table)
 
         def encode() -> bytes:
@@ -240,7 +240,7 @@ class ConsumerOffsets:
         return encode
 
     def unsaved(self) -> Iterator[Callable[[], None]]:
-        """What saves them, in any thread; nothing where none has changed."""
+        """Yield a function that saves the offsets, in any thread; nothing if none has changed."""
         if self._file.is_changed:
             yield self.save
 
@@ -271,7 +271,7 @@ def _size(pair: tuple[str, dict[int, int]]) -> int:
 
 
 def numbers(values: dict[str, Any]) -> dict[int, int]:
-    """A map as the file has it, with its names as numbers. Raises ValueError, TypeError, AttributeError."""
+    """Return a map as the file has it, with its names as numbers. Raises ValueError, TypeError, AttributeError."""
     return {int(key): int(value) for key, value in values.items()}
 
 

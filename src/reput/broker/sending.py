@@ -146,7 +146,7 @@ class SentMessages:
         self.takes_timers = True
 
     def message(self, sent: Sent) -> tuple[Message, bool]:
-        """The message to put, and whether its sender waits until it is durable. Raises SendRefusedError."""
+        """Return the message to put, and whether its sender waits until it is durable. Raises SendRefusedError."""
         config = self.topic_of(sent)
         queue_id = _queue(sent, config)
         given = self._properties(sent.properties)
@@ -213,12 +213,12 @@ class SentMessages:
             raise MessageRefusedError(f"DELAY {delay!r} is not a number") from None
 
     def batch_queue(self, sent: Sent) -> tuple[int, bool]:
-        """The queue of a batch, and whether its sender waits until it is durable. Raises SendRefusedError."""
+        """Return the queue of a batch, and whether its sender waits until it is durable. Raises SendRefusedError."""
         queue_id = _queue(sent, self.topic_of(sent))
         return queue_id, _waits(decode_properties(sent.properties))
 
     def batch(self, sent: Sent, queue_id: int) -> list[Message]:
-        """The messages of a batch, in any thread. Raises MessageRefusedError, LimitError.
+        """Return the messages of a batch, in any thread. Raises MessageRefusedError, LimitError.
 
         A broker appends the properties of the batch to those of each message, which stay as the client wrote them.
         """
@@ -235,7 +235,7 @@ class SentMessages:
         return messages
 
     def topic_of(self, sent: Sent) -> TopicConfig:
-        """The topic of a message, created where the broker creates it. Raises SendRefusedError."""
+        """Return the topic of a message, created where the broker creates it. Raises SendRefusedError."""
         topic = sent.topic
         # Timers and deliveries of a broker put what they find in these into whichever topic it names.
         is_internal = topic.startswith(SYSTEM_TOPIC_PREFIX)
@@ -269,13 +269,16 @@ class SentMessages:
 
 
 def dead_letter_topic(topics: TopicTable, group: GroupConfig) -> str:
-    """The topic of a group's dead letters, created where there is none."""
+    """Return the topic of a group's dead letters, created where there is none."""
     name = f"{DEAD_LETTER_TOPIC_PREFIX}{group.name}"
     return topics.create(name, DEAD_LETTER_QUEUES, PERM_READ | PERM_WRITE).name
 
 
 def encoded(properties: Mapping[str, str], is_five: bool = False) -> bytes:
-    """The properties string that a broker makes of a map; one of 5.x has a larger table, and ends each property."""
+    """Return the properties string that a broker makes of a map.
+
+    A broker of 5.x has a larger table, and ends each property.
+    """
     names = tuple(properties)
     order = hash_map_order(names, _BUCKETS_OF_FIVE) if is_five else hash_map_order(names)
     text = encode_properties(properties, order)
@@ -389,7 +392,7 @@ def sent_back(
     most: int | None,
     config: StoreConfig,
 ) -> Message | None:
-    """The message to put for one that a group sends back; None where the group has no retries.
+    """Return the message to put for one that a group sends back; None where the group has no retries.
 
     Args:
         config: of the store

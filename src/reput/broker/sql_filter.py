@@ -139,7 +139,7 @@ class _FilterParser:
             raise self._error(f"{token} expected")
 
     def disjunction(self) -> _Part:
-        """`a OR b OR c`."""
+        """Parse `a OR b OR c`."""
         parts = [self._conjunction()]
         while self._take("OR"):
             parts.append(self._conjunction())
@@ -152,7 +152,7 @@ class _FilterParser:
         return parts[0] if len(parts) == 1 else _joined([*map(self.truth, parts)], False)
 
     def truth(self, node: _Part) -> _Part:
-        """An operand of AND, OR and NOT, or the whole. A property is never true: it is a text."""
+        """Return an operand of AND, OR and NOT, or the whole. A property is never true: it is a text."""
         if node.is_boolean:
             return node
         if node.kind != "property":
@@ -369,7 +369,7 @@ def _is_null(node: _Part, is_negated: bool) -> _Part:
 
 
 def _contains(node: _Part, word: str, text: str, is_negated: bool) -> _Part:
-    """False of a message without the property, and of an empty text, negated or not."""
+    """Return False for a message without the property, and for an empty text, negated or not."""
     evaluate = node.evaluate
 
     def contains(properties: Properties) -> Value:
@@ -389,7 +389,7 @@ def _is_same(a: Value, b: Value) -> bool:
 
 
 def _compare(a: Value, b: Value) -> int:
-    """The order of two values, below, at or above 0 (`__compare`). Raises _NoMatchError."""
+    """Return the order of two values, below, at or above 0 (`__compare`). Raises _NoMatchError."""
     if isinstance(a, bool) and isinstance(b, str):
         raise _NoMatchError
     if isinstance(a, str) and isinstance(b, bool):

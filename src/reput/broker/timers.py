@@ -74,7 +74,7 @@ class RecallHandle(NamedTuple):
 
     @classmethod
     def decode(cls, text: str) -> RecallHandle:
-        """Raises ValueError for an invalid handle."""
+        """Decode a handle. Raises ValueError for an invalid handle."""
         try:
             version, topic, broker_name, due, key = urlsafe_b64decode(text).decode().split(" ")[:5]
             if version != _HANDLE_VERSION:
@@ -113,7 +113,7 @@ class TimedDelivery:
         clock_ms: Callable[[], int] = now_ms,
         most: int = _MOST_WAITING,
     ) -> None:
-        """Raises StoreAccessError."""
+        """Read the delivery progress. Raises StoreAccessError."""
         self._store, self._clock_ms, self._most = store, clock_ms, most
         self._path, self._disk = path / CONFIG_FOLDER / TIMER_CHECK_FILE, Disk()
         self.is_kept_for_broker = (path / TIMER_LOG_FOLDER).exists()

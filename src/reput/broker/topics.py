@@ -73,7 +73,7 @@ class TopicConfig:
 
     @classmethod
     def of_json(cls, name: str, found: dict[str, Any]) -> TopicConfig:
-        """Raises ValueError, TypeError for what cannot be one."""
+        """Parse a topic. Raises ValueError, TypeError for a malformed one."""
         return cls(
             name,
             _queues(found.get("readQueueNums", 16)),
@@ -112,7 +112,7 @@ class TopicView:
     is_writable: bool
 
     def get(self, topic: str) -> TopicConfig | None:
-        """A topic; None where the store has none of that name."""
+        """Return a topic; None where the store has none of that name."""
         known, queues = self.known.get(topic), self.found.get(topic, 0)
         if known is None:
             if not queues or topic in self.deleted:
@@ -164,14 +164,14 @@ class TopicTable:
                 self._known.setdefault(config.name, config)
 
     def get(self, topic: str) -> TopicConfig | None:
-        """A topic; None where the store has none of that name."""
+        """Return a topic; None where the store has none of that name."""
         known = self._known.get(topic)
         if known and self._is_writable and known.read_queues >= self._found.get(topic, 0):
             return known  # as the view finds it, in less time: this is asked for each message
         return TopicView(self._known, self._found, self._deleted, self._is_writable).get(topic)
 
     def view(self) -> TopicView:
-        """The topics as they are now."""
+        """Return the topics as they are now."""
         return TopicView(dict(self._known), self._found, dict(self._deleted), self._is_writable)
 
     def floor(self, topic: str, queue_id: int) -> int:
@@ -182,7 +182,7 @@ class TopicTable:
     def create(
         self, topic: str, queues: int, perm: int = PERM_READ | PERM_WRITE, sys_flag: int = 0
     ) -> TopicConfig:
-        """A topic, made where there is none, and kept by the next `save`; in any thread.
+        """Return a topic, made where there is none, and kept by the next `save`; in any thread.
 
         Raises LimitError where there are too many.
         """
@@ -241,7 +241,7 @@ class TopicTable:
         return dict(self._version)
 
     def unsaved(self) -> Iterator[Callable[[], None]]:
-        """What saves the topics, in any thread; nothing where none was created since."""
+        """Yield a function that saves the topics, in any thread; nothing if none was created since."""
         if self._file.is_changed:
             yield self.save
 

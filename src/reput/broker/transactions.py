@@ -67,7 +67,7 @@ class Transactions:
         self._guard = Lock()
 
     def prepared(self, physical_offset: int, queue_offset: int, group: str) -> MessageExt:
-        """The message that a group's decision names. Raises TransactionError."""
+        """Return the message that a group's decision names. Raises TransactionError."""
         try:
             stored = self._store.get(physical_offset)
         except StoreError:

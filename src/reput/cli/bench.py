@@ -50,12 +50,14 @@ def command(
     as_json: bool,
     **sizes: int | None,
 ) -> int:
-    """Measure what reput does with STORE on this machine: the machine's limits, a scan of the CommitLog,
-    a rebuild of all indexes into a scratch directory, queries by key, and a bulk look-up of keys.
+    """Measure the speed of reput with STORE on this machine.
+
+    Measures the machine's limits, a scan of the CommitLog, a rebuild of all indexes into a scratch
+    directory, queries by key, and a bulk look-up of keys.
 
     STORE is only read. The scratch directory needs space for the indexes, about a fifth of the log,
-    and its disk is part of what is measured. Figures are of this moment: close what else is running,
-    and run it twice, for the first run may read the log from disk and the second from memory.
+    and its disk is measured as well. Stop other programs first. Run the command twice: the first run
+    may read the log from disk, the second reads it from memory.
 
     For a large store, measure a directory with hard links to some files of its commitlog.
     """

@@ -33,7 +33,7 @@ def console(
     traffic: Traffic | None = None,
     users_file: str | None = None,
 ) -> HttpServer:
-    """A server of the console, not started.
+    """Return a server of the console, not started.
 
     Args:
         stores: The stores that are there, by name.

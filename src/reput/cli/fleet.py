@@ -45,8 +45,10 @@ def command(
     layout: str,
     **opening: Any,
 ) -> int:
-    """Print one line per STORE, the worst first: state, newest message, growth, days until the disk is full,
-    share of the log that IndexFiles cover, the consumer group that is furthest behind, and the worst finding.
+    """Print one line per STORE, the worst first.
+
+    The line has the state, the newest message, growth, days until the disk is full, the share of the
+    log that IndexFiles cover, the consumer group with the largest lag, and the worst finding.
 
     The state is that of `reput check --quick`: names, sizes, headers, ends and samples. Nothing is
     written. Stores are read in parallel; those with one cluster and broker name are compared.

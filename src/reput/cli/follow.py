@@ -53,7 +53,7 @@ def run_follow(
 
 @contextmanager
 def _rebuild_shown() -> Iterator[Progress]:
-    """The rebuild that everything begins with is shown and interrupted as `reput rebuild` is."""
+    """Show the first rebuild, which can be interrupted as `reput rebuild` can."""
     with _signals_kept(), PhaseBars() as progress:
         yield progress
 

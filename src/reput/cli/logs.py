@@ -15,7 +15,7 @@ _NAMES = ("warning", "info", "debug")
 
 
 def level_of(verbosity: int, variable: str | None) -> int:
-    """The level that `-v`, given so often, or else the variable REPUT_LOG asks for.
+    """Return the level that `-v`, given so often, or else the variable REPUT_LOG asks for.
 
     Raises:
         UsageError: the variable has none of the names of levels.

@@ -89,12 +89,12 @@ _KERNELS = {
 
 
 def option_of(argument: str) -> str:
-    """The option that gives this argument."""
+    """Return the option that gives this argument."""
     return _OPTIONS.get(argument, f"--{argument.replace('_', '-')}")
 
 
 def in_options(error: ReputError) -> str:
-    """The message of an error, with options in place of the arguments that it names."""
+    """Return the message of an error, with options in place of the arguments that it names."""
     return error.worded(option_of)
 
 
@@ -182,8 +182,7 @@ def _diagnose(ctx: click.Context, param: click.Parameter, value: bool) -> None:
 @click.option("-v", "--verbose", count=True, help="Log progress to stderr; -vv for details.")
 @click.pass_context
 def cli(ctx: click.Context, verbose: int) -> None:
-    """Read, rebuild and query the message store of Apache RocketMQ 4.9 and 5.x, byte for
-    byte.
+    """Read, rebuild and query message stores of Apache RocketMQ 4.9 and 5.x, byte for byte.
 
     STORE is the directory that contains commitlog/: of a running broker, of a stopped one, or a
     copy. Only put, rebuild, repair, recover, expire and serve --accept-sends write into it;
@@ -264,13 +263,13 @@ def explain(error: Exception) -> tuple[str, int]:
 
 
 def _hint(error: errors.ReputError) -> str:
-    """What to do, where a reader was refused and does not say so itself."""
+    """Return what to do next if a reader was refused and the error does not name it."""
     refused = isinstance(error.__cause__, PermissionError) and "permissions" not in str(error)
     return "; check its permissions, or run as a user who may read it" if refused else ""
 
 
 def exit_code(error: errors.ReputError) -> int:
-    """What a script should take an error for."""
+    """Return the exit code of an error."""
     if isinstance(error, errors.MessageNotFoundError):
         return NOT_FOUND
     if isinstance(

@@ -27,7 +27,7 @@ class Nursery:
         first.setblocking(False)
 
     def fileno(self) -> int:
-        """A descriptor, readable after a worker was forked."""
+        """Return a descriptor, readable after a worker was forked."""
         return self._first.fileno()
 
     def take(self) -> list[socket.socket]:

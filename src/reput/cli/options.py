@@ -44,7 +44,7 @@ def together(*options: Decorator) -> Decorator:
 
 
 def split_logs_option(ctx: click.Context, param: click.Parameter, value: str) -> str:
-    """A store argument's callback: the store to open, of STORE or STORE,LOG,LOG."""
+    """Return a store argument's callback: the store to open, of STORE or STORE,LOG,LOG."""
     from reput.log.paths import split_logs, with_logs
 
     return with_logs(*split_logs(value))
@@ -323,7 +323,7 @@ def given_config(
     writes: bool = False,
     kept: Collection[str] = (),
 ) -> StoreConfig | None:
-    """The settings that the options give, the others as the store's files show them; None where they give none.
+    """Return the settings that the options give, the others as the store's files show them; None where they give none.
 
     Args:
         store: Its folder, which may not be there yet.
@@ -353,7 +353,7 @@ def given_config(
 def config_from(
     broker_config: str | None, otherwise: StoreConfig | None = None, **given: int | str | None
 ) -> StoreConfig:
-    """The broker's settings: its configuration file, else `otherwise`, else its defaults; then the options given.
+    """Return the broker's settings: its file, else `otherwise`, else the defaults; then the options given.
 
     Raises StoreNotFoundError, UsageError.
     """
@@ -465,7 +465,7 @@ def own(store: str, broker_config: str | None, **sizes: int | None) -> WritableS
 
 
 def writer_settings(broker_config: str | None) -> dict[str, Any]:
-    """What the broker's configuration says of flushing and retention; prints what of it is not used."""
+    """Return the broker's settings of flushing and retention; print those that are not used."""
     if broker_config is None:
         return {}
     from reput.writer.writer_settings import BrokerSettings

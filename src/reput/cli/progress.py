@@ -71,7 +71,7 @@ class Bars:
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """The bars are away while the body prints: a line would end up among them."""
+        """Hide the bars while the body prints: a line would end up among them."""
         if self._bars.disable or not self._bars.live.is_started:
             yield
             return

@@ -38,7 +38,7 @@ def _size(stream: BinaryIO) -> int | None:
 
 
 def lines_fields(report: LinesReport, end_offset: int) -> dict[str, Any]:
-    """The summary of an import for programs."""
+    """Return the summary of an import for programs."""
     return {
         "messages": report.messages,
         "skipped": report.skipped,
@@ -50,7 +50,7 @@ def lines_fields(report: LinesReport, end_offset: int) -> dict[str, Any]:
 
 
 def lines_text(report: LinesReport, end_offset: int) -> str:
-    """The same for people."""
+    """Return the same for people."""
     rate = report.messages / report.seconds if report.seconds else 0.0
     lines = [f"Put {count_in_words(report)} in {report.seconds:,.1f} s ({rate:,.0f}/s)"]
     if report.first_offset is not None:
@@ -79,7 +79,7 @@ def message_place(message: MessageExt) -> dict[str, Any]:
 
 
 def message_place_text(message: MessageExt) -> str:
-    """The same for people, as `reput show` has it."""
+    """Return the same for people, as `reput show` has it."""
     place = message_place(message)
     rows = (
         ("topic", message.topic),

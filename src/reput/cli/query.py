@@ -56,7 +56,7 @@ class Answer:
 
     @classmethod
     def of(cls, found: QueryRecords) -> Answer:
-        """An exact query's."""
+        """Return the coverage of an exact query."""
         from reput.query.answers import answer_in_words
 
         remarks = list(answer_in_words(found, "--after"))

@@ -41,7 +41,7 @@ def print_jsonl(records: Sequence[LocatedRecord], lines: RecordLines) -> None:
 def print_csv(
     messages: Iterable[MessageExt], with_header: bool = True, is_safe: bool = False
 ) -> None:
-    """A line of names, then a line a message, in UTF-8."""
+    """Print a line of names, then a line per message, in UTF-8."""
     if with_header:
         click.echo(csv_line(MESSAGE_COLUMNS), nl=False)
     _print(csv_line(message_cells(message), is_safe=is_safe).encode() for message in messages)
@@ -68,7 +68,7 @@ class FoundPrinter:
 
 
 def print_json_messages(messages: Iterable[MessageExt]) -> None:
-    """The same as `print_jsonl` of messages."""
+    """Print the same as `print_jsonl` of messages."""
     _print(message_line(one) + b"\n" for one in messages)
 
 

@@ -60,7 +60,7 @@ def _compile_kernels() -> None:
 
 
 def address_of(text: str, argument: str) -> Host:
-    """An address to listen at, from `host:port`. Raises UsageError, which names the argument."""
+    """Return an address to listen at, from `host:port`. Raises UsageError, which names the argument."""
     host, _, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not host or not (port.isascii() and port.isdigit()) or int(port) > 65_535:
@@ -322,7 +322,7 @@ def _is_loopback(address: Host) -> bool:
 
 
 def _numeric(host: str | None) -> str | None:
-    """The address of a host that has one; ids of messages hold nothing else."""
+    """Return the address of a host that has one; ids of messages hold nothing else."""
     if host is None:
         return None
     with contextlib.suppress(OSError):

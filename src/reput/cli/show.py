@@ -186,7 +186,7 @@ def _find(
 
 
 def _of_queue(store: MessageStore, topic: str, queue_id: int, queue_offset: int) -> MessageExt:
-    """Raises MessageNotFoundError, with the offsets that the queue has."""
+    """Return a queue's message. Raises MessageNotFoundError, with the offsets that the queue has."""
     try:
         return store.get_by_queue(topic, queue_id, queue_offset)
     except MessageNotFoundError as error:
@@ -247,7 +247,7 @@ def message_text(message: MessageExt) -> Text:
 
 
 def _inner_lines(message: MessageExt) -> list[str]:
-    """The messages of an inner batch (5.x), a line each; none where it is no batch, or cannot be unwrapped."""
+    """Return the messages of an inner batch (5.x), a line each; none where it is no batch, or cannot be unwrapped."""
     if not is_inner_batch(message):
         return []
     try:

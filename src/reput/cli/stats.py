@@ -38,12 +38,13 @@ if TYPE_CHECKING:
 def command(
     given: GivenStores, as_json: bool, resume: str | None, chosen: Chosen, **opening: Any
 ) -> int:
-    """Print what STORE holds: messages and bytes by topic, over time and by queue, frequent keys and tags,
-    retries and dead letters, what the IndexFiles cover and how long their chains are, and when the
-    disk will be full.
+    """Print statistics of the messages and indexes of STORE.
 
-    Of several STOREs, or those of a fleet file, one line each is printed, and the sums. They are
-    measured in parallel; --format json has the figures of each.
+    They are messages and bytes by topic, over time and by queue; frequent keys and tags; retries and
+    dead letters; coverage and chain lengths of the IndexFiles; and when the disk will be full.
+
+    For several STOREs, or a fleet file, it prints a line per store, and the sums. Stores are measured
+    in parallel; --format json has the figures of each.
 
     The whole log is read once. Nothing is written. Exits with 3 if a part of the log could not be
     read; it is not in the figures then.

@@ -153,7 +153,7 @@ command.help = (command.help or "").format(times=TIME_HELP)
 
 
 def printer(layout: str, is_safe: bool) -> Callable[[Iterable[LocatedRecord]], int]:
-    """Prints records, some at a time, and returns how many there were; to be called again and again."""
+    """Return a function that prints records and returns their count; it can be called repeatedly."""
     show, together = _printer(layout, is_safe), _TOGETHER[layout]
 
     def show_all(records: Iterable[LocatedRecord]) -> int:

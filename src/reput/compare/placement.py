@@ -36,7 +36,7 @@ class Placement(NamedTuple):
 
     @classmethod
     def of(cls, messages: npt.NDArray[np.void], scanned: OffsetRange) -> Placement:
-        """`scanned` is where the batch lies in the log."""
+        """Build a placement; `scanned` is the batch's position in the log."""
         offsets = messages["physical_offset"].astype(np.int64)
         ends = offsets + messages["size"]
         follows = offsets[1:] == ends[:-1]

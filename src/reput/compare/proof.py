@@ -357,7 +357,7 @@ class Proved:
     """A Judge that trusts only the proofs that `prove_all` has just made."""
 
     def __init__(self, store: str, files: Iterable[IndexFileReader]) -> None:
-        """Raises StoreError."""
+        """Prove all of these files. Raises StoreError."""
         every = tuple(files)
         self._proofs = dict(zip(every, prove_all(store, every), strict=True))
 

@@ -60,7 +60,7 @@ class Api:
         return await self._mounts.run(lambda: _listed("stores", "store", map(self._facts, names)))
 
     def _facts(self, name: str) -> dict[str, Any]:
-        """A store that cannot be read does not hide the others."""
+        """Return a store's summary, or its failure: an unreadable store does not hide the others."""
         try:
             return facts_of(*self._mounts.named(name)).as_json()
         except ReputError as error:
@@ -181,7 +181,7 @@ class Api:
 
 
 def _listed(name: str, key: str, entries: Iterator[dict[str, Any]]) -> Response:
-    """A list of as many entries as fit, but one at least; their `key` is where to continue."""
+    """Return a list of as many entries as fit, but one at least; their `key` is where to continue."""
     taken, left, has_more = list[dict[str, Any]](), HTTP.answer_bytes, False
     for entry in entries:
         left -= len(json_text(entry))
@@ -194,7 +194,7 @@ def _listed(name: str, key: str, entries: Iterator[dict[str, Any]]) -> Response:
 
 
 def _search_lines(steps: Steps, share: Share) -> Lines:
-    """A line per message, then one with `complete`; an error is such a line, too."""
+    """Return a line per message, then one with `complete`; an error is such a line, too."""
     try:
         for step in steps:
             if isinstance(step, Outcome):

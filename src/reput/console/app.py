@@ -46,7 +46,7 @@ def create_app(
     decoders: Mapping[str, BodyDecoder] | None = None,
     users: Users | None = None,
 ) -> Starlette:
-    """The pages and the API over these stores. It writes nothing, and closes no store.
+    """Return the pages and the API over these stores. It writes nothing, and closes no store.
 
     Args:
         stores: Open stores by the names that people see; the mapping may change meanwhile.
@@ -128,7 +128,7 @@ def _health(mounts: Mounts) -> Response:
 
 
 async def _failed(pages: Pages, request: Request, error: Exception) -> Response:
-    """The same failure as JSON for programs and as a page for people."""
+    """Return the same failure as JSON for programs and as a page for people."""
     if isinstance(error, HTTPException):
         kinds = {404: "not_found", 405: "method"}
         texts = {404: "There is no such page.", 405: "Everything here is only read: use GET."}

@@ -90,18 +90,18 @@ def search_of(
 
 
 def text(query: QueryParams, name: str) -> str | None:
-    """A parameter without white space around it; None where there is nothing."""
+    """Return a parameter without white space around it; None where there is nothing."""
     return query.get(name, "").strip() or None
 
 
 def integer(query: QueryParams, name: str, default: int) -> int:
-    """A whole number; `default` where there is nothing. Raises UsageError."""
+    """Return a whole number; `default` where there is nothing. Raises UsageError."""
     number = optional_integer(query, name)
     return default if number is None else number
 
 
 def optional_integer(query: QueryParams, name: str) -> int | None:
-    """A whole number of 64 bits; None where there is nothing. Raises UsageError."""
+    """Return a whole number of 64 bits; None where there is nothing. Raises UsageError."""
     value = text(query, name)
     if value is None:
         return None
@@ -117,7 +117,7 @@ def optional_integer(query: QueryParams, name: str) -> int | None:
 
 
 def time(query: QueryParams, name: str) -> int | None:
-    """A time as the command line takes it. Raises UsageError."""
+    """Return a time as the command line takes it. Raises UsageError."""
     value = text(query, name)
     try:
         return None if value is None else parse_time(value, now_ms())
@@ -161,7 +161,7 @@ class Failure(NamedTuple):
 
     @classmethod
     def of(cls, error: Exception) -> Failure:
-        """A failure is never a "not found": what is damaged or unreadable has kinds of its own."""
+        """Return the status of a failure: never "not found", as damaged and unreadable stores have their own."""
         if isinstance(error, ForbiddenError):
             return cls(403, "forbidden", "Not allowed", str(error))
         if isinstance(error, UsageError):

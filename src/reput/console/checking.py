@@ -17,7 +17,7 @@ class Checks:
         self._full = Lock()
 
     def findings(self, store: SharedStore, is_full: bool) -> Generator[Finding, None, None]:
-        """Findings as they are found.
+        """Yield findings as they are found.
 
         Raises UsageError where a full check is under way already or the store is not on a disk of this machine,
         StoreAccessError.

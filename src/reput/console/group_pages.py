@@ -116,7 +116,7 @@ class GroupPages:
         self._views, self._mounts = views, views.mounts
 
     async def groups(self, request: Request) -> Response:
-        """A page of groups, the farthest behind first."""
+        """Return a page of groups, the farthest behind first."""
         query = request.query_params
         search, asked = text(query, "search") or "", text(query, "store")
         page = min(max(integer(query, "page", 1), 1), _MOST_PAGES)

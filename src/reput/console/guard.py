@@ -20,7 +20,7 @@ class Guard:
         self.connections: set[Guarded] = set()
 
     def protocol(self) -> type[asyncio.Protocol]:
-        """What uvicorn makes of each connection."""
+        """Return the protocol class that uvicorn instantiates for each connection."""
         return type("GuardedProtocol", (Guarded,), {"guard": self})
 
     async def run(self) -> None:

@@ -67,7 +67,7 @@ class Metrics:
         return encode(self.registry), content_type
 
     def measured(self, app: ASGIApp) -> ASGIApp:
-        """The app, its requests counted by route."""
+        """Return the app, its requests counted by route."""
 
         async def run(scope: Scope, receive: Receive, send: Send) -> None:
             if scope["type"] != "http":
@@ -126,7 +126,7 @@ class _StoreCollector(Collector):
         yield from self._written()
 
     def _written(self) -> Iterator[Metric]:
-        """What stores that this process owns have put and not made durable, or not dispatched."""
+        """Yield the bytes that stores of this process have put and not flushed, or not dispatched."""
         unflushed = GaugeMetricFamily(
             "reput_store_unflushed_bytes", "Bytes of log that are not durable yet", labels=["store"]
         )

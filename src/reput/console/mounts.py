@@ -54,7 +54,7 @@ class Mounts:
         return list(self._stores)
 
     def named(self, name: str | None) -> tuple[str, SharedStore]:
-        """The store of that name, or the only one.
+        """Return the store of that name, or the only one.
 
         Raises StoreNotFoundError, UsageError, and StoreUnreachableError for a store that is missing.
         """
@@ -77,7 +77,7 @@ class Mounts:
         return name, store
 
     async def run_aside(self, call: Callable[[], Result], seconds: float) -> Result | None:
-        """What `call` returns, in a thread that searches and pages do not take; None if it takes longer than that.
+        """Call `call` in a thread that searches and pages do not use; return None after a timeout.
 
         Raises what it raises.
         """
@@ -88,16 +88,16 @@ class Mounts:
         return None
 
     async def run(self, call: Callable[[], Result]) -> Result:
-        """What `call` returns, in a thread of its own. Raises what it raises."""
+        """Call `call` in a thread of its own; return its result and raise its errors."""
         return await run_sync(call, limiter=self._limiter())
 
     async def search(self, call: Callable[[], Result]) -> Result:
-        """The same in one of the threads for searches. Raises BusyError, and what it raises."""
+        """Return the same in one of the threads for searches. Raises BusyError, and what it raises."""
         with self._search_counted():
             return await run_sync(call, limiter=self._search_limiter())
 
     async def iterate(self, pieces: Generator[Result, None, None]) -> AsyncIterator[Result]:
-        """What a generator yields, each piece in a thread for searches; it is closed when nobody wants more.
+        """Yield a generator's pieces, each produced in a thread for searches; close it if the client leaves.
 
         Raises BusyError.
         """
@@ -113,7 +113,7 @@ class Mounts:
                 await run_sync(pieces.close)
 
     def check_room(self) -> None:
-        """Raises BusyError if there are as many searches as there may be."""
+        """Raise BusyError if the maximum number of searches is running."""
         if self._searches >= self._limits.searches:
             raise BusyError(f"{self._searches:,} searches are running; try again in some seconds")
 

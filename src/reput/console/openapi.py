@@ -99,7 +99,7 @@ def endpoints(api: Api) -> list[Endpoint]:
 
 
 def document(paths: list[Endpoint]) -> dict[str, Any]:
-    """The OpenAPI document."""
+    """Return the OpenAPI document."""
     return {
         "openapi": "3.1.0",
         "info": {

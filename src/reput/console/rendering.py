@@ -58,7 +58,7 @@ def environment() -> Environment:
 
 
 def flushed(pieces: Generator[str, None, None]) -> Generator[bytes, None, None]:
-    """The pieces that a template yields, joined up to each flush."""
+    """Yield the pieces of a template, joined up to each flush."""
     waiting: list[str] = []
     for piece in pieces:
         waiting.append(piece)
@@ -83,7 +83,7 @@ def size(value: float) -> str:
 
 
 def moment(timestamp_ms: int) -> Markup:
-    """A time in UTC, its milliseconds less prominent."""
+    """Return a time in UTC, its milliseconds less prominent."""
     shown = format_time(timestamp_ms)
     day, _, rest = shown.removesuffix("Z").partition("T")
     seconds, _, fraction = rest.partition(".")
@@ -110,7 +110,7 @@ def segment(text: object) -> str:
 
 
 def exact(text: str) -> str:
-    """A text as JSON in ASCII: an attribute of a page would not keep each character."""
+    """Return a text as JSON in ASCII: an attribute of a page would not keep each character."""
     return json.dumps(text)
 
 
@@ -125,7 +125,7 @@ def query(values: Mapping[str, object]) -> str:
 
 
 def json_markup(text: str) -> Markup:
-    """A JSON text with its names, texts, numbers and words told apart."""
+    """Return a JSON text with its names, texts, numbers and words told apart."""
     parts, position = [], 0
     for token in _JSON_TOKEN.finditer(text):
         parts.append(escape(text[position : token.start()]))
@@ -135,7 +135,7 @@ def json_markup(text: str) -> Markup:
 
 
 def spark(values: list[int]) -> str:
-    """The points of a small curve, 100 wide and 24 high."""
+    """Return the points of a small curve, 100 wide and 24 high."""
     most = max(values, default=0) or 1
     step = 100 / max(len(values) - 1, 1)
     points = [f"{n * step:.1f},{23 - 21 * value / most:.1f}" for n, value in enumerate(values)]
@@ -150,7 +150,7 @@ class Views:
         self._templates = environment()
 
     def store(self, request: Request) -> tuple[str, SharedStore]:
-        """The store that a request names, else the first. Raises StoreNotFoundError, UsageError."""
+        """Return the store that a request names, else the first. Raises StoreNotFoundError, UsageError."""
         names = self.mounts.names
         asked = text(request.query_params, "store")
         return self.mounts.named(asked or (names[0] if names else None))
@@ -158,7 +158,7 @@ class Views:
     async def page(
         self, request: Request, template: str, status: int = 200, **values: Any
     ) -> Response:
-        """A page, made in a thread."""
+        """Return a page, made in a thread."""
         context = self._context(request, values)
 
         def render() -> Response:
@@ -168,7 +168,7 @@ class Views:
         return await self.mounts.run(render)
 
     def stream(self, request: Request, template: str, **values: Any) -> Response:
-        """A page that is sent while it is rendered, for what it shows is found meanwhile."""
+        """Return a page that is sent while it is rendered, for what it shows is found meanwhile."""
         self.mounts.check_room()
         context = self._context(request, values)
         pieces = self._templates.get_template(template).generate(context)

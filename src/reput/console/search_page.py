@@ -62,7 +62,7 @@ class SearchPage:
         )  # fmt: skip
 
     async def start(self, request: Request) -> Response:
-        """The largest topics, for a start page that does not wait for them."""
+        """Return the largest topics, for a start page that does not wait for them."""
         store = text(request.query_params, "store")
         known = await self._topics.known([self._mounts.named(store)] if store else self._all())
         top = sorted(

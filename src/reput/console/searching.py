@@ -98,7 +98,7 @@ class Share:
         return self._left <= 0
 
     def fields(self, message: MessageExt) -> dict[str, Any]:
-        """A message as JSON has it, without its body where that alone is more than an answer."""
+        """Return a message as JSON has it, without its body where that alone is more than an answer."""
         if not may(Permission.BODIES):
             return {**message_fields(message, 0), "body_error": "this needs the role bodies"}
         fields = message_fields(message, self.most_bytes)
@@ -155,7 +155,7 @@ def search(
 def pull_share(
     store: SharedStore, place: tuple[str, int, int], limit: int, tags: str | None, share: Share
 ) -> PullResult:
-    """What `pull` returns from a topic, queue and queue offset on, as many messages as fit. Raises as that does."""
+    """Pull messages from a queue offset on, as many as fit. Raises the same errors as `pull`."""
     pulled = store.pull_records(*place, limit, tags, share.most_bytes)
     messages = tuple(map(decode, pulled.records))
     taken = share.take(messages)
@@ -244,7 +244,7 @@ def _swept(store: SharedStore, wanted: SearchForm, share: Share, until: Until) -
 
 
 def _joined(before: Outcome | None, page: Outcome) -> Outcome:
-    """The outcome of a search up to the end of a page."""
+    """Return the outcome of a search up to the end of a page."""
     if before is None:
         return page
     problems = tuple(dict.fromkeys((*before.problems, *page.problems)))
@@ -277,7 +277,7 @@ def _by_topic(store: SharedStore, wanted: SearchForm) -> Steps:
 
 
 def _by_key(store: SharedStore, wanted: SearchForm) -> Steps:
-    """An offset id names one place of the log; everything else is a key, unique keys among them."""
+    """Search by offset id, which names one place of the log; all other values are keys, unique keys included."""
     with store.reader() as reader:
         begin = reader.begin_offset()
         named = [one for one in _named(reader, wanted) if _takes(wanted, one)]

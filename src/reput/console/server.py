@@ -39,7 +39,7 @@ class HttpServer:
         traffic: Traffic | None = None,
         users: Users | None = None,
     ) -> None:
-        """`stores` and `missing` as for `create_app`; port 0 is any that is free.
+        """Prepare a server; `stores` and `missing` as for `create_app`; port 0 selects any free port.
 
         `hosts` are further names of this server; `tls` the files of a certificate chain and its key; `audit`,
         `traffic` and `users` as for `create_app`.

@@ -69,7 +69,7 @@ def topics_of(store: AnyStore, topic: str | None = None) -> list[TopicFacts]:
 def each_topic(
     store: AnyStore, topic: str | None = None, after: str | None = None
 ) -> Iterator[TopicFacts]:
-    """The same one by one, in order of their names; with `after` those after that name."""
+    """Yield the same one by one, in order of their names; with `after`, the topics after that name."""
     queue_ids: dict[str, list[int]] = {}
     for name, queue_id in store.list_queues(topic):
         if after is None or name > after:
@@ -127,7 +127,7 @@ class StoreSummary:
 
 
 def facts_of(name: str, store: SharedStore) -> StoreSummary:
-    """Raises StoreError where the store cannot be read."""
+    """Summarize a store. Raises StoreError if the store cannot be read."""
     with store.reader() as reader:
         topics = topics_of(reader)
         begin, end = reader.begin_offset(), reader.end_offset()

@@ -45,11 +45,11 @@ class StorePages:
         )
 
     async def findings(self, request: Request) -> Response:
-        """The quick check's, for a page that does not wait for them."""
+        """Return the findings of the quick check, for a page that does not wait for them."""
         return await self._checked(request, "findings.html", "quick")
 
     async def check(self, request: Request) -> Response:
-        """A page of findings while they are found."""
+        """Return a page of findings while they are found."""
         mode = choice(request.query_params, "mode", ("quick", "full"))
         return await self._checked(request, "check.html", mode)
 

@@ -32,7 +32,7 @@ class TopicPages:
         self._views, self._mounts = views, views.mounts
 
     async def topics(self, request: Request) -> Response:
-        """A page of topics in the order of their names, those of applications first."""
+        """Return a page of topics in the order of their names, those of applications first."""
         name, store = self._views.store(request)
         query = request.query_params
         search = text(query, "search") or ""
@@ -85,7 +85,7 @@ class TopicPages:
         )  # fmt: skip
 
     async def spark(self, request: Request) -> Response:
-        """A small curve, for a list of topics that does not wait for it."""
+        """Return a small curve, for a list of topics that does not wait for it."""
         _, store = self._views.store(request)
         topic = request.path_params["topic"]
         try:

@@ -64,7 +64,7 @@ class Choice:
     end_ms: int | None = None
 
     def check(self) -> None:
-        """Raises UsageError."""
+        """Raise UsageError for an invalid choice."""
         if not self.topics and not self.keys and self.query is None:
             raise UsageError(
                 "say what to erase: a topic, a key, or a query",
@@ -231,7 +231,7 @@ class _Messages:
         return lists.values.take(pa.array(np.where(exists, at, 0), mask=~exists))
 
     def origin(self, name: str) -> pa.Array:
-        """A property that names an origin."""
+        """Return a property that names an origin."""
         return pc.map_lookup(self.column("properties"), pa.scalar(name), "last")
 
 

@@ -42,7 +42,7 @@ class Purpose:
     signing_key: str | None = None
 
     def signer(self) -> Signer | None:
-        """Raises UsageError, StoreAccessError, MissingExtraError."""
+        """Read the signer. Raises UsageError, StoreAccessError, MissingExtraError."""
         return None if self.signing_key is None else signer_of(self.signing_key)
 
 

@@ -207,7 +207,7 @@ class StoreCopy:
 
 
 def check_output(output: Path, source: Path) -> None:
-    """Raises UsageError for a place where no copy can be written."""
+    """Raise UsageError for a place where no copy can be written."""
     if output.exists() or output.is_symlink():
         raise UsageError(f"{output}: exists; choose a new folder", arguments=["output"])
     if output.absolute().is_relative_to(source.absolute()):

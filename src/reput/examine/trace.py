@@ -98,8 +98,9 @@ _Place = tuple[int, int, int, bool]
 
 
 def _place(store: int, message: MessageExt) -> _Place:
-    """Return the unique place of a record. Messages of an inner batch share its offset, so the first number is
-    added.
+    """Return the unique place of a record.
+
+    Messages of an inner batch share its offset, so the first number is added.
     """
     return store, message.physical_offset, message.queue_offset, is_inner_batch(message)
 

@@ -460,7 +460,7 @@ def make_own_folder(path: AnyPath) -> None:
 
 
 def check_own_folder(path: AnyPath) -> None:
-    """Raises StoreAccessError for a folder that another user owns or may write, or for a link, and OSError."""
+    """Raise StoreAccessError for a folder that another user owns or may write, or for a link; OSError."""
     if not is_own_folder(path):
         raise StoreAccessError(f"{os.fspath(path)}: another user may write there; delete it")
 

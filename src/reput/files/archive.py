@@ -96,7 +96,7 @@ class ParquetIndex:
     """One index of an archive; its footer is verified, and so is each row group that is read."""
 
     def __init__(self, part: IndexObject, footer: bytes, path: str) -> None:
-        """Raises FormatError for a footer that no archiver wrote."""
+        """Read the footer. Raises FormatError for a footer that no archiver wrote."""
         self.part, self._footer, self.path = part, footer, path
         try:
             self.metadata = pq.read_metadata(

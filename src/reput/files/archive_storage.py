@@ -93,7 +93,7 @@ class ArchivedFile(Closing):
         """Nothing is read ahead."""
 
     def read(self, position: int, length: int) -> bytes:
-        """Raises StoreChangedError, CorruptMessageError, StoreAccessError."""
+        """Read bytes. Raises StoreChangedError, CorruptMessageError, StoreAccessError."""
         if position < 0 or position + length > self.size:
             raise StoreChangedError(f"{self.path}: ends at {self.size}")
         return self._read(position, length) if length else b""

@@ -38,7 +38,7 @@ def write_arrow(
 
 
 def map_arrow(path: str) -> pa.ipc.RecordBatchFileReader:
-    """A reader whose batches lie in the mapped file; nothing is read before it is used. Raises StoreAccessError."""
+    """Return a reader whose batches lie in the mapped file, read only on use. Raises StoreAccessError."""
     if is_url(path):
         return pa.ipc.open_file(_fetched(path))
     with explained(path, "be read"):
@@ -47,7 +47,7 @@ def map_arrow(path: str) -> pa.ipc.RecordBatchFileReader:
 
 @lru_cache(maxsize=_MOST_FETCHED)
 def _fetched(url: str) -> pa.Buffer:
-    """The content of an object, mapped from a file without a name: tasks read some again and again."""
+    """Return the content of an object, mapped from a file without a name: tasks read some again and again."""
     with reading(url) as path, explained(url, "be read"):
         return pa.memory_map(path).read_buffer()
 
@@ -64,7 +64,7 @@ def save_array(path: str, array: npt.NDArray[Any]) -> None:
 
 
 def map_array(path: str) -> npt.NDArray[Any]:
-    """The array of a .npy file, mapped. Raises OSError, ValueError."""
+    """Return the array of a .npy file, mapped. Raises OSError, ValueError."""
     with reading(path) as local:  # a mapping outlives the name of its file
         mapped: npt.NDArray[Any] = np.load(local, mmap_mode="r")
     return mapped

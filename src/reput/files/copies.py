@@ -78,7 +78,7 @@ def _entries(root: Path, below: str, folder: int, device: int) -> Iterator[TreeE
 
 
 def copy_file(source: Path, target: Path, inode: int | None = None) -> None:
-    """A new file with the bytes, holes, times and permissions of another, not synced.
+    """Create a file with the bytes, holes, times and permissions of another, not synced.
 
     Args:
         source: not a link.

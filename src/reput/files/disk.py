@@ -91,12 +91,12 @@ class Disk:
         self.deleted: set[Path] = set()
 
     def open(self, path: Path, size: int) -> FileWriter:
-        """A file of that size, made where it is missing; its name is durable after `sync_folder`."""
+        """Return a file of that size, made where it is missing; its name is durable after `sync_folder`."""
         self.deleted.discard(path)
         return FileWriter(path, size=size)
 
     def open_pooled(self, path: Path, size: int) -> PooledWriter:
-        """The same for one of very many files: it has a descriptor only while it is used.
+        """Return the same for one of very many files: it has a descriptor only while it is used.
 
         Raises StoreFailedError as well, if another file has taken its name when it is opened again.
         """
@@ -105,12 +105,12 @@ class Disk:
         )
 
     def map(self, path: Path, size: int) -> MappedWriter:
-        """The same, preallocated and mapped."""
+        """Return the same, preallocated and mapped."""
         self.deleted.discard(path)
         return MappedWriter(path, size)
 
     def make_folder(self, path: Path) -> None:
-        """A folder and those above it, their names durable."""
+        """Create a folder and its missing parents, and make their names durable."""
         missing = [path]
         while not missing[-1].parent.exists():
             missing.append(missing[-1].parent)
@@ -119,7 +119,7 @@ class Disk:
             self.sync_folder(folder.parent)
 
     def create_folder(self, path: Path) -> None:
-        """A folder and those above it, unless they are there; durable after `sync_folder`."""
+        """Create a folder and its missing parents; durable after `sync_folder`."""
         make_folder(path)
 
     def sync_folder(self, path: Path) -> None:

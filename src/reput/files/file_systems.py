@@ -48,13 +48,13 @@ class FileSystem:
     limits: Deadlines = POLICY
 
     def info(self, path: str) -> pa.fs.FileInfo:
-        """Raises StoreAccessError."""
+        """Return the state of a path. Raises StoreAccessError."""
         place = self.prefix + path
         with _explained(place):
             return within(self.limits.metadata, place, lambda: self.arrow.get_file_info(path))
 
     def entries(self, folder: str, recursive: bool = False) -> list[pa.fs.FileInfo]:
-        """What is in a folder, and in those below it if `recursive`, by name. Raises StoreAccessError."""
+        """List a folder, and its subfolders if `recursive`, by name. Raises StoreAccessError."""
         wanted = pa.fs.FileSelector(folder, allow_not_found=True, recursive=recursive)
         place, limit = self.prefix + folder, self.limits.data if recursive else self.limits.metadata
         with _explained(place):
@@ -63,7 +63,7 @@ class FileSystem:
 
 
 def resolve(url: str, options: Mapping[str, str]) -> tuple[FileSystem, str]:
-    """The file system of a URL, and the path there.
+    """Return the file system of a URL, and the path there.
 
     options  `s3.NAME` are arguments of pyarrow.fs.S3FileSystem, `fsspec.NAME` of the fsspec file system
 
@@ -74,7 +74,7 @@ def resolve(url: str, options: Mapping[str, str]) -> tuple[FileSystem, str]:
 
 
 def _limits(options: Mapping[str, str]) -> Deadlines:
-    """The policy, or more time where the options of S3 ask for it. Raises UsageError."""
+    """Return the policy, or more time where the options of S3 ask for it. Raises UsageError."""
     try:
         asked = float(options.get("s3.request_timeout", 0))
     except ValueError as error:

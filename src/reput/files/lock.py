@@ -104,7 +104,7 @@ class _LockFile:
         _open_files.add(self)
 
     def check_in_place(self) -> None:
-        """Raises StoreFailedError, StoreAccessError."""
+        """Raise StoreFailedError if the lock file was replaced; StoreAccessError."""
         check_in_place(self._path, self._opened)
 
     def try_lock(self) -> bool:
@@ -146,7 +146,7 @@ _open_files: WeakSet[_LockFile] = WeakSet()
 
 
 def _forget_in_child() -> None:
-    """A child shares the parent's descriptions: closed here, the lock is the parent's alone."""
+    """Close the child's copies of the parent's descriptions, so that the lock is the parent's alone."""
     global _held_guard
     _held_guard = Lock()
     for file in list(_open_files):

@@ -58,7 +58,7 @@ class MappedWriter(FileWriter):
             self._map.madvise(_POPULATE_WRITE, begin, min(end, self.size) - begin)
 
     def prepare_empty(self, begin: int, end: int) -> None:
-        """The same for bytes that hold nothing yet: zeros are written there.
+        """Do the same for bytes that hold nothing yet: write zeros there.
 
         The system takes memory for what is written in large pieces, for what is mapped in small ones.
         """

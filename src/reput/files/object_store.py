@@ -65,16 +65,16 @@ class ObjectStore(Protocol):
         """
 
     def get(self, name: str) -> StoredObject:
-        """Raises StoreNotFoundError."""
+        """Read an object. Raises StoreNotFoundError."""
 
     def has_version(self, name: str, version: str) -> bool:
         """Return whether an object has the version that `get` returned. Raises StoreNotFoundError."""
 
     def get_range(self, name: str, start: int, length: int) -> bytes:
-        """Raises StoreChangedError if the object ends before, StoreNotFoundError."""
+        """Read part of an object. Raises StoreChangedError if the object ends before, StoreNotFoundError."""
 
     def head(self, name: str) -> ObjectInfo:
-        """Raises StoreNotFoundError."""
+        """Return an object's size and version. Raises StoreNotFoundError."""
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
         """Yield all objects whose names begin so, in any order."""
@@ -117,7 +117,7 @@ def check_conditions(store: ObjectStore, folder: str = "") -> None:
 
 
 def check_name(name: str) -> None:
-    """Raises UsageError for a name that would leave the place, or that not every store can have."""
+    """Raise UsageError for a name that would leave the place, or that not every store can have."""
     parts = name.split("/")
     if (
         not name
@@ -130,7 +130,7 @@ def check_name(name: str) -> None:
 
 
 def check_size(name: str, data: bytes) -> None:
-    """Raises UsageError for more than a conditional write takes."""
+    """Raise UsageError for more bytes than a conditional write accepts."""
     if len(data) > MOST_PUT_BYTES:
         raise UsageError(
             f"{name}: {len(data):,} bytes, but a conditional write takes at most {MOST_PUT_BYTES:,}; upload them under "

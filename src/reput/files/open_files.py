@@ -64,7 +64,7 @@ class Pooled(Generic[_File]):
         raise NotImplementedError
 
     def _taken(self) -> _File:
-        """The file, open, for a caller that has added its pin. Raises what `_open` raises."""
+        """Return the file, open, for a caller that has added its pin. Raises what `_open` raises."""
         file = self._file
         if file is None:
             file = _POOL.open(self)
@@ -102,7 +102,7 @@ class _Pool:
         return pooled._open()
 
     def _kept(self, pooled: Pooled[_File], file: _File) -> _File:
-        """The file, or the one that another thread has opened meanwhile."""
+        """Return the file, or the one that another thread has opened meanwhile."""
         with self._lock:
             if (other := pooled._file) is None:
                 pooled._file = file
@@ -139,7 +139,7 @@ class _Pool:
             file.close()
 
     def forget_in_child(self) -> None:
-        """A thread of the parent may have held the lock."""
+        """Replace the lock in a forked child: a thread of the parent may have held it."""
         self._lock = Lock()
 
 
@@ -257,7 +257,7 @@ class OpenFiles:
         self._readers: dict[tuple[str, int], PooledReader] = {}
 
     def get(self, path: str, inode: int) -> PooledReader:
-        """The reader of a file as it was listed. Reading raises StoreNotFoundError, StoreAccessError."""
+        """Return the reader of a file as it was listed. Reading raises StoreNotFoundError, StoreAccessError."""
         reader = self._readers.get((path, inode))
         if reader is None:
             reader = self._readers[path, inode] = PooledReader(path, self._open, inode)

@@ -22,7 +22,7 @@ def rename_parts(folder: Path, suffix: str, new_suffix: str) -> None:
 
 @contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
-    """A folder of this attempt's own to write into; when the body succeeds it is renamed to `path`.
+    """Yield a folder of this attempt's own to write into; when the body succeeds it is renamed to `path`.
 
     Raises StoreAccessError, also where `path` is there already and is not an empty folder.
     """

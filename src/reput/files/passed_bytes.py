@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def passed_bytes(data: bytes) -> Iterator[int]:
-    """A descriptor of a file without a name that holds these bytes, as long as the context lasts. Raises OSError."""
+    """Yield a descriptor of a nameless file with these bytes, valid within the context. Raises OSError."""
     with tempfile.TemporaryFile() as file:
         file.write(data)
         file.flush()
@@ -17,7 +17,7 @@ def passed_bytes(data: bytes) -> Iterator[int]:
 
 
 def received_bytes(descriptor: int) -> bytes:
-    """The bytes of a descriptor that another process has passed; it is closed. Raises OSError."""
+    """Return the bytes of a descriptor that another process has passed; it is closed. Raises OSError."""
     with open(descriptor, "rb") as file:
         file.seek(0)
         return file.read()

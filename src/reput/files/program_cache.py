@@ -16,9 +16,7 @@ from reput.ownership import is_out_of_reach
 
 
 def lasting_folder() -> Path | None:
-    """`$XDG_CACHE_HOME/reput`, or `~/.cache/reput`, which is created; None where there is no such folder of this
-    user's alone.
-    """
+    """Create and return `$XDG_CACHE_HOME/reput`, or `~/.cache/reput`; None if others can write to it."""
     cache = os.environ.get("XDG_CACHE_HOME", "")
     if not os.path.isabs(cache):
         cache = os.path.expanduser("~/.cache")
@@ -43,7 +41,7 @@ def program_folders() -> Iterator[Path]:
 
 
 def linked_folder(within: Path, name: str, links: Mapping[str, Path]) -> Path:
-    """A folder with these symbolic links and no others, by their paths below it; `name` begins its name.
+    """Return a folder with these symbolic links and no others, by their paths below it; `name` begins its name.
 
     Once there it stays as it is: other links have another name. Raises OSError.
     """

@@ -78,7 +78,7 @@ def data_runs(reader: RangeReader, position: int, stop: int) -> list[tuple[int, 
 
 
 def read_file(path: str | os.PathLike[str], most_bytes: int) -> bytes:
-    """The content of a small file, at most its first `most_bytes`.
+    """Return the content of a small file, at most its first `most_bytes`.
 
     Raises:
         StoreNotFoundError, StoreAccessError, StoreChangedError.
@@ -154,7 +154,7 @@ class FileReader(Closing):
             done += count
 
     def read(self, position: int, length: int) -> bytes:
-        """The `length` bytes at `position`. Raises StoreAccessError, StoreChangedError."""
+        """Return the `length` bytes at `position`. Raises StoreAccessError, StoreChangedError."""
         try:
             data = os.pread(self._fd, length, position)
         except OSError as error:
@@ -167,7 +167,7 @@ class FileReader(Closing):
         return bytes(buffer)
 
     def read_each(self, positions: Sequence[int], lengths: Sequence[int]) -> list[bytes]:
-        """The same at many places: it takes little longer than the calls of the system. Raises as `read` does."""
+        """Return the same at many places in hardly more than the system calls' time. Raises as `read` does."""
         descriptor, pread = self._fd, os.pread
         try:
             found = [

@@ -115,7 +115,7 @@ class LoadedBlocks:
         return True
 
     def take(self, file: RemoteFile, number: int, end: int, least: int) -> None:
-        """These blocks were loaded; at least the newest `least` are kept."""
+        """Take blocks that were loaded; at least the newest `least` are kept."""
         for its in range(number, end):
             self._loaded[file, its] = None
         while len(self._loaded) > max(_KEPT_BYTES // BLOCK_BYTES, least + end - number):
@@ -318,7 +318,7 @@ class RemoteStorage:
         return RemoteEntry(url, posixpath.basename(url), is_folder, info.size or 0, modified_ns)
 
     def _tree(self) -> dict[str, dict[str, RemoteEntry]]:
-        """What is below the root, by folder: listed now, or a moment ago."""
+        """Return the entries below the root, by folder: listed now, or a moment ago."""
         if time.monotonic() - self._listed_at >= _LISTED_S:
             tree: dict[str, dict[str, RemoteEntry]] = {}
             for info in self._system.entries(self._in_system(self.root), recursive=True):

@@ -103,7 +103,7 @@ class RocksFolder(Closing):
                 raise _EndedEarlyError
 
     def family_item_before(self, family: str, key: bytes) -> tuple[bytes, bytes] | None:
-        """The item with this key, or the last before it. Raises FormatError."""
+        """Return the item with this key, or the last before it. Raises FormatError."""
         with self._explained():
             found = self._families[family].iter()
             found.seek_for_prev(key)
@@ -111,7 +111,7 @@ class RocksFolder(Closing):
             return (found.key(), found.value()) if found.valid() else None
 
     def family_value(self, family: str, key: bytes) -> bytes | None:
-        """The value of a key. Raises FormatError."""
+        """Return the value of a key. Raises FormatError."""
         if family not in self._families:
             return None
         with self._explained():

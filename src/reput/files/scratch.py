@@ -21,14 +21,14 @@ def unnamed_file() -> IO[bytes]:
 
 @contextmanager
 def scratch_folder() -> Iterator[Path]:
-    """A new folder; deleted after the body."""
+    """Yield a new folder; delete it after the body."""
     with tempfile.TemporaryDirectory(prefix="reput-") as root:
         yield Path(root)
 
 
 @contextmanager
 def scratch_file(folder: str, name: str, content: bytes) -> Iterator[Path]:
-    """A new folder with one file, `folder`/`name` below it; deleted after the body."""
+    """Yield a new folder with one file, `folder`/`name` below it; delete it after the body."""
     with scratch_folder() as root:
         path = root / folder / name
         path.parent.mkdir(exist_ok=True)
@@ -39,7 +39,7 @@ def scratch_file(folder: str, name: str, content: bytes) -> Iterator[Path]:
 def folder_until_exit(
     prefix: str, within: str | os.PathLike[str] | None = None, access: Access = "private"
 ) -> Path:
-    """A new folder, as `new_private_folder` creates it, that is deleted when the process ends.
+    """Return a new folder, as `new_private_folder` creates it, that is deleted when the process ends.
 
     Raises:
         UsageError, StoreAccessError.

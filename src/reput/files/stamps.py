@@ -114,7 +114,7 @@ def _longest_dirty_ns() -> float:
 
 @cache
 def _file_system(device: int) -> str:
-    """The kind of file system of a device, empty if unknown."""
+    """Return the kind of file system of a device, empty if unknown."""
     wanted = f"{os.major(device)}:{os.minor(device)}"
     try:
         lines = _MOUNTS.read_text().splitlines()

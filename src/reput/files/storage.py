@@ -37,7 +37,7 @@ class FolderWatch:
         self._seen: _Stamp = (0, 0)
 
     def changed(self) -> bool:
-        """True at first, after every change, and for as long as another could hide behind it."""
+        """Return True at first, after every change, and as long as another change could go unnoticed."""
         stamp = self._stamp()
         if stamp == self._seen:
             return False
@@ -108,19 +108,19 @@ class Storage(Protocol):
         """Opens a file that is read once, from one end to the other; can be sent to another process."""
 
     def list(self, folder: str) -> Sequence[FolderEntry]:
-        """What is in a folder, in no order; nothing where there is no folder. Raises StoreAccessError."""
+        """List a folder, unordered; empty if the folder is missing. Raises StoreAccessError."""
 
     def entry(self, path: str) -> FolderEntry | None:
-        """A file or folder, None where there is none. Raises StoreAccessError."""
+        """Return a file or folder, None where there is none. Raises StoreAccessError."""
 
     def open(self, path: str) -> SparseReader:
-        """Raises StoreNotFoundError, StoreAccessError."""
+        """Open a file. Raises StoreNotFoundError, StoreAccessError."""
 
     def watch(self, folder: str) -> Watch: ...
 
 
 class LocalStorage:
-    """This machine's files."""
+    """The files of the local machine."""
 
     is_local = True
     is_archive = False
@@ -231,12 +231,12 @@ LOCAL = LocalStorage()
 
 
 def absolute(path: str | PathLike[str]) -> str:
-    """A path that means the same in another process: absolute, or a URL as it is."""
+    """Return a path that means the same in another process: absolute, or a URL as it is."""
     return fspath(path) if is_url(path) else os.path.abspath(path)
 
 
 def real_place(path: str | PathLike[str]) -> str:
-    """The same for all local paths that lead to one folder; a URL without its last slash."""
+    """Return the same for all local paths that lead to one folder; a URL without its last slash."""
     return fspath(path).rstrip("/") if is_url(path) else os.path.realpath(path)
 
 
@@ -246,7 +246,7 @@ def storage_of(
     *,
     lists_all: bool = True,
 ) -> tuple[Storage, str]:
-    """The storage of a path or URL, and the path there.
+    """Return the storage of a path or URL, and the path there.
 
     Args:
         path: of a store, or a pattern of paths.

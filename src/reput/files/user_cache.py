@@ -32,7 +32,7 @@ class OwnCache:
         self.folder = home / "reput" / name
 
     def read(self, name: str, most_bytes: int) -> bytes | None:
-        """A file's content; None where it is not there, longer, not whole, or anybody else could have written it."""
+        """Return a file's content; None if it is missing, longer, incomplete, or others could have written it."""
         if not self._is_ours():
             return None
         with suppress(OSError):
@@ -87,7 +87,7 @@ class OwnCache:
 
     @contextmanager
     def keeping(self, name: str) -> Iterator[Path]:
-        """A path for the body to write a large file to; afterwards `kept(name)` is that file, synced.
+        """Yield a path for the body to write a large file to; afterwards `kept(name)` is that file, synced.
 
         Raises as `write` does, and what the body raises: then no file is kept.
         """
@@ -102,7 +102,7 @@ class OwnCache:
             self.write(_identity_name(name), _identity(os.lstat(self.folder / name)))
 
     def kept(self, name: str) -> Path | None:
-        """A large file exactly as it was kept; None where it is not, or anybody else could have written it."""
+        """Return a large file exactly as it was kept; None where it is not, or anybody else could have written it."""
         path = self.folder / name
         with suppress(OSError):
             if identity := self.read(_identity_name(name), _IDENTITY_BYTES):

@@ -75,14 +75,14 @@ class FileWriter(Closing):
 
 
 def write_durable(path: Path, data: bytes | memoryview) -> None:
-    """A new file with this content, synced."""
+    """Create a file with this content, synced."""
     with FileWriter(path, size=0) as file:
         file.write(data, 0)
         file.sync()
 
 
 def create_durable(path: Path, data: bytes | memoryview) -> None:
-    """A file with this content, which it has from the moment when it is there.
+    """Create a file that has this content from the moment when its name exists.
 
     Raises StoreAccessError, also where it is there already.
     """
@@ -145,7 +145,7 @@ def _open_file(path: str, flags: int) -> int:
 
 @contextmanager
 def appending(path: Path, size: int, buffer_bytes: int) -> Iterator[BinaryIO]:
-    """The file, to be written from `size` on; what it has after that is cut off. Durable at the end."""
+    """Yield the file, to be written from `size` on; later bytes are cut off. Durable at the end."""
     with (
         explained(path, "be written"),
         open(path, "r+b", buffering=buffer_bytes, opener=_open_file) as file,
@@ -184,7 +184,7 @@ def sync_file(path: Path) -> None:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A name of this attempt's own to write to; when the body succeeds it is renamed to `path`."""
+    """Yield a name of this attempt's own to write to; when the body succeeds it is renamed to `path`."""
     attempt = path.with_name(f"{path.name}.{uuid.uuid4().hex}.tmp")
     try:
         yield attempt

@@ -114,8 +114,9 @@ def _local_ms(timestamp: int) -> int:
 
 
 def index_file_name_of(previous: str | None, first_timestamp: int, now_ms: int) -> str:
-    """Return the name that `index_file_names` gives a file after `previous` with a first entry stored at that time
-    (ms).
+    """Return the name that `index_file_names` gives the file after `previous`.
+
+    Its first entry was stored at that time (ms).
     """
     local = max(
         _local_ms(min(max(first_timestamp, 0), now_ms)), 1

@@ -64,8 +64,9 @@ def index_key(topic: str, key: str) -> str:
 
 @lru_cache(maxsize=64)  # a query hashes its own key again for each candidate that has it
 def key_hash(text: str) -> int:
-    """Return `Math.abs(hashCode())`, or 0 for the least integer, which has no positive
-    (IndexFile.indexKeyHashMethod).
+    """Return `Math.abs(hashCode())`, as IndexFile.indexKeyHashMethod does.
+
+    The least integer has no absolute value in 32 bits: its result is 0.
     """
     value = abs(hash_code(text))
     return 0 if value == 1 << 31 else value

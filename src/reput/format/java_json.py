@@ -15,8 +15,9 @@ _NAME = re.compile(r'"(?:[^"\\]|\\.)*+"?|(?<=[{,])\s*+-?[0-9]++\s*+(?=:)', re.DO
 
 
 def parse_java_json(data: bytes) -> Any:
-    """Return the value of JSON as RocketMQ writes it, with maps' keys as strings. Raises ValueError for invalid
-    JSON.
+    """Return the value of JSON as RocketMQ writes it, with maps' keys as strings.
+
+    Raises ValueError for invalid JSON.
     """
     try:
         return msgspec.json.decode(data)

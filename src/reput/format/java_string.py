@@ -18,7 +18,7 @@ _LEAST_BUCKETS = 16
 
 
 def decode_utf8(data: bytes) -> str:
-    """`new String(data, UTF_8)`: malformed input becomes U+FFFD, as many times as Java puts it."""
+    """Decode as `new String(data, UTF_8)` does: malformed input becomes as many U+FFFD as Java writes."""
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError:

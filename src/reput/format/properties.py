@@ -134,8 +134,9 @@ def encode_properties(properties: Mapping[str, str], order: Iterable[str] | None
 
 
 def allows_light_queues(topic: str) -> bool:
-    """Return whether messages of a topic may also be in light queues (`MixAll.topicAllowsLMQ`, tag rocketmq-
-    all-5.3.3).
+    """Return whether messages of a topic may also be in light queues.
+
+    This is `MixAll.topicAllowsLMQ`, tag rocketmq-all-5.3.3.
     """
     return not topic.startswith((RETRY_TOPIC_PREFIX, "rmq_sys_")) and topic != SCHEDULE_TOPIC
 
@@ -155,9 +156,9 @@ def split_keys(text: str) -> list[str]:
 def tags_code(
     topic: str, properties: Mapping[str, str], store_timestamp: int, delay_table_ms: list[int]
 ) -> int:
-    """Return the number by which ConsumeQueue entries are filtered: the hash of TAGS, or the due time of a delayed
-    message.
+    """Return the number by which ConsumeQueue entries are filtered.
 
+    It is the hash of TAGS, or the due time of a delayed message.
     Raises ValueError where the broker's reader fails as well: the DELAY of a scheduled message is not an int32.
     """
     delay = properties.get(DELAY)

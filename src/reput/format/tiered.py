@@ -69,8 +69,9 @@ def parse_segment_name(name: str) -> int | None:
 
 
 def tiered_key_hash(topic: str, key: str) -> int:
-    """Return the hash under which the index has a key. It differs from an IndexFile's hash only for the least
-    integer.
+    """Return the hash under which the index has a key.
+
+    It differs from an IndexFile's hash only for the least integer.
     """
     value = hash_code(index_key(topic, key))
     return value if value == -(1 << 31) else abs(value)

@@ -58,8 +58,10 @@ class IndexFileSearch:
         return (hits for _, hits in self.find_each([hashes]))
 
     def find_each(self, groups: Iterable[npt.NDArray[np.int32]]) -> Iterator[tuple[int, BulkHits]]:
-        """See `BulkSearch.find_each`. Memory where a group has many: the used part of the file, 420 MB of a full one,
-        which is read once for all groups.
+        """See `BulkSearch.find_each`.
+
+        For groups of many keys the used part of the file, 420 MB of a full one, is read into memory, once for all
+        groups.
         """
         chains: _Chains | None = None
         for number, hashes in enumerate(groups):

@@ -46,8 +46,9 @@ class Stamps(NamedTuple):
 
 
 def stamps_before(file: IndexFileReader, log: CommitLogReader) -> Stamps:
-    """Take the stamps of the files that a proof or a spot check will read. Raises StoreAccessError,
-    StoreChangedError.
+    """Take the stamps of the files that a proof or a spot check will read.
+
+    Raises StoreAccessError, StoreChangedError.
     """
     last = file.next_item - 1
     own = settled_stamp(file.path) if last > 0 else None

@@ -78,7 +78,6 @@ def find_gaps(
 
 def _widest_gaps(file: IndexFileReader, first: int, last: int, samples: int) -> Iterator[int]:
     """Yield items whose message lies far before the next item's, approximately the farthest first."""
-
     known: dict[int, int] = {}
 
     def offset(number: int) -> int:
@@ -200,8 +199,9 @@ class SlotPages:
 
 
 def _too_few(used: int, slots: int, share: float) -> float:
-    """Return Chernoff's bound for at most `used` of `slots` used slots, if `share` of all are: -log of a
-    probability.
+    """Return Chernoff's bound for at most `used` of `slots` used slots, if `share` of all are.
+
+    It is -log of a probability.
     """
     part = used / slots
     if part >= share:

@@ -128,7 +128,6 @@ def covered_ranges(
     one message may fall into two files. Only if the head of the log has expired does a range begin with the log. Raises
     StoreAccessError.
     """
-
     first = bisect_left(range(last + 1), log.min_offset, lo=first, key=lambda n: file.offset(n))
     missed = {n for n in (*lost, *find_gaps(file, log, first, last, files)) if n >= first}
 

@@ -98,8 +98,11 @@ class Judge(Protocol):
         before: Verdict | None,
         files: int = 1,
     ) -> Verdict:
-        """`before` is the verdict on the same file and log at an earlier time, if there is one; `files` are judged
-        in all.
+        """Judge a file.
+
+        Args:
+            before: The verdict on the same file and log at an earlier time, if any.
+            files: The number of files to be judged in all.
 
         Raises StoreAccessError, StoreChangedError.
         """

@@ -53,7 +53,7 @@ _TABLES = _make_tables()
 
 @njit(inline="always")
 def _eight_bytes(tables, value, word):
-    """The CRC's state after eight more bytes, the first of them lowest in `word`."""
+    """Return the CRC's state after eight more bytes, the first of them lowest in `word`."""
     low = value ^ np.int64(word & np.uint64(0xFFFFFFFF))
     high = np.int64(word >> np.uint64(32))
     return np.int64(
@@ -81,7 +81,7 @@ def _by_tables(tables, data, start, stop, value):
 
 @njit(cache=True, nogil=True)
 def crc32_after(data, start, stop, crc):
-    """zlib's crc32 of data[start:stop], which lies inside, after bytes whose CRC is `crc`; as an int64."""
+    """Return zlib's crc32 of data[start:stop], which lies inside, after bytes whose CRC is `crc`; as an int64."""
     tables = _TABLES
     return _by_tables(tables, data, start, stop, np.int64(crc) ^ 0xFFFFFFFF) ^ 0xFFFFFFFF
 
@@ -90,7 +90,7 @@ if FOLDS:
 
     @njit(cache=True, nogil=True)
     def crc32(data, start, stop):
-        """zlib's crc32 of data[start:stop], which lies inside; as an int64."""
+        """Return zlib's crc32 of data[start:stop], which lies inside; as an int64."""
         tables = _TABLES
         if stop - start < 64:
             return _by_tables(tables, data, start, stop, np.int64(0xFFFFFFFF)) ^ 0xFFFFFFFF
@@ -128,14 +128,14 @@ if FOLDS:
 elif not HAS_NUMBA:
 
     def crc32(data, start, stop):
-        """zlib's crc32 of data[start:stop], which lies inside: by the tables it would take milliseconds."""
+        """Return zlib's crc32 of data[start:stop], which lies inside; without numba, tables would take ms."""
         return zlib.crc32(data[start:stop])
 
 else:
 
     @njit(cache=True, nogil=True)
     def crc32(data, start, stop):
-        """zlib's crc32 of data[start:stop], which lies inside; as an int64."""
+        """Return zlib's crc32 of data[start:stop], which lies inside; as an int64."""
         tables = _TABLES
         return _by_tables(tables, data, start, stop, np.int64(0xFFFFFFFF)) ^ 0xFFFFFFFF
 

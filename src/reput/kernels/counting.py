@@ -57,7 +57,7 @@ def count_messages(
 
 @njit(inline="always")
 def _as_int32(word):
-    """A word of 32 bits as a Java int."""
+    """Return a word of 32 bits as a Java int."""
     return np.int32(np.int64(word ^ 0x80000000) - 0x80000000)
 
 

@@ -24,7 +24,7 @@ _INT64_MAX = 9223372036854775807
 
 @njit(inline="always")
 def item_seconds(stored, begin):
-    """The time of an item as it is stored: whole seconds since `begin`, within 31 bits; both in ms."""
+    """Return the time of an item as stored: whole seconds since `begin`, within 31 bits; both in ms."""
     if begin <= 0:
         return np.int64(0)
     return min(max(wrapped_difference(stored, begin) // 1000, 0), _INT32_MAX)
@@ -91,14 +91,14 @@ def put_keys(
 
 @njit(inline="always")
 def _signed(word):
-    """A word as stored as Java's int."""
+    """Return a stored word as Java's int."""
     value = swap32(word)
     return value - ((value & 0x80000000) << 1)
 
 
 @njit(inline="always")
 def _slot_of(key_hash, slot_total):
-    """The slot of an item's hash; one below zero is damaged, and has the slot of a plain remainder."""
+    """Return the slot of an item's hash; a damaged (negative) hash has the slot of a plain remainder."""
     if key_hash >= 0:
         return np.uint32(np.uint32(key_hash) % slot_total)
     return np.uint32(np.int64(key_hash) % np.int64(slot_total))
@@ -120,7 +120,7 @@ def _is_in_order(items, row, item, offset, count):
 
 @njit(inline="always")
 def _step(items, first, item, count, wanted, newest, slot, slot_total):
-    """(the item that this one leads to, CHAIN_END or CHAIN_BROKEN; its offset where it has the wanted hash, else -1).
+    """Return (the next item, CHAIN_END or CHAIN_BROKEN; its offset if it has the wanted hash, else -1).
 
     items   from number `first` on, the item and its neighbours among them
     newest  physical offset of the item with this hash before it in the chain

@@ -36,7 +36,7 @@ def _slot_of(hashed, slot_total):
 
 @njit(inline="always")
 def _mixed(slot, item, seed):
-    """A hash of the pair (murmur3's finisher, but for one round)."""
+    """Return a hash of the pair (murmur3's finisher, without one of its rounds)."""
     word = (np.uint64(slot) << np.uint64(32) | np.uint64(item)) ^ seed
     word = (word ^ (word >> np.uint64(33))) * np.uint64(0xFF51AFD7ED558CCD)
     word = (word ^ (word >> np.uint64(33))) * np.uint64(0xC4CEB9FE1A85EC53)
@@ -64,7 +64,7 @@ def check_slots(slots, seed):
 
 @njit(cache=True, nogil=True)
 def check_items(items, first, last, slot_total, seed, total, before):
-    """Adds items to the sum, which is 0 in the end where a look-up reaches each; looks whether they are in order.
+    """Add items to the sum, which ends at 0 if a look-up reaches each; check their order.
 
     items   uint32[n, 5], the file's bytes from item `first` on
     last    the newest item that is counted

@@ -193,19 +193,19 @@ def same_bytes(left, left_start, right, right_start, count):
 
 @njit(inline="always")
 def wrapped_sum(left, right):
-    """left + right as a Java long; compiled code takes it that a plain sum of int64 never overflows."""
+    """Return left + right as a Java long: the compiler assumes that a plain sum of int64 never overflows."""
     return np.int64(np.uint64(left) + np.uint64(right))
 
 
 @njit(inline="always")
 def wrapped_difference(left, right):
-    """left - right as a Java long."""
+    """Return left - right as a Java long."""
     return np.int64(np.uint64(left) - np.uint64(right))
 
 
 @njit(inline="always")
 def swap32(word):
-    """A word as stored, read on a little-endian machine, as the number it stands for; and back."""
+    """Swap the bytes of a word: from its stored form to its number on a little-endian machine, and back."""
     word = np.int64(word)
     return (
         ((word & 0xFF) << 24)

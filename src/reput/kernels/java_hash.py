@@ -54,7 +54,7 @@ def java_hash(data, start, end, value):
 
 @njit(inline="always")
 def _hash_of_eight(word):
-    """The hash of eight ASCII bytes: pairs, then fours, then all of them are summed side by side."""
+    """Return the hash of eight ASCII bytes: pairs, then fours, then all of them are summed side by side."""
     pairs = (word & _BYTES) * _31 + ((word >> _8) & _BYTES)
     fours = (pairs & _PAIRS) * _31_2 + ((pairs >> _16) & _PAIRS)
     return (fours & _FOURS) * _31_4 + (fours >> _32)
@@ -168,6 +168,6 @@ def positive_hash(value):
 
 @njit(inline="always")
 def signed_hash(value):
-    """The low 32 bits as Java's int, in an int64."""
+    """Return the low 32 bits as Java's int, in an int64."""
     value &= 0xFFFFFFFF
     return value - ((value & 0x80000000) << 1)

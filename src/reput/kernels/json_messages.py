@@ -63,7 +63,7 @@ _INT32 = 1 << 31
 
 @njit(inline="always")
 def _field(data, at, guess):
-    """The number of the field whose name begins at `at` and ends with a quote, or -1; `guess` is asked first."""
+    """Return the number of the field whose name begins at `at` and ends with a quote, or -1; try `guess` first."""
     length = _ENDS[guess + 1] - _ENDS[guess]
     if same_bytes(data, at, _NAMES, _ENDS[guess], length) and byte_at(data, at + length) == QUOTE:
         return guess

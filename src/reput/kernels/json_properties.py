@@ -41,7 +41,7 @@ def _is_own(text, start, stop, own):
 
 @njit(cache=True, nogil=True)
 def read_pairs(data, at, stop, text, used, pairs):
-    """The map that begins behind its brace: (what follows, end of the text, how many pairs).
+    """Read the map after its brace: return (position after the map, end of the text, number of pairs).
 
     pairs  int64[MOST_PAIRS + 4, 6]: the first four columns are set to where names and values lie in `text`
     """
@@ -81,7 +81,7 @@ def read_pairs(data, at, stop, text, used, pairs):
 
 @njit(cache=True, nogil=True)
 def join_keys(data, at, stop, text, used):
-    """The list that begins behind its bracket, joined with spaces: (what follows, end of the text).
+    """Join the list after its bracket with spaces: return (position after the list, end of the text).
 
     -1 for a key that is empty or has a space in it.
     """
@@ -112,7 +112,7 @@ def join_keys(data, at, stop, text, used):
 
 @njit(cache=True, nogil=True)
 def complete_pairs(text, used, pairs, count, own, start, stop):
-    """The pairs with this one, which a map may have already, and the end of the text; -1 where it has another value."""
+    """Add a pair unless the map has it: return (count, end of the text); -1 if it has another value."""
     for pair in range(count):
         if _is_own(text, pairs[pair, 0], pairs[pair, 1], own):
             length = stop - start

@@ -46,7 +46,7 @@ def _is_plain(byte):
 
 @njit(inline="always")
 def _code_point(data, position, length):
-    """The character of a well-formed sequence of two to four bytes."""
+    """Return the character of a well-formed sequence of two to four bytes."""
     point = byte_at(data, position) & 0x7F >> length
     for index in range(1, length):
         point = point << 6 | byte_at(data, position + index) & 0x3F

@@ -52,7 +52,7 @@ def skip_space(data, at):
 
 @njit(cache=True, nogil=True)
 def plain_end(data, at):
-    """The quote that ends a string of ASCII without escapes; -1 for other strings."""
+    """Find the quote that ends a string of ASCII without escapes; -1 for other strings."""
     found = special_in(word_at(data, at))
     while not found:
         at += 8
@@ -184,7 +184,7 @@ def decode_base64(data, at, out, used):
 
 @njit(inline="always")
 def parse_integer(data, at):
-    """(what follows, value) of a whole number of up to 18 digits; -1 for others."""
+    """Return (next position, value) of a whole number of up to 18 digits; -1 for others."""
     negative = byte_at(data, at) == 45
     at += negative
     begin, value = at, np.int64(0)

@@ -49,7 +49,7 @@ RECORD_DTYPE = np.dtype(
 
 @njit(cache=True, nogil=True)
 def hash_keys(topics, topic_at, keys, key_at, hashes):
-    """The index's hash of topic#key into hashes, int32[n]; text n is texts[at[n]:at[n + 1]]."""
+    """Write the index's hash of topic#key into hashes, int32[n]; text n is texts[at[n]:at[n + 1]]."""
     for row in range(len(hashes)):
         value = java_hash(topics, topic_at[row], topic_at[row + 1], 0)
         value = java_hash(keys, key_at[row], key_at[row + 1], hash_unit(value, 35))
@@ -72,7 +72,7 @@ def find_wanted(key_hash, wanted, bounds, shift, found):
 
 @njit(cache=True, nogil=True)
 def locate_records(data, begins, ends, at_file_end, records):
-    """What a look-up needs of the records that begin at data[begins[n]], of which the bytes up to ends[n] are read.
+    """Locate a look-up's fields in records that begin at data[begins[n]] and were read up to ends[n].
 
     at_file_end  uint8, whether no more bytes could be read
     records      RECORD_DTYPE[n], filled; its positions are those in data
@@ -232,7 +232,7 @@ def _has_hash(data, record, key_hash):
 
 @njit(cache=True, nogil=True)
 def hash_records(data, records, hashes, record_of):
-    """The hashes of all index entries of records; returns how many there are.
+    """Write the hashes of all index entries of records; return their number.
 
     records    RECORD_DTYPE[n], of `locate_records`
     hashes     int32, and record_of, int64, filled: each one's hash and row; two and half of `keys_bytes` for each
@@ -263,7 +263,7 @@ def hash_records(data, records, hashes, record_of):
 
 @njit(cache=True, nogil=True)
 def hash_own_ids(data, records, hashes, record_of):
-    """The index's hash of each UNIQ_KEY that a later one of its record replaces, and that no index entry has.
+    """Write the hash of each UNIQ_KEY that a later one of its record replaces: no index entry has these.
 
     records    RECORD_DTYPE[n], of `locate_records`
     hashes     int32, and record_of, int64, filled: each one's hash and row

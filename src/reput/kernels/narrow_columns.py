@@ -15,7 +15,7 @@ _BLOCK = 512  # rows that the processor's nearest cache holds
 
 @njit(cache=True, nogil=True)
 def find_spans(rows, first, least, most):
-    """The least and the greatest value of columns from `first` on, as many as `least` has; rows must not be empty.
+    """Write the least and the greatest value of columns from `first` on; rows must not be empty.
 
     least, most  int64, set here
     """

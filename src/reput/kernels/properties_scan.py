@@ -141,13 +141,13 @@ def next_property(data, position, stop):
 
 @njit(inline="always")
 def bytes_below_3(word):
-    """The top bits of those bytes of a word that are 0, 1 or 2: the lowest is right, the others may not be."""
+    """Set the top bits of bytes 0, 1 or 2 in a word: the lowest bit is right, higher ones may be wrong."""
     return (word - _THREES) & ~word & _TOP_BITS
 
 
 @njit(inline="always")
 def next_separator(data, position, stop):
-    """The next byte 1 or 2, or `stop`; eight bytes at a time."""
+    """Find the next byte 1 or 2, or `stop`; eight bytes at a time."""
     while position + 8 <= stop:
         word = word_at(data, position)
         below_3 = bytes_below_3(word)
@@ -168,7 +168,7 @@ def next_separator(data, position, stop):
 
 @njit(inline="always")
 def next_space(data, position, stop):
-    """The next space, or `stop`; eight bytes at a time."""
+    """Find the next space, or `stop`; eight bytes at a time."""
     while position + 8 <= stop:
         word = word_at(data, position) ^ _SPACE_BYTES
         zeros = (word - _ONE_BYTES) & ~word & _TOP_BITS  # the lowest is right
@@ -182,7 +182,7 @@ def next_space(data, position, stop):
 
 @njit(cache=True, nogil=True)
 def parse_i64(data, start, stop):
-    """(valid, value) of a decimal int64 as `Long.parseLong` takes it."""
+    """Return (valid, value) of a decimal int64, parsed as `Long.parseLong` does."""
     negative = False
     if start < stop and (byte_at(data, start) == 45 or byte_at(data, start) == 43):
         negative = byte_at(data, start) == 45
@@ -210,7 +210,7 @@ def parse_i64(data, start, stop):
 
 @njit(inline="always")
 def _digit(point):
-    """What a character counts as a decimal digit, or -1 (Character.digit)."""
+    """Return a character's value as a decimal digit, or -1 (Character.digit)."""
     for zero in _DIGIT_ZEROS:
         if zero <= point <= zero + 9:
             return point - zero

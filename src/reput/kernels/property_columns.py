@@ -1,6 +1,6 @@
-"""Columns out of properties strings: the wanted values, lists of keys, maps of all properties.
+r"""Columns out of properties strings: the wanted values, lists of keys, maps of all properties.
 
-The rule is `reput.format.properties.decode_properties`: a chunk between two \\x02 counts if its first \\x01 is
+The rule is `reput.format.properties.decode_properties`: a chunk between two \x02 counts if its first \x01 is
 neither its first nor its last character, and the last of several with one name wins, in the place of the first.
 """
 
@@ -71,7 +71,7 @@ def _find_span(data, parts, row, span):
 
 @njit(cache=True, nogil=True)
 def split_keys(data, start, count, lists, offsets, out):
-    """The keys of each data[start[i]:start[i] + count[i]], between spaces; none is empty.
+    """Split each data[start[i]:start[i] + count[i]] at spaces into keys; none is empty.
 
     lists    int32[n + 1], where the keys of each row begin
     offsets  int32, one more than there can be keys: where each begins in `out`
@@ -190,7 +190,7 @@ def split_properties(
 def split_any_properties(
     data, parts, spans, maps, name_offsets, names, value_offsets, values, progress
 ):  # fmt: skip
-    """The same for whatever records, the first of which is not plain."""
+    """Do the same for any records, the first of which is not plain."""
     pairs = np.empty((_MAX_STRING_BYTES // LEAST_PROPERTY_BYTES + 1, 4), np.int64)
     slots = np.zeros(_SLOTS, np.int64)
     while progress[0] < len(parts):
@@ -245,7 +245,7 @@ def _note_span(span, name, count, start, stop):
 
 @njit(cache=True, nogil=True)
 def _find_pairs(data, parts, row, pairs, slots):
-    """The properties of a record, whatever they are: starts and stops of names and values; how many."""
+    """Find the properties of any record: starts and stops of names and values; return their number."""
     position = parts[row].properties
     stop = position + parts[row].properties_bytes
     count = np.int64(0)
@@ -267,7 +267,7 @@ def _find_pairs(data, parts, row, pairs, slots):
 
 @njit(inline="always")
 def _find_name(data, pairs, count, start, stop):
-    """The place of the pair of this name, or `count`."""
+    """Return the place of the pair of this name, or `count`."""
     for pair in range(count):
         if same_text(data, start, stop, pairs[pair, 0], pairs[pair, 1]):
             return np.int64(pair)
@@ -282,7 +282,7 @@ def _enter_all(data, pairs, count, slots, row):
 
 @njit(cache=True, nogil=True)
 def _find_or_enter(data, pairs, count, slots, row, start, stop):
-    """The same through a table: a slot of this row holds its number above and a pair below."""
+    """Do the same through a table: a slot of this row holds its number above and a pair below."""
     slot = (java_hash(data, start, stop, 0) & 0x7FFFFFFF) * 0x9E3779B1 >> 16 & _MASK
     while slots[slot] >> 16 == row + 1:
         pair = slots[slot] & 0xFFFF

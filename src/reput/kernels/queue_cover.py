@@ -13,7 +13,7 @@ _30, _27, _31 = np.uint64(30), np.uint64(27), np.uint64(31)
 
 @njit(inline="always")
 def _mark(position, seed):
-    """A number that is as good as random for each position."""
+    """Return a pseudo-random number for each position."""
     value = np.uint64(position) ^ seed
     value = (value ^ (value >> _30)) * _MIX_1
     value = (value ^ (value >> _27)) * _MIX_2
@@ -40,5 +40,5 @@ def sum_of_steps(entries, count, seed):
 
 @njit(cache=True, nogil=True)
 def step(begin, end, seed):
-    """What records that follow each other from begin to end add up to."""
+    """Return the checksum of consecutive records from begin to end."""
     return _mark(end, seed) - _mark(begin, seed)

@@ -41,7 +41,7 @@ class QueueTable(NamedTuple):
 
 
 def new_queue_table(queues: int, name_bytes: int) -> QueueTable:
-    """An empty table for `queues` queues, a power of two, whose names take `name_bytes` in all."""
+    """Return an empty table for `queues` queues, a power of two, whose names take `name_bytes` in all."""
     return QueueTable(
         used=np.zeros(2, np.int64),
         slots=np.full(queues * _SLOTS_PER_QUEUE, -1, np.int32),
@@ -51,7 +51,7 @@ def new_queue_table(queues: int, name_bytes: int) -> QueueTable:
 
 
 def grown(table: QueueTable) -> QueueTable:
-    """The same queues under the same numbers in a table of twice the room."""
+    """Return the same queues under the same numbers in a table of twice the room."""
     larger = new_queue_table(2 * len(table.queues), 2 * len(table.names))
     for queue in table.queues[: int(table.used[QUEUES_USED])]:
         start, count = int(queue["name_start"]), int(queue["name_bytes"])
@@ -62,7 +62,7 @@ def grown(table: QueueTable) -> QueueTable:
 
 @njit(inline="always")
 def find_queue(slots, queues, names, data, start, count, queue_id, name_hash):
-    """Number of the queue named data[start:start+count], or -1 - slot where `add_queue` would put it."""
+    """Return the number of the queue named data[start:start+count], or -1 - slot for `add_queue`."""
     mixed = np.int64((np.uint64(name_hash) * _MIX_NAME + np.uint64(queue_id) * _MIX_ID) >> _ONE)
     mask = len(slots) - 1
     slot = (mixed ^ (mixed >> 29)) & mask
@@ -82,7 +82,7 @@ def find_queue(slots, queues, names, data, start, count, queue_id, name_hash):
 
 @njit(cache=True, nogil=True)
 def queue_number(used, slots, queues, names, data, start, count, queue_id, name_hash):
-    """Number of the queue named data[start:start+count]; a new one is added: the caller has made room."""
+    """Return the number of the queue named data[start:start+count]; add it if new: the caller has made room."""
     number = find_queue(slots, queues, names, data, start, count, queue_id, name_hash)
     if number >= 0:
         return number

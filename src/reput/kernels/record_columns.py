@@ -57,7 +57,7 @@ def locate_parts(data, positions, parts):
 
 @njit(cache=True, nogil=True)
 def gather_i32(data, start, step, out):
-    """The integer at each start[i] + step into out, int32[n]."""
+    """Gather the integer at each start[i] + step into out, int32[n]."""
     for row in range(len(start)):
         out[row] = read_i32(data, start[row] + step)
 
@@ -114,7 +114,7 @@ def copy_runs(data, start, count, offsets, out):
 
 @njit(cache=True, nogil=True)
 def copy_texts(data, start, count, offsets, out, valid):
-    """The same as Java decodes them; valid[i], uint8, is 0 for an empty one. Returns how many are empty."""
+    """Copy texts, decoded as Java does; valid[i], uint8, is 0 for an empty one. Return how many are empty."""
     at, empty = np.int64(0), 0
     offsets[0] = 0
     for row in range(len(start)):
@@ -127,7 +127,7 @@ def copy_texts(data, start, count, offsets, out, valid):
 
 @njit(cache=True, nogil=True)
 def number_runs(data, start, step, stop, slots, first, number):
-    """Number the different runs of bytes data[start[i] + step:stop[i]], each of 8 bytes or more.
+    """Enumerate the distinct byte strings data[start[i] + step:stop[i]], each of 8 bytes or more.
 
     slots   int32, zeros, a power of two of at least 2n
     first   int64[n], the row of each number's first run
@@ -179,7 +179,7 @@ def _slot_of(data, at, count):
 
 @njit(cache=True, nogil=True)
 def put_message_ids(data, start, physical_offset, offsets, out):
-    """The offset id of each record: its store host at start[i] + 8 and its offset, in hexadecimal.
+    """Write the offset id of each record: its store host at start[i] + 8 and its offset, in hexadecimal.
 
     physical_offset  int64[n]; offsets, int32[n + 1], are set by the caller, two digits a byte.
     """
@@ -196,7 +196,7 @@ def put_message_ids(data, start, physical_offset, offsets, out):
 
 @njit(inline="always")
 def _put_digits(out, at, value):
-    """The lower 32 bits of a number, one digit a byte: each is moved to its byte, then all become letters at once."""
+    """Write the lower 32 bits of a number, one digit per byte: spread the digits, then make them letters."""
     digits = np.uint64(value) & np.uint64(0xFFFFFFFF)
     digits = (digits | digits << np.uint64(16)) & np.uint64(0x0000FFFF0000FFFF)
     digits = (digits | digits << np.uint64(8)) & np.uint64(0x00FF00FF00FF00FF)

@@ -136,7 +136,7 @@ def lay_out_records(
 
 @njit(inline="always")
 def _put_crc(out, start, stop, head):
-    """The property of the CRC at the end of a record whose first eight bytes are `head`, yet to be written."""
+    """Write the CRC property at the end of a record whose first eight bytes are `head`, yet to be written."""
     at = stop - len(_CRC_PROPERTY)
     crc = crc32_after(head, 0, 8, 0)
     crc = crc32_after(out, start + 8, at, crc) & 0x7FFFFFFF

@@ -58,7 +58,7 @@ class State:
 
     @classmethod
     def from_text(cls, text: str, place: str | PathLike[str]) -> State:
-        """Raises StoreAccessError, which says where the text is, if it is no state."""
+        """Parse a state. Raises StoreAccessError, which names the text's place, for a malformed one."""
         with understood(place):
             return cls.from_json(json.loads(text))
 
@@ -70,7 +70,7 @@ class State:
 
 
 def with_column_shape(state: State, columns: pa.Schema, place: str) -> State:
-    """The state with the shape that the table's own column shows.
+    """Return the state with the shape that the table's own column shows.
 
     What a table said at a commit may be more than it has now, or less: it was restored, or a run died after it had
     added fields and before it committed rows. Raises StoreAccessError for a column that is no shape.
@@ -104,7 +104,7 @@ class Commit:
         return total_of(file.tally for file in self.files if file.is_reject)
 
     def numbered(self, is_reject: bool) -> list[tuple[str, DataFile]]:
-        """A name for each file that no other commit gives."""
+        """Return a name for each file that no other commit gives."""
         return [
             (f"{self.state.run}-{number:05d}.parquet", file)
             for number, file in enumerate(self.files)
@@ -147,7 +147,7 @@ class Destination(Protocol):
     widens: Widenings
 
     def state(self, stores: Sequence[str]) -> State | None:
-        """What the last commit said; None where there was none. Raises UsageError for a table of another's."""
+        """Return the state of the last commit; None before the first. Raises UsageError for a foreign table."""
 
     def prepare(
         self, request: ExportRequest, schema: pa.Schema, reject_schema: pa.Schema
@@ -174,7 +174,7 @@ class Destination(Protocol):
         """Whether the commit of a run was made."""
 
     def finish(self, commit: Commit, staged: Staged) -> None:
-        """What remains to be done after a commit; may be called again after it was interrupted."""
+        """Complete a commit; may be called again after an interruption."""
 
     def discard(self, commit: Commit) -> None:
         """Delete what `publish` brought, of a commit that was not made."""

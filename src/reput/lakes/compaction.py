@@ -48,9 +48,10 @@ class CountsSmallFiles(Compactable, Protocol):
 
 @dataclass(slots=True)
 class CompactReport(ShownAsTable):
-    """
-    files, new_files  how many files were put together, into how many
-    committed  False where there was nothing to put together
+    """The result of a compaction.
+
+    files, new_files  how many files were combined, into how many
+    committed         False if there was nothing to combine
     """
 
     destination: str
@@ -123,7 +124,7 @@ def compact_if_needed(
 
 
 def check_compact_after(destination: Destination, least_files: int | None) -> None:
-    """Raises UsageError for a number below 2, or a destination that cannot be compacted."""
+    """Raise UsageError for a number below 2, or a destination that cannot be compacted."""
     if least_files is None:
         return
     if least_files < 2:
@@ -170,7 +171,7 @@ def _rewrite(
 
 
 def request_of(state: State, place: str) -> ExportRequest:
-    """What a table was begun with. Raises StoreAccessError where it no longer says so."""
+    """Return the request that a table was created with. Raises StoreAccessError if it is lost."""
     with understood(place):
         if not state.request:
             raise ValueError("what it was begun with is no longer known")
@@ -178,7 +179,7 @@ def request_of(state: State, place: str) -> ExportRequest:
 
 
 def layout_of(folder: str) -> str:
-    """The layout of the table in a folder. Raises UsageError where there is none."""
+    """Return the layout of the table in a folder. Raises UsageError where there is none."""
     layout = format_of(folder)
     if layout is None:
         raise UsageError(f"{folder}: no table that `reput export` wrote")

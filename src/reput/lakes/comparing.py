@@ -38,7 +38,7 @@ def diff_export(
     store_is_b: bool = False,
     storage_options: Mapping[str, str] | None = None,
 ) -> Difference:
-    """What differs between a store and a table that it was exported to. Nothing is written.
+    """Compare a store with a table that it was exported to. Nothing is written.
 
     Args:
         store: The store's folder or URL.
@@ -121,7 +121,7 @@ class _TableComparison:
         self._found.logs = (extents[0], extents[1])
 
     def _parts(self, request: dict[str, object]) -> Iterator[pa.Table]:
-        """The store's messages in the order of the log, many at a time; an empty part at the end."""
+        """Yield the store's messages in the order of the log, many at a time; an empty part at the end."""
         columns = list(dict.fromkeys([*_PLACE, *self._compared, CORRUPT_REASON.name]))
         topics = request.get("topics") or None
         reader = to_arrow(
@@ -212,7 +212,7 @@ def _others(count: int, chosen: Rows) -> Rows:
 
 
 def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Times as numbers, since some are no times of a calendar; texts and bytes of one width."""
+    """Convert times to numbers, as some are outside the calendar, and texts and bytes to one width."""
     kind = column.type
     if pa.types.is_timestamp(kind):
         return column.cast(pa.timestamp("us", kind.tz)).cast(pa.int64())

@@ -38,7 +38,7 @@ FORMAT_FILE = "format"
 
 
 def folder_beside(folder: Path) -> Path:
-    """The same for a destination whose readers take whatever files they find below it."""
+    """Return the same for a destination whose readers take whatever files they find below it."""
     return folder.with_name(f"{folder.name}.reput")
 
 
@@ -142,7 +142,7 @@ class Control:
         return self._folder, place / CONTROL_FOLDER, folder_beside(place)
 
     def pending(self) -> Commit | None:
-        """The commit that the last run began and did not finish. Raises UsageError where it goes to another table."""
+        """Return the commit that the last run left unfinished. Raises UsageError if it goes to another table."""
         if not self._pending.exists():
             return None
         text = read_text(self._pending)
@@ -233,7 +233,7 @@ class Control:
 
     @contextmanager
     def staging(self, run: str) -> Iterator[Staged]:
-        """A folder for the files of a run; it goes unless a commit was begun and could not be finished."""
+        """Yield a folder for the files of a run; keep it only for a commit that could not be finished."""
         folder = self._staged(run)
         make_folder(folder)
         try:

@@ -272,7 +272,7 @@ class _ExportRun:
         return walked[-1] if walked else None
 
     def _merged(self, job: ExportJob, files: list[DataFile], runner: Runner) -> list[DataFile]:
-        """The files with small ones put together, which have the same rows. Raises StoreAccessError."""
+        """Return the files with small ones put together, which have the same rows. Raises StoreAccessError."""
         merge = MergeJob(
             job.folder, job.folder, job.file_schema, job.reject_schema, is_run=True,
             is_fast=job.request.is_fast,
@@ -308,7 +308,7 @@ class _ExportRun:
         self.report.superseded += found.superseded
 
     def _check_rejects(self, commit: Commit) -> None:
-        """Raises RejectedRowsError."""
+        """Raise RejectedRowsError for too many rejected rows."""
         if self.most_rejects is not None:
             rejects = self.report.rejects + commit.rejects.rows
             rows = self.report.rows + commit.rows.rows

@@ -193,7 +193,7 @@ def _into_file(path: Path, lines: _LinesExport, incremental: bool) -> None:
 
 
 def _check_place(path: Path, beside: Path) -> None:
-    """Raises UsageError where no file of lines can be, StoreAccessError."""
+    """Raise UsageError for a destination that cannot be a file of lines; StoreAccessError."""
     if path.is_dir():
         raise UsageError(f"{path}: is a folder; JSON lines go into a file")
     if path.exists() and not path.is_file():

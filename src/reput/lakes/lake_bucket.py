@@ -86,17 +86,17 @@ class LakeBucket:
     # Names.
 
     def staged(self, run: str) -> str:
-        """The URL of the folder in which a run stages its files."""
+        """Return the URL of the folder in which a run stages its files."""
         return join(self.store.place, self.control, "staging", run)
 
     def url_of(self, name: str) -> str:
-        """The URL of an object."""
+        """Return the URL of an object."""
         return join(self.store.place, name)
 
     # The head.
 
     def layout(self) -> str | None:
-        """The format of the table; None if nothing was exported there."""
+        """Return the format of the table; None if nothing was exported there."""
         return self._read()[0].get("layout") if self._is_there() else None
 
     def _is_there(self) -> bool:
@@ -107,7 +107,7 @@ class LakeBucket:
         return True
 
     def _read(self) -> tuple[dict[str, Any], str]:
-        """Raises StoreNotFoundError."""
+        """Read the control object. Raises StoreNotFoundError."""
         name = f"{self.control}/{_HEAD}"
         found = self.store.get(name)
         with understood(self.url_of(name)):
@@ -126,19 +126,19 @@ class LakeBucket:
         return head, found.version
 
     def last(self) -> str | None:
-        """The name of the last commit, if the head is the commit."""
+        """Return the name of the last commit, if the head is the commit."""
         return self._current().get("commit")
 
     def read_last(self) -> str | None:
-        """The same, read anew."""
+        """Return the same, read anew."""
         return self._read()[0].get("commit")
 
     def pending(self) -> Mapping[str, str] | None:
-        """The commit that was begun and not finished: `table` and `manifest`."""
+        """Return the commit that was begun and not finished: `table` and `manifest`."""
         return self._current().get("pending")
 
     def _current(self) -> dict[str, Any]:
-        """The head as this run wrote it; before that, as it is."""
+        """Return the head as this run wrote it; before that, as it is."""
         if not self._version:
             with suppress(StoreNotFoundError):
                 return self._read()[0]
@@ -163,7 +163,7 @@ class LakeBucket:
         self._head = head
 
     def check_owner(self) -> None:
-        """Raises StoreLockedError if another run has taken the table."""
+        """Raise StoreLockedError if another run has taken the table."""
         try:
             version = self._read()[1]
         except StoreNotFoundError:

@@ -29,7 +29,7 @@ _WORTH_IT_AT_ONCE = 8 << 20
 
 
 def check_target(target_bytes: int) -> int:
-    """Raises UsageError."""
+    """Return the target size unchanged. Raises UsageError if it is too small."""
     if target_bytes < LEAST_TARGET_BYTES:
         raise UsageError(
             f"target_file_bytes must be at least {LEAST_TARGET_BYTES}, not {target_bytes}",

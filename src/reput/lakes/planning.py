@@ -27,7 +27,7 @@ from reput.tasks import Runner, no_progress, waiting
 
 
 def check_goes_on(source: LogListing, log_end: int, mark: ReadMark, destination: str) -> None:
-    """Raises StoreChangedError where the log of a store does not go on where the table ends; StoreError."""
+    """Raise StoreChangedError if a store's log does not continue at the table's end; StoreError."""
     if why := why_another(source, log_end, mark):
         raise StoreChangedError(
             f"{source.name}: not the log that {destination} has messages of up to {mark.end}: {why}; "
@@ -36,7 +36,7 @@ def check_goes_on(source: LogListing, log_end: int, mark: ReadMark, destination:
 
 
 def check_is_new(source: LogListing, marks: Mapping[str, ReadMark], destination: str) -> None:
-    """Raises UsageError where the log of a store is one that the table has under another name; StoreError."""
+    """Raise UsageError if the table has a store's log under another name; StoreError."""
     for name, mark in marks.items():
         if has_read(mark, source):
             raise UsageError(
@@ -218,7 +218,7 @@ def _by_path(
 
 
 def check_apart(place: str | Path, sources: Sequence[LogListing]) -> None:
-    """Raises UsageError for a destination in a store: a broker takes files there for its own, or refuses to start."""
+    """Raise UsageError for a destination in a store: a broker takes files there for its own, or refuses to start."""
     if is_url(place):
         for source in sources:
             roots = {posixpath.dirname(posixpath.dirname(file.path)) for file in source.files[:1]}

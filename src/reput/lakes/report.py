@@ -18,7 +18,8 @@ _LABEL_WIDTH = 14
 
 @dataclass(slots=True, repr=False)
 class ExportReport(Sealable, ShownAsTable, Report):
-    """
+    """The result of an export.
+
     stores        name, first offset taken and the offset up to which the table has it now
     log_bytes     of the CommitLogs to read
     is_whole      whether all of the log behind the marks was read

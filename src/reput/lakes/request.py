@@ -165,7 +165,7 @@ class ExportRequest:
         )
 
     def table_schema(self) -> pa.Schema:
-        """The columns asked for, `json` apart."""
+        """Return the columns asked for, `json` apart."""
         names = TABLE_COLUMNS.names if self.columns is None else self.columns
         fields = [TABLE_COLUMNS.field(name) for name in names]
         return pa.schema([*fields, CORRUPT_REASON] if self.on_corrupt == "row" else fields)
@@ -180,7 +180,7 @@ class ExportRequest:
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> ExportRequest:
-        """Raises UsageError, TypeError."""
+        """Parse a request. Raises UsageError, TypeError."""
         return cls(**_as_given(stored))
 
     def as_json(self) -> dict[str, Any]:
@@ -189,7 +189,7 @@ class ExportRequest:
         return {**asdict(self), "json_body": kind, "body": self.body and self.value_column}
 
     def check_same(self, earlier: Mapping[str, Any], destination: str) -> None:
-        """Raises UsageError where a table was begun with another request."""
+        """Raise UsageError if a table was created with another request."""
         mine = _comparable(self.as_json())
         for name, value in _comparable(earlier).items():
             if mine.get(name) != value:

@@ -28,7 +28,7 @@ class TableFiles(Protocol):
     name: str
 
     def place(self, name: str = "") -> str:
-        """The path or URL of a file or folder, as libraries take it."""
+        """Return the path or URL of a file or folder, as libraries take it."""
 
     def create(self) -> None:
         """Create the folder of the table, if it is one."""
@@ -46,10 +46,10 @@ class TableFiles(Protocol):
         """Delete files, if they are there."""
 
     def schema_of(self, name: str) -> pa.Schema:
-        """The schema of a data file."""
+        """Return the schema of a data file."""
 
     def check_owner(self) -> None:
-        """Raises StoreLockedError if another run has taken the table."""
+        """Raise StoreLockedError if another run has taken the table."""
 
 
 class FolderFiles:

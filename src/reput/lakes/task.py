@@ -101,7 +101,7 @@ def run_export(job: ExportJob, task: ReadTask) -> TaskResult:
 
 
 def read_columns(job: ExportJob) -> list[str]:
-    """The columns that must be decoded."""
+    """Return the columns that must be decoded."""
     request = job.request
     names = [name for name in request.table_schema().names if name != KEY.name]
     if KEY.name in request.table_schema().names:
@@ -115,7 +115,7 @@ def read_columns(job: ExportJob) -> list[str]:
 
 @cache
 def _buffers() -> ScanBuffers:
-    """A worker process keeps its buffers from task to task."""
+    """Return the worker's buffers, which it keeps from task to task."""
     return ScanBuffers()
 
 
@@ -156,7 +156,7 @@ def _reject(batch: pa.RecordBatch, rejects: ParquetFiles) -> None:
 
 
 def with_key(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The batch with the column `key`, if it has `keys`."""
+    """Return the batch with the column `key`, if it has `keys`."""
     if "keys" not in batch.schema.names:
         return batch
     keys = batch["keys"]

@@ -34,10 +34,10 @@ _MAGICS = (MESSAGE_MAGIC, MESSAGE_MAGIC_V2, BLANK_MAGIC)
 
 
 def log_folders(store: str, storage: Storage) -> tuple[str, ...]:
-    """`commitlog/` where the store has it; else a DLedger log, or all folders directly in the store that begin with a
-    record.
+    """Return the folders of a store's log.
 
-    Without any it is `commitlog/`, which is then missing. Raises StoreAccessError.
+    `commitlog/` if it exists; else a DLedger log, or all folders directly in the store that begin with a record. If
+    there are none either, it is `commitlog/`, which is then missing. Raises StoreAccessError.
     """
     usual = os.path.join(store, COMMIT_LOG_FOLDER)
     if storage.entry(usual) is not None:

@@ -61,8 +61,9 @@ class KnownRanges:
         return joined([p for p in known.pieces if p.start < within.stop and within.start < p.stop])
 
     def stamp(self, within: OffsetRange) -> tuple[int, ...]:
-        """Return the stamp to take before scanning a range within one file, for `keep`; empty if `keep` is
-        pointless.
+        """Return the stamp for `keep`, to be taken before a range within one file is scanned.
+
+        It is empty if `keep` is pointless.
         """
         file = self._log.file_at(within.start)
         if file is None or file == self._log.files[-1] or within.stop != file.end:

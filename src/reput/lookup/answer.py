@@ -51,7 +51,7 @@ class LookupAnswer:
     logs: tuple[int, ...] = ()
 
     def batches(self, number: int) -> Iterator[pa.RecordBatch]:
-        """The rows of part `number`: in the keys' order, a key's messages by store and newest first.
+        """Yield the rows of part `number`: in the keys' order, a key's messages by store and newest first.
 
         The keys' columns, those of the message (null where there is none), the coverage.
         """
@@ -82,7 +82,7 @@ class LookupAnswer:
         return Counts(rows, found, messages)
 
     def _found(self, number: int) -> _StagedRows:
-        """The matches of a part that count."""
+        """Return the matches of a part that count."""
         batches = [map_arrow(path).get_batch(place) for path, place in self.matches.get(number, ())]
         found = _StagedRows(batches, np.arange(sum(batch.num_rows for batch in batches)))
         has_replicas = any(log != number for number, log in enumerate(self.logs))
@@ -116,7 +116,7 @@ class _StagedRows:
         self._starts = np.cumsum([0, *(batch.num_rows for batch in batches)])
 
     def column(self, name: str) -> npt.NDArray[np.int64]:
-        """A column of numbers."""
+        """Return a column of numbers."""
         parts = [batch.column(name).to_numpy() for batch in self._batches]
         return np.concatenate([np.empty(0, np.int64), *parts])[self._rows]
 

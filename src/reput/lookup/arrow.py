@@ -87,7 +87,7 @@ class Lookup(Closing):
         _discard(self.folder)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """The rows of the answer, in the order of the keys."""
+        """Yield the rows of the answer, in the order of the keys."""
         for number in range(len(self.answer.parts)):
             yield from self.answer.batches(number)
 
@@ -243,7 +243,7 @@ def _logs_of(stores: Sequence[NamedStore]) -> tuple[int, ...]:
 def _staging_folder(
     staging: StorePath | None, access: Access, options: Mapping[str, str] | None
 ) -> str:
-    """A new folder, or the URL of a new place, that is deleted when the process ends."""
+    """Return a new folder, or the URL of a new place, that is deleted when the process ends."""
     if staging is None or not is_url(staging):
         return str(folder_until_exit(_FOLDER, staging, access))
     store = open_object_store(join(fspath(staging), f"{_FOLDER}{uuid.uuid4().hex}"), options)
@@ -289,7 +289,7 @@ def find(
 
 
 def keys_of(keys: Any) -> Keys:
-    """What Arrow reads, with strings in the forms that a look-up takes. Raises UsageError."""
+    """Return the keys as Arrow reads them, with strings in the types of a look-up. Raises UsageError."""
     if isinstance(keys, list | tuple | Mapping):
         keys = _table_of(keys)
     try:

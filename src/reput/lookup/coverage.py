@@ -141,7 +141,7 @@ class LookupCoverage:
         return [*self.lost, *self.partly]
 
     def as_json(self, names: Sequence[str]) -> list[dict[str, Any]]:
-        """A row for each store: bytes of its log, and how they were searched for keys whose entries can be believed.
+        """Return a row for each store: bytes of its log, and how they were searched for keys with trusted entries.
 
         `lost` lists what could not be used for some keys, and was scanned for them; `inner_batches` says with how many
         keys the messages of inner batches were compared, and is None where no key asks for a topic that has them.
@@ -224,7 +224,7 @@ class LookupCoverage:
 
 
 def coverage_of(answer: Any) -> list[dict[str, Any]]:
-    """What a look-up's answer covers, once for each store: bytes of its log, and how they were searched.
+    """Return the coverage of a look-up's answer per store: bytes of its log, and how they were searched.
 
     Args:
         answer: What `reput.look_up` gave, a reader or a table of it; not one of pandas' or Polars', which keep no

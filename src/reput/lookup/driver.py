@@ -259,7 +259,7 @@ class _LookUp:
             self.lost.append(plan.lost_segment(number, keys, own))
 
     def _wanted(self) -> str:
-        """A file with the hashes of all keys, which is written for the first scan."""
+        """Return a file with the hashes of all keys, which is written for the first scan."""
         path = join(self.folder, "wanted-all.npy")
         if not self._has_wanted:
             save_array(path, _hashes(part for _, part in self.parts))

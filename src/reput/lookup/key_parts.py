@@ -58,7 +58,7 @@ class KeyTexts(NamedTuple):
 
 
 def check_columns(rows: pa.Schema, taken: Iterable[str]) -> None:
-    """Raises UsageError where rows with these columns cannot be looked up; `taken` are names of the answer's own."""
+    """Raise UsageError for rows without the columns of a look-up, or with one of `taken`, the answer's own."""
     kinds = {field.name: field.type for field in rows}
     if len(kinds) < len(rows):
         twice = next(name for name in kinds if rows.names.count(name) > 1)
@@ -120,7 +120,7 @@ def _stage_part(path: str, table: pa.Table) -> KeyPart:
 
 
 def _tables(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """The batches in tables of about PART_ROWS rows."""
+    """Yield the batches in tables of about PART_ROWS rows."""
     waiting: list[pa.RecordBatch] = []
     rows = 0
     for batch in batches:
@@ -158,7 +158,7 @@ def _sorted_keys(table: pa.Table) -> pa.RecordBatch:
 
 
 def _milliseconds(table: pa.Table, name: str, unbounded: int) -> npt.NDArray[np.int64]:
-    """A bound of each row's time window, both inclusive; a null is none."""
+    """Return a bound of each row's time window, both inclusive; a null is none."""
     if name not in table.column_names:
         return np.full(table.num_rows, unbounded, np.int64)
     column = table[name]
@@ -200,7 +200,7 @@ def _from_text(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
 
 
 def window_of(parts: Iterable[KeyPart]) -> TimeWindow | None:
-    """The time that all windows of the parts' keys lie in; None where that is all time, or nothing is asked."""
+    """Return the time that all windows of the parts' keys lie in; None where that is all time, or nothing is asked."""
     begin, end = _UNBOUNDED, -_UNBOUNDED - 1
     for part in parts:
         keys = _keys_of(part.path)
@@ -213,7 +213,7 @@ def window_of(parts: Iterable[KeyPart]) -> TimeWindow | None:
 
 
 def texts_of(array: pa.Array) -> KeyTexts:
-    """The strings of a large_string array without nulls."""
+    """Return the strings of a large_string array without nulls."""
     _, offsets, data = array.buffers()
     at = np.frombuffer(offsets, np.int64)[array.offset : array.offset + len(array) + 1]
     if data is None or not data.size:

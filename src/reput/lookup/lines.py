@@ -32,7 +32,7 @@ PLAIN = LineStyle()
 
 
 def answer_header(answer: LookupAnswer, layout: LineFormat) -> list[str]:
-    """The line of names that CSV begins with, without its end; none for JSON."""
+    """Return the line of names that CSV begins with, without its end; none for JSON."""
     if layout == "jsonl":
         return []
     know(answer.places)
@@ -44,7 +44,7 @@ def answer_header(answer: LookupAnswer, layout: LineFormat) -> list[str]:
 def answer_lines(
     answer: LookupAnswer, number: int, layout: LineFormat, style: LineStyle = PLAIN, end: str = ""
 ) -> Iterator[pa.StringArray | pa.LargeStringArray]:
-    """The rows of part `number`, one line each.
+    """Yield the rows of part `number`, one line each.
 
     Args:
         answer: what was found.
@@ -63,11 +63,11 @@ def answer_lines(
 
 
 def _flat(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The rows with of the coverage only whether it is complete."""
+    """Return the rows with of the coverage only whether it is complete."""
     place = batch.schema.get_field_index(COVERAGE_COLUMN)
     return batch.set_column(place, IS_COMPLETE, batch.column(place).field(IS_COMPLETE))
 
 
 def _names(answer: LookupAnswer) -> dict[str, str]:
-    """What JSON calls a message's columns; those of the keys are the caller's own."""
+    """Return the JSON names of a message's columns; columns of the keys are the caller's own."""
     return {name: other for name, other in JSON_NAMES.items() if name in answer.columns}

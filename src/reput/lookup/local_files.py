@@ -40,7 +40,7 @@ MALFORMED_LINE = "keys: a line with more or fewer values than names: "
 
 
 def check_paths(keys: str, output: str | None) -> None:
-    """Raises StoreNotFoundError without keys, UsageError for an output that is there already."""
+    """Raise StoreNotFoundError without keys, UsageError for an output that exists already."""
     if "://" not in keys and not Path(keys).exists():
         raise StoreNotFoundError(f"keys {keys}: no such file", arguments=["keys"])
     if Path(keys).suffix not in (".csv", ".parquet") and not Path(keys).is_dir():
@@ -55,7 +55,7 @@ def check_paths(keys: str, output: str | None) -> None:
 
 
 def read_keys(keys: str, options: Mapping[str, str] | None = None) -> Keys:
-    """A .csv file with a line of names, all of its columns text, else Parquet.
+    """Return a .csv file with a line of names, all of its columns text, else Parquet.
 
     Args:
         keys: A path, or the URL of a file in a bucket.
@@ -110,7 +110,7 @@ def _explained_batches(found: Keys, keys: str, malformed: list[str]) -> Iterator
 
 @contextmanager
 def _explained(keys: str, malformed: list[str]) -> Iterator[None]:
-    """What pyarrow says of the keys, as a UsageError; of a malformed line, the line."""
+    """Turn pyarrow's errors about the keys into UsageError; name a malformed line."""
     try:
         yield
     except StoreUnreachableError:
@@ -150,7 +150,7 @@ def coverage_path(output: str) -> Path:
 
 
 def coverage_text(found: Lookup) -> bytes:
-    """What the answer covers, store by store: a list of JSON objects."""
+    """Return the coverage of the answer, store by store: a list of JSON objects."""
     return f"{json.dumps(coverage_of(found.schema), indent=1)}\n".encode()
 
 
@@ -168,7 +168,7 @@ class BucketOutput:
     """
 
     def __init__(self, url: str, options: Mapping[str, str] | None = None) -> None:
-        """Raises UsageError if something is there, MissingExtraError, StoreAccessError."""
+        """Create the output. Raises UsageError if it exists, MissingExtraError, StoreAccessError."""
         self._url = url.rstrip("/")
         parent, _, self._name = self._url.rpartition("/")
         if not urlsplit(self._url).path.strip("/"):

@@ -59,9 +59,12 @@ class Places(NamedTuple):
 
 
 def match_schema(columns: tuple[str, ...]) -> pa.Schema:
-    """Of staged matches: the key's number, the segment and store it was found in, the message's offset, which message
-    of that record's inner batch it is (from 1 on, 0 for the record itself), about how many bytes the answer needs for
-    it; the message's columns."""
+    """Return the schema of staged matches.
+
+    Its columns are the key's number, the segment and store it was found in, the message's offset, the message's number
+    in that record's inner batch (from 1 on; 0 for the record itself), about how many bytes the answer needs for it, and
+    the message's columns.
+    """
     return pa.schema([*_PLACE_FIELDS, *select(columns)])
 
 
@@ -98,7 +101,7 @@ def _flushed(matches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 
 def _by_part(table: pa.Table) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The rows of each part, by rising number."""
+    """Yield the rows of each part, by rising number."""
     numbers = table["number"].to_numpy()
     order = np.argsort(numbers, kind="stable")
     parts = numbers[order] >> PART_SHIFT
@@ -116,7 +119,7 @@ def decoded_matches(
     columns: tuple[str, ...],
     inner: npt.NDArray[np.int32] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Matches in batches that are cut by the bytes of their bodies; `inner` is of each record, 0 without it."""
+    """Yield matches in batches that are cut by the bytes of their bodies; `inner` is of each record, or 0."""
     schema, start = select(columns), 0
     for part, messages in records.batches(schema, BATCH_BYTES):
         sizes = _answer_bytes(part, messages)
@@ -209,7 +212,7 @@ def _matches(
 
 
 def _pieces(slices: tuple[RunSlice, ...]) -> Iterator[pa.Table]:
-    """The candidates of the slices with their segments, no more at once than memory should hold."""
+    """Yield the candidates of the slices with their segments, no more at once than memory should hold."""
     waiting: list[pa.RecordBatch] = []
     rows = 0
     for part in slices:
@@ -252,7 +255,7 @@ class _CandidateComparison:
         self._first = np.append(self._first, len(self._order))
 
     def run(self) -> Iterator[pa.RecordBatch]:
-        """Matches, a window of the log at a time."""
+        """Yield the matches, a window of the log at a time."""
         pending = np.arange(len(self._different))
         needed = np.full(len(pending), _FIRST_READ_BYTES)
         while len(pending):
@@ -283,7 +286,7 @@ class _CandidateComparison:
         rows: Offsets,
         read: npt.NDArray[np.bool_],
     ) -> Iterator[pa.RecordBatch]:
-        """Matches of records that are read whole, or are none; `rows` are theirs of the different offsets."""
+        """Yield the matches among whole records; `rows` are the candidates of each distinct offset."""
         taken = np.flatnonzero(read)
         counts = self._first[rows[taken] + 1] - self._first[rows[taken]]
         record_of = np.repeat(taken, counts)
@@ -310,7 +313,7 @@ class _CandidateComparison:
     def _decode(
         self, window: Window, record_of: Offsets, candidates: Offsets
     ) -> Iterator[pa.RecordBatch]:
-        """Matches in batches that are cut by the bytes of their bodies."""
+        """Yield matches in batches that are cut by the bytes of their bodies."""
         rows, which = np.unique(record_of, return_inverse=True)
         offsets = self._offsets[candidates[np.unique(which, return_index=True)[1]]]
         records = Records(window.data, window.begins[rows], offsets, self._task.place.name, True)

@@ -90,7 +90,7 @@ class ScannedRange:
         self._found[found.number] = found
 
     def rescan(self) -> LookupScanTask | None:
-        """The first split whose beginning was guessed wrong, to be scanned from the true one; None when all join."""
+        """Return the first split whose beginning was guessed wrong, to be rescanned; None when all join."""
         expected = self.begin
         self.runs, damage = [], self.damage if self.is_read else []
         for split in self._splits:
@@ -114,7 +114,7 @@ class ScannedRange:
         return None
 
     def finish(self, log: CommitLogReader) -> None:
-        """What is not read is no record: whether it is damage or the end of the log, a walk decides."""
+        """Walk the bytes that are not a record, to separate damage from the end of the log."""
         if self.is_read:
             self.position = self.stop
         if self.position < self.stop:
@@ -146,7 +146,7 @@ class LogCells:
         parallelism: int,
         first_number: int,
     ) -> list[MatchTask]:
-        """The candidates of all runs, in tasks of about the same size, numbered from `first_number` on."""
+        """Return the candidates of all runs, in tasks of about the same size, numbered from `first_number` on."""
         by_cell: dict[int, list[RunSlice]] = defaultdict(list)
         total = 0
         for run in runs:
@@ -182,7 +182,7 @@ def _task(number: int, store: StorePlace, files: dict[CommitLogFile, list[RunSli
 
 
 def _joined(slices: list[RunSlice]) -> list[RunSlice]:
-    """The same rows; those of one run that follow each other as one slice."""
+    """Return the same rows; those of one run that follow each other as one slice."""
     joined: dict[str, list[RunSlice]] = defaultdict(list)
     for part in slices:
         of_run = joined[part.path]
@@ -248,7 +248,7 @@ class StorePlan:
                     yield number, part, within
 
     def to_scan(self, window: TimeWindow | None) -> Iterator[ScannedRange]:
-        """The ranges that messages of a window can lie in; the others count as read (`reput.log.known_ranges`)."""
+        """Yield the ranges that messages of a window can lie in (`reput.log.known_ranges`); others count as read."""
         for part in self.ranges:
             times = None
             if window is not None:
@@ -259,7 +259,7 @@ class StorePlan:
                 yield part
 
     def ranges_of(self, number: int) -> list[ScannedRange]:
-        """What to scan where a segment's index is not believed, newest file first."""
+        """Return the ranges to scan because a segment's index is not trusted, newest file first."""
         segment = self.segments[number]
         return [
             ScannedRange(
@@ -277,7 +277,7 @@ class StorePlan:
     def partly_read(
         self, lost: Iterable[tuple[Finding, npt.NDArray[np.int64]]]
     ) -> Iterator[PartlyRead]:
-        """What could not be read for some keys, each with these, but for what could not be read for all."""
+        """Yield the ranges that could not be read for some keys, with these keys."""
         known = self.coverage()
         keys: dict[Finding, list[npt.NDArray[np.int64]]] = {}
         for finding, numbers in lost:
@@ -312,7 +312,7 @@ class StorePlan:
     def lost_segment(
         self, number: int, keys: npt.NDArray[np.int64], ranges: Iterable[ScannedRange]
     ) -> LostSegment:
-        """A segment that keys (number, newest stale offset) do not believe, and the ranges scanned for them."""
+        """Return a segment that keys (number, newest stale offset) do not believe, and the ranges scanned for them."""
         segment, known = self.segments[number], self.coverage()
         parts = list(ranges)
         damage = within_range((lost for part in parts for lost in part.damage), known.log)

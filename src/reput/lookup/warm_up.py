@@ -18,8 +18,9 @@ from reput.tasks import SerialRunner
 
 
 def load() -> None:
-    """Nothing. A worker that has been asked for it has imported what a look-up needs; kernels it loads as tasks call
-    them, for most call few.
+    """Import a look-up's modules in a worker, and do nothing else.
+
+    Kernels are loaded when tasks call them, as most tasks call few.
     """
 
 

@@ -39,7 +39,7 @@ def booleans(values: npt.NDArray[np.uint8]) -> pa.Array:
 
 
 def texts(values: Sequence[str]) -> pa.Array:
-    """A few strings."""
+    """Return a few strings."""
     encoded = [value.encode() for value in values]
     offsets = np.cumsum([0, *map(len, encoded)], dtype=np.int32)
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(encoded))]
@@ -65,7 +65,7 @@ def nested(column: str, offsets: npt.NDArray[np.int32], children: list[pa.Array]
 
 
 def one_array(column: pa.ChunkedArray | pa.Array) -> pa.Array:
-    """A column in one piece, whatever it came in."""
+    """Return a column in one piece, whatever it came in."""
     if isinstance(column, pa.Array):
         return column
     combined = column.combine_chunks()
@@ -75,7 +75,7 @@ def one_array(column: pa.ChunkedArray | pa.Array) -> pa.Array:
 
 
 def cut_by_bytes(sizes: npt.NDArray[np.int64], most_bytes: int) -> Iterator[slice]:
-    """Runs of rows of at most `most_bytes` together; a row that is larger has a run of its own."""
+    """Yield runs of rows of at most `most_bytes` together; a larger row has a run of its own."""
     ends = np.cumsum(sizes)
     start = 0
     while start < len(sizes):

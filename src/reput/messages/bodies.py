@@ -49,7 +49,7 @@ def is_compressed(sys_flag: int) -> bool:
 
 
 def sent_body(message: MessageExt, most_bytes: int | None = None) -> SentBody:
-    """The body of a message as it was sent, or as it is stored with the reason: larger than `most_bytes`, for one."""
+    """Return a message's body as sent, or as stored with the reason: larger than `most_bytes`, for example."""
     if not is_compressed(message.sys_flag):
         return SentBody(message.body)
     try:
@@ -59,7 +59,7 @@ def sent_body(message: MessageExt, most_bytes: int | None = None) -> SentBody:
 
 
 def sent_pieces(message: MessageExt) -> Generator[bytes, None, None]:
-    """The same as `sent_body` in pieces, decompressed as they are taken; it is decompressed once more before that."""
+    """Yield the same as `sent_body` in pieces, decompressed as they are taken, after a first full pass."""
     if is_compressed(message.sys_flag):
         with suppress(BodyError):
             if sum(map(len, _pieces(message.body, message.sys_flag))) <= MAX_BODY_BYTES:
@@ -95,7 +95,7 @@ def decompress(body: bytes | memoryview, sys_flag: int, most_bytes: int | None =
 
 
 def body_beginning(message: MessageExt, most_bytes: int) -> tuple[bytes, bool]:
-    """The beginning of a body as it was sent, or as it is stored, and whether that is all of it."""
+    """Return the beginning of a body as it was sent, or as it is stored, and whether that is all of it."""
     if not is_compressed(message.sys_flag):
         return message.body[:most_bytes], len(message.body) <= most_bytes
     found = b""
@@ -110,7 +110,7 @@ def body_beginning(message: MessageExt, most_bytes: int) -> tuple[bytes, bool]:
 
 
 def _pieces(body: bytes | memoryview, sys_flag: int) -> Iterator[bytes]:
-    """The decompressed body, at most _PIECE_BYTES at a time."""
+    """Yield the decompressed body, at most _PIECE_BYTES at a time."""
     kind = sys_flag >> _TYPE_SHIFT & _TYPE_MASK
     if kind in _ZLIB:
         return _inflated(memoryview(body))

@@ -73,7 +73,7 @@ class BodyShape:
 
     @classmethod
     def from_file(cls, path: str) -> BodyShape:
-        """Raises UsageError for a file that cannot be read or is no schema."""
+        """Read a schema. Raises UsageError for a file that is unreadable or not a schema."""
         try:
             given = json.loads(Path(path).read_bytes())
         except OSError as error:
@@ -178,7 +178,7 @@ def _required(schema: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _from_json_schema(schema: Any, path: str) -> Any:
-    """The same in this module's own words."""
+    """Return the same in this module's own words."""
     where = path.lstrip(".") or "the schema"
     if not isinstance(schema, dict):
         raise ValueError(f"{where}: not a JSON Schema")
@@ -205,7 +205,7 @@ def is_wider(known: pa.DataType, wanted: pa.DataType, widens: Widenings) -> bool
 
 
 def evolved(known: BodyShape, given: BodyShape, widens: Widenings) -> BodyShape:
-    """The shape of a table that has `known` and is to have `given`: new fields come last.
+    """Return the shape of a table that has `known` and is to have `given`: new fields come last.
 
     Raises ValueError, which names the field, where a field would have to go or to change its type.
     """
@@ -258,7 +258,7 @@ def _united(
 
 
 def changes(known: BodyShape, now: BodyShape) -> list[str]:
-    """A line for each field of `now` that is new or wider."""
+    """Return a line for each field of `now` that is new or wider."""
     return list(_changes(known.type, now.type, ""))
 
 

@@ -20,7 +20,7 @@ _TEXT_LIMIT_BYTES = 64 << 20
 
 
 def body_preview(message: MessageExt, limit: int) -> str:
-    """The beginning of the body in one line: `<12 bytes>` of one that is no text, `<3 messages> ...` of a batch."""
+    """Return the beginning of the body in one line: `<12 bytes>` if binary, `<3 messages> ...` for a batch."""
     if is_inner_batch(message) and (batch := _batch_preview(message, limit)):
         return batch
     beginning, is_whole = body_beginning(message, 8 * limit)
@@ -58,7 +58,7 @@ class BodyText(NamedTuple):
 
 
 def body_text(body: bytes, most_characters: int | None = None) -> BodyText:
-    """A body as what it is. Of one of more than 64 MiB, which takes several times as much memory, the first bytes.
+    """Return a body by its type; of one above 64 MiB, which needs several times the memory, the first bytes.
 
     Of text that is not JSON, at most `most_characters` are shown.
     """
@@ -78,7 +78,7 @@ def body_text(body: bytes, most_characters: int | None = None) -> BodyText:
 
 
 def body_hex(body: bytes, kind: str = "no text") -> BodyText:
-    """The first 4 KiB of a body in hexadecimal: offset, 16 bytes, their ASCII."""
+    """Return the first 4 KiB of a body in hexadecimal: offset, 16 bytes, their ASCII."""
     shown = body[:_DUMP_LIMIT_BYTES]
     return BodyText(kind, hex_lines(shown), len(body) - len(shown))
 

@@ -80,7 +80,7 @@ class StoredBodies:
         return rows
 
     def decompress(self, start: int, most_bytes: float) -> SentBodies:
-        """The bodies from row `start` on, one at least, until they have reached `most_bytes`."""
+        """Return the bodies from row `start` on, one at least, until they have reached `most_bytes`."""
         bodies: dict[int, bytes] = {}
         bad: list[BadBody] = []
         total = 0
@@ -168,7 +168,7 @@ class Records:
             del part  # before the next is made
 
     def by_bodies(self, most_bytes: int) -> Iterator[Records]:
-        """The same records, cut where the decompressed bodies reach `most_bytes`."""
+        """Yield the same records, cut where the decompressed bodies reach `most_bytes`."""
         if not (self._decompressed and self.stored.compressed):
             yield self
             return
@@ -190,7 +190,7 @@ class Records:
         return pa.RecordBatch.from_arrays([arrays[name] for name in schema.names], schema=schema)
 
     def column(self, name: str) -> pa.Array:
-        """The column of this name."""
+        """Return the column of this name."""
         if name in _I32_COLUMNS:
             return integers(self.numbers(_I32_COLUMNS[name], np.dtype(np.int32)))
         if name in _I64_COLUMNS:

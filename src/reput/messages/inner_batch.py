@@ -40,7 +40,7 @@ def is_inner_batch(message: MessageExt) -> bool:
 
 @checked
 def unwrap(message: MessageExt) -> tuple[MessageExt, ...]:
-    """The messages of an inner batch, in order; the message itself where it is none.
+    """Return the messages of an inner batch, in order; the message itself where it is none.
 
     Each has its own body, flag and properties; its queue offset is one more than that of the message before it; all
     else is the record's, `physical_offset` and `size_bytes` included.
@@ -64,7 +64,7 @@ class OpenBatch(NamedTuple):
 
 
 def open_batch(record: bytes, layout: RecordLayout) -> OpenBatch:
-    """That of a record; `layout` is that of its bytes. Raises CorruptMessageError for a body that cannot be read."""
+    """Open a record's batch; `layout` is that of its bytes. Raises CorruptMessageError for an unreadable body."""
     return _opened(decode_located(record, layout))
 
 
@@ -85,11 +85,11 @@ class InnerRecord(NamedTuple):
 def inner_records(
     record: bytes, layout: RecordLayout, batch: OpenBatch | None = None
 ) -> list[InnerRecord]:
-    """The messages of an inner batch, each as a record of its own; `layout` is that of the batch's bytes, and `batch`
-    what `open_batch` made of it.
+    """Return the messages of an inner batch, each as a record of its own.
 
-    Each has the header of the batch, TOTALSIZE included, with its own flag, body and properties, and the queue offset
-    that it takes. The body's CRC, of which inner messages have none, is right if that of the batch was.
+    `layout` is that of the batch's bytes; `batch` is the result of `open_batch`.
+    Each message has the header of the batch, TOTALSIZE included, with its own flag, body, properties and queue offset.
+    The body's CRC, of which inner messages have none, is right if that of the batch was.
 
     Raises CorruptMessageError for a body that is not a sequence of messages.
     """

@@ -24,7 +24,7 @@ _FEW_IN_ALL = 10_000
 
 
 def message_fields(message: MessageExt, most_body_bytes: int | None = None) -> dict[str, Any]:
-    """The fields in their order; bytes that are not UTF-8 as `body_base64`, `properties_base64`.
+    """Return the fields in their order; bytes that are not UTF-8 as `body_base64`, `properties_base64`.
 
     The body is as it was sent. Where it was compressed, the stored bytes come, too, for who puts the message into
     another store; where it could not be decompressed, it is as it is stored, and `body_error` says why. With
@@ -86,7 +86,7 @@ def _body(message: MessageExt, most_bytes: int | None) -> dict[str, str]:
 
 
 def _properties_string(data: bytes, properties: dict[str, str]) -> dict[str, str]:
-    """The bytes of the properties string, where a put of `properties` would store others."""
+    """Return the bytes of the properties string, where a put of `properties` would store others."""
     if UNIQ_KEY in properties:  # else a put makes one
         order = hash_map_order(tuple(properties))
         if data == encode_utf8(encode_properties({name: properties[name] for name in order})):
@@ -110,7 +110,7 @@ class RecordLines:
         self._count = 0
 
     def of(self, records: Sequence[LocatedRecord]) -> Iterator[bytes | memoryview]:
-        """The lines of some records, in pieces that are good until the next is asked for."""
+        """Yield the lines of some records, in pieces that are valid until the next is requested."""
         self._count += len(records)
         is_worth_loading = self._count > _FEW_IN_ALL or _KERNELS in sys.modules
         if len(records) <= _FEW_AT_ONCE or not is_worth_loading:

@@ -33,7 +33,7 @@ class Rendered(NamedTuple):
     offsets: Offsets
 
     def texts(self) -> pa.LargeStringArray:
-        """The same as an array of Arrow's, without a copy."""
+        """Return the same as an array of Arrow's, without a copy."""
         buffers = [None, pa.py_buffer(self.offsets), pa.py_buffer(self.data)]
         return pa.Array.from_buffers(pa.large_string(), len(self.offsets) - 1, buffers)
 
@@ -46,7 +46,7 @@ class JsonColumn(Protocol):
 
 
 def render(columns: Sequence[JsonColumn], rows: int, end: bytes) -> Rendered:
-    """The rows: of each its columns in order, then `end`."""
+    """Return the rows: of each its columns in order, then `end`."""
     every = [*columns, Constant(end, rows)]
     sizes = np.zeros(rows, np.int64)
     for column in every:
@@ -68,7 +68,7 @@ class Runs(NamedTuple):
     kinds: Bytes
 
     def only(self, rows: npt.NDArray[Any]) -> Runs:
-        """The same, skipped in all other rows."""
+        """Return the same, skipped in all other rows."""
         return self._replace(kinds=np.where(rows, self.kinds, SKIPPED).astype(np.uint8))
 
 
@@ -178,14 +178,14 @@ def text_or_base64(
 
 
 def label_of(before: bytes, name: str) -> bytes:
-    """What stands before a value: a brace or a comma, and its name."""
+    """Return the bytes before a value: a brace or a comma, and its name."""
     return before + json_text(name).encode() + b":"
 
 
 def fields_of(
     names: Sequence[str], columns: Sequence[pa.Array], renamed: Mapping[str, str], rows: int
 ) -> list[JsonColumn]:
-    """The fields of an object, from its brace on, but without the one that ends it."""
+    """Return the fields of an object, from its brace on, but without the one that ends it."""
     found: list[JsonColumn] = []
     for name, column in zip(names, columns, strict=True):
         before, shown = b"," if found else b"{", renamed.get(name, name)
@@ -288,7 +288,7 @@ def _int64(column: pa.Array) -> npt.NDArray[np.int64]:
 
 
 def epoch_ms(times: pa.Array) -> pa.Array:
-    """Times as milliseconds since 1970."""
+    """Return times as milliseconds since 1970."""
     kind = pa.timestamp("ms", times.type.tz)
     return times.cast(kind, safe=False).cast(pa.int64())
 

@@ -86,7 +86,7 @@ class Block(NamedTuple):
 
 
 def read_blocks(stream: BinaryIO, longest_bytes: int) -> Iterator[Block]:
-    """What a stream holds, in blocks of whole lines, each as soon as it is there.
+    """Yield a stream in blocks of whole lines, each as soon as it is available.
 
     Raises LineError for a line of more than `longest_bytes`, OSError.
     """
@@ -110,7 +110,7 @@ def read_blocks(stream: BinaryIO, longest_bytes: int) -> Iterator[Block]:
 
 
 def read_messages(block: Block) -> tuple[Sequence[int], list[Message]]:
-    """The messages of a block, and the numbers of their lines.
+    """Return the messages of a block, and the numbers of their lines.
 
     Raises LineError; `read_message` then tells which line it is.
     """
@@ -127,7 +127,7 @@ def read_messages(block: Block) -> tuple[Sequence[int], list[Message]]:
 
 
 def read_message(line: bytes) -> Message:
-    """The message of one line. Raises LineError."""
+    """Return the message of one line. Raises LineError."""
     try:
         return _message(_DECODER.decode(line))
     except UnicodeDecodeError as error:
@@ -159,7 +159,7 @@ def _message(line: _Line) -> Message:
 
 
 def _body(line: _Line) -> bytes:
-    """The body as it is to be stored: where it was compressed, not that which was sent."""
+    """Return the body as it is to be stored: where it was compressed, not that which was sent."""
     if line.body is not None and line.body_base64 is None:
         body = line.body.encode()
     elif line.body is None and line.body_base64 is not None:
@@ -177,7 +177,7 @@ def _body(line: _Line) -> bytes:
 
 
 def _compressed_body(line: _Line, body: bytes) -> bytes:
-    """Raises LineError for bytes that no reader could decompress, unless they were stored like that."""
+    """Return the compressed body. Raises LineError for bytes that no reader could decompress."""
     stored = line.body_stored_base64
     if stored is None and line.body_error is not None:
         return body
@@ -198,7 +198,7 @@ def _compressed_body(line: _Line, body: bytes) -> bytes:
 
 
 def _properties(line: _Line) -> dict[str, str] | str | bytes:
-    """The string that was stored, else the map, completed by `unique_key`, `tags` and `keys`."""
+    """Return the string that was stored, else the map, completed by `unique_key`, `tags` and `keys`."""
     whole: str | bytes | None = line.properties_string
     if whole is None:
         whole = line.properties_base64
@@ -238,7 +238,7 @@ def _host(text: str) -> Host:
 
 
 def _read_some(stream: BinaryIO) -> bytes:
-    """What is there, a mebibyte at most: a pipe that trickles is not waited for."""
+    """Read the available bytes, a mebibyte at most: a slow pipe is not waited for."""
     parts = [stream.read1(_READ_BYTES)]  # type: ignore[attr-defined]
     missing = _READ_BYTES - len(parts[0])
     watch = poll()

@@ -30,12 +30,12 @@ _CONTROL = re.compile(CONTROL)
 
 
 def json_text(value: Any) -> str:
-    """A value as JSON, in one line."""
+    """Return a value as JSON, in one line."""
     return visible(_ENCODER.encode(value))
 
 
 def visible(text: str) -> str:
-    """JSON, or a part of a JSON text, with what has no glyph as \\uXXXX."""
+    r"""Return a part of a JSON text with the characters that have no glyph as \uXXXX."""
     return text if text.isascii() and "\x7f" not in text else _INVISIBLE.sub(_escaped, text)
 
 
@@ -50,7 +50,7 @@ def _escaped(found: re.Match[str]) -> str:
 
 
 def indented(text: str) -> str:
-    """A JSON text set out over lines, else unchanged: numbers, names and their order stay as they are written.
+    """Return a JSON text set out over lines, else unchanged: numbers, names and their order stay as they are written.
 
     Args:
         text: valid JSON (`json.loads` takes it); other text comes back with its white space changed.

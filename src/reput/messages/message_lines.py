@@ -57,7 +57,7 @@ def message_lines(
 
 
 def record_lines(records: Sequence[LocatedRecord]) -> Iterator[memoryview]:
-    """The same of records that were read one by one."""
+    """Yield the same of records that were read one by one."""
     for start in range(0, len(records), _AT_ONCE):
         some = records[start : start + _AT_ONCE]
         parts = [found.record() for found in some]
@@ -151,7 +151,7 @@ def _bodies_match(records: Records) -> npt.NDArray[np.int32]:
 
 
 def _properties_string(records: Records, properties: pa.MapArray) -> list[JsonColumn]:
-    """The bytes of the properties string, where a put of `properties` would store others."""
+    """Return the bytes of the properties string, where a put of `properties` would store others."""
     runs = _runs(records, "properties")
     valid, ordered = room(len(records), np.uint8), room(len(records), np.uint8)
     kernel.are_utf8(runs.data, runs.starts, runs.stops, valid)
@@ -175,7 +175,7 @@ def _properties_string(records: Records, properties: pa.MapArray) -> list[JsonCo
 
 
 def _body(records: Records) -> list[JsonColumn]:
-    """The body as it was sent; where it was compressed, the stored bytes, too, or why it is as it is stored."""
+    """Return the body as it was sent; where it was compressed, the stored bytes, too, or why it is as it is stored."""
     stored = _runs(records, "body")
     if not records.stored.compressed:
         return text_or_base64(stored, b",", "body")

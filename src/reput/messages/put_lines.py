@@ -87,7 +87,7 @@ class LineColumns:
         return PlainLines(self._count, int(lines), min(int(stop), self._stop))
 
     def columns(self) -> PutColumns:
-        """The messages that were read last.
+        """Return the messages that were read last.
 
         Raises:
             MessageRefusedError: the store does not take one of them.
@@ -119,7 +119,7 @@ class LineColumns:
         return [heads, (UNIQ_KEY.encode(), keys), tails]
 
     def _numbered(self, name: str) -> tuple[list[str], npt.NDArray[np.int32]]:
-        """The different texts of a span, and for each row which."""
+        """Return the different texts of a span, and for each row which."""
         count = self._count
         starts = np.ascontiguousarray(self._spans[name][:count])
         stops = np.ascontiguousarray(self._spans[f"{name}_stop"][:count])
@@ -216,7 +216,7 @@ class LinesPut:
         self.report = LinesReport()
 
     def run(self, stream: BinaryIO) -> None:
-        """Raises LineError for the first bad line unless they are skipped; all before it is put then."""
+        """Put all lines. Raises LineError for the first bad line unless they are skipped; earlier lines are put."""
         began, done = time.monotonic(), 0
         gc.disable()  # nothing here needs it, and it would look through every block's messages
         try:
@@ -271,7 +271,7 @@ class LinesPut:
             self._put_many(numbers, messages)
 
     def _put_readable(self, block: Block) -> None:
-        """A block of which some line is bad."""
+        """Put the good lines of a block that has a bad one."""
         numbers: list[int] = []
         messages: list[Message] = []
         for number, line in block.lines():

@@ -69,13 +69,13 @@ ALL_COLUMNS = DAMAGE_COLUMNS.append(BODY_ERROR).append(UNIQUE_KEYS)
 
 
 def column_name(given: str) -> str:
-    """The column that is meant, whatever its capitals: Spark does not tell them apart."""
+    """Return the column that is meant, whatever its capitals: Spark does not tell them apart."""
     known: dict[str, str] = {name.lower(): name for name in ALL_COLUMNS.names}
     return known.get(given.lower(), given)
 
 
 def select(names: Iterable[str] | None) -> pa.Schema:
-    """The schema of these columns in this order; None is all of a message's. Raises UsageError."""
+    """Return the schema of these columns in this order; None is all of a message's. Raises UsageError."""
     if names is None:
         return COLUMNS
     wanted: Sequence[str] = list(names)

@@ -23,7 +23,7 @@ Text: TypeAlias = "pa.StringArray"
 def json_lines(
     batch: pa.RecordBatch, names: Mapping[str, str] = JSON_NAMES, end: str = ""
 ) -> pa.LargeStringArray:
-    """A JSON object a row: names and values as docs/message-json.md has them.
+    """Return a JSON object a row: names and values as docs/message-json.md has them.
 
     Args:
         batch: columns of messages, and others.
@@ -35,7 +35,7 @@ def json_lines(
 
 
 def csv_names(schema: pa.Schema, names: Mapping[str, str] = JSON_NAMES) -> list[str]:
-    """The header that goes with `csv_lines`."""
+    """Return the header that goes with `csv_lines`."""
     found = []
     for field in schema:
         name = names.get(field.name, field.name)
@@ -44,7 +44,7 @@ def csv_names(schema: pa.Schema, names: Mapping[str, str] = JSON_NAMES) -> list[
 
 
 def csv_lines(batch: pa.RecordBatch, *, is_safe: bool = False, end: str = "") -> Text:
-    """A line of CSV a row.
+    """Return a line of CSV a row.
 
     Args:
         batch: columns of messages, and others; bytes take two cells, as text where they are, and in base64.
@@ -73,7 +73,7 @@ def bytes_of(lines: Text | pa.LargeStringArray) -> memoryview:
 
 
 def with_iso_times(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The columns with times as texts, 2026-10-14T08:35:06.637Z; without the Z where they have no zone."""
+    """Return the columns with times as texts, 2026-10-14T08:35:06.637Z; without the Z where they have no zone."""
     columns = [
         _iso(column) if pa.types.is_timestamp(column.type) else column for column in batch.columns
     ]

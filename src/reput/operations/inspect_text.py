@@ -63,7 +63,7 @@ def values(found: Inspection) -> Pairs:
 
 @singledispatch
 def tables(found: Inspection) -> list[Table]:
-    """What is better told in columns."""
+    """Return the parts that are shown as tables."""
     return []
 
 
@@ -217,7 +217,7 @@ def _(found: MarkerInspection) -> Pairs:
 def bar_table(
     name: str, counted: str, rows: Sequence[tuple[str, int]], title: str | None = None
 ) -> Table:
-    """A histogram: a name, a count and a bar on each line."""
+    """Return a histogram: a name, a count and a bar on each line."""
     table = _table(title, name, counted)
     table.add_column(width=_BAR_WIDTH)
     most = max(count for _, count in rows)

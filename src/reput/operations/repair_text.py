@@ -46,7 +46,7 @@ def _hint(one: Remaining) -> str:
 
 
 def _time(seconds: float) -> str:
-    """An estimate, not to the second."""
+    """Return an estimate, not to the second."""
     if seconds < 1:
         return "less than 1 s"
     return f"about {seconds:,.0f} s" if seconds < 120 else f"about {seconds / 60:,.0f} min"

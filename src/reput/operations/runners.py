@@ -74,7 +74,7 @@ class Chosen(NamedTuple):
 
 
 def _check_session(runner: object) -> None:
-    """Raises UsageError for an object that is not a session; PySpark is not imported for this."""
+    """Raise UsageError for an object that is not a session; PySpark is not imported for this."""
     if not is_spark_session(runner):
         raise UsageError(
             f"runner: a {type(runner).__name__} is not a SparkSession", arguments=["runner"]

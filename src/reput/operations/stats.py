@@ -116,7 +116,7 @@ def _topic_lines(figures: StoreFigures) -> Iterator[str]:
 
 
 def _bars(topic: TopicFigures) -> str:
-    """A character per part of the timeline, as high as its share of messages; a space where there are none."""
+    """Return a character per part of the timeline, as high as its share of messages; a space where there are none."""
     most = max(topic.messages)
     steps = len(_BARS) - 1
     return "".join(_BARS[-(-count * steps // most)] for count in topic.messages).rstrip()

@@ -261,7 +261,6 @@ def takes_stores(
     operation: Callable[Concatenate[StorePath, _Arguments], _Result],
 ) -> StoresOperation[_Arguments, _Result]:
     """Let an operation on one store take several: a list of paths, patterns and NamedStores, or one NamedStore."""
-
     first = next(iter(signature(operation).parameters))
 
     def entrance(*args: Any, **options: Any) -> Any:

@@ -89,7 +89,7 @@ def reasons_by_life(life: Life) -> Iterator[tuple[int, list[str]]]:
 
 
 def searched_in_words(searched: StoreCoverage) -> Iterator[str]:
-    """What was searched of a store, and what was not."""
+    """Yield which parts of a store were searched, and which were not."""
     yield from coverage_in_words(searched.coverage)
     if searched.is_shortened:
         yield "There are more messages than --limit; only the newest were followed."

@@ -117,7 +117,7 @@ class BatchFileWriter:
 
 
 def _column(rows: npt.NDArray[np.void], field: str) -> tuple[npt.NDArray[Any], int]:
-    """An array of two dimensions over rows of integers, and which of its columns the field is."""
+    """Return an array of two dimensions over rows of integers, and which of its columns the field is."""
     fields = rows.dtype.fields
     assert fields is not None
     dtype, start = fields[field][:2]
@@ -126,7 +126,7 @@ def _column(rows: npt.NDArray[np.void], field: str) -> tuple[npt.NDArray[Any], i
 
 
 def read_summary(path: str) -> Any:
-    """What `finish` was given. Raises FormatError when the file was not finished."""
+    """Read the summary that `finish` wrote. Raises FormatError if the file was not finished."""
     with reading(path) as local, FileReader(local) as reader:
         return _read_footer(reader, path)["summary"]
 
@@ -145,7 +145,7 @@ def read_runs(path: str) -> tuple[list[Queue], QueueRuns]:
 def read_batches(
     path: str, fields: Sequence[str], wanted: Collection[Queue] | None = None
 ) -> Iterator[DispatchBatch]:
-    """The batches of a file with these fields of `messages`, plus `key_hash` or `multi` if named.
+    """Yield the batches of a file with these fields of `messages`, plus `key_hash` or `multi` if named.
 
     Fields not asked for hold nothing of meaning. No batch comes of a file that has none of the `wanted` queues.
     """

@@ -83,7 +83,7 @@ def _old_batches(
     batches: Batches, pack: Collection[Queue], old: Path, file_bytes: int, log: LogPart,
     elsewhere: list[OffsetRange],
 ) -> dict[Queue, BatchMatching]:  # fmt: skip
-    """The old queues whose entries decide, compared with all messages.
+    """Return the old queues whose entries decide, compared with all messages.
 
     `elsewhere` gets the ranges whose records state another physical offset.
     """

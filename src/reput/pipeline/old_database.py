@@ -52,7 +52,7 @@ class OldNumbers(NamedTuple):
     kept_values: npt.NDArray[np.void]
 
     def numbers(self, offsets: _Numbers, stated: _Numbers) -> _Numbers:
-        """The queue offsets of messages; -1 for those that get no entry."""
+        """Return the queue offsets of messages; -1 for those that get no entry."""
         result = stated
         if len(self.changed):
             at = np.searchsorted(self.changed[:, 0], offsets)
@@ -242,7 +242,7 @@ def write_old_numbers(plan: str, found: dict[Queue, OldNumbers]) -> None:
 
 @lru_cache(maxsize=2)
 def read_old_numbers(plan: str) -> dict[Queue, OldNumbers]:
-    """What `write_old_numbers` wrote. Raises StoreAccessError."""
+    """Read the file of `write_old_numbers`. Raises StoreAccessError."""
     names = json.loads(read_file(Path(plan, _NAMES_FILE), _MOST_BYTES))
     changed = np.frombuffer(read_file(Path(plan, _CHANGED_FILE), _MOST_BYTES), np.int64)
     kept = read_file(Path(plan, _KEPT_FILE), _MOST_BYTES)

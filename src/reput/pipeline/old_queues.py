@@ -64,7 +64,7 @@ class PlacedBatches:
 
 
 def old_queues(output: Path, file_bytes: int) -> frozenset[Queue]:
-    """The queues in files of this size that a rebuild replaces. Raises StoreAccessError."""
+    """Return the queues in files of this size that a rebuild replaces. Raises StoreAccessError."""
     try:
         names = ConsumeQueueSetReader(output).list()
     except ReputError as error:
@@ -81,7 +81,7 @@ def old_queues(output: Path, file_bytes: int) -> frozenset[Queue]:
 
 
 def old_batch_queues(output: Path, topics: frozenset[str]) -> frozenset[Queue]:
-    """The batch queues of these topics that a rebuild replaces. Raises StoreAccessError."""
+    """Return the batch queues of these topics that a rebuild replaces. Raises StoreAccessError."""
     try:
         names = BatchQueueSetReader(output).list() if topics else []
     except ReputError as error:

@@ -90,12 +90,13 @@ class BucketTarget:
         only: str | None,
         checkpoint: Checkpoint,
     ) -> None:
-        """
+        """Prepare a publication.
+
         Args:
-            output: The place.
-            staging: What tasks have staged.
+            output: Where the files are published.
+            staging: The files that tasks have staged.
             only: The part that is rebuilt; None for all.
-            checkpoint: The one that is there.
+            checkpoint: The store's present checkpoint.
         """
         self._output, self._staging, self._checkpoint = output, staging, checkpoint
         self.run_tasks: RunTasks | None = None  # set before the commit

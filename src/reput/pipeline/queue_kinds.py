@@ -115,7 +115,7 @@ class FileQueues:
         self, staging: Staging | BucketStaging, output: Path | None, config: StoreConfig,
         batch_topics: frozenset[str], extended: bool, in_place: bool, new: Path | None = None,
     ) -> None:  # fmt: skip
-        """`new` gets the files, `output` has the old ones; None for both if the result stays in object storage."""
+        """Write files to `new` and compare with `output`; None for both if the result stays in object storage."""
         self._in_place, self._staging = in_place, staging
         self._new, self._output, self._config = new, output, config
         self._batch_topics, self._extended = batch_topics, extended
@@ -202,7 +202,7 @@ class FileQueues:
             )
 
     def _can_convert(self, last: _LastEntry, log_begin: int) -> bool:
-        """An end that is no expired one is not the broker's; how many messages a batch had, nothing says."""
+        """Return whether the entry is the end of an expired queue. Batches are excluded: their counts are unknown."""
         is_queue = is_folder_name(last.queue.topic) and last.queue.topic not in self._batch_topics
         is_place = 0 <= last.number <= MAX_QUEUE_OFFSET and last.entry.physical_offset >= 0
         return is_queue and is_place and last.entry.physical_offset < log_begin
@@ -226,7 +226,7 @@ class QueueDatabase:
     joins: Sequence[JoinTask] = ()
 
     def __init__(self, staging: Staging, output: Path, in_place: bool) -> None:
-        """Raises MissingExtraError."""
+        """Open the database. Raises MissingExtraError."""
         require_library()
         self._staging, self._new, self._output = staging, staging.new, output
         self._replaced = str(output / CONSUME_QUEUE_FOLDER) if in_place else None
@@ -318,7 +318,7 @@ class _LastEntry(NamedTuple):
 
 
 def _last_entries(store: Path, report: RebuildReport) -> list[_LastEntry]:
-    """What the store's old database has; a damaged one is noted.
+    """Return the last entries of the store's old database; note a damaged one.
 
     Of an end whose entry is gone, as a compaction drops those of expired messages, only the place is known: its size is
     then 1, which no reader sees, since no message is there.

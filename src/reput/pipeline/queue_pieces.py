@@ -109,7 +109,7 @@ def _object_of_file(job: WriteJob, number: int, place: int) -> str:
 
 
 def _written(path: Path) -> tuple[int, int]:
-    """The entries of a file from the first that is written to the last; (0, 0) if none is."""
+    """Return the entries of a file from the first that is written to the last; (0, 0) if none is."""
     with FileReader(str(path)) as reader:
         last = reader.last_nonzero(reader.size)
         if last is None:

@@ -118,7 +118,7 @@ class QueuePlan(NamedTuple):
 
 @lru_cache(maxsize=2)
 def read_plan(folder: str) -> QueuePlan:
-    """Raises StoreAccessError."""
+    """Read a plan. Raises StoreAccessError."""
     with reading(join(folder, "plan.json")) as local, FileReader(local) as reader:
         stored = json.loads(reader.read(0, reader.size))
     queues = [Queue(*queue) for queue in stored["queues"]]

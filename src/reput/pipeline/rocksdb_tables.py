@@ -119,7 +119,7 @@ def _collected(job: WriteJob, task: RocksTask) -> tuple[dict[KeyedRange, _Blocks
 def _end_of(
     queue: Queue, offsets: _Offsets, values: npt.NDArray[np.void], has_old: bool
 ) -> QueueEnd:
-    """The entry written last, as the broker does not compare queue offsets; with old entries, the last in the log."""
+    """Return the entry written last: the broker compares no queue offsets. With old entries, the last in the log."""
     row = int(np.argmax(values["physical_offset"])) if has_old else -1
     return QueueEnd(*queue, int(values["physical_offset"][row]), int(offsets[row].astype(np.int64)))
 

@@ -94,7 +94,7 @@ def _staged_summary(staged: str) -> SplitSummary:
 
 @cache
 def _buffers() -> ScanBuffers:
-    """A worker process keeps its buffers from task to task."""
+    """Return the worker's buffers, which it keeps from task to task."""
     return ScanBuffers()
 
 

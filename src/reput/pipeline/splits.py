@@ -80,7 +80,7 @@ def default_split_bytes(files: list[CommitLogFile]) -> int:
 
 
 def plan_splits(files: list[CommitLogFile], data_ends: list[int], split_bytes: int) -> list[Split]:
-    """Splits in log order. No split spans two files; behind a file's data (`data_ends`) nothing is cut."""
+    """Plan splits in log order. No split spans two files; after a file's data (`data_ends`) nothing is cut."""
     step = max(split_bytes, MIN_RECORD_BYTES)
     splits: list[Split] = []
     for file, data_end in zip(files, data_ends, strict=True):

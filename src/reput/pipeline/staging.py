@@ -140,7 +140,7 @@ def _of_run(place: str, run: str, function: Callable[[Task], Result], task: Task
 def fingerprint(
     files: list[CommitLogFile], stamps: Mapping[int, object], config: StoreConfig, salvage: bool
 ) -> str:
-    """Changes with whatever a scanned split depends on: the log's files, the settings, and this boot.
+    """Return a value that changes with every input of a scanned split: the log's files, the settings, this boot.
 
     `stamps` are those of the files whose changes show in them, by their start.
 

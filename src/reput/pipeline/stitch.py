@@ -97,7 +97,7 @@ class Stitcher:
         return tasks
 
     def log(self) -> LogSummary:
-        """The log, once `rescans` has returned none."""
+        """Return the log, once `rescans` has returned none."""
         files = [splits[0].file for splits in self._by_file.values()]
         splits = [summary for summary in self._walk if summary.messages]
         log = LogSummary(splits, files[0].start, files[0].start, damage=holes(files))
@@ -115,7 +115,7 @@ class Stitcher:
         return log
 
     def _take_off_tail(self, log: LogSummary, walk: list[SplitSummary]) -> None:
-        """What was torn at the end of the last file is no damage."""
+        """Drop the torn bytes at the end of the last file: they are no damage."""
         file = self._splits[walk[-1].number].file
         followed = {offset for summary in walk for offset in summary.hiding}
         followed |= {summary.end for summary in walk if summary.data_follows}

@@ -64,7 +64,7 @@ class WriteJob(NamedTuple):
     storage: Storage = LOCAL
 
     def old_queues(self, kind: str) -> Path | None:
-        """The folder of the queues that are replaced, None where there are none."""
+        """Return the folder of the queues that are replaced, None where there are none."""
         return None if self.replaced is None else Path(self.replaced, kind)
 
     def lost_ranges(self) -> LostRanges:
@@ -120,7 +120,7 @@ def write_index_file(job: WriteJob, task: IndexFileTask) -> IndexFileWritten:
 
 
 def _prove(job: WriteJob, path: Path) -> Proof | str:
-    """Here, beside the other tasks, and not when all files are in place: there are fewer of them than cores."""
+    """Prove the file in its own task, not after publication: there are fewer files than processors."""
     if not job.storage.is_local:
         return "the log is not on this machine"
     try:
@@ -239,7 +239,7 @@ def _publish(folder: Path, place: Path) -> None:
 def batches_of(
     job: WriteJob, pack: Collection[Queue], fields: Sequence[str]
 ) -> Iterator[DispatchBatch]:
-    """The batches of the whole log, but for files without a queue of a pack."""
+    """Yield the batches of the whole log, without files that hold no queue of a pack."""
     for staged in read_plan(job.plan).staged:
         yield from read_batches(join(job.scanned, staged), fields, pack)
 
@@ -308,7 +308,7 @@ _KINDS = (CONSUME_QUEUE_FOLDER, EXTENSION_FOLDER)
 
 
 def _compared(job: WriteJob, old: dict[Queue, OldQueue]) -> dict[Queue, ConsumeQueueWriter]:
-    """The queues, compared with all messages."""
+    """Return the queues, compared with all messages."""
     for batch in batches_of(job, old.keys(), _QUEUE_FIELDS):
         for number, name in enumerate(batch.queues):
             if name in old:

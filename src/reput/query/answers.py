@@ -252,8 +252,10 @@ class PullResult(NamedTuple):
 
 
 class PulledBody(NamedTuple):
-    """Records of a queue as one answer has them, one after the other: `messages` of them, the queue offset after them,
-    and the ends of the queue."""
+    """Records of a queue in one answer, concatenated.
+
+    It also has their number, `messages`, the queue offset after them, and the ends of the queue.
+    """
 
     body: bytes
     messages: int

@@ -94,9 +94,13 @@ class Search:
         replaced: ReplacedIdSearch | None = None,
         most_scanned_bytes: int | None = None,
     ) -> None:
-        """`inner` and `replaced` search what IndexFiles do not have: messages of inner batches, and ids that a later
-        one of the same record replaces. The answer has at most `max_bytes` of records, but one at least. Longer
-        segments without an IndexFile than `most_scanned_bytes` are passed over.
+        """Prepare a search.
+
+        Args:
+            inner: Whether to search messages of inner batches, which IndexFiles do not have.
+            replaced: Whether to search ids that a later one of the same record replaces; IndexFiles lack them, too.
+            max_bytes: The most bytes of records in an answer, which has at least one record.
+            most_scanned_bytes: Longer segments without an IndexFile are skipped.
         """
         self._most_scanned_bytes = _UNBOUNDED if most_scanned_bytes is None else most_scanned_bytes
         self._inner, self._replaced = inner, replaced

@@ -192,8 +192,10 @@ class WritableStore(SharedStore, Closing):
 
     @checked
     def expire(self, before: Time, dry_run: bool = False, until: int | None = None) -> ExpiryReport:
-        """Delete the CommitLog files whose last message was stored before that time (ms since 1970), and the
-        ConsumeQueue files and IndexFiles that only point into them: whole files, oldest first, never the last.
+        """Delete the CommitLog files whose last message was stored before that time (ms since 1970).
+
+        ConsumeQueue files and IndexFiles that only point into these are deleted as well. Files are deleted whole,
+        oldest first, and never the last.
 
         With `until` only files that end at or before that physical offset are deleted. With `dry_run` nothing is
         deleted. Returns what was, or would be. Raises StoreFailedError, StoreAccessError.

@@ -238,7 +238,7 @@ def _options(rocksdict: Any, is_compressed: bool) -> Any:
 
 
 def require_library() -> Any:
-    """rocksdict. Raises MissingExtraError."""
+    """Import rocksdict. Raises MissingExtraError."""
     try:
         import rocksdict
     except ImportError:

@@ -196,8 +196,10 @@ class ConsumeQueueSetWriter(QueueSetWriter):
         self.lost = np.array(ranges, np.int64).reshape(-1, 2)
 
     def append(self, batch: DispatchBatch) -> list[tuple[Queue, int]]:
-        """See QueueSetWriter. A queue whose topic is no folder name, which only a damaged log can have, has no
-        ConsumeQueue."""
+        """See QueueSetWriter.
+
+        A queue whose topic is not a folder name, which only a damaged log can have, has no ConsumeQueue.
+        """
         entries = batch.queue_entries()
         bounds = entries.bounds.tolist()
         grown = []

@@ -106,8 +106,9 @@ class FoundIndexFile:
     def matching(
         self, number: int, key_hash: npt.NDArray[np.int32], offsets: npt.NDArray[np.int64]
     ) -> int:
-        """Count the items from `number` on that have these hashes and physical offsets, up to the first that
-        differs.
+        """Count the items from `number` on that have these hashes and physical offsets.
+
+        The count ends at the first difference.
         """
         items = self.items[number : number + len(key_hash)]
         found = items[:, 1].byteswap().astype(np.int64) << 32 | items[:, 2].byteswap()

@@ -340,8 +340,9 @@ class FoundIndexes:
         self._refused: dict[Queue, int] = {}
 
     def after_rebuild(self, end: int) -> RecoveryPoint:
-        """Return the recovery point of indexes that a rebuild has just written, durably, for all messages before
-        `end`.
+        """Return the recovery point of indexes that a rebuild has just written.
+
+        They are durable and have all messages before `end`.
         """
         queues = {}
         for name, found in self._queues.items():
@@ -377,10 +378,9 @@ class FoundIndexes:
         *,
         redo_last: bool,
     ) -> None:
-        """Compare the indexes with the log up to the report's `log_end`, and set where dispatch starts. Changes
-        nothing.
+        """Compare the indexes with the log up to the report's `log_end`, and set where dispatch starts.
 
-        `files` are the log's files. The comparison begins at the recovery point, or at `begin` if that is earlier.
+        Changes nothing. `files` are the log's. The comparison begins at the recovery point, or earlier at `begin`.
         With `redo_last`, the last compared message with keys is dispatched again, without its present items.
         Raises StoreError, StoreAccessError.
         """

@@ -37,8 +37,9 @@ BLANK_WORDS = np.frombuffer(encode_entry(PRE_BLANK), np.uint32)
 
 
 class QueueFiles:
-    """The files of one ConsumeQueue. Positions count entries over all files; entries after the first gap are not
-    reached.
+    """The files of one ConsumeQueue.
+
+    Positions count entries over all files. Entries after the first gap are not reached.
 
     first      position of the first entry that the files have room for
     stop       position after the last
@@ -167,8 +168,9 @@ class QueueFiles:
         return self.end_before(self.first_at(physical_offset, self.first, self.stop)) >= 0
 
     def ordered_stop(self, position: int) -> int:
-        """Return the first position from `position` on that is unwritten, or whose message is not after the previous
-        one.
+        """Return the first position from `position` on that is unwritten or out of order.
+
+        It is out of order if its message is not after the previous one.
         """
         before = -1
         for begin in range(position, self.stop, _MANY_ENTRIES):

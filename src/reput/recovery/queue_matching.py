@@ -367,11 +367,10 @@ class QueueMatching:
     def _kept_before_wrong(
         self, part: QueuePart, survey: QueueSurvey, numbers: Offsets, words: RawEntries
     ) -> KeptQueue | None:
-        """For a queue with units and missing entries, keep the entries before the first wrong one; dispatch the rest
-        again.
+        """For a queue with units and missing entries, keep the entries before the first wrong one.
 
-        Returns None if an entry would get another number or lose the bit map of its unit. Rewritten entries have a tags
-        code and no unit.
+        The rest is dispatched again. Returns None if an entry would get another number or lose the bit map of its unit.
+        Rewritten entries have a tags code and no unit.
         """
         for wrong, right in part.wrong:
             numbers, words = np.concatenate([numbers, wrong]), np.concatenate([words, right])

@@ -60,7 +60,7 @@ class AccessList:
         return cls({each.access_key: each for each in accounts}, white_list)
 
     def check(self, request: Command, address: str) -> Rights:
-        """The rights of a request's sender. Raises AccessError for one that may not be made from there."""
+        """Return the rights of a request's sender. Raises AccessError for one that may not be made from there."""
         if any(matches(pattern, address) for pattern in self._white_list):
             return FREE
         key = request.optional_text("AccessKey")
@@ -84,7 +84,7 @@ class AccessList:
 
 
 def signature(request: Command, secret: bytes) -> bytes:
-    """What a request's `Signature` must be: the HMAC-SHA1 of its fields, in order of their names, and its body."""
+    """Return a request's valid `Signature`: the HMAC-SHA1 of its fields, in order of their names, and its body."""
     names = sorted(request.fields.keys() - _UNSIGNED)
     content = "".join(request.optional_text(name) or "" for name in names).encode()
     signing = hmac.new(secret, content, hashlib.sha1)
@@ -197,7 +197,7 @@ def _administration(request: Command) -> _Needs:
 
 
 def _nothing(request: Command) -> _Needs:
-    """The answer names no topic and no group, or none that its sender may not read."""
+    """Allow an answer that names no topic and no group, or only those that its sender may read."""
     yield from ()
 
 

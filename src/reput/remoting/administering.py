@@ -96,7 +96,7 @@ class Administering:
         return InThread(work)
 
     def _bad_topic(self, request: Command, topic: str) -> Command | None:
-        """The answer to a change of a topic that has no valid name, or is the broker's own."""
+        """Return the answer to a change of a topic that has no valid name, or is the broker's own."""
         code = ResponseCode.INVALID_PARAMETER if self._broker.is_five else ResponseCode.SYSTEM_ERROR
         try:
             check_name(topic, "topic")
@@ -377,7 +377,7 @@ _SECRETS = ("AccessKey", "Signature", "SecurityToken")
 
 
 def peer_of(client: Client) -> Peer:
-    """The connection of a member of a group."""
+    """Return the connection of a member of a group."""
     return client.connection  # type: ignore[return-value]  # the Peer of a heartbeat
 
 
@@ -386,13 +386,13 @@ def _offset_table(found: dict[MessageQueue, int]) -> bytes:
 
 
 def _offset_list(found: dict[MessageQueue, int]) -> bytes:
-    """The same for clients in C++, which do not read maps with objects as names."""
+    """Return the same for clients in C++, which do not read maps with objects as names."""
     rows = [queue_as_json(queue) | {"offset": offset} for queue, offset in found.items()]
     return encode_body({"offsetTable": rows})
 
 
 def _joined_status(asked: Command, tables: dict[str, bytes], most_bytes: int) -> Command:
-    """The answer of several members in one. Their tables have objects as names, and are passed on as they are."""
+    """Return the answers of several members as one; their tables have objects as names and are passed on as is."""
     size = sum(map(len, tables.values()))
     if size > most_bytes:
         remark = f"the members answer {size} bytes: there may be {most_bytes}"

@@ -36,7 +36,7 @@ def request_name(code: int) -> str:
 
 
 def response_name(code: int) -> str:
-    """The same of an answer's code."""
+    """Return the same of an answer's code."""
     return _OUTCOMES.get(code, "other")
 
 

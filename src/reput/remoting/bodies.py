@@ -16,12 +16,12 @@ _encoder = msgspec.json.Encoder(order="deterministic")
 
 
 def encode_body(content: object) -> bytes:
-    """A body as JSON; the names of objects are in order."""
+    """Return a body as JSON; the names of objects are in order."""
     return _encoder.encode(content)
 
 
 def decode_body(request: Command) -> dict[str, Any]:
-    """A request's body; it is decoded once. Raises FieldError for what is not a JSON object."""
+    """Return a request's body; it is decoded once. Raises FieldError for what is not a JSON object."""
     if request.content is None:
         try:
             found = msgspec.json.decode(request.body)
@@ -36,7 +36,7 @@ def decode_body(request: Command) -> dict[str, Any]:
 
 
 def objects_of(body: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
-    """The objects in a list of a body. Raises FieldError."""
+    """Return the objects in a list of a body. Raises FieldError."""
     found = body.get(name) or []
     if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
         raise FieldError(f"{name} is not a list of objects")
@@ -44,7 +44,7 @@ def objects_of(body: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
 
 
 def queue_map(values: Iterable[tuple[MessageQueue, Any]]) -> msgspec.Raw:
-    """A map whose names are queues. They are objects in JSON, too: fastjson writes and reads that."""
+    """Return a map whose names are queues. They are objects in JSON, too: fastjson writes and reads that."""
     entries = (
         encode_body(queue_as_json(queue)) + b":" + encode_body(value) for queue, value in values
     )
@@ -52,12 +52,12 @@ def queue_map(values: Iterable[tuple[MessageQueue, Any]]) -> msgspec.Raw:
 
 
 def queue_as_json(queue: MessageQueue) -> dict[str, Any]:
-    """A queue as clients have it."""
+    """Return a queue as clients have it."""
     return {"brokerName": queue.broker_name, "queueId": queue.queue_id, "topic": queue.topic}
 
 
 def queues_of(body: Mapping[str, Any], name: str, most: int) -> list[MessageQueue]:
-    """The queues that a request names. Raises FieldError, LimitError for more than `most`."""
+    """Return the queues that a request names. Raises FieldError, LimitError for more than `most`."""
     found = objects_of(body, name)
     if len(found) > most:
         raise LimitError(f"{len(found)} queues in one request: there may be {most}")

@@ -71,34 +71,34 @@ class Command(msgspec.Struct):
         fields: Mapping[str, Any] | None = None,
         body: bytes = b"",
     ) -> Command:
-        """The answer to this request."""
+        """Return the answer to this request."""
         return Command(
             code, self.opaque, _IS_RESPONSE, remark, {**fields} if fields else {}, body,
             serialization=self.serialization,
         )  # fmt: skip
 
     def text(self, name: str) -> str:
-        """A field. Raises FieldError where it is missing."""
+        """Return a field. Raises FieldError where it is missing."""
         value = self.fields.get(name)
         if value is None:
             raise FieldError(f"the custom field <{name}> is null")
         return value if type(value) is str else _as_text(value)
 
     def optional_text(self, name: str) -> str | None:
-        """A field; None where it is missing."""
+        """Return a field; None where it is missing."""
         value = self.fields.get(name)
         return value if value is None or type(value) is str else _as_text(value)
 
     def int32(self, name: str, default: int | None = None) -> int:
-        """A field of 32 bits. Raises FieldError where it is something else, or missing and without a default."""
+        """Return a field of 32 bits. Raises FieldError where it is something else, or missing and without a default."""
         return self._number(name, default, 31)
 
     def int64(self, name: str, default: int | None = None) -> int:
-        """The same of 64 bits."""
+        """Return the same of 64 bits."""
         return self._number(name, default, 63)
 
     def boolean(self, name: str, default: bool = False) -> bool:
-        """A field that is true or false."""
+        """Return a field that is true or false."""
         text = self.optional_text(name)
         return default if text is None else text.lower() in _TRUE
 
@@ -124,7 +124,7 @@ class Command(msgspec.Struct):
 
 
 def request(code: int, fields: Mapping[str, Any] | None = None, body: bytes = b"") -> Command:
-    """A request of this server's to a client, which wants no answer."""
+    """Return a request of this server's to a client, which wants no answer."""
     return Command(code, 0, _IS_ONE_WAY, None, dict(fields) if fields else {}, body)
 
 

@@ -140,7 +140,7 @@ class Connection(asyncio.Protocol):
         self._work()
 
     def eof_received(self) -> bool:
-        """The client sends no more: what it has asked is answered, but nothing waits for messages any longer."""
+        """Note that the client sends no more: its requests are answered, but none waits for messages any longer."""
         transport, self._is_ended = self._transport, True
         if transport is None or transport.get_extra_info("sslcontext") is not None:
             return False
@@ -419,7 +419,7 @@ class Connection(asyncio.Protocol):
 
 
 def _plain(address: str) -> str:
-    """An IPv4 address, where a socket of both kinds has it as an IPv6 one; without a scope."""
+    """Return an IPv4 address, where a socket of both kinds has it as an IPv6 one; without a scope."""
     return address.removeprefix("::ffff:").partition("%")[0]
 
 

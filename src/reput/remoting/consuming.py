@@ -258,7 +258,7 @@ def _name(data: Mapping[str, Any]) -> str:
 
 
 def check_expression(broker: ServedBroker, expression: str) -> Matcher:
-    """What an SQL92 expression matches. Raises UsageError, LimitError."""
+    """Compile an SQL92 expression. Raises UsageError, LimitError."""
     most = broker.limits.expression_chars
     if len(expression) > most:
         raise LimitError(f"the expression is longer than {most} characters")
@@ -266,7 +266,7 @@ def check_expression(broker: ServedBroker, expression: str) -> Matcher:
 
 
 def _short(value: object) -> str:
-    """A text that is kept as long as its client is there."""
+    """Return a text that is kept as long as its client is there."""
     return str(value)[:_MOST_CHARACTERS]
 
 

@@ -50,7 +50,7 @@ def encode_frame(serialization: Serialization, header: bytes, body: bytes = b"")
 
 
 def encode_frame_head(serialization: Serialization, header: bytes, body_bytes: int) -> bytes:
-    """A frame up to its body. Raises RemotingError as `encode_frame` does."""
+    """Return a frame up to its body. Raises RemotingError as `encode_frame` does."""
     length = _LENGTH_BYTES + len(header) + body_bytes
     if len(header) > _MOST_HEADER_BYTES or length > (1 << 31) - 1:
         raise RemotingError(
@@ -85,7 +85,7 @@ class FrameReader:
         return size is not None and self.buffered_bytes >= size
 
     def rest(self) -> bytes:
-        """The bytes of frames that were not taken yet."""
+        """Return the bytes of frames that were not taken yet."""
         return bytes(self._data[self._position :])
 
     def feed(self, data: bytes) -> None:
@@ -101,7 +101,7 @@ class FrameReader:
             self._data += data
 
     def next(self) -> Frame | None:
-        """The next frame; None where it is not there, or not whole.
+        """Return the next frame; None where it is not there, or not whole.
 
         Raises RemotingError for lengths that cannot be right; nothing after that can be read.
         """

@@ -42,8 +42,10 @@ class Peer(Protocol):
     def run(
         self, work: Callable[[], Command], request: Command, then: Callable[[Command], object]
     ) -> None:
-        """Run work for a request in a thread, when it is this client's turn; `then` is called with the answer in the
-        thread that serves the connections, and never where the client is gone."""
+        """Run work for a request in a thread, when it is this client's turn.
+
+        `then` is called with the answer, in the thread that serves the connections; never if the client has left.
+        """
 
 
 class Later:
@@ -88,7 +90,7 @@ Handler = Callable[[Command, Peer], Answer]
 
 
 def answer_with(handlers: Mapping[int, Handler], request: Command, peer: Peer) -> Answer:
-    """What the handler of its code answers; an error is an answer, too."""
+    """Return the answer of the code's handler; errors become answers."""
     handler = handlers.get(request.code)
     if handler is None:
         return request.answer(
@@ -101,7 +103,7 @@ def answer_with(handlers: Mapping[int, Handler], request: Command, peer: Peer) -
 
 
 def failed(request: Command, error: Exception) -> Command:
-    """The answer to a request that could not be carried out: the reason, and never "not found"."""
+    """Return the answer to a request that could not be carried out: the reason, and never "not found"."""
     if isinstance(error, AccessError):
         return request.answer(ResponseCode.NO_PERMISSION, str(error))
     if isinstance(error, ReputError):

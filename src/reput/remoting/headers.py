@@ -48,7 +48,7 @@ _encoder = msgspec.json.Encoder()
 
 
 def decode_command(frame: Frame) -> Command:
-    """The request or answer that a frame holds. Raises RemotingError."""
+    """Return the request or answer that a frame holds. Raises RemotingError."""
     if frame.serialization is _JSON:
         return _decode_json(frame)
     try:
@@ -58,12 +58,12 @@ def decode_command(frame: Frame) -> Command:
 
 
 def encode_command(command: Command) -> bytes:
-    """The frame of a request or answer. Raises RemotingError for what its fields cannot hold."""
+    """Return the frame of a request or answer. Raises RemotingError for what its fields cannot hold."""
     return encode_frame(command.serialization, _encode_header(command), command.body)
 
 
 def encode_head(command: Command) -> bytes:
-    """The frame of a request or answer up to its body. Raises RemotingError as `encode_command` does."""
+    """Return the frame of a request or answer up to its body. Raises RemotingError as `encode_command` does."""
     return encode_frame_head(command.serialization, _encode_header(command), len(command.body))
 
 
@@ -124,7 +124,7 @@ def _decode_binary(frame: Frame) -> Command:
 
 
 def _part(data: bytes, position: int, length_field: struct.Struct = _INT) -> tuple[bytes, int]:
-    """A part that its length precedes, and where it ends."""
+    """Return a part that its length precedes, and where it ends."""
     length: int = length_field.unpack_from(data, position)[0]
     begin = position + length_field.size
     if not 0 <= length <= len(data) - begin:

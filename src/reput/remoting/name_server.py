@@ -37,7 +37,7 @@ class NameServer:
         }
 
     def changes(self) -> dict[int, Handler]:
-        """Requests that change something, by code: for brokers whose stores are written."""
+        """Return the handlers of requests that change something, by code: for brokers whose stores are written."""
         return {
             RequestCode.PUT_KV_CONFIG: self._put_value,
             RequestCode.DELETE_KV_CONFIG: self._delete_value,

@@ -95,7 +95,7 @@ class Port:
         self._handlers = self._names
 
     def answer(self, request: Command, peer: Peer) -> Answer:
-        """The answer to a request."""
+        """Return the answer to a request."""
         if self._broker is None and request.code not in self._handlers:
             return request.answer(
                 ResponseCode.SERVICE_NOT_AVAILABLE, "the store of this address is not there yet"
@@ -120,7 +120,7 @@ class Port:
         return not (str(flags).isdigit() and keeps_nothing(int(str(flags))))
 
     def _refused(self, request: Command) -> Command | None:
-        """The answer to a request with a longer body than it can have: no other would be kept so long."""
+        """Return the answer to a request with a longer body than it can have: no other would be kept so long."""
         if request.code in SENDS or request.code not in self._handlers:
             return None
         most = self._limits.body_bytes if request.code in WITH_BODY else 0
@@ -135,7 +135,7 @@ class Port:
         return pulling is not None and pulling.is_awaited(topic, queue_id)
 
     def wake_up(self, topic: str, queue_id: int, end: int) -> None:
-        """A queue of the store has grown to `end`."""
+        """Note that a queue of the store has grown to `end`."""
         if self._pulling is not None:
             self._pulling.wake_up(topic, queue_id, end)
 
@@ -147,7 +147,7 @@ class Port:
             self._consuming.notify()
 
     def growth(self) -> Callable[[], list[tuple[str, int, int]]] | None:
-        """What finds how far the queues have grown that somebody waits for, in any thread; None for none."""
+        """Return a function that measures the growth of awaited queues, in any thread; None if none is awaited."""
         return None if self._pulling is None else self._pulling.growth()
 
     def ask_producers(self, due: Sequence[MessageExt]) -> None:
@@ -156,7 +156,7 @@ class Port:
             self._sending.ask_producers(due)
 
     def disconnected(self, peer: Peer) -> None:
-        """A client is gone."""
+        """Remove a client that has left."""
         if self._pulling is not None:
             self._pulling.disconnected(peer)
         if self._broker is not None:

@@ -101,7 +101,7 @@ class Pulling:
         return (topic, queue_id) in self._waiting
 
     def wake_up(self, topic: str, queue_id: int, end: int) -> None:
-        """A queue has grown to `end`: answer those that wait for it."""
+        """Answer the requests that wait for a queue, which has grown to `end`."""
         for each in list(self._waiting.get((topic, queue_id), ())):
             if each.pull.queue_offset < end:
                 self._forget(each)
@@ -130,7 +130,7 @@ class Pulling:
                 each.later.resolve(each.answer)
 
     def growth(self) -> Callable[[], list[tuple[str, int, int]]] | None:
-        """What finds the ends of the queues that are waited for, in any thread; None where there are none.
+        """Return a function that finds the ends of awaited queues, in any thread; None if none is awaited.
 
         It is for stores that another process writes: they tell nobody that they grow.
         """
@@ -190,7 +190,7 @@ class Pulling:
             self._broker.pulled.note(pull.group, pull.topic, pull.queue_id, next_offset)
 
     def _moved(self, pull: _Pull) -> Command | None:
-        """The answer to a pull whose offset was reset, or lies in a deleted topic of the same name."""
+        """Return the answer to a pull whose offset was reset, or lies in a deleted topic of the same name."""
         broker, place = self._broker, (pull.topic, pull.queue_id)
         reset = broker.offsets.take_reset(pull.group, *place)
         floor = pull.floor
@@ -255,7 +255,7 @@ class Pulling:
     def _wanted(
         self, request: Command, group: str, topic: str, sys_flag: int
     ) -> tuple[str | None, Matcher | None]:
-        """The tags that are wanted, or a filter. Raises _Refused for what is not an expression."""
+        """Return the tags that are wanted, or a filter. Raises _Refused for what is not an expression."""
         if sys_flag & _HAS_SUBSCRIPTION:
             kind = request.optional_text("expressionType")
             expression = request.optional_text("subscription")
@@ -331,7 +331,7 @@ class Pulling:
         return self._found(pull, found, records)
 
     def _records(self, pull: _Pull, most: int) -> PulledRecords:
-        """The records that a pull wants. Raises MessageNotFoundError, UsageError."""
+        """Return the records that a pull wants. Raises MessageNotFoundError, UsageError."""
         place = pull.topic, pull.queue_id
         store, matches = self._broker.store, pull.matches
         if matches is None:

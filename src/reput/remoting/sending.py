@@ -156,7 +156,7 @@ class Sending:
         ), is_batch
 
     def _message(self, request: Command, sent: Sent) -> tuple[Callable[[], Command], bool, str]:
-        """What puts a message and answers, in any thread; whether the sender waits until it is durable; its topic."""
+        """Return a function that puts a message and answers, whether the sender waits for durability, and the topic."""
         message, waits = self._written.sending.message(sent)
         is_moved = message.topic != sent.topic and sent.queue_id >= 0
         queue_id = sent.queue_id if is_moved else message.queue_id
@@ -214,7 +214,7 @@ class Sending:
         return self._durable(request, True, work)
 
     def _batch(self, request: Command, sent: Sent) -> tuple[Callable[[], Command], bool, str]:
-        """The same of a batch."""
+        """Return the same of a batch."""
         sending = self._written.sending
         queue_id, waits = sending.batch_queue(sent)
 
@@ -319,7 +319,7 @@ class Sending:
         return self._durable(request, True, work)
 
     def _durable(self, request: Command, waits: bool, work: Callable[[], Command]) -> InThread:
-        """What `work` answers, once what it put is as durable as its sender wants it."""
+        """Return the answer of `work`, once its messages are as durable as the sender requires."""
 
         def guarded() -> Command:
             try:
@@ -397,7 +397,7 @@ def _sent(request: Command, names: dict[str, str], born_host: Host) -> Sent:
 
 
 def _refused(request: Command, error: ReputError) -> Command:
-    """The broker's code for what it does not take, or could not store."""
+    """Return the broker's code for what it does not take, or could not store."""
     code = ResponseCode.SYSTEM_ERROR
     if isinstance(error, NoSuchTopicError):
         code = ResponseCode.TOPIC_NOT_EXIST

@@ -142,7 +142,7 @@ class Service:
             raise errors[0]
 
     def missing(self) -> list[MissingStore]:
-        """The stores that should be served and are not: they went, never came, or cannot be opened."""
+        """Return the stores that should be served and are not: they went, never came, or cannot be opened."""
         gone = [each.missing for each in self.served if each.broker is None and each.missing]
         if self._options.accepts_sends:
             return gone
@@ -163,7 +163,7 @@ class Service:
         return self._options.tls is not None
 
     def stores(self) -> dict[str, SharedStore]:
-        """The stores that are there, by the names of their brokers."""
+        """Return the stores that are there, by the names of their brokers."""
         return {each.broker.name: each.broker.store for each in self.served if each.broker}
 
     def _name_of(self, path: str) -> str:
@@ -285,7 +285,7 @@ class Service:
             broker.close()
 
     async def _in_thread(self, work: Callable[[], Result]) -> Result:
-        """What `work` returns. It goes on where the caller is cancelled, and `close` waits for it."""
+        """Return the result of `work`, which continues if the caller is cancelled; `close` waits for it."""
         running = asyncio.create_task(asyncio.to_thread(work))
         self._at_work.add(running)
         running.add_done_callback(self._at_work.discard)
@@ -389,7 +389,7 @@ async def _every(seconds: float, work: Callable[[], object]) -> None:
 
 @contextmanager
 def _listening_at(address: Host) -> Iterator[Host]:
-    """Raises StoreAccessError where the address cannot be had."""
+    """Listen at an address. Raises StoreAccessError if it is not available."""
     try:
         yield address
     except (OSError, OverflowError) as error:

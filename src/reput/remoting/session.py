@@ -33,7 +33,7 @@ class Session:
         return self._frames.has_frame
 
     def rest(self) -> bytes:
-        """The bytes that are not commands yet."""
+        """Return the bytes that are not commands yet."""
         return self._frames.rest()
 
     def feed(self, data: bytes) -> None:
@@ -41,7 +41,7 @@ class Session:
         self._frames.feed(data)
 
     def next(self) -> Command | None:
-        """The next command that is whole, else None.
+        """Return the next command that is whole, else None.
 
         Raises RemotingError for bytes that are not the protocol's; the connection cannot be used any further.
         """
@@ -78,9 +78,9 @@ class Session:
         return commands
 
     def send_head(self, command: Command) -> bytes:
-        """The bytes to write for a command before its body. Raises RemotingError."""
+        """Return the bytes to write for a command before its body. Raises RemotingError."""
         return encode_head(command)
 
     def send(self, command: Command) -> bytes:
-        """The bytes to write for a command; in any thread. Raises RemotingError."""
+        """Return the bytes to write for a command; in any thread. Raises RemotingError."""
         return encode_command(command)

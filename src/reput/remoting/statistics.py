@@ -306,7 +306,7 @@ class Statistics:
         return InThread(work)
 
     def _config(self, request: Command, peer: Peer) -> Command:
-        """What tools read of a broker's settings, as far as they have a counterpart here."""
+        """Answer with a broker's settings, those that have a counterpart here."""
         broker, config = self._broker, self._broker.store.config
         is_written = broker.writable is not None
         settings: dict[str, object] = {
@@ -469,7 +469,7 @@ def _text_of(value: object) -> str:
 
 
 def _runtime(ms: int) -> str:
-    """A time as a broker writes it: `[ 0 days, 0 hours, 8 minutes, 36 seconds ]`."""
+    """Return a time as a broker writes it: `[ 0 days, 0 hours, 8 minutes, 36 seconds ]`."""
     minutes, seconds = divmod(ms // 1000, 60)
     hours, minutes = divmod(minutes, 60)
     days, hours = divmod(hours, 24)

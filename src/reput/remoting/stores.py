@@ -16,7 +16,7 @@ _PLAIN_NAME = "store"  # what a broker calls its own, so that it tells nothing
 
 
 def find_stores(paths: Iterable[str]) -> list[str]:
-    """The stores that are there, in order: each path that is one, and of each other folder those in it."""
+    """Return the stores that are there, in order: each path that is one, and of each other folder those in it."""
     found: dict[str, None] = {}
     for path in paths:
         if is_url(path) or is_archive(path) or is_store(path):

@@ -104,7 +104,7 @@ class FairThreads:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _usual_rank(self) -> float:
-        """The usage with which a new client begins: the average of those at work, clients that left included.
+        """Return the usage with which a new client begins: the average of those at work, clients that left included.
 
         It is a second at least. So clients that connect by the hundred, or anew for each request, are not before one
         that stays and asks little.

@@ -48,7 +48,7 @@ class _Message(msgspec.Struct):
 
 
 def channel() -> tuple[socket.socket, socket.socket]:
-    """What two processes talk through: its ends."""
+    """Return the two ends of a channel between processes."""
     try:
         return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     except OSError:  # as on macOS: a worker does not notice then that the first process was killed
@@ -112,7 +112,7 @@ class Workers:
         _log.warning("a worker has begun; there are %d", len(self._channels))
 
     def tell(self, path: str, address: Host, is_there: bool) -> None:
-        """That a store is served at an address from now on, or not there any more."""
+        """Report that a store is served at an address from now on, or no longer."""
         message = _Message(address.port, address.address, path, is_there)
         for channel in list(self._channels):
             if channel is None or self._send(channel, message):

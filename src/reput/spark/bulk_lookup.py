@@ -63,7 +63,7 @@ _STAGED_SCHEMA = pa.schema(
 
 
 def answer_frame(spark: SparkSession, found: Lookup) -> DataFrame:
-    """The answer as a DataFrame, one partition per part of the keys; `coverage_of` says what it covers."""
+    """Return the answer as a DataFrame, one partition per part of the keys; `coverage_of` says what it covers."""
     parts = len(found.answer.parts)
     numbers = spark.range(0, parts, 1, max(parts, 1))
     schema = from_arrow_schema(found.schema)
@@ -75,7 +75,7 @@ def answer_frame(spark: SparkSession, found: Lookup) -> DataFrame:
 
 @checked
 def coverage_of(found: DataFrame) -> DataFrame:
-    """What an answer of `lookup` covers, a row for each store; also of a selection that keeps its last column.
+    """Return the coverage of an answer of `lookup`, a row per store; needs only its last column.
 
     Raises UsageError.
     """
@@ -92,7 +92,7 @@ def coverage_of(found: DataFrame) -> DataFrame:
 def answer_text(
     spark: SparkSession, found: Lookup, layout: LineFormat, style: LineStyle = PLAIN
 ) -> DataFrame:
-    """The answer as lines of text, one partition per part of the keys; of CSV each begins with the names."""
+    """Return the answer as lines of text, one partition per part of the keys; of CSV each begins with the names."""
     parts = max(len(found.answer.parts), 1)
     numbers = spark.range(0, parts, 1, parts)
     return numbers.mapInArrow(_Lines(found.answer, layout, style), "value string")
@@ -155,7 +155,7 @@ def find_on_spark(
     runner: SparkRunner | None = None,
     **options: Unpack[LookupOptions],
 ) -> Lookup:
-    """The same, to read the answer without Spark, to see the progress, or to delete the answer when it is read.
+    """Return the same, to read the answer without Spark, to see the progress, or to delete the answer when it is read.
 
     Where neither the keys nor the answer are a DataFrame a plain `runner` spares Spark the start of its SQL.
     """

@@ -22,7 +22,7 @@ def archive_cache() -> OwnCache:
 
 
 def archive_name(java_home: Path, home: Path) -> str:
-    """The file name of the archive of a Java and a Spark, which are told apart by their places and versions."""
+    """Return the file name of the archive of a Java and a Spark, which are told apart by their places and versions."""
     key = f"{java_home.name}\0{home}\0{pyspark.__version__}"
     return f"classes-{hashlib.sha256(key.encode(errors='surrogateescape')).hexdigest()[:16]}.jsa"
 

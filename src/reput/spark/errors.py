@@ -51,7 +51,7 @@ def why_unfit(error: BaseException) -> SparkJobError | None:
 
 
 def option_of(argument: str) -> str:
-    """The name of an argument as an option of the data source: onCorrupt for on_corrupt."""
+    """Return the name of an argument as an option of the data source: onCorrupt for on_corrupt."""
     first, *others = argument.split("_")
     return first + "".join(map(str.title, others))
 
@@ -72,7 +72,7 @@ def one_line() -> Iterator[None]:
 
 
 def reason_of(error: BaseException) -> str:
-    """The line that says most: a Python error's last, else what Spark says of the job, else what began it all."""
+    """Return the most useful line: a Python error's last, else Spark's about the job, else the first cause."""
     lines = [line.strip(": ") for line in str(error).splitlines() if line.strip(": ")]
     python = [
         line for line in lines if line[:1].isupper() and "Error: " in line and " at " not in line

@@ -23,7 +23,7 @@ _TIMES = "spark.sql.parquet.outputTimestampType"
 
 
 def read_keys(spark: SparkSession, keys: str) -> DataFrame:
-    """A .csv file with a line of names, all of its columns text, else Parquet. Raises UsageError.
+    """Return a .csv file with a line of names, all of its columns text, else Parquet. Raises UsageError.
 
     A line of another number of values is an error of the job that reads it: left alone it would be other keys.
     """

@@ -1,5 +1,6 @@
-"""The options of the data source, checked: a wrong one is one clear line. Names are those of Spark's Kafka source
-where the meaning is the same.
+"""The options of the data source, and their checks.
+
+Options with the meaning of an option of Spark's Kafka source have its name.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ class SourceOptions:
         return self.max_offsets_per_trigger is not None or self.max_bytes_per_trigger is not None
 
     def conditions(self) -> list[Condition]:
-        """What is asked of every message, though not of damage: what was lost may have been asked for."""
+        """Return the conditions on every message, but not on damage: a lost message may have met them."""
         times = selected(begin_ms=self.starting_ms, end_ms=self.ending_ms)
         return [*times, *self.selected]
 
@@ -173,7 +174,7 @@ def _selected(given: Mapping[str, str]) -> tuple[Condition, ...]:
 
 
 def _texts(given: Mapping[str, str], name: str) -> tuple[str, ...] | None:
-    """A text, or those of a JSON list; None where the option is not given."""
+    """Return a text, or those of a JSON list; None where the option is not given."""
     text = given.get(name)
     if text is None:
         return None

@@ -36,8 +36,10 @@ class LogPartition(InputPartition):
 
 
 def partitions_of(plan: ReadPlan, options: SourceOptions) -> list[InputPartition]:
-    """Few ranges to a partition, and one of no rows where there is none. Raises CorruptMessageError for missing
-    files."""
+    """Pack ranges into partitions.
+
+    Returns one empty partition if there is nothing to read. Raises CorruptMessageError for missing files.
+    """
     if plan.missing and options.on_corrupt == "fail" and options.fail_on_data_loss:
         _, lost = plan.missing[0]
         raise lost.as_error("; onCorrupt=skip or row continues after it")
@@ -51,7 +53,7 @@ def partitions_of(plan: ReadPlan, options: SourceOptions) -> list[InputPartition
 def offsets_by_store(
     offsets: Offsets | None, option: str, sources: Sequence[LogListing]
 ) -> dict[str, int]:
-    """The offsets that an option names. Raises UsageError for a store that is none."""
+    """Return the offsets that an option names. Raises UsageError for a store that is none."""
     names = [source.name for source in sources]
     if isinstance(offsets, int):
         return dict.fromkeys(names, offsets)

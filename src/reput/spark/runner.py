@@ -85,7 +85,7 @@ class SparkRunner:
 
     @contextmanager
     def starting_workers(self, prepare: Callable[[], None]) -> Iterator[None]:
-        """The same while the body runs. Raises SparkJobError."""
+        """Start the workers and call `prepare` in each, while the body runs. Raises SparkJobError."""
         slots = self.parallelism
         tasks = self._mapped(_Call(partial(_prepare, prepare)), [[slot] for slot in range(slots)])
         job = self._job(tasks, START_WORKERS)
@@ -122,7 +122,7 @@ class SparkRunner:
         return cast(list[Result], results)
 
     def _mapped(self, call: _Call[Task, Result], groups: list[list[Task]]) -> Any:
-        """What collects to the results, one partition a group."""
+        """Return a frame that collects to the results, one partition per group."""
         return self._context.parallelize(groups, len(groups)).mapPartitions(call)
 
     def _results(self, collected: list[Any]) -> list[Any]:
@@ -139,7 +139,7 @@ def _prepare(prepare: Callable[[], None], _: int) -> None:
 
 
 def prepared_runner(spark: SparkSession, prepare: Callable[[], None]) -> SparkRunner:
-    """A runner whose executors have reput's code, and in whose workers `prepare` has been called; here, too.
+    """Return a runner whose executors have reput's code, and in whose workers `prepare` has been called; here, too.
 
     Raises SparkJobError.
     """
@@ -156,8 +156,10 @@ def runner_of(spark: SparkSession) -> SparkRunner:
 
 
 class FrameRunner(SparkRunner):
-    """The same through DataFrames, for a job that has some: in most sessions Spark keeps other Python workers for
-    these, and one set is started sooner than two."""
+    """The same through DataFrames, for a job that uses some.
+
+    In most sessions Spark keeps separate Python workers for DataFrames, and one set starts sooner than two.
+    """
 
     def __init__(self, spark: SparkSession) -> None:
         super().__init__(spark)

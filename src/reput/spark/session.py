@@ -102,14 +102,14 @@ def begin_compiling() -> None:
 
 
 def _import_ahead() -> None:
-    """What pyspark imports once its JVM runs, and pandas with it: a third of a second, while the JVM starts."""
+    """Import the modules, pandas among them, that pyspark needs after its JVM has started: a third of a second."""
     with suppress(ImportError):
         import pyspark.testing.utils  # noqa: F401
 
 
 @contextmanager
 def command_session(master: str) -> Iterator[SparkSession]:
-    """A session for one command in the main thread, that Ctrl-C ends at once; one that ran before it stays.
+    """Yield a session for one command in the main thread, which Ctrl-C ends at once; an older session stays.
 
     pyspark's own handler asks the JVM to cancel its jobs, in the midst of another question to the JVM perhaps, which
     prints a traceback; the end of the session cancels them as well. py4j logs each call that this cuts off, and what
@@ -158,7 +158,7 @@ def _settings(master: str, given: dict[str, str], archive: str) -> dict[str, str
 
 
 def _launch_environment(master: str, java_home: Path, home: Path) -> dict[str, str]:
-    """What `spark-submit` must find in its environment when pyspark starts it."""
+    """Return the environment that `spark-submit` needs when pyspark starts it."""
     variables = {"JAVA_HOME": str(java_home), "PYSPARK_DRIVER_PYTHON": sys.executable}
     if is_local(master):
         # The workers must be this Python and the jars pyspark's own, whatever Spark is installed;

@@ -67,7 +67,7 @@ def ship_code(sc: SparkContext, needs: tuple[str, ...] = DEPENDENCIES) -> bool:
 
 
 def check_nothing_lacks(whose: str, missing: Iterable[Sequence[str]]) -> None:
-    """Raises SparkJobError if an executor lacks a module."""
+    """Raise SparkJobError if an executor lacks a module."""
     if names := sorted({name for each in missing for name in each}):
         raise SparkJobError(
             f"{whose} lack {', '.join(names)}: install there, for Python "

@@ -16,10 +16,10 @@ _LONGEST = 107 - len("/.sock") - 36  # of an address, but for the names that Spa
 
 
 def socket_settings() -> dict[str, str]:
-    """Spark settings for sockets in a new folder of this user's own, and for the daemon whose workers take their end
-    quietly; none where there are no such sockets.
+    """Return Spark settings for sockets in a new private folder, and for a daemon whose workers end quietly.
 
-    Who may connect is decided by that folder: Spark asks nobody for a password there.
+    There are none on systems without such sockets. The folder decides who may connect: Spark requires no password
+    there.
 
     Raises StoreAccessError.
     """

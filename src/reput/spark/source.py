@@ -108,7 +108,7 @@ class RocketMQDataSource(DataSource):
         compile_meanwhile(parts_of(options.columns or COLUMNS.names))
 
     def _columns(self, options: SourceOptions, schema: StructType) -> pa.Schema:
-        """What batches look like to Spark. Raises UsageError."""
+        """Return the schema that Spark expects of batches. Raises UsageError."""
         if options.columns is not None and options.columns != tuple(schema.names):
             raise UsageError("columns: give columns or a schema, not both")
         return arrow_schema(schema)
@@ -179,7 +179,7 @@ def _is_to_be_written() -> bool:
 
 
 def _source_in(folder: str) -> type[RocketMQDataSource]:
-    """A class of its own: Spark sends it by value, with the folder."""
+    """Create the data source as a local class: Spark sends it by value, with the folder."""
     return type(
         "RocketMQDataSourceHere", (RocketMQDataSource,), {"folder": folder, "__module__": __name__}
     )

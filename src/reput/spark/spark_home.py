@@ -20,7 +20,7 @@ _PARTS = ("bin", "conf", "jars", "sbin")
 
 
 def spark_home() -> Path:
-    """A home whose Python packages workers import quickly; pyspark's own folder where there is no place for one."""
+    """Return a home whose Python packages workers import quickly; pyspark's own folder if none can be made."""
     own = Path(pyspark.__file__).parent.absolute()
     folder = lasting_folder()
     if folder is None or not (own / _ARCHIVE).is_file():

@@ -177,7 +177,7 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return why_another(source, find_log_end(source, buffers) if near else mark.end, mark)
 
     def _give_up(self, source: LogListing, mark: ReadMark, why: str, instead: str) -> None:
-        """The log that was read is not there any more. Raises StoreChangedError, or says what is done instead."""
+        """Raise StoreChangedError because the log was replaced, or say how the stream continues."""
         what = f"{source.name}: replaced or truncated: not the log that was read up to offset {mark.end}: {why}"
         if self._options.fail_on_data_loss:
             raise StoreChangedError(
@@ -188,7 +188,7 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         log(f"{what}; {instead}")
 
     def _lose(self, what: str) -> None:
-        """Raises StoreChangedError, or tells."""
+        """Raise StoreChangedError, or log a warning."""
         if self._options.fail_on_data_loss:
             raise StoreChangedError(f"{what}; failOnDataLoss=false continues without")
         log(f"{what}; continuing without")
@@ -210,7 +210,7 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _bounds(
         self, source: LogListing, start: ReadMark | None, end: ReadMark, buffers: ScanBuffers
     ) -> Bounds:
-        """What a batch has of a store. It may have been planned before, of a log that was replaced since."""
+        """Return a batch's range of a store, which may have been planned for a log that was replaced since."""
         if start == end:
             return Bounds(end.end, end.end)
         if why := self._why_another(source, end, buffers):
@@ -221,7 +221,7 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def marks_of(offset: Offset) -> dict[str, ReadMark]:
-    """Raises StoreChangedError for what no stream wrote."""
+    """Parse the marks of a stream. Raises StoreChangedError for others."""
     try:
         return {name: ReadMark.from_json(mark) for name, mark in offset.items()}
     except (TypeError, ValueError):
@@ -232,8 +232,10 @@ def marks_of(offset: Offset) -> dict[str, ReadMark]:
 
 
 class RefusedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Says what is wrong when it is first asked for something: Spark's process follows an error of its making with
-    another one, of its own."""
+    """A stream that raises its error on first use.
+
+    If creating a stream fails, Spark's process hides the error with one of its own.
+    """
 
     def __init__(self, error: ReputError) -> None:
         self._error = error

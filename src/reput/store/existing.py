@@ -78,8 +78,9 @@ def writes_rocksdb(facts: StoreFacts, config: StoreConfig) -> bool:
 
 
 def writes_extensions(facts: StoreFacts, config: StoreConfig) -> bool:
-    """Return whether entries of a store opened for writing have extension units: it has their files, or no queue
-    yet.
+    """Return whether entries of a store opened for writing have extension units.
+
+    They do if it has their files, or no queue yet.
     """
     return facts.has_extension_files or (config.extension_files and not facts.has_queue_files)
 

@@ -70,8 +70,9 @@ class IndexBesideLog:
         *,
         with_replaced_ids: bool = False,
     ) -> list[KeyedStretch] | None:
-        """Stretches of the log, oldest first, that hold every message of these topics with one of these keys,
-        unique ones or of KEYS.
+        """Return stretches of the log, oldest first, with every message of these topics with one of these keys.
+
+        Keys are unique keys and those of KEYS.
 
         Args:
             topics: None for all that have ConsumeQueues
@@ -89,7 +90,7 @@ class IndexBesideLog:
         return None
 
     def find_lost_end(self) -> list[Finding]:
-        """The finding that the newest messages of the log are lost, where index or checkpoint shows it."""
+        """Return the finding that the newest messages of the log are lost, where index or checkpoint shows it."""
         with suppress(StoreError, UsageError):
             if (opened := self._opened()) is not None:
                 planner = opened[1]
@@ -100,7 +101,7 @@ class IndexBesideLog:
         return []
 
     def _opened(self) -> tuple[StoreReader, Planner] | None:
-        """Raises StoreError, UsageError."""
+        """Open the store. Raises StoreError, UsageError."""
         if self.source.folder is None:
             return None
         if self._store is None:
@@ -125,7 +126,7 @@ def _joined(stretches: list[KeyedStretch]) -> list[KeyedStretch]:
 
 
 def _look_up(log: CommitLogReader, segment: Segment, hashes: Collection[int]) -> KeyedStretch:
-    """What the index has of a segment, unless there is none, it is not to be trusted, or reading all costs less."""
+    """Return the index's entries of a segment; None if it has no trusted index or a scan costs less."""
     if segment.part is None:
         return KeyedStretch(segment.range)
     most = max((segment.stop - segment.start) // _CANDIDATE_BYTES, 1)
@@ -144,7 +145,7 @@ def _look_up(log: CommitLogReader, segment: Segment, hashes: Collection[int]) ->
 def _with_replaced_ids(
     store: StoreReader, stretch: KeyedStretch, hashes: Collection[int]
 ) -> KeyedStretch:
-    """The same stretch with the records that have such an id; as a whole where not all of it can be read."""
+    """Return the same stretch with the records that have such an id; as a whole where not all of it can be read."""
     if stretch.records is None or not store.may_have_replaced_ids:
         return stretch
     log, (start, stop) = store.commit_log, stretch.range

@@ -143,7 +143,7 @@ def _one(message: _Fields, number: int) -> bytes:
 
 
 def _number(message: _Fields, number: int) -> int:
-    """A field of this kind that is 0 is not written."""
+    """Return the value of a number field; a missing field is 0, as zeros are not written."""
     values = message.get(number, [0])
     if len(values) != 1 or not isinstance(values[0], int):
         raise _UnknownError
@@ -151,7 +151,7 @@ def _number(message: _Fields, number: int) -> int:
 
 
 def _message(data: bytes) -> _Fields:
-    """The fields of a protocol buffer by their numbers: int for a varint, bytes for the rest."""
+    """Return the fields of a protocol buffer by their numbers: int for a varint, bytes for the rest."""
     fields: _Fields = {}
     at = 0
     while at < len(data):

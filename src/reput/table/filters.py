@@ -97,7 +97,7 @@ class Condition:
         return kind.value_type if self.operator == _HOLDS else kind
 
     def scalars(self) -> list[Any]:
-        """What is compared with, as the column has it."""
+        """Return the compared values in the column's type."""
         values = self.value if self.operator in (*_MEMBERSHIPS, _HOLDS) else (self.value,)
         return [pa.scalar(value, self._kind) for value in values]
 
@@ -135,15 +135,17 @@ class Condition:
 
 
 def kept_rows(batch: pa.RecordBatch, conditions: Iterable[Condition]) -> pa.RecordBatch:
-    """The rows of a batch that meet all conditions; it has every column that they name."""
+    """Return the rows of a batch that meet all conditions; it has every column that they name."""
     for condition in conditions:
         batch = batch.filter(pa.array(condition.keeps(batch.column(condition.column))))
     return batch
 
 
 def dispatched_under(column: str, keys: Collection[str]) -> tuple[Condition, ...]:
-    """Conditions of messages that have one of these keys in this column (`keys` or `unique_keys`) and were not rolled
-    back: dispatch indexes them under it, but for ids that a later one replaces.
+    """Return the conditions of messages with one of these keys in this column that were not rolled back.
+
+    The column is `keys` or `unique_keys`. Dispatch indexes these messages under the key, except under ids that a later
+    one replaces.
     """
     return (
         Condition(column, _HOLDS, tuple(keys), keeps_damage=True),
@@ -152,9 +154,9 @@ def dispatched_under(column: str, keys: Collection[str]) -> tuple[Condition, ...
 
 
 def limits(conditions: Iterable[Condition], column: str) -> tuple[int | None, int | None]:
-    """The least and the greatest value of a column of numbers or times (microseconds) that can meet all; None for any.
+    """Return the least and the greatest value of a column that can meet all conditions; None for any.
 
-    Where the least is above the greatest none can.
+    The column has numbers or times (microseconds). If the least is above the greatest, no value can.
     """
     low: int | None = None
     high: int | None = None
@@ -177,7 +179,7 @@ def limits(conditions: Iterable[Condition], column: str) -> tuple[int | None, in
 
 
 def choices(conditions: Iterable[Condition], column: str) -> frozenset[str] | None:
-    """The texts of which a column must be one; None where it may be any."""
+    """Return the texts of which a column must be one; None where it may be any."""
     chosen: frozenset[str] | None = None
     for condition in conditions:
         if condition.column == column and condition.operator in ("=", "in"):
@@ -187,7 +189,7 @@ def choices(conditions: Iterable[Condition], column: str) -> frozenset[str] | No
 
 
 def sought_keys(conditions: Sequence[Condition]) -> tuple[str, frozenset[str]] | None:
-    """A column, and keys one of which every message has there that meets all and has index entries.
+    """Return a column, and keys one of which every message has there that meets all and has index entries.
 
     None where messages may meet all that have no entries: without keys, or rolled back.
     """
@@ -249,7 +251,7 @@ def _micros(milliseconds: int) -> int:
 
 
 def check_on_corrupt(value: str) -> OnCorrupt:
-    """Raises UsageError."""
+    """Return the choice. Raises UsageError."""
     if value not in get_args(OnCorrupt):
         raise UsageError(f"on_corrupt {value}: fail, skip or row", arguments=["on_corrupt"])
     return value  # type: ignore[return-value]

@@ -99,8 +99,9 @@ class PackedRecords:
 
 
 class OpenedQueues:
-    """The queues of the store that was asked for last. A task's ranges are of few stores, one after the other, and a
-    database takes longer to open than a range to read.
+    """The queues of the last store, kept open.
+
+    A task's ranges are of few stores, one after the other, and a database takes longer to open than a range to read.
     """
 
     def __init__(self) -> None:
@@ -108,7 +109,7 @@ class OpenedQueues:
         self._queues: QueueIndex | None = None
 
     def of(self, folder: str) -> QueueIndex:
-        """Raises StoreAccessError."""
+        """Return the ConsumeQueues of a folder; the last folder stays open. Raises StoreAccessError."""
         if self._queues is None or folder != self._folder:
             self.close()
             self._folder, self._queues = folder, open_queues(folder)
@@ -128,8 +129,10 @@ def find_queued(
     start: int,
     stop: int,
 ) -> FoundRecords | None:
-    """The records of these topics that begin in [start, stop) of a file, as the ConsumeQueues in the store's folder
-    have them; None where those do not have all, or too many to be worth it.
+    """Return the records of these topics that begin in [start, stop) of a file.
+
+    They come from the ConsumeQueues in the store's folder. Returns None if these are incomplete, or lead to so many
+    records that a scan costs less.
     """
     try:
         return _find(opened.of(folder), file, topics, start, stop)

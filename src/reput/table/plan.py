@@ -77,7 +77,7 @@ def bytes_of(part: LogRange) -> int:
 
 
 def cost_of(part: LogRange) -> int:
-    """The same with what opening a file and reading records here and there costs, as if it were bytes."""
+    """Return the same with what opening a file and reading records here and there costs, as if it were bytes."""
     reads = 0 if part.found is None else len(part.found) * _RECORD_BYTES
     return bytes_of(part) + reads + _RANGE_BYTES
 
@@ -347,7 +347,7 @@ def _by_time(
 def _parts_of(
     stored: Sequence[StoredRange], of_file: Mapping[CommitLogFile, LogRange]
 ) -> list[LogRange]:
-    """The parts of ranges, one for each file, that lie in these; neighbours as one."""
+    """Return the parts of ranges, one for each file, that lie in these; neighbours as one."""
     found: list[LogRange] = []
     for item in stored:
         part = of_file[item.file]
@@ -384,8 +384,9 @@ def _by_queue(
 def _cut(
     part: LogRange, split_bytes: int, open_file: OpenFile, log_end: int | None = None
 ) -> list[LogRange]:
-    """A range in tasks. Behind the end of the log, where it is known, or the last byte that is not zero nothing is
-    cut.
+    """Split a range into tasks.
+
+    Nothing is split after the end of the log, if it is known, or the last byte that is not zero.
     """
     if part.topics is not None or part.found is not None or part.stop - part.start <= split_bytes:
         return [part]
@@ -403,7 +404,7 @@ def _cut(
 
 
 def unknown_topics(sources: Sequence[LogListing], topics: Iterable[str]) -> list[str]:
-    """A line for each of the topics that no store has a queue of, with the names that there are, nearest first.
+    """Return a line for each of the topics that no store has a queue of, with the names that there are, nearest first.
 
     None where a store is not on this machine, or has no queues: then it does not show which topics exist.
     """

@@ -144,7 +144,7 @@ class RangeBatches:
                 opened.close()
 
     def _packed(self, found: FoundRecords) -> Generator[pa.RecordBatch, None, int]:
-        """The messages that an index leads to; returns where the walk is to go on."""
+        """Yield the messages that an index leads to; return where the walk continues."""
         packed = PackedRecords(found, self._part.file, self._open_file)
         scan = self._scan(packed.file, 0, packed.file.end, packed.open)
         done = 0
@@ -181,7 +181,7 @@ class RangeBatches:
             yield from self._decoded(self._records(piece, offsets, rows[cut]))
 
     def _kept(self, piece: ScannedPiece, offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """The rows that meet all conditions."""
+        """Return the rows that meet all conditions."""
         rows = np.arange(len(piece.batch))
         for condition in self._conditions:
             if not len(rows):
@@ -234,7 +234,7 @@ class RangeBatches:
 def damage_at_end(
     part: LogRange, verdict: WalkVerdict, open_file: OpenFile, told: int = 0
 ) -> Sequence[Finding]:
-    """What a walk over a range passed over after the first `told`, without the torn end of the log.
+    """Return the damage in a range after the first `told` findings, without the torn end of the log.
 
     Raises:
         StoreNotFoundError, StoreAccessError, StoreChangedError.
@@ -251,7 +251,7 @@ def damage_at_end(
 def damage_rows(
     damage: Sequence[Finding], store: str, conditions: Iterable[Condition] = ()
 ) -> pa.RecordBatch:
-    """A row for each, in all columns, if it meets the conditions that do not keep it anyway."""
+    """Return a row for each, in all columns, if it meets the conditions that do not keep it anyway."""
     values = {
         "store": [store] * len(damage),
         "physical_offset": [lost.physical_offset for lost in damage],
@@ -296,7 +296,7 @@ class UnwrappedPiece(NamedTuple):
 def unwrapped(
     piece: ScannedPiece, offsets: npt.NDArray[np.int64], most_bytes: int
 ) -> Iterator[UnwrappedPiece]:
-    """The same messages, in pieces of about so many bytes; a piece without inner batches is given as it is.
+    """Yield the same messages, in pieces of about so many bytes; a piece without inner batches is unchanged.
 
     `offsets` are the physical offsets of its records.
     """

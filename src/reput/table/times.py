@@ -91,7 +91,7 @@ def stored_within(
 
 
 def _stored(file: CommitLogFile, known: KnownFile, window: StoredBetween) -> Iterator[StoredRange]:
-    """The ranges of a file that may hold messages of a window."""
+    """Yield the ranges of a file that may hold messages of a window."""
     stop = file.start
     for piece in known.pieces:
         if not piece.is_outside(*window):
@@ -202,7 +202,7 @@ def _at_the_edges(
 
 
 def timed_ranges(open_file: OpenFile, file: CommitLogFile, step_bytes: int) -> Iterator[TimedRange]:
-    """A file in ranges of about so many bytes. Raises StoreNotFoundError, StoreAccessError, StoreChangedError."""
+    """Yield a file in ranges of about so many bytes. Raises StoreNotFoundError, StoreAccessError, StoreChangedError."""
     with open_file(file.path) as reader:
         for start in range(file.start, file.end, step_bytes):
             stop = min(start + step_bytes, file.end)

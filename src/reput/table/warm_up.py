@@ -35,7 +35,7 @@ _done: set[str] = set()
 
 
 def parts_of(columns: Iterable[str]) -> tuple[str, ...]:
-    """What reading these columns needs."""
+    """Return the parts that reading these columns needs."""
     return ("scan",) if _SCANNED.issuperset(columns) else ("scan", "columns")
 
 
@@ -63,7 +63,7 @@ def warm_up() -> None:
 
 @contextmanager
 def _no_garbage_collection() -> Iterator[None]:
-    """numba makes millions of objects; looking for garbage among them takes a fifth of the time."""
+    """Pause garbage collection: numba creates millions of objects, and collection takes a fifth of the time."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

@@ -32,10 +32,11 @@ class ProcessRunner(Closing):
     def __init__(
         self, processes: int | None = None, prepare: Callable[[], None] = lambda: None
     ) -> None:
-        """
+        """Prepare a runner.
+
         Args:
-            processes: How many; as many as there are processors when None.
-            prepare: Called in this process before the others start, so that what it compiles is compiled once.
+            processes: The number of processes; None for the number of processors.
+            prepare: Called in this process before the others start, so that kernels are compiled once.
         """
         if processes is not None and processes < 1:
             raise UsageError(f"processes must be at least 1, not {processes}")

@@ -1,5 +1,4 @@
-"""What other projects may test with: a broker, messages and logs to begin from,
-strategies of Hypothesis, a disk that forgets.
+"""Tools for the tests of other projects.
 
 broker          a broker and name server in the process of the tests
 fixtures        fixtures of pytest that start one

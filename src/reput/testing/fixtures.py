@@ -11,13 +11,13 @@ from reput.testing.broker import Broker
 
 @pytest.fixture
 def rocketmq() -> Iterator[Broker]:
-    """A broker with an empty store, for one test."""
+    """Yield a broker with an empty store, for one test."""
     with Broker() as broker:
         yield broker
 
 
 @pytest.fixture(scope="session")
 def shared_rocketmq() -> Iterator[Broker]:
-    """A broker for all tests of the session, which use topics of their own."""
+    """Yield a broker for all tests of the session, which use topics of their own."""
     with Broker() as broker:
         yield broker

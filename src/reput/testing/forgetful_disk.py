@@ -54,7 +54,7 @@ class ForgetfulDisk(Disk):
 
     @contextmanager
     def step(self, action: str, path: Path) -> Iterator[None]:
-        """The two crash points of a step."""
+        """Pass the two crash points of a step."""
         point = f"{action} {kind_of(path.relative_to(self._root))}"
         self._pass(point)
         yield
@@ -116,7 +116,7 @@ class ForgetfulDisk(Disk):
         self._names[path] = {entry.name: entry.inode() for entry in os.scandir(path)}
 
     def _outlive(self, path: Path) -> None:
-        """A name may outlive its file: keep what that held under a number that no other file gets."""
+        """Keep the content of a file that outlives its name, under a number that no other file gets."""
         if not path.exists():
             return
         inode, gone = path.stat().st_ino, -len(self._deleted) - 1
@@ -158,7 +158,7 @@ class ForgetfulDisk(Disk):
 
 
 def kind_of(path: Path) -> str:
-    """A path within a store, without what tells one file of a kind from the other."""
+    """Return a path within a store, without what tells one file of a kind from the other."""
     names = list(path.parts)
     if names[:1] == [CONSUME_QUEUE_FOLDER]:
         names[1:] = ["TOPIC", "QUEUE", "file"][: len(names) - 1]

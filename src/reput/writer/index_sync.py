@@ -121,8 +121,11 @@ class IndexFlusher:
         least_pages: int,
         thorough_interval_s: float,
     ) -> None:
-        """`prove_full` proves the files that are full; `log_flushed` returns the physical offset up to which the log is
-        durable.
+        """Prepare a flusher.
+
+        Args:
+            prove_full: Proves the files that are full.
+            log_flushed: Returns the physical offset up to which the log is durable.
         """
         self._sync, self._prove_full = sync, prove_full
         self._log_flushed, self._health = log_flushed, health

@@ -67,7 +67,7 @@ class RetentionLimits:
         self.hours()
 
     def hours(self) -> frozenset[int]:
-        """The hours of `delete_when`, or all hours."""
+        """Return the hours of `delete_when`, or all hours."""
         if self.delete_when is None:
             return frozenset(range(24))
         parts = [part.strip() for part in self.delete_when.split(";")]

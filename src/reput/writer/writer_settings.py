@@ -98,7 +98,7 @@ class WriterSettings:
         self.limits()
 
     def limits(self) -> RetentionLimits:
-        """The retention limits."""
+        """Return the retention limits."""
         return RetentionLimits(
             self.file_reserved_hours, self.disk_max_used_space_ratio, self.max_commit_log_bytes,
             self.delete_when,

@@ -65,7 +65,8 @@ class _Iceberg:
         table: str,
         catalog_properties: Mapping[str, str] | None,
     ) -> None:
-        """
+        """Open a table.
+
         Args:
             files: Of the data.
             catalog: The URI of a catalog, or the name of one in pyiceberg's configuration; None for an SQLite file in
@@ -396,7 +397,7 @@ def _folder_of(table: str) -> str:
 
 
 def _without_retries(table: Table) -> Table:
-    """The table, whose next commit fails if another one comes before it.
+    """Return the table, whose next commit fails if another one comes before it.
 
     pyiceberg would base the commit on the other one and repeat it. This run may not own the table any more.
     """
@@ -419,7 +420,7 @@ def evolve(transaction: Transaction, schema: pa.Schema) -> None:
 
 
 def with_ids(schema: pa.Schema, known: Schema) -> pa.Schema:
-    """The schema with the numbers by which readers of the table know the columns of a file."""
+    """Return the schema with the numbers by which readers of the table know the columns of a file."""
     ids = {known.find_column_name(n): n for n in known.field_ids}
     return pa.schema([_numbered(column, column.name, ids) for column in schema])
 
@@ -451,7 +452,7 @@ def live_files(table: Table, location: str) -> dict[str, Any]:
 
 
 def data_file(name: str, file: Any) -> DataFile:
-    """The same for a merge; its partition only distinguishes it from others."""
+    """Return the same for a merge; its partition only distinguishes it from others."""
     values = [file.partition[n] for n in range(len(file.partition))]
     partition = tuple((str(n), str(value)) for n, value in enumerate(values))
     tally = RowTally(file.record_count, None, None)

@@ -88,7 +88,7 @@ def register_format(name: str, table_format: TableFormat) -> None:
 
 
 def format_names() -> list[str]:
-    """The names of all formats, reput's own first."""
+    """Return the names of all formats, reput's own first."""
     installed = {point.name for point in entry_points(group=ENTRY_POINTS)}
     return [*_formats, *sorted(installed - _formats.keys())]
 
@@ -112,7 +112,7 @@ def open_table(
     storage_options: Mapping[str, str] | None = None,
     **options: Any,
 ) -> Destination:
-    """A table in a folder, which need not exist.
+    """Return a table in a folder, which need not exist.
 
     Args:
         folder: Where its files are, or will be: a path, or a URL of a bucket.
@@ -179,13 +179,13 @@ class ReadableDestination(Protocol):
     """A `Destination` whose rows can be read back."""
 
     def datasets(self) -> list[Dataset]:
-        """What is committed: messages, and rejected rows where there are some."""
+        """Return the committed datasets: messages, and rejected rows if the table has any."""
 
 
 def open_export(
     path: str, *, storage_options: Mapping[str, str] | None = None, **options: Any
 ) -> Destination:
-    """The table that an export made of a folder.
+    """Return the table that an export made of a folder.
 
     Args:
         path: The folder.
@@ -205,7 +205,7 @@ class ExportRows:
     """Rows of one store in a table, a range of the log at a time."""
 
     def __init__(self, destination: Destination, store: str, *, is_only_one: bool) -> None:
-        """Raises UsageError for a table without the columns that rows are told apart by; StoreAccessError."""
+        """Open a table. Raises UsageError if it lacks the columns that identify rows; StoreAccessError."""
         if not isinstance(destination, ReadableDestination):
             raise UsageError(f"{destination.name}: layout {destination.layout} cannot be read back")
         self._name, self._store = destination.name, store

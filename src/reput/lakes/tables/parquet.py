@@ -134,7 +134,7 @@ class ParquetTable:
         return most_small_files(self._files(), target_bytes)
 
     def _files(self) -> list[DataFile]:
-        """The files that exports wrote, by name: of one run together."""
+        """Return the files that exports wrote, by name: of one run together."""
         with explained(self.folder, "be read"):
             found = [path for path in self.folder.rglob("*.parquet") if _OURS.fullmatch(path.name)]
             return [

@@ -80,7 +80,7 @@ def stacked(
 
 
 def sparkline(values: Sequence[int], top: int) -> str:
-    """The path of small columns, `top` being as high as the drawing."""
+    """Return the path of small columns, `top` being as high as the drawing."""
     return _columns_path(values, [0] * len(values), top)
 
 
@@ -101,7 +101,7 @@ def _columns_path(values: Sequence[int], below: Sequence[int], top: int) -> str:
 def bar(
     label: str, value: str, parts: Sequence[tuple[float, str]], whole: float, note: str = ""
 ) -> Bar:
-    """A bar whose parts, each with its style, follow each other; `whole` is as long as the drawing."""
+    """Return a bar whose parts, each with its style, follow each other; `whole` is as long as the drawing."""
     widths = [max(100 * size / whole, _LEAST_WIDTH) if whole and size else 0.0 for size, _ in parts]
     too_long = sum(widths) / 100  # many that are widened make it longer than all there is
     widths = [width / max(too_long, 1.0) for width in widths]
@@ -115,7 +115,7 @@ def bar(
 
 
 def round_up(value: int, base: int = 10) -> int:
-    """The next 1, 2, 5 or 10 times a power of `base`, even, so that half of it is a number, too."""
+    """Return the next 1, 2, 5 or 10 times a power of `base`, even, so that half of it is a number, too."""
     if value < 2:
         return 2
     power: int = base ** int(math.log(value, base) + 1e-9)

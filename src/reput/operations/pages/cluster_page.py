@@ -99,7 +99,7 @@ def _legend(names: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def _topic_bars(topics: _Shares, place: int, names: Sequence[str]) -> list[Bar]:
-    """A bar per topic, a part of it per store; the note says how uneven the stores' shares are."""
+    """Return a bar per topic, a part of it per store; the note says how uneven the stores' shares are."""
     totals = {topic: sum(one[place] for one in shares.values()) for topic, shares in topics.items()}
     largest = max(totals.values(), default=0)
     ordered = sorted(totals.items(), key=lambda one: (-one[1], one[0]))[:_MOST_TOPICS]

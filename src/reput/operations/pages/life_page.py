@@ -44,7 +44,7 @@ class Lane:
 
 
 def life_page(life: Life, asked: str) -> str:
-    """The page as HTML. `asked` says what was looked for, in words."""
+    """Return the page as HTML. `asked` says what was looked for, in words."""
     times = [event.stored_ms for event in life.events]
     first_ms, span_ms = min(times, default=0), max(times, default=0) - min(times, default=0)
     moments = [_moment(event, first_ms, span_ms) for event in life.events]

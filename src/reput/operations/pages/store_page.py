@@ -48,7 +48,7 @@ class IndexRow:
 
 
 def coverage_bar(coverage: IndexCoverage) -> Bar | None:
-    """The log from its begin to its end; None where it is empty."""
+    """Return the log from its begin to its end; None where it is empty."""
     if not coverage.log_bytes:
         return None
     parts = [(float(one.end - one.begin), _STYLES[one.basis]) for one in coverage.ranges]
@@ -56,7 +56,7 @@ def coverage_bar(coverage: IndexCoverage) -> Bar | None:
 
 
 def index_rows(files: Sequence[IndexFileFigures]) -> list[IndexRow]:
-    """The newest first."""
+    """Return the items, newest first."""
     rows = []
     for one in reversed(files[-_MOST_FILES:]):
         room = max(one.index_items - 1, 1)
@@ -102,7 +102,7 @@ def store_page(
     *,
     is_quick: bool,
 ) -> str:
-    """The page as HTML.
+    """Return the page as HTML.
 
     Args:
         figures: Of the store.
@@ -213,7 +213,7 @@ def _topics(figures: StoreFigures) -> list[dict[str, Any]]:
 
 
 def _queue_bars(figures: StoreFigures) -> list[Bar]:
-    """A bar per topic, a part of it per queue, largest first."""
+    """Return a bar per topic, a part of it per queue, largest first."""
     sizes: dict[str, list[int]] = {}
     for queue in figures.queues:
         sizes.setdefault(queue.topic, []).append(queue.size_bytes)
@@ -272,7 +272,7 @@ def _finding_bars(findings: Sequence[Finding]) -> list[Bar]:
 def _by_kind(
     findings: Sequence[Finding], command_of: Callable[[Finding], str]
 ) -> list[tuple[str, list[tuple[Finding, str]]]]:
-    """Findings with their commands, by kind, the most severe first."""
+    """Return findings with their commands, by kind, the most severe first."""
     kinds: dict[str, list[tuple[Finding, str]]] = {}
     for finding in sorted(findings, key=lambda one: _SEVERITIES.index(one.severity)):
         kinds.setdefault(str(finding.kind), []).append((finding, command_of(finding)))
@@ -280,7 +280,7 @@ def _by_kind(
 
 
 def _disk(figures: StoreFigures) -> dict[str, Any] | None:
-    """The disk now, and until it is full; None where that is not known."""
+    """Return the disk now, and until it is full; None where that is not known."""
     sizing = figures.sizing
     if sizing.used_bytes is None or sizing.free_bytes is None:
         return None

@@ -40,7 +40,10 @@ def counted(count: int, noun: str) -> str:
 
 @dataclass(slots=True)
 class _Alike:
-    """first, last  store timestamps in ms of the affected messages, or None"""
+    """Identical findings, counted.
+
+    first, last  store timestamps in ms of the affected messages, or None
+    """
 
     finding: Finding
     count: int = 0

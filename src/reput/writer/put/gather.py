@@ -68,7 +68,7 @@ def from_messages(
     delay_levels: int,
     form: RecordForm = FORM_OF_FOUR,
 ) -> PutColumns:
-    """The same messages as columns, those with a DELAY as they are stored. Raises MessageRefusedError."""
+    """Return the same messages as columns, those with a DELAY as they are stored. Raises MessageRefusedError."""
     shapes = shapes_of(messages)
     if any(map(may_be_delayed, shapes)):
         messages = [delayed(m, delay_levels, form) for m in messages]
@@ -118,7 +118,7 @@ def _are_plain(messages: Sequence[Message]) -> bool:
 
 
 def _numbered(values: list[_Value]) -> tuple[list[_Value], npt.NDArray[np.int32] | int]:
-    """The different values, and for each of all which."""
+    """Return the different values, and for each of all which."""
     if values and values.count(values[0]) == len(values):
         return values[:1], 0
     number = {value: at for at, value in enumerate(dict.fromkeys(values))}
@@ -126,7 +126,7 @@ def _numbered(values: list[_Value]) -> tuple[list[_Value], npt.NDArray[np.int32]
 
 
 def _fill_numbers(rows: npt.NDArray[np.void], messages: Sequence[Message]) -> None:
-    """Raises OverflowError."""
+    """Raise OverflowError."""
     count = len(messages)
     for name, values_of in _NUMBERS:
         values = _integers(values_of(messages))
@@ -141,7 +141,7 @@ def _fill_numbers(rows: npt.NDArray[np.void], messages: Sequence[Message]) -> No
 
 
 def _integers(values: list[int]) -> list[int]:
-    """The same values, of which numpy would take strings and fractions. Raises TypeError."""
+    """Return the same values, of which numpy would take strings and fractions. Raises TypeError."""
     others = set(map(type, values)) - {int}
     if any(not issubclass(kind, Integral) for kind in others):
         raise TypeError

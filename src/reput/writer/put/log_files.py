@@ -110,7 +110,7 @@ class LogFiles:
         return file
 
     def opened(self, start: int) -> MappedWriter:
-        """The file that begins there: the last, or one before it that is not synced to its end."""
+        """Return the file that begins there: the last, or one before it that is not synced to its end."""
         return self._open[start]
 
     def begin(self, position: int) -> None:
