@@ -36,7 +36,7 @@ def test_a_store_is_found_by_each_of_its_paths(stores: Path, path: str) -> None:
 def test_a_pattern_of_several_stores_is_refused_where_one_is_asked_for(stores: Path) -> None:
     with pytest.raises(UsageError, match=r"stands for 2 paths, .*/store-a and more; name one"):
         reput.open_store(stores / "store-*")
-    with pytest.raises(StoreNotFoundError, match="nothing there that this pattern stands for"):
+    with pytest.raises(StoreNotFoundError, match="no file or folder matches this pattern"):
         inspect(stores / "none-*")
 
 
@@ -52,6 +52,6 @@ def test_patterns_match_parts_as_a_shell_does(
     monkeypatch.chdir(stores)
     assert expand(LOCAL, "store-?") == ["store-a", "store-b"]
     assert expand(LOCAL, "*/commitlog/0*") == [f"store-{name}/commitlog/{0:020d}" for name in "ab"]
-    with pytest.raises(StoreNotFoundError, match=r"/no such folder/\*: nothing there"):
+    with pytest.raises(StoreNotFoundError, match=r"/no such folder/\*: no file or folder matches"):
         expand(LOCAL, f"{os.sep}no such folder/*")
     assert expand(LOCAL, "plain") == ["plain"]

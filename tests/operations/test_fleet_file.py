@@ -139,7 +139,7 @@ def test_settings_of_one_store_that_cannot_be_read_cost_its_answer_only(
     errors = [str(one.error) for one in found.failed]
     assert "gone.conf" in errors[0]
     assert f"{tmp_path}/gone: no such directory" in errors[1]
-    assert "nothing there that this pattern stands for" in errors[2]
+    assert "no file or folder matches this pattern" in errors[2]
 
 
 def test_a_log_in_other_folders_is_read(golden: Golden, tmp_path: Path) -> None:

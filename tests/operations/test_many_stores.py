@@ -34,7 +34,7 @@ def test_each_store_has_a_report_and_one_that_is_missing_an_error(folder: Path) 
     assert found[given[2]] == reput.check(given[2], quick=True)
     assert isinstance(found.answers[1].error, StoreNotFoundError)
     assert (found.is_complete, found.is_valid, len(found.failed)) == (False, False, 1)
-    assert str(found).splitlines()[0].startswith(f"{gone}    not read  {gone}")
+    assert str(found).splitlines()[0].startswith(f"{gone}    not read  not a RocketMQ store")
     assert "3 stores: 1 not read, 2 ok; 9,240,576 bytes of CommitLog" in repr(found)
     total = json.loads(json.dumps(found.as_dict()))["total"]
     assert (total["stores"], total["failed"], total["is_complete"]) == (3, 1, False)

@@ -76,7 +76,7 @@ def test_paths_that_are_none_of_a_log_are_one_clear_line(tmp_path: Path) -> None
         find_logs([str(tmp_path / "missing")])
     with pytest.raises(StoreNotFoundError, match="no file there is named by an offset"):
         find_logs([str(tmp_path / "empty")])
-    with pytest.raises(StoreNotFoundError, match="nothing there that this pattern stands for"):
+    with pytest.raises(StoreNotFoundError, match="no file or folder matches this pattern"):
         find_logs([str(tmp_path / "*" / "store")])
     with pytest.raises(UsageError, match=r"nosuch://x"):
         find_logs(["nosuch://x/y"])

@@ -26,7 +26,7 @@ def expand(storage: Storage, pattern: str) -> list[str]:
     """
     found = _matches(storage, pattern)
     if not found:
-        raise StoreNotFoundError(f"{pattern}: nothing there that this pattern stands for")
+        raise StoreNotFoundError(f"{pattern}: no file or folder matches this pattern")
     return found
 
 

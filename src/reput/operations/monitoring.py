@@ -73,8 +73,10 @@ def prometheus_lines(answers: Sequence[StoreAnswer[Any]]) -> Iterator[str]:
 
 def store_figures(answer: StoreAnswer[Any]) -> dict[str, float | None]:
     """Return the values of `STORE_METRICS`, None if unknown."""
-    found = {"state": _NUMBERS[answer.state], "log_bytes": answer.log_bytes}
-    return found | (answer.report.as_dict().get("metrics", {}) if answer.report else {})
+    found: dict[str, float | None] = {"state": _NUMBERS[answer.state]}
+    if answer.report is None:  # 0 bytes of log would be a figure that nobody has seen
+        return found
+    return found | {"log_bytes": answer.log_bytes} | answer.report.as_dict().get("metrics", {})
 
 
 def _label(text: str) -> str:

@@ -29,10 +29,20 @@ def life_lines(life: Life) -> Iterator[str]:
         yield ""
     count = len(life.events)
     yield f"{count:,} record{'' if count == 1 else 's'}." if count else "No message."
+    if len(life.searched) == 1:
+        yield from map(printable, searched_in_words(life.searched[0]))
+        return
+    with_records = {event.store for event in life.events}
+    others = []
     for searched in life.searched:
-        if len(life.searched) > 1:
-            yield f"{printable(searched.store)}:"
-        yield from map(printable, searched_in_words(searched))
+        if searched.store in with_records or not searched.is_complete:
+            sentences = " ".join(searched_in_words(searched))
+            yield printable(f"{searched.store}: {sentences}")
+        else:
+            others.append(searched.coverage.log.size_bytes)
+    if others:
+        stores = "1 store" if len(others) == 1 else f"{len(others):,} stores"
+        yield f"{stores} without a record; {sum(others):,} bytes of log."
 
 
 def problems_of(life: Life) -> Iterator[str]:
@@ -45,7 +55,7 @@ def problems_of(life: Life) -> Iterator[str]:
 def _table(life: Life) -> Iterator[str]:
     several_lives = len({event.life for event in life.events}) > 1
     rows = [("stored (UTC)", "after", *(["message"] if several_lives else []), "record", "topic",
-             "queue", "offset")]  # fmt: skip
+             "queue", "offset", *(["store"] if len(life.searched) > 1 else []))]  # fmt: skip
     for event in life.events:
         message = event.message
         rows.append(
@@ -57,14 +67,13 @@ def _table(life: Life) -> Iterator[str]:
                 one_line(message.topic, _TOPIC_WIDTH),
                 f"{message.queue_id}/{message.queue_offset}",
                 str(message.physical_offset),
+                *([printable(event.store)] if len(life.searched) > 1 else []),
             )
         )
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for number, row in enumerate(rows):
-        line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        if number and len(life.searched) > 1:
-            line += f"  {printable(life.events[number - 1].store)}"
-        yield line.rstrip()
+    for row in rows:
+        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        yield "  ".join(cells).rstrip()
 
 
 def role_in_words(event: Event) -> str:

@@ -193,6 +193,8 @@ function withoutClipboard(text) {
 }
 
 async function copy(button, text) {
+  const said = document.querySelector("[data-said]");  // for those who do not see the button change
+  said.textContent = "";
   let done = false;
   try {
     await navigator.clipboard.writeText(text);
@@ -207,6 +209,7 @@ async function copy(button, text) {
     return;
   }
   const label = button.textContent;
+  said.textContent = (button.ariaLabel ?? label.trim()).replace(/^Copy/, "Copied");
   button.classList.add("done");
   if (label.trim()) button.textContent = "Copied";
   setTimeout(() => { button.classList.remove("done"); if (label.trim()) button.textContent = label; }, 1500);
@@ -299,11 +302,11 @@ async function chart(place) {
         setSelect: [(u) => {
           if (u.select.width < 6) return;
           const at = (left) => Math.round(u.posToVal(left, "x") * 1000);
-          load(at(u.select.left), at(u.select.left + u.select.width));
+          zoom(at(u.select.left), at(u.select.left + u.select.width));
         }],
       },
     }, [middles, messages], place);
-    drawn.over.addEventListener("dblclick", () => load());
+    drawn.over.addEventListener("dblclick", () => zoom());
     let pressed = 0;
     drawn.over.addEventListener("mousedown", (event) => { pressed = event.clientX; });
     drawn.over.addEventListener("mouseup", (event) => {
@@ -314,9 +317,12 @@ async function chart(place) {
       }
     });
   }
-  async function load(from, to) {
+  function zoom(from, to) {
     if (from != null) { address.searchParams.set("begin", from); address.searchParams.set("end", to); }
     else { address.searchParams.delete("begin"); address.searchParams.delete("end"); }
+    return load();
+  }
+  async function load() {  // the address of a shared page has the zoom already
     const answer = await fetch(address);
     const found = await answer.json();
     if (!answer.ok) {

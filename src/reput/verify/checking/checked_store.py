@@ -30,7 +30,7 @@ from reput.log.dispatch_batch import Queue
 from reput.log.ends import LogEnds, find_log_ends
 from reput.log.files import CommitLogFile, holes
 from reput.log.ledger import gap_of
-from reput.log.sources import ListedLog, LogListing
+from reput.log.sources import ListedLog, LogListing, StoreLog
 from reput.queues.folders import QueueFolder
 from reput.queues.store_queues import open_queues
 from reput.store.facts import StoreFacts, facts_of
@@ -158,6 +158,7 @@ def _list_log(store: CheckedStore) -> None:
     if store.is_live and len(found) > 1 and found[-1].size < found[-2].size:
         found.pop()  # its owner is creating it: it has no message yet
     if not found:
+        StoreLog(store.path, folders=folders).list()  # raises "not a store" if there is no folder
         raise StoreNotFoundError(f"{folders[0]}: no CommitLog file; names are offsets of 20 digits")
     store.files = [found[0]]
     for file in found[1:]:
