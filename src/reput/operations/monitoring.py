@@ -76,7 +76,9 @@ def store_figures(answer: StoreAnswer[Any]) -> dict[str, float | None]:
     found: dict[str, float | None] = {"state": _NUMBERS[answer.state]}
     if answer.report is None:  # 0 bytes of log would be a figure that nobody has seen
         return found
-    return found | {"log_bytes": answer.log_bytes} | answer.report.as_dict().get("metrics", {})
+    found["log_bytes"] = answer.log_bytes
+    found.update(answer.report.as_dict().get("metrics", {}))
+    return found
 
 
 def _label(text: str) -> str:
