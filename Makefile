@@ -11,7 +11,7 @@ STAMP := .venv/.installed
 DEMO := .venv/.demo
 PIP := $(BIN)/python -m pip install -q --no-input --disable-pip-version-check --no-compile
 UV := if [ -x $(BIN)/uv ]; then install='$(BIN)/uv pip install -q --python $(BIN)/python'; else install='$(PIP)'; fi; $$install
-LINT := $(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports
+LINT := $(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports && $(BIN)/python -m tests.prose
 PYTEST := $(BIN)/python -m pytest -q -n $(PROCESSES) --no-loadscope-reorder
 
 # Tests start commands by the hundred: each would compile every module anew where this is set.
@@ -30,7 +30,7 @@ test: $(STAMP) ## everything that must hold before a change goes in
 	@{ { $(LINT); } >build/lint.txt 2>&1 || { cat build/lint.txt; exit 1; }; } & lint=$$!; failed=; \
 	$(PYTEST) || failed=1; \
 	NUMBA_DISABLE_JIT=1 $(PYTEST) tests/kernels || failed=1; \
-	wait $$lint && echo "make: style, types and import order are right" || failed=1; \
+	wait $$lint && echo "make: style, types, import order and prose are right" || failed=1; \
 	test -z "$$failed"
 
 check: lint ## what can be known within a minute: lint, types, the fast tests
@@ -39,7 +39,7 @@ check: lint ## what can be known within a minute: lint, types, the fast tests
 coverage: $(STAMP) ## the tests once more, with the lines that they reach: at least 90 % outside the kernels
 	COVERAGE_CORE=sysmon $(PYTEST) --cov --cov-report=term:skip-covered
 
-lint: $(STAMP) ## style, types and import order
+lint: $(STAMP) ## style, types, import order and prose
 	$(LINT)
 
 test-slow: $(STAMP) ## the tests that take minutes

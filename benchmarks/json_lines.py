@@ -1,6 +1,6 @@
 """JSON lines out of a store and into one: the form alone, and whole exports and puts.
 
-Measured in the core time of the thread that makes or reads the lines: dispatch has a thread of its own.
+Measured in the processor time of the thread that makes or reads the lines: dispatch has a thread of its own.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def _form() -> Iterator[Figure]:
 
 
 def _core_s(runs: int, work: Callable[[], object]) -> float:
-    """Seconds of this thread's core time in the best of some runs."""
+    """Seconds of this thread's processor time in the best of some runs."""
     times = []
     for _ in range(runs):
         begun = time.thread_time()

@@ -35,7 +35,7 @@ def measure(store: Path, index: Path, messages: int, runs: int) -> Iterator[Figu
     frames = [in_own_process("benchmarks.lookup", store, index, keys, "frame") for _ in range(runs)]
     staged_s = min(_staged_s(keys, index.parent / "staged-keys") for _ in range(runs))
     keys.unlink()
-    yield Figure(_GROUP, "Parquet to sorted hashes, without Spark, core time", staged_s, "s")
+    yield Figure(_GROUP, "Parquet to sorted hashes, without Spark, processor time", staged_s, "s")
     best = min(results, key=lambda result: float(result["total_s"]))
     yield Figure(_GROUP, "session up to the last row of the answer", best["total_s"], "s", most=5)
     yield Figure(_GROUP, "of which the look-up itself", best["look_up_s"], "s")
@@ -49,7 +49,7 @@ def measure(store: Path, index: Path, messages: int, runs: int) -> Iterator[Figu
 
 
 def _staged_s(keys: Path, folder: Path) -> float:
-    """Seconds of core time until keys out of a Parquet file are staged, in this process."""
+    """Seconds of processor time until keys out of a Parquet file are staged, in this process."""
     folder.mkdir()
     try:
         begun = time.process_time()

@@ -21,7 +21,7 @@ from benchmarks.own_process import in_own_process
 from benchmarks.result import Figure
 from benchmarks.table import sink
 
-_GROUP = "one more partition on local[2], core time"
+_GROUP = "one more partition on local[2], processor time"
 _FEW, _MANY = 16, 128
 _ROUNDS = 5  # the first has Java load classes, and compile
 _LOG_BYTES = 64 << 20
@@ -79,7 +79,7 @@ def _cost_ms(run: Callable[[int], None]) -> float:
 
 
 def _core_s() -> float:
-    """Seconds of core time that this process and those below it have had, of those that still run."""
+    """Seconds of processor time that this process and those below it have had, of those that still run."""
     own = os.getpid()
     parents, spent = {}, {}
     for path in Path("/proc").glob("[0-9]*/stat"):

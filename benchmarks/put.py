@@ -1,4 +1,4 @@
-"""A living store: puts in every form, dispatched; group commit; memory over millions of puts.
+"""A writable store: puts in every form, dispatched; group commit; memory over millions of puts.
 
 `python -m benchmarks.put FOLDER MESSAGES` puts that many small messages and prints the anonymous memory it has then.
 """
@@ -35,7 +35,7 @@ _THREADS, _PUTS_OF_A_THREAD, _LEAST_PER_SYNC = 16, 200, 8
 _FEW_PUTS, _MANY_PUTS, _MOST_GROWTH_MB = 1_000_000, 10_000_000, 64
 
 _Puts = Callable[[WritableStore], Iterator[tuple[int, int]]]
-"""Puts, and tells every now and then the queue id and the queue offset of the message put last."""
+"""Put messages, and yield the queue id and queue offset of the last message from time to time."""
 
 
 def measure(folder: Path) -> Iterator[Figure]:

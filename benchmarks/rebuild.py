@@ -53,14 +53,14 @@ def _serial(store: Path, folder: Path, runs: int, on_spark: float) -> Iterator[F
     alone = min(_rates(store, folder, 1)[1] for _ in range(runs))
     pair = max(_rates(store, folder, 2)[0] for _ in range(runs))
     yield Figure(
-        _GROUP, "one process without Spark, core time", 1e9 * alone, "ns a message", most=360
+        _GROUP, "one process without Spark, processor time", 1e9 * alone, "ns a message", most=360
     )
     yield Figure(_GROUP, "two such processes at once", pair, "million messages/s")
     yield Figure(_GROUP, "local[2], of two such processes", 100 * on_spark / pair, "%", least=88)
 
 
 def _rates(store: Path, folder: Path, processes: int) -> tuple[float, float]:
-    """Of processes that run at once: million messages/s of all together, least core seconds a message of one."""
+    """Of processes that run at once: million messages/s of all together, least processor seconds a message of one."""
     outputs = [folder / f"serial-{number}" for number in range(processes)]
     try:
         for output in outputs:

@@ -93,7 +93,7 @@ def _figures(group: str, result: dict[str, Any]) -> Iterator[Figure]:
     more_ms = 1000 * more_s / (many["tasks"] - few["tasks"])
     yield Figure(group, f"tasks for {_CORES} partitions, in all phases", few["tasks"], "")
     yield Figure(group, f"tasks for {_MOST} partitions, in all phases", many["tasks"], "")
-    yield Figure(group, "core time of each task more", more_ms, "ms")
+    yield Figure(group, "processor time of each task more", more_ms, "ms")
     yield Figure(group, "written to shuffles", many["shuffle_bytes"], "bytes", most=0)
     yield Figure(group, "results to the driver", many["result_bytes"] / 1e3, "KB")
 

@@ -122,11 +122,11 @@ def _queries(
         load.run(_QUERIES)
     name = f"queries by key, {_CONNECTIONS} connections, {workers} worker{'s'[: workers - 1]}"
     yield Figure(_GROUP, name, load.rate, "/s", least=20_000 if workers > 1 else None)
-    yield Figure(_GROUP, "  core time of the load generator", load.core_time, "cores")
+    yield Figure(_GROUP, "  processor time of the load generator", load.core_time, "cores")
     yield Figure(_GROUP, "  p50", load.percentile(50), "ms", most=2 if workers > 1 else None)
     yield Figure(_GROUP, "  p99", load.percentile(99), "ms", most=10 if workers > 1 else None)
     if workers == 1:
-        yield Figure(_GROUP, "  per second of the server's core time", _QUERIES / used[0], "")
+        yield Figure(_GROUP, "  per second of the server's processor time", _QUERIES / used[0], "")
         yield _ratio("queries", queries, _IN_FLIGHT, _QUERIES / used[0])
         single = _Load(port, queries, 1, 1)
         single.run(_SINGLE)
@@ -134,7 +134,7 @@ def _queries(
 
 
 _echoed: dict[str, float] = {}
-"""Requests per second of an echo server's core time, by kind of load: measured once, beside the server."""
+"""Requests per second of an echo server's processor time, by kind of load: measured once, beside the server."""
 
 
 @contextmanager
@@ -165,7 +165,7 @@ def _echo_rate(frames: list[bytes], in_flight: int) -> float:
 
 
 def _ratio(kind: str, frames: list[bytes], in_flight: int, per_core_second: float) -> Figure:
-    """Requests per second of core time, as a part of an echo server's in the same run."""
+    """Requests per second of processor time, as a part of an echo server's in the same run."""
     if kind not in _echoed:
         with _echo() as (port, process):
             count = _ECHOED[kind]
@@ -175,7 +175,7 @@ def _ratio(kind: str, frames: list[bytes], in_flight: int, per_core_second: floa
                 load.run(count)
             _echoed[kind] = count / used[0]
     ratio = per_core_second / _echoed[kind]
-    return Figure(_GROUP, "  of an echo server's, per core time", ratio, "times")
+    return Figure(_GROUP, "  of an echo server's, per processor time", ratio, "times")
 
 
 def _pulls(
@@ -201,7 +201,7 @@ def _pulls(
     rate = load.received / load.seconds / 1e6
     yield Figure(_GROUP, f"pulls of 256 KiB, {what}", rate, "MB/s", least=least)
     yield Figure(
-        _GROUP, "  per second of the server's core time", load.received / used[0] / 1e6, "MB"
+        _GROUP, "  per second of the server's processor time", load.received / used[0] / 1e6, "MB"
     )
     yield _ratio("pulls", frames, 2, load.received / PULLED_BYTES / used[0])
 
@@ -225,7 +225,7 @@ def _sends(port: int, process: subprocess.Popen[str]) -> Iterator[Figure]:
     with _core_time(process) as used:
         load.run(_SENDS)
     yield Figure(_GROUP, "sends of 1 KB", load.rate, "/s", least=15_000)
-    yield Figure(_GROUP, "  per second of the server's core time", _SENDS / used[0], "")
+    yield Figure(_GROUP, "  per second of the server's processor time", _SENDS / used[0], "")
     yield _ratio("sends", frames, _IN_FLIGHT, _SENDS / used[0])
     for in_flight in _THREADS:
         load = _Load(port, frames, 1, in_flight)

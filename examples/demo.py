@@ -180,7 +180,7 @@ def rebuilt(report: RebuildReport) -> str:
 
 
 def compare(broker: Path, store: Path, console: Console) -> bool:
-    """ConsumeQueue files by name, IndexFiles in order: those are named by the clock when they are made."""
+    """Compare ConsumeQueue files by name, and IndexFiles in order: these are named after the time of their creation."""
     table = Table(box=None, padding=(0, 3, 0, 0))
     for name in ("folder", "files", "bytes", "the broker's own bytes"):
         table.add_column(name, justify="right" if name in ("files", "bytes") else "left")

@@ -66,7 +66,7 @@ class JavaNotFoundError(ReputError, FileNotFoundError):
 
 
 class SparkJobError(ReputError):
-    """A Spark job failed for a reason that is none of the store's."""
+    """A Spark job failed for a reason unrelated to the store."""
 
 
 class WorkerLostError(ReputError):

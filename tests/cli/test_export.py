@@ -128,7 +128,7 @@ def test_expired_messages_are_an_error_unless_told_otherwise(
         (["--columns", "topic,,key"], "a name is empty"),
         (["--columns", "topic,json"], "leave json out, which --json-body adds"),
         (["--partition-by", ""], "a name is empty"),
-        (["--topic", ""], "--topic: a topic has a name"),
+        (["--topic", ""], "--topic: empty topic name"),
         (["--to", "iceberg", "--catalog", ""], "--catalog: give a name"),
         (["--begin", "soon"], "is not a time"),
         (["--topic", "orders", "--json-body", "infer", "--begin", "2030-01-01"], "none of the first"),

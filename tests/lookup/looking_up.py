@@ -74,7 +74,7 @@ def bulk(
                     found.append(Found.of(coverage, len(problems)))
                 if row["physical_offset"] is not None:
                     found[-1].offsets.append(row["physical_offset"])
-    assert len(found) == len(asked), "every row is answered"
+    assert len(found) == len(asked), "each key has an answer"
     counts = answer.counts()
     assert counts.rows == len(asked)
     assert counts.messages == sum(len(each.offsets) for each in found)

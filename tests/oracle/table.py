@@ -52,7 +52,7 @@ def rows(files: LogListing, store: str, *, decompressed: bool = True) -> list[Ro
 
 
 def salvaged(files: LogListing) -> Walk:
-    """The walk of a damaged log that goes on behind damage, in the same file, at the next record that proves itself."""
+    """Walk a damaged log, and continue after damage at the next verifiable record of the same file."""
     found = Walk()
     used = [number for number, (_, data) in enumerate(files) if has_data(data)]
     for start, data in files[: used[-1] + 1] if used else []:

@@ -121,7 +121,7 @@ def _walk_file(found: Walk, start: int, data: Buffer) -> list[int]:
 
 
 def proven_records(start: int, data: Buffer, after: int) -> Iterator[int]:
-    """Positions past `after` of one file at which a record proves itself.
+    """Yield the positions after `after` in one file at which a verifiable record begins.
 
     It has a magic code, its own physical offset, lengths that add up, and its body's CRC.
     """

@@ -187,7 +187,7 @@ class Runs:
         rebuild_store(runner, self._store, config=self._config, output=output, split_size=200_000)
 
     def _stopped(self, number: int, output: Path) -> None:
-        """One executor stands still in the first run until the second is under way."""
+        """One executor stands still in the first run until the second is running."""
         disturb = partial(_slowly, number)
         stopped: list[int] = []
 

@@ -1,4 +1,4 @@
-"""Limits of age and space: what a living store deletes by itself, and when it deletes nothing."""
+"""Limits of age and space: the files that a writable store deletes by itself, and when it deletes none."""
 
 import errno
 import os

@@ -19,7 +19,7 @@ class Checks:
     def findings(self, store: SharedStore, is_full: bool) -> Generator[Finding, None, None]:
         """Yield findings as they are found.
 
-        Raises UsageError where a full check is under way already or the store is not on a disk of this machine,
+        Raises UsageError where a full check is already running or the store is not on a local disk,
         StoreAccessError.
         """
         from reput.files.places import is_url, split_joined
@@ -33,7 +33,7 @@ class Checks:
             yield from check_store(path, config=store.told_config, quick=True)
             return
         if not self._full.acquire(blocking=False):
-            raise UsageError("a full check is under way; ask again when it is done")
+            raise UsageError("a full check is running; try again when it has finished")
         try:
             yield from check_store(path, config=store.told_config)
         finally:

@@ -162,7 +162,7 @@ class ParquetIndex:
 
 
 class _FilePiece:
-    """A file of which one range is at hand: for pyarrow, which uses nothing else."""
+    """A file of which one range is loaded: pyarrow reads nothing else."""
 
     def __init__(self, size: int, start: int, data: bytes) -> None:
         self._size, self._start, self._data, self._at = size, start, data, 0
@@ -186,7 +186,7 @@ class _FilePiece:
             return bytes(self._start - begin) + self._data
         if self._start <= begin and stop <= self._start + len(self._data):
             return self._data[begin - self._start : stop - self._start]
-        raise OSError(f"bytes {begin} to {stop} are not at hand")
+        raise OSError(f"bytes {begin} to {stop} are not loaded")
 
     def readable(self) -> bool:
         return True

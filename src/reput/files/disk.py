@@ -1,4 +1,4 @@
-"""Every step by which a living store changes its files: what a crash, a power cut or a full disk can interrupt.
+"""The steps by which a writable store changes its files, each of which a crash or a full disk can interrupt.
 
 A store is given one `Disk` and does nothing to its files but through it and through the writers it hands out; a test
 puts one in its place that fails, or forgets what was not synced.

@@ -72,7 +72,7 @@ def written_entries(entries, before):
 
 @njit(cache=True, nogil=True)
 def entries_follow(entries, before):
-    """How many entries, from the first on, are written and each of a message behind that before; where the last ends.
+    """Count the leading entries that are written, each for a message after the previous one; where the last ends.
 
     entries  uint32[n, 5], the file's bytes; a pre-blank entry is none of a message
     before   physical offset at which the message of the entry before the first ends

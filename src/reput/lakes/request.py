@@ -93,7 +93,7 @@ class ExportRequest:
         object.__setattr__(self, "charset", charset_name(self.charset))
         self._check_json()
         if "" in self.topics:
-            raise UsageError("topics: a topic has a name", arguments=["topics"])
+            raise UsageError("topics: empty topic name", arguments=["topics"])
         for name in self.columns or ():
             if name in {c for e in (JSON, self.value_column) for c in (e, f"{e}_error")}:
                 raise UsageError(
@@ -196,7 +196,7 @@ class ExportRequest:
                 raise UsageError(
                     f"{destination}: was begun with another {name} "
                     f"({_in_words(value)}, not {_in_words(mine.get(name))}); "
-                    "give the same again, or export to another place",
+                    "pass the same value, or choose another destination",
                     arguments=[name],
                 )
 

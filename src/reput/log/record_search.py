@@ -1,6 +1,6 @@
-"""Finding the next record without walking: by its magic, and the proof that it is one.
+"""Find the next record without a walk: by its magic, and the proof that it is one.
 
-A record proves itself by carrying its own physical offset, lengths that add up and its body's CRC
+A record is verifiable: it carries its own physical offset, lengths that add up and its body's CRC
 (`reput.format.commit_log.is_proven`). A forged record inside a body can do all that, so a split that begins at
 such a find is checked against where the walk before it ended.
 """

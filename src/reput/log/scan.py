@@ -48,7 +48,7 @@ class ScanEnd:
     position   physical offset of the first byte not taken
     finished   the file has nothing more to read: its blank was met, or its end, or what cannot be read
     unreadable what stands at `position` is no record (else the walk ended at a boundary, a blank, the end)
-    data_follows  a record that proves itself lies behind `position` in this file
+    data_follows  a verifiable record lies after `position` in this file
     torn       some byte behind `position` in this file is not zero
     blank      physical offset of the blank that ended the file
     """
@@ -93,7 +93,7 @@ class FileScan:
     """A walk over one file from `start` to the first record boundary at or past `stop` (physical offsets).
 
     Iterate over `batches`; `end`, `damage`, `misplaced` and `bad_multi` are right once it is exhausted; `hiding`
-    are the offsets of damage that holds a record which proves itself. A batch is valid until the next one is asked
+    are the offsets of damage that contains a verifiable record. A batch is valid until the next one is asked
     for. `end_offset` is the physical offset of the last message that has
     index entries already: an earlier one gets none (IndexService.buildIndex).
     """

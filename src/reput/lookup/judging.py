@@ -1,4 +1,4 @@
-"""What the IndexFiles of all stores may be believed for, found by tasks: a driver would take them one by one."""
+"""Judge in tasks which log ranges the IndexFiles of all stores cover: a driver would judge them one by one."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ class WriteJob(NamedTuple):
 
 
 class IndexFileWritten(NamedTuple):
-    """The file's number, its header, the store timestamp (ms) of its first entry, and what it may be believed for.
+    """The file's number, its header, the store timestamp (ms) of its first entry, and its proof.
 
     proof  of the file, or the reason why it has none
     """

@@ -83,7 +83,7 @@ class SharedStore:
         return MessageStore(self.path, self._known_end, **self._settings)
 
     def close(self) -> None:
-        """Close the files: at once, or when the last call under way has ended."""
+        """Close the files: at once, or when the last call in flight has ended."""
         with self._guard:
             self._is_closed = True
             idle, self._idle = self._idle, []

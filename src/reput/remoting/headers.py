@@ -54,7 +54,7 @@ def decode_command(frame: Frame) -> Command:
     try:
         return _decode_binary(frame)
     except (struct.error, UnicodeDecodeError) as error:
-        raise RemotingError(f"a ROCKETMQ header that is not one: {error}") from None
+        raise RemotingError(f"malformed ROCKETMQ header: {error}") from None
 
 
 def encode_command(command: Command) -> bytes:
@@ -76,7 +76,7 @@ def _decode_json(frame: Frame) -> Command:
     try:
         found = _decoder.decode(frame.header)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise RemotingError(f"a JSON header that is not one: {error}") from None
+        raise RemotingError(f"malformed JSON header: {error}") from None
     flag = 0 if found.flag == -1 else found.flag
     version = 0 if found.version == -1 else found.version
     code, opaque, language = found.code, found.opaque, found.language

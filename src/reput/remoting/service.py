@@ -1,4 +1,4 @@
-"""The running service: stores opened and watched, their ports, and what is done every now and then."""
+"""The running service: opens and watches stores, serves their ports, and runs periodic tasks."""
 
 from __future__ import annotations
 

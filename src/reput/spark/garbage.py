@@ -1,7 +1,7 @@
 """Python's garbage collection in Spark's workers.
 
 After each task pyspark's daemon has the worker look for garbage among all objects that it has. Nearly all are those of
-modules (numba, pyarrow, pyspark), which live as long as the process: that costs 40 to 80 ms of core time a task.
+modules (numba, pyarrow, pyspark), which live as long as the process: that costs 40 to 80 ms of processor time per task.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Reading messages of a CommitLog file as Arrow batches, with bounded memory.
+"""Read messages of a CommitLog file as Arrow batches, with bounded memory.
 
-The walk is that of `reput.log.scan`, which goes on behind damage at the next record that proves itself.
+The walk is that of `reput.log.scan`, which continues after damage at the next verifiable record.
 """
 
 from __future__ import annotations

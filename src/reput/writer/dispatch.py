@@ -88,7 +88,7 @@ class DispatchService:
             return self._subscribers.add_arrival(callback, self.taken)
 
     def add(self, dispatcher: Dispatcher) -> Subscription:
-        """Have it given each batch that is dispatched from now on; none is under way meanwhile."""
+        """Pass each batch that is dispatched from now on to it; no batch is in flight meanwhile."""
         with self.between_batches:
             return self._subscribers.add_dispatcher(dispatcher, self.taken)
 

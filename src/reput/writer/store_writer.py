@@ -306,7 +306,7 @@ class StoreWriter:
     def close(self) -> None:
         """Dispatch and sync everything; only then is the store clean. The lock is given back in any case.
 
-        A put under way ends first, and none begins after that. In a forked child this does nothing: the store is the
+        A put in flight ends first, and no further put begins. In a forked child this does nothing: the store is the
         parent's.
 
         Raises:

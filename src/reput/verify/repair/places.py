@@ -9,8 +9,8 @@ Beside STORE lies the folder STORE.reput-repair, in it a folder for each repair,
       backup/       the state of STORE before; `new` is renamed to it after the swap
       undone/       the state of STORE before an undo; `backup` is renamed to it after the swap back
 
-Folders are identified by inode, which a rename keeps. So after a kill at any point, `settle` knows which folder is
-which state, and completes or drops the swap.
+Folders are identified by inode, which a rename keeps. So after a kill at any point, `settle` can identify
+each folder, and completes or undoes the swap.
 """
 
 from __future__ import annotations

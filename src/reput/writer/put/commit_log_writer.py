@@ -296,7 +296,7 @@ class CommitLogWriter:
         return result
 
     def close(self) -> None:
-        """Take no more messages; returns when no put is under way."""
+        """Refuse further messages; return when no put is in flight."""
         with self._lock:
             self._settle()
             self._is_closed = True
