@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reput.compare.spans import LogEdges, Spans
+from reput.compare.found import LogEdges, Spans
 
 
 @given(

@@ -144,6 +144,7 @@ class NumberedLog:
             try:
                 for batch in scan.batches():
                     for queue, messages, numbers in dispatched_entries(batch):
+                        # In salvage mode a walk also finds records after the end of the log, which have no entries.
                         before_end = messages["physical_offset"] < self._end
                         if queue in queues and before_end.any():
                             yield NumberedMessages(queue, messages[before_end], numbers[before_end])

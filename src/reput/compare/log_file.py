@@ -100,6 +100,7 @@ class FileComparison:
         """
         compared, scan = self._compared, self.scan
         length = sum(len(one.numbers) for one in compared.queues)
+        # Without queues or index there is something to explain, which needs the slow way.
         if not (compared.queues and compared.index_files) or length > _MOST_ENTRIES:
             return None
         queues, index = _SoundQueues(compared.queues, length), _SoundIndex(compared.index_files)
@@ -241,6 +242,7 @@ class _SoundIndex:
                 return False
             header, base = self._place.header, self._place.first_base
             begin = header.begin_timestamp
+            # `IndexFile.putKey` takes the seconds of item 1 from the end of the file before.
             first_begin = begin if self._first > 1 else ANY_TIME if base is None else base
             if not match_items(
                 batch.messages, batch.key_hash, state, self._items, begin, first_begin
@@ -258,6 +260,7 @@ class _SoundIndex:
             self._place = self._places.pop()
             span = self._place.span
             self._next, self._stop = span.first, span.last + 1
+            # Items of other log files lie between: the order is wrong, which the slow way explains.
             if self._stop - self._next != span.total:
                 return False
         count = min(self._stop - self._next, _ITEMS_READ)

@@ -57,6 +57,29 @@ class Placement(NamedTuple):
         return OffsetRange(int(self.bounds[0][before]), int(self.bounds[1][before]))
 
 
+def entry_of_each(
+    offsets: Offsets, stated: Offsets, found_offsets: Offsets, found_numbers: Offsets
+) -> npt.NDArray[np.intp]:
+    """Return the row of the entry of each message, or -1.
+
+    Of several entries of one message, it is the one with the number that the message states, else the first.
+
+    Args:
+        offsets: Physical offsets of messages.
+        stated: The numbers that they state.
+        found_offsets: Physical offsets in the entries, ascending.
+        found_numbers: Numbers of the entries.
+    """
+    first = np.searchsorted(found_offsets, offsets)
+    stop = np.searchsorted(found_offsets, offsets, side="right")
+    rows = np.where(stop > first, first, -1)
+    for message in np.flatnonzero(stop - first > 1).tolist():
+        same = np.arange(first[message], stop[message])
+        agrees = same[found_numbers[same] == stated[message]]
+        rows[message] = agrees[0] if len(agrees) else first[message]
+    return rows
+
+
 def neighbours(
     offsets: Offsets, solid: Offsets, numbers: Offsets, before: int, after: int
 ) -> tuple[Offsets, Offsets]:

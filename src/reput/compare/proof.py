@@ -201,6 +201,7 @@ class _Prover:
     def _lost_items(self, used_slots: int) -> list[int] | None:
         """Return the items that a look-up does not reach or that are out of order; None if the file is invalid."""
         last, slots = self._last, self._entries.slots()
+        # The kernels compare two sums of hashes. Nobody can forge a file for a seed that is new each time.
         seed = np.uint64(int.from_bytes(os.urandom(8), "little"))
         total, used, newest = check_slots(slots, seed)
         newest = min(max(newest, last), self._most)  # not counted yet from `last` + 1 on
@@ -282,6 +283,7 @@ class _Prover:
         count, least = 0, max(_GAP_MESSAGES * mean, 1)
         for number, items in entries.pieces(first, last + 1, overlap=1):
             count, least = find_wide_gaps(items, number, least, gaps, widths, count)
+        # Items are lost in runs, which leaves wide gaps; the evenly spread samples find an index of another log.
         spread = np.linspace(first, last, _CHECKED_ITEMS, dtype=np.int64)
         sampled = {*gaps[:count].tolist(), *spread.tolist()}
         chosen = sorted({entries.of_message(item, first, last) for item in sampled})

@@ -14,7 +14,7 @@ from reput.errors import StoreFailedError
 from reput.files.mapped_writer import MappedWriter
 from reput.files.open_files import Pooled
 from reput.files.own_place import check_in_place, displaced
-from reput.files.reader import Identity, identity_of
+from reput.files.reader import FileReader, Identity, identity_of
 from reput.files.writer import (
     FileWriter,
     delete,
@@ -152,6 +152,20 @@ class Disk:
             status = os.statvfs(path)
         used = (status.f_blocks - status.f_bfree) * status.f_frsize
         return used, status.f_bavail * status.f_frsize
+
+    def clear(self, path: Path, keep: int, size: int) -> int:
+        """Zero a file from byte `keep` on, and give it `size` bytes, durably, unless it is so already.
+
+        Returns the position after its last byte that was not zero, or 0.
+        """
+        with FileReader(str(path)) as reader:
+            size_before, last = reader.size, reader.last_nonzero(reader.size)
+        stop = 0 if last is None else last + 1
+        if stop > keep or size_before != size:
+            with self.open(path, size) as file:
+                file.write_zeros(keep, stop)
+                file.sync()
+        return stop
 
     def replace(self, path: Path, data: bytes) -> None:
         """Give a file this content, durably: after a crash it has the old one or this."""

@@ -12,7 +12,6 @@ import numpy.typing as npt
 
 from reput.files.writer import FileWriter, explained
 
-_ZEROS = memoryview(bytes(1 << 20))
 _NOTHING: npt.NDArray[np.uint8] = np.empty(0, np.uint8)
 _POPULATE_WRITE = 23  # MADV_POPULATE_WRITE of Linux
 
@@ -63,8 +62,7 @@ class MappedWriter(FileWriter):
         The system takes memory for what is written in large pieces, for what is mapped in small ones.
         """
         end = min(end, self.size)
-        for position in range(begin, end, len(_ZEROS)):
-            self.write(_ZEROS[: end - position], position)
+        self.write_zeros(begin, end)
         self.prepare(begin, end)
 
 

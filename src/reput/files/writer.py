@@ -24,6 +24,7 @@ _SYNC_FILE_RANGE_WRITE = 2
 _LOOK = getattr(os, "O_PATH", os.O_RDONLY | os.O_NONBLOCK)
 # A container's system call filter says EPERM for what it does not know.
 _CANNOT_EXCHANGE = {errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EPERM}
+_ZEROS = memoryview(bytes(1 << 20))
 
 
 class FileWriter(Closing):
@@ -56,6 +57,11 @@ class FileWriter(Closing):
             while view:
                 count = os.pwrite(self._fd, view, position)
                 view, position = view[count:], position + count
+
+    def write_zeros(self, begin: int, stop: int) -> None:
+        """Write zeros from byte `begin` to `stop`. Raises StoreAccessError."""
+        for position in range(begin, stop, len(_ZEROS)):
+            self.write(_ZEROS[: stop - position], position)
 
     def start_writeback(self) -> None:
         """Have the kernel begin to write what is dirty, so that `sync` finds less to wait for."""

@@ -47,13 +47,13 @@ from reput.log.scan_mode import GROWING, DispatchRules
 from reput.log.sources import LogSource, StoreLog
 from reput.queues.set_writer import ConsumeQueueSetWriter
 from reput.recovery.batch_queues import batches_agree, recover_batch_queues
-from reput.recovery.expired import expired_unindexed
 from reput.recovery.indexes import CutIndexes, FoundIndexes, reopen_unchanged
 from reput.recovery.queue_files import find_queues
 from reput.recovery.recovery_point import (
     RecoveryPoint,
     RecoveryPointWriter,
     delete_recovery_point,
+    expired_unindexed,
     read_recovery_point,
 )
 from reput.recovery.report import RecoveryReport

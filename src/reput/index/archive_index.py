@@ -37,7 +37,7 @@ from reput.log.offset_range import OffsetRange
 from reput.log.reader import CommitLogReader
 
 if TYPE_CHECKING:
-    from reput.index.times import TimeWindow
+    from reput.index.key_index import TimeWindow
 
 _Offsets = npt.NDArray[np.int64]
 _SCANNED_BYTES_PER_ROW = 64

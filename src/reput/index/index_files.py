@@ -10,11 +10,18 @@ from typing import NamedTuple
 
 from reput.files.stamps import NO_STAMP, Stamp, present_stamp
 from reput.findings import Finding, Kind
-from reput.index.key_index import Basis, BulkSearch, Candidate, CandidateArrays, IndexPart
+from reput.index.key_index import (
+    Basis,
+    BulkSearch,
+    Candidate,
+    CandidateArrays,
+    IndexPart,
+    TimeWindow,
+)
 from reput.index.reader import IndexFileReader
 from reput.index.set_reader import IndexFileSetReader
 from reput.index.spot_checks import SlotPages
-from reput.index.times import TimeWindow, at_times
+from reput.index.times import at_times
 from reput.index.trust import spot_check
 from reput.index.verdict import Judge, Verdict
 from reput.log.files import CommitLogFile

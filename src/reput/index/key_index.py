@@ -24,8 +24,6 @@ if TYPE_CHECKING:  # a query does without numpy
     import numpy as np
     import numpy.typing as npt
 
-    from reput.index.times import TimeWindow
-
 
 ARCHIVED_KEYS = "keys/"
 """How the name of a part begins that an archive has."""
@@ -51,6 +49,13 @@ class StaleEntryError(UntrustedIndexError):
     """An index entry whose record is not there, or not the entry's; `offset` is physical."""
 
     kind = Kind.STALE_INDEX_ENTRY
+
+
+class TimeWindow(NamedTuple):
+    """Store timestamps in milliseconds, both inclusive."""
+
+    begin: int
+    end: int
 
 
 class Candidate(NamedTuple):

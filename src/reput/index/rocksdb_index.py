@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from reput.index.times import TimeWindow
+    from reput.index.key_index import TimeWindow
 
 _NAME = "RocksDB"
 _SAMPLED_FILES = 16

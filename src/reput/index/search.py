@@ -13,7 +13,7 @@ from reput.log.offset_range import OffsetRange
 from reput.log.reader import CommitLogReader, LocatedRecord
 
 if TYPE_CHECKING:  # a query does without numpy
-    from reput.index.times import TimeWindow
+    from reput.index.key_index import TimeWindow
 
 _READ_FIRST = 1 << 8
 _FEW = 1 << 12

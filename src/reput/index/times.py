@@ -13,10 +13,10 @@ others may be, and the range is not limited.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from typing import NamedTuple
 
 from reput.errors import CorruptMessageError, MessageNotFoundError
 from reput.format.index_file import item_seconds
+from reput.index.key_index import TimeWindow
 from reput.index.reader import IndexFileReader
 from reput.log.keyed_record import store_timestamp
 from reput.log.offset_range import OffsetRange
@@ -24,13 +24,6 @@ from reput.log.reader import CommitLogReader
 
 _SECOND = 2
 """The first item whose seconds count from the header's begin."""
-
-
-class TimeWindow(NamedTuple):
-    """Store timestamps in milliseconds, both inclusive."""
-
-    begin: int
-    end: int
 
 
 def at_times(

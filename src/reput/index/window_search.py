@@ -13,8 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from reput.errors import StoreNotFoundError
-from reput.index.key_index import Candidate, CandidateArrays
-from reput.index.times import TimeWindow
+from reput.index.key_index import Candidate, CandidateArrays, TimeWindow
 from reput.kernels import key_match as kernel
 from reput.kernels.rows import new_rows
 from reput.log.files import CommitLogFile

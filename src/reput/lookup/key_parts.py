@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from reput.arguments import SECONDS
 from reput.errors import UsageError
 from reput.files.arrow_file import map_arrow, write_arrow
-from reput.index.times import TimeWindow
+from reput.index.key_index import TimeWindow
 from reput.kernels.key_match import hash_keys
 from reput.messages.arrays import one_array
 

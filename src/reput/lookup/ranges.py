@@ -12,9 +12,8 @@ import numpy.typing as npt
 
 from reput.compare.proof import Proved
 from reput.findings import Finding, Kind
-from reput.index.key_index import IndexPart
+from reput.index.key_index import IndexPart, TimeWindow
 from reput.index.plan import Segment
-from reput.index.times import TimeWindow
 from reput.index.verdict import Judge
 from reput.log.files import CommitLogFile
 from reput.log.offset_range import OffsetRange, newest_first

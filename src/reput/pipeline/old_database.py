@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from reput.compare.columns import in_ranges
-from reput.compare.placement import Placement, ascending, between, neighbours
+from reput.compare.placement import Placement, ascending, between, entry_of_each, neighbours
 from reput.errors import MissingExtraError, StoreError, is_transient
 from reput.files.reader import read_file
 from reput.files.writer import FileWriter, replacing
@@ -162,19 +162,9 @@ def _compared(old: RocksDatabase, name: Queue, given: _AllGiven, log: LogPart) -
     order = np.argsort(own.offsets, kind="stable")
     own = _Given(own.offsets[order], own.stated[order])
     by_offset = np.argsort(offsets, kind="stable")
-    place = np.searchsorted(offsets[by_offset], own.offsets)
-    inside = np.minimum(place, max(len(offsets) - 1, 0))
-    has_entry = np.zeros(len(own.offsets), np.bool_)
-    result = own.stated.copy()
-    if len(offsets):
-        has_entry = offsets[by_offset][inside] == own.offsets
-        result[has_entry] = numbers[by_offset][inside[has_entry]]
-        has_twice = len(np.unique(offsets)) < len(offsets)
-        odd = np.flatnonzero(has_entry & (result != own.stated)) if has_twice else none
-        for row in odd.tolist():
-            same = numbers[offsets == own.offsets[row]]  # more than one leads to it
-            if own.stated[row] in same:
-                result[row] = own.stated[row]
+    rows = entry_of_each(own.offsets, own.stated, offsets[by_offset], numbers[by_offset])
+    has_entry, result = rows >= 0, own.stated.copy()
+    result[has_entry] = numbers[by_offset][rows[has_entry]]
     lost = in_ranges(offsets, [*log.lost, *given.elsewhere])
     lost &= ~np.isin(offsets, own.offsets)
     _place_missing(name, own, result, has_entry, numbers[lost], offsets[lost])

@@ -14,10 +14,9 @@ from reput.errors import CorruptMessageError, MessageNotFoundError, StoreError, 
 from reput.findings import Finding
 from reput.format.commit_log import QUEUE_OFFSET_POSITION, crc_matches
 from reput.format.properties import may_be_replaced_id
-from reput.index.key_index import ARCHIVED_KEYS, IndexPart, UntrustedIndexError
+from reput.index.key_index import ARCHIVED_KEYS, IndexPart, TimeWindow, UntrustedIndexError
 from reput.index.plan import Planner, Segment
 from reput.index.search import IndexSearch
-from reput.index.times import TimeWindow
 from reput.log.files import CommitLogFile
 from reput.log.keyed_record import KeyedRecord, read_keyed_record
 from reput.log.known_file import KnownFile

@@ -7,9 +7,9 @@ from reput.config import StoreConfig
 from reput.files.disk import Disk
 from reput.files.scratch import scratch_folder
 from reput.format.index_file import index_key, key_hash
+from reput.index.key_index import TimeWindow
 from reput.index.long_chain import chain_pieces
 from reput.index.reader import IndexFileReader
-from reput.index.times import TimeWindow
 from reput.index.window_search import to_be_read
 from reput.log.offset_range import OffsetRange
 from reput.log.reader import CommitLogReader

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from reput.compare.columns import in_ranges
-from reput.compare.placement import ascending, neighbours
+from reput.compare.placement import ascending, entry_of_each, neighbours
 from reput.config import StoreConfig
 from reput.errors import StoreError
 from reput.files.disk import Disk
@@ -206,15 +206,10 @@ class BatchMatching:
         stated: npt.NDArray[np.int64],
         offsets: npt.NDArray[np.int64],
     ) -> None:
-        first = np.searchsorted(self._offsets, offsets)
-        count = np.searchsorted(self._offsets, offsets, side="right") - first
-        for row in np.flatnonzero(count > 1).tolist():
-            same = np.arange(first[row], first[row] + count[row])
-            agrees = same[self._entries["base_offset"][same] == stated[row]]
-            first[row] = agrees[0] if len(agrees) else first[row]
+        rows = entry_of_each(offsets, stated, self._offsets, self._entries["base_offset"])
         is_inner = messages["sys_flag"] & SYS_FLAG_INNER_BATCH != 0
-        found = count > 0
-        place = first[found]
+        found = rows >= 0
+        place = rows[found]
         self._is_right[place] = True
         self._stated[place], self._is_inner[place] = stated[found], is_inner[found]
         differs = np.zeros(len(place), np.bool_)
@@ -254,6 +249,7 @@ class BatchMatching:
         if redo_last and len(entries) and self._is_right[-1] and self._is_inner[-1]:
             size = size_of(int(self._offsets[-1]))
             written += int(entries["batch_size"][-1] != size)
+            # The crash may have left an entry that was made from a half-written record.
             entries["batch_size"][-1] = size
         rows = np.flatnonzero(self._is_right)
         chosen = rows[ascending(entries["base_offset"][rows])]
@@ -434,6 +430,8 @@ class BatchQueueFiles:
         data = entries.astype(BATCH_ENTRY_DTYPE).tobytes()
         starts = range(first, stop, self._file_entries)
         moved_on = [start for start in starts if self._begins_later(start, first, entries)]
+        # Inserted entries push others into the next file. Written from the end, each entry is in its new file
+        # before the old one loses it.
         for start in [start for start in starts if start not in moved_on] + moved_on[::-1]:
             at = (start - first) * BATCH_ENTRY_BYTES
             self._hold(start, data[at : at + self._file_bytes], disk)
@@ -483,20 +481,11 @@ class BatchQueueFiles:
             disk.sync_folder(self.folder)
         start = entries - entries % self._file_entries
         if start in self._sizes and start < entries:
-            self._clear(start, (entries - start) * BATCH_ENTRY_BYTES, disk)
+            keep = (entries - start) * BATCH_ENTRY_BYTES
+            disk.clear(self._path(start), keep, self._file_bytes)
 
     def _gone(self, entries: int) -> Iterator[int]:
         return (start for start in reversed(self._starts) if start >= entries)
-
-    def _clear(self, start: int, keep: int, disk: Disk) -> None:
-        with FileReader(str(self._path(start))) as reader:
-            last = reader.last_nonzero(self._sizes[start])
-        stop = 0 if last is None else last + 1
-        if stop > keep or self._sizes[start] != self._file_bytes:
-            with disk.open(self._path(start), self._file_bytes) as file:
-                if stop > keep:
-                    file.write(bytes(stop - keep), keep)
-                file.sync()
 
     def _path(self, start: int) -> Path:
         return self.folder / offset_file_name(start * BATCH_ENTRY_BYTES)

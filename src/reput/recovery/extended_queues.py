@@ -7,11 +7,13 @@ entry that has one.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
+from reput.compare.found import resolve_units
 from reput.config import StoreConfig
 from reput.files.disk import Disk
 from reput.files.open_files import OpenFiles
@@ -42,51 +44,35 @@ class ExtendedQueueFiles(QueueFiles):
     def read_padded(self, position: int, count: int) -> npt.NDArray[np.uint32]:
         """See QueueFiles. An entry whose unit cannot be read keeps its address, which no message has."""
         data = super().read_padded(position, count)
-        codes = data.reshape(-1).view(ENTRY_DTYPE)["tags_code"]
-        addressed = np.flatnonzero(codes <= LAST_ADDRESS)
-        if len(addressed):
-            files = OpenFiles(LOCAL.open)
-            units = ExtensionFiles(str(self.units), files)
-            for row in addressed.tolist():
-                unit = units.unit(int(codes[row]))
-                if unit is not None:
-                    codes[row] = unit.tags_code
-            files.close()
+        resolve_units(data.reshape(-1).view(ENTRY_DTYPE)["tags_code"], self.units)
         return data
+
+    def _addresses(self, begin: int, stop: int) -> npt.NDArray[np.int64]:
+        """Return the addresses of units in the entries from `begin` to `stop`."""
+        data = super().read_padded(begin, stop - begin)
+        codes = data.reshape(-1).view(ENTRY_DTYPE)["tags_code"]
+        return codes[codes <= LAST_ADDRESS]
 
     def has_bit_maps(self, position: int) -> bool:
         """See QueueFiles."""
-        files = OpenFiles(LOCAL.open)
-        try:
+        with closing(OpenFiles(LOCAL.open)) as files:
             units = ExtensionFiles(str(self.units), files)
             for begin in range(max(position, self.first), self.stop, _BLOCK_ENTRIES):
-                data = super().read_padded(begin, min(_BLOCK_ENTRIES, self.stop - begin))
-                codes = data.reshape(-1).view(ENTRY_DTYPE)["tags_code"]
-                for address in codes[codes <= LAST_ADDRESS].tolist():
-                    unit = units.unit(address)
+                addresses = self._addresses(begin, min(begin + _BLOCK_ENTRIES, self.stop))
+                for unit in map(units.unit, addresses.tolist()):
                     if unit is not None and unit.bit_map:
                         return True
-        finally:
-            files.close()
         return False
 
     def units_end(self, position: int) -> int:
         """Return the byte position at which the units of the entries before `position` end."""
-        files = OpenFiles(LOCAL.open)
-        try:
-            units = ExtensionFiles(str(self.units), files)
-            while position > self.first:
-                begin = max(position - _BLOCK_ENTRIES, self.first)
-                data = super().read_padded(begin, position - begin)
-                codes = data.reshape(-1).view(ENTRY_DTYPE)["tags_code"]
-                addressed = codes[codes <= LAST_ADDRESS]
-                if len(addressed):
-                    last = int(addressed.max())
-                    unit = units.unit(last)
-                    return position_of(last) + (0 if unit is None else unit.size_bytes)
-                position = begin
-        finally:
-            files.close()
+        for stop in range(position, self.first, -_BLOCK_ENTRIES):
+            addresses = self._addresses(max(stop - _BLOCK_ENTRIES, self.first), stop)
+            if len(addresses):
+                last = int(addresses.max())
+                with closing(OpenFiles(LOCAL.open)) as files:
+                    unit = ExtensionFiles(str(self.units), files).unit(last)
+                return position_of(last) + (0 if unit is None else unit.size_bytes)
         return 0
 
 
@@ -126,6 +112,5 @@ def _cut(folder: Path, end: int, file_bytes: int, disk: Disk) -> None:
             with FileReader(str(path)) as reader:
                 last = reader.last_nonzero(reader.size)
             with disk.open(path, file_bytes) as file:
-                if last is not None and start + last >= end:
-                    file.write(bytes(start + last + 1 - end), end - start)
-                file.sync()
+                file.write_zeros(end - start, 0 if last is None else last + 1)
+                file.sync()  # also when nothing is cleared: the units before `end` may be in memory only

@@ -148,6 +148,7 @@ class RecoveredIndexFiles:
                 pool.map(FoundIndexFile.check, [f for f in self.files if f.path.name >= from_name])
             )
         for place, file in enumerate(self.files):
+            # `IndexService.getAndCreateLastIndexFile` begins the next file only when this one is full.
             if place + 1 < len(self.files) and not file.problem and not file.is_full:
                 file.problem = "is not full, although another file follows"
             if file.count > 1 and file.offset(1) < before:
@@ -155,6 +156,7 @@ class RecoveredIndexFiles:
             self._firsts.append(self.stop)
             self.stop += file.count - 1
             if file.problem:
+                # An empty last file is normal: a broker creates it before the first item.
                 if place + 1 < len(self.files) or not file.is_begun:
                     self.notes.append(f"{file.path}: {file.problem}")
                 return
@@ -215,6 +217,7 @@ class RecoveredIndexFiles:
         Items before `durable` are durable already. With `is_dirty`, as after a crash, bytes after the items are
         cleared.
         """
+        # Files after the first damage go as well: dispatch puts their items again, in sequence.
         kept = [first < number for first in self._firsts].count(True)
         for file in reversed(self.files[kept:]):
             file.close()
@@ -230,6 +233,7 @@ class RecoveredIndexFiles:
                 last.cut(item + 1, _store_timestamp(log, file, item))
             last.sync()
             for first, full in zip(self._firsts, self.files[:-1], strict=False):
+                # Written by the process that died, so perhaps in the page cache only.
                 if durable < first + full.count - 1:
                     with disk.open(full.path, self._config.index_file_bytes) as written:
                         written.sync()

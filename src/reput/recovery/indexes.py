@@ -138,6 +138,7 @@ class Comparison:
                     self._add_survey(name, survey)
                 self._join(pool.map(lambda one: self._compare(*one), ranges))
             finally:
+                # The other threads stop after their current batch; a file of 1 GiB takes seconds.
                 self._stop.set()
                 pool.shutdown(cancel_futures=True)
 
@@ -197,6 +198,7 @@ class Comparison:
         if first_item is None:
             first_item = self._index.first_at(start, self._index.stop)
         piece = ComparedPiece(start, first_item, first_item)
+        # As dispatch reads it: what dispatch would not see must not count as missing here.
         scan = FileScan(file, start, stop, BROKER, self._rules, buffers=self._own.buffers)
         begin = start
         for batch in scan.batches():
@@ -280,6 +282,7 @@ class Comparison:
             return int(offsets[count]) if count < len(offsets) else None
         end = self._index.first_at(scanned.stop, self._index.stop)
         hashes, there = self._index.items(piece.index_end, end)
+        # Items of messages that cannot be read stay; the others must be the next ones, in order.
         read = np.flatnonzero(~in_ranges(there, unread))
         least = min(len(read), len(offsets))
         same = (hashes[read[:least]] == batch.key_hash[:least]) & (
@@ -448,6 +451,7 @@ class FoundIndexes:
             tail = part.tail if kept is None else kept.tail
             if tail is not None:
                 end = 0 if kept is None else kept.end
+                # Dispatch would drop a message whose queue offset an entry has already.
                 if 0 < tail.first < end:
                     unplaced.add(1, tail.begin)
                 elif tail.fall is not None:
@@ -502,6 +506,7 @@ class FoundIndexes:
 
     def _cut_index(self, log: CommitLogReader, compared: Comparison) -> IndexFileWriter | None:
         report, index, redo_last = self._report, self._index, self._redo_last
+        # An IndexFile has no marker of a half-written item. So the last message's items go, and are put again.
         number = index.first_at(report.index_from, compared.index_end)
         if redo_last and number > compared.index_begin:
             last = index.offset(number - 1)

@@ -26,8 +26,6 @@ from reput.queues.store_queues import KnownOffset
 from reput.recovery.report import RecoveryReport
 from reput.store.broker_start import first_file_to_check
 
-_CLEARED_BYTES = 1 << 20
-
 
 def log_files(store: Path, disk: Disk) -> list[CommitLogFile]:
     """Return the files of a log that can be continued; deletes a last file that was never filled.
@@ -42,10 +40,12 @@ def log_files(store: Path, disk: Disk) -> list[CommitLogFile]:
     for file in files:
         if not os.path.isfile(file.path):
             raise StoreError(f"{file.path}: is not a regular file; move it out of the store")
+    # A crash while the next file was created leaves a short file without a record.
     if len(files) > 1 and files[-1].size < files[0].size and _is_empty(files[-1]):
         disk.delete(Path(files[-1].path))
         disk.sync_folder(store / COMMIT_LOG_FOLDER)
         files.pop()
+    # The same crash in a new store: there is no log yet.
     if len(files) == 1 and files[0].size == 0:
         disk.delete(Path(files[0].path))
         return []
@@ -125,6 +125,7 @@ def _has_crc(record: LocatedRecord) -> bool:
 
 def truncate_log(files: list[CommitLogFile], end: int, disk: Disk, report: RecoveryReport) -> None:
     """Delete the files behind `end`, newest first, and clear the rest of the file that it lies in, durably."""
+    # Newest first, so that the files that a power cut leaves still follow each other.
     while files[-1].start > end:
         gone = files.pop()
         if _is_empty(gone):
@@ -149,18 +150,10 @@ def sync_log(files: list[CommitLogFile], begin: int, disk: Disk) -> None:
 def _clear(file: CommitLogFile, position: int, disk: Disk) -> int:
     """Overwrite with zeros what is not zero from `position` on. Returns how many bytes that were; 0 for a blank."""
     with FileReader(file.path) as reader:
-        last = reader.last_nonzero(file.size)
-        if last is None or last < position:
-            return 0
         head = reader.read(position, min(BLANK_BYTES, file.size - position))
-    stop = last + 1
     is_blank = len(head) == BLANK_BYTES and read_size_and_magic(head, 0)[1] == BLANK_MAGIC
-    writer = disk.open(Path(file.path), file.size)
-    for begin in range(position, stop, _CLEARED_BYTES):
-        writer.write(bytes(min(_CLEARED_BYTES, stop - begin)), begin)
-    writer.sync()
-    writer.close()
-    return 0 if is_blank and stop <= position + BLANK_BYTES else stop - position
+    cleared = max(disk.clear(Path(file.path), position, file.size) - position, 0)
+    return 0 if is_blank and cleared <= BLANK_BYTES else cleared
 
 
 def _is_empty(file: CommitLogFile) -> bool:

@@ -29,7 +29,6 @@ from reput.queues.store_queues import ConsumeQueueSetReader
 from reput.queues.writer import ConsumeQueueWriter
 
 _ENTRY_WORDS = ENTRY_BYTES // 4
-_CLEARED_BYTES = 1 << 20
 _SOME_ENTRIES, _MANY_ENTRIES = 1 << 12, 1 << 16
 _MAX_OFFSET = 2**63 - 1
 _NO_ENTRY = ConsumeQueueEntry(0, 0, 0)
@@ -55,6 +54,7 @@ class QueueFiles:
         self._others: list[Path] = []  # names that no such queue has
         for start, entry in offset_entries(str(folder)):
             path = Path(entry.path)
+            # Files of another size begin at other offsets; no entry of this queue is in them.
             if start % (queue_entries * ENTRY_BYTES):
                 self._others.append(path)
                 continue
@@ -68,6 +68,7 @@ class QueueFiles:
             if start != self.stop:
                 break
             self.stop += self._sizes[start] // ENTRY_BYTES
+            # A file that is too short ends the queue: the entries of the next file do not follow.
             if self.stop < start + self._queue_entries:
                 break
 
@@ -218,6 +219,7 @@ class QueueFiles:
                     file.write(entries[run].data.cast("B"), at)
                 file.sync()
             self._sizes[start] = size
+        # The folders of the topic and of the queue may be new, and their names must survive a power cut.
         for folder in (self.folder, self.folder.parent, self.folder.parent.parent):
             disk.sync_folder(folder)
         self._find_stop()
@@ -245,6 +247,7 @@ class QueueFiles:
             return ConsumeQueueWriter(self.folder, self._queue_entries, disk=disk)
         self._clear(position, disk, is_begun)
         for start in self.starts:
+            # The entries may be in the page cache only, since the process that wrote them died.
             if durable < start + self._queue_entries and start < position:
                 with disk.open(self.path(start), self._queue_entries * ENTRY_BYTES) as file:
                     file.sync()
@@ -256,29 +259,18 @@ class QueueFiles:
         start = position - position % self._queue_entries
         is_begun = is_begun and start == position
         kept = position + is_begun
+        # Newest first: a power cut in between leaves files that follow each other.
         gone = [self.path(other) for other in reversed(self.starts) if other >= kept]
         for path in (*self._others, *gone):
             disk.delete(path)
         if gone or self._others:
             disk.sync_folder(self.folder)
         if start in self._sizes and (start < position or is_begun):
-            self._clear_file(start, (position - start) * ENTRY_BYTES, disk)
+            size = self._queue_entries * ENTRY_BYTES
+            disk.clear(self.path(start), (position - start) * ENTRY_BYTES, size)
         elif is_begun:
             disk.open(self.path(start), self._queue_entries * ENTRY_BYTES).close()
             disk.sync_folder(self.folder)
-
-    def _clear_file(self, start: int, keep: int, disk: Disk) -> None:
-        """Zero the file from byte `keep` on, and give it its full size."""
-        size = self._queue_entries * ENTRY_BYTES
-        with FileReader(str(self.path(start))) as reader:
-            last = reader.last_nonzero(self._sizes[start])
-        stop = 0 if last is None else last + 1
-        if stop <= keep and self._sizes[start] == size:
-            return
-        with disk.open(self.path(start), size) as file:
-            for begin in range(keep, stop, _CLEARED_BYTES):
-                file.write(bytes(min(_CLEARED_BYTES, stop - begin)), begin)
-            file.sync()
 
 
 def physical_offsets(entries: npt.NDArray[np.uint32]) -> npt.NDArray[np.int64]:

@@ -194,12 +194,14 @@ class QueueMatching:
         survey = self.survey
         last = -1 if survey is None else survey.last
         if offsets[-1] > last:
+            # Messages after the last entry were not dispatched yet: that is no damage.
             after = int(np.searchsorted(offsets, last, side="right"))
             part._add_tail(Tail.of(offsets[after:], stated[after:]))
             stated, offsets, expected = stated[:after], offsets[:after], expected[:after]
         if survey is None or not len(offsets):
             return
         found = survey.read(part.rank, len(offsets))
+        # Nearly all batches end here: one comparison of bytes for all their entries.
         is_same = len(found) == len(offsets) and bool((found == expected).all())
         if is_same and not survey.has_twice(part.rank + len(found) - 1):
             self._take(part, survey, offsets, stated)
@@ -235,6 +237,7 @@ class QueueMatching:
         self, part: QueuePart, numbers: Offsets, offsets: Offsets, stated: Offsets
     ) -> None:
         moved = np.flatnonzero(numbers != stated)
+        # Entries of a light queue follow each other, whatever their messages state.
         if len(moved) and not self._is_light:
             part.moved.add(len(moved), int(offsets[moved[0]]))
 
@@ -254,6 +257,7 @@ class QueueMatching:
         there = physical_offsets(found)
         place = np.minimum(np.searchsorted(offsets, there), len(offsets) - 1)
         is_real = ~is_blank(found)
+        # By physical offset: a lost or additional entry does not affect those after it.
         matches = (offsets[place] == there) & is_real
         is_lost = is_real & ~matches & in_ranges(there, unread)
         differs = matches & (found != expected[place]).any(axis=1)
@@ -381,6 +385,7 @@ class QueueMatching:
         else:
             there = survey.numbers(0, survey.stop)
         after = np.unique(np.concatenate([there[there >= number], numbers]))
+        # Dispatch numbers without gaps. Only if the entries have none either does each get its number again.
         is_certain = len(after) == int(after[-1]) + 1 - number and not part.moved.count
         if self._is_light or part.kept or not is_certain or survey.found.has_bit_maps(number):
             return None
@@ -425,10 +430,10 @@ class QueueMatching:
             if again is not None:
                 return again
         first = min([int(numbers[0]), *placed[:1].tolist()])
-        has_more_before = (
-            floor >= 0
-        )  # entries before a recovery point, which were not looked at, stay
+        # Entries before a recovery point were not looked at; they stay.
+        has_more_before = floor >= 0
         first = survey.position if has_more_before else survey.found.file_start(first)
+        # A broker takes an entry of zeros for the end of the queue, so all other places become pre-blank.
         holes = np.setdiff1d(np.arange(first, int(numbers[-1]) + 1), numbers)
         placed, words = _with_blanks(placed, words, holes)
         begin = None if has_more_before else first
@@ -462,13 +467,11 @@ class QueueMatching:
         """Return numbers and entries of the missing messages that fit between their neighbours."""
         if self._is_light:
             # As many places as messages: each gets its own. Which else would be whose, nothing says.
-            groups, inverse, counts = np.unique(
-                missing.low, return_inverse=True, return_counts=True
-            )
+            _, inverse, counts = np.unique(missing.low, return_inverse=True, return_counts=True)
             within = np.arange(len(inverse)) - (np.cumsum(counts) - counts)[inverse]
             fits = counts[inverse] == missing.high - missing.low - 1
-            del groups
             return (missing.low + 1 + within)[fits], missing.words[fits]
+        # Queue offsets that fall contradict each other. The fewest messages that explain this get no entry.
         chosen = ascending(missing.stated)
         refused = np.setdiff1d(np.arange(len(missing.stated)), chosen)
         if len(refused):

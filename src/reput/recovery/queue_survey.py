@@ -13,8 +13,7 @@ class QueueSurvey:
     """Entries of messages that end before the log does, in the order of the log, each with a rank.
 
     If the files are in order, a rank is a position in the queue, and entries are read on demand. If an entry between
-    two
-    others is empty or out of order, all entries are kept in memory, sorted by physical offset.
+    two others is empty or out of order, all entries are kept in memory, sorted by physical offset.
 
     begin, stop  the first rank, and the one after the last
     last         physical offset of the last entry, or -1
@@ -38,6 +37,7 @@ class QueueSurvey:
         self.begin = self.position
         self.stop = self.found.last_before(self.found.first_at(log_end, self.begin, stop)) + 1
         while self.stop > self.begin:
+            # The log may end within this message: then its entry goes, and the message is dispatched again.
             entry = self.found.entry(self.stop - 1)
             if entry is not None and entry.physical_offset + entry.size <= log_end:
                 self.last = entry.physical_offset
@@ -55,6 +55,7 @@ class QueueSurvey:
             blocks.append(words[good])
         self._numbers, self._words = np.concatenate(numbers), np.concatenate(blocks)
         offsets = physical_offsets(self._words)
+        # Stable: several entries of one message stay in the order of the queue.
         order = np.argsort(offsets, kind="stable")
         self._numbers, self._words, self._offsets = (
             self._numbers[order], self._words[order], offsets[order],

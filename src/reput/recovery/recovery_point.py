@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
@@ -22,6 +22,7 @@ from reput.config import StoreConfig
 from reput.errors import StoreError
 from reput.files.disk import Disk
 from reput.files.reader import FileReader, read_file
+from reput.findings import Finding
 from reput.format.batch_consume_queue import BATCH_ENTRY_BYTES
 from reput.format.checkpoint import CHECKPOINT_BYTES
 from reput.format.consume_queue import ENTRY_BYTES, PRE_BLANK
@@ -40,6 +41,7 @@ from reput.format.index_file import HEADER_BYTES, decode_header
 from reput.index.reader import index_paths
 from reput.kernels.entry_checks import written_entries
 from reput.log.dispatch_batch import Queue
+from reput.log.files import CommitLogFile, expired_before
 from reput.log.offset_range import OffsetRange
 from reput.queues.kinds import queue_folder
 from reput.queues.set_writer import BatchEnd
@@ -163,6 +165,7 @@ def read_recovery_point(
     """
     try:
         content = json.loads(read_file(store / name, _MOST_BYTES))
+        # A broker that started since has taken `lock`, and may have changed everything.
         if content["form"] != _FORM or content["lock"] != _locked_at(store):
             return None, False
         known = RecoveryPoint(
@@ -190,6 +193,7 @@ def read_recovery_point(
         )
         if content["closed"] and not (closed or may_be_touched):
             return None, False
+        # A queue with messages before the point that the point does not know was copied into the store.
         if any(
             found.has_before(known.end)
             for queue, found in queues.items()
@@ -202,6 +206,7 @@ def read_recovery_point(
                 return None, False
         if not _index_is_good(store, known, content["index"][2], log_begin):
             return None, False
+    # Without a valid point everything is compared with the log, which is slower and always right.
     except (OSError, ValueError, TypeError, LookupError, StoreError):
         return None, False
     return known, closed
@@ -224,6 +229,7 @@ def _queue_is_good(
         return False
     if found.end_before(position) != end or found.stop < position:
         return False
+    # The digest covers the last file, so it needs no look.
     if closed:
         return True
     last_file = max(position - position % entries, found.first)
@@ -259,6 +265,7 @@ def _digest(store: Path, known: RecoveryPoint, config: StoreConfig) -> str:
     """Return a digest of everything that changes when a closed store is touched. Full files are listed one by one."""
     parts = [str(known.end), read_file(store / CHECKPOINT_FILE, CHECKPOINT_BYTES).hex()]
     parts += [_look(path) for path in _files_that_grow(store, known, config)]
+    # Names that are not UTF-8 come as surrogates from the operating system.
     return sha256("\n".join(parts).encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -291,3 +298,21 @@ def _locked_at(store: Path) -> int:
 def _look(path: Path) -> str:
     status = path.stat()
     return f"{path.name} {status.st_size} {status.st_mtime_ns}"
+
+
+def expired_unindexed(
+    first: CommitLogFile, known: RecoveryPoint | None, queues: Iterable[QueueFiles]
+) -> Finding | None:
+    """Return a finding for messages that expired before they were indexed, or None.
+
+    Nothing else will ever show that these messages were in the log. They lie between the end of the indexes and the
+    begin of the log's `first` file. The indexes reach to the recovery point `known`, or to the last entry of a
+    ConsumeQueue if that is further. Indexes with neither may be new, so they give no finding. Raises StoreAccessError.
+    """
+    ends = [end for found in queues if (end := found.end_before(found.written)) >= 0]
+    if known is not None:
+        ends.append(known.end)
+    end = max(ends, default=first.start)
+    if end >= first.start:
+        return None
+    return replace(expired_before(first, end), detail="expired before they were indexed")

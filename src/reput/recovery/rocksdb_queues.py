@@ -96,6 +96,7 @@ def misnumbered(
         for batch in FileScan(file, start, stop, SALVAGE, rules, buffers=buffers).batches():
             for queue, messages, numbers in dispatched_entries(batch):
                 new = messages["physical_offset"] >= checkpoint
+                # Messages of light queues may state one queue offset twice; a broker replaces the entry then.
                 if is_light(queue.topic) or not new.any():
                     continue
                 numbers, offsets = numbers[new], messages["physical_offset"][new]

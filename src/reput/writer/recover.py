@@ -36,12 +36,16 @@ from reput.queues.set_writer import ConsumeQueueSetWriter, RocksQueueSetWriter
 from reput.queues.store_queues import known_offset
 from reput.queues.writer import ConsumeQueueWriter
 from reput.recovery.batch_queues import batches_agree, recover_batch_queues
-from reput.recovery.expired import expired_unindexed
 from reput.recovery.extended_queues import cut_units
 from reput.recovery.indexes import FoundIndexes, reopen_unchanged
 from reput.recovery.log import find_log_end, sync_log, truncate_log
 from reput.recovery.queue_files import QueueFiles
-from reput.recovery.recovery_point import RecoveryPoint, delete_recovery_point, read_recovery_point
+from reput.recovery.recovery_point import (
+    RecoveryPoint,
+    delete_recovery_point,
+    expired_unindexed,
+    read_recovery_point,
+)
 from reput.recovery.report import RecoveryReport
 from reput.recovery.rocksdb_queues import RecoveredDatabase, misnumbered, recover_database
 from reput.writer.dispatch import DispatchService

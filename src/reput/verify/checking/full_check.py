@@ -13,9 +13,8 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import TypeVar
 
-from reput.compare.found import EntryPlaces, IndexSpan, QueueSpan
+from reput.compare.found import BEYOND, EntryPlaces, IndexSpan, LogEdges, QueueSpan
 from reput.compare.log_file import ComparedFile
-from reput.compare.spans import BEYOND, LogEdges
 from reput.findings import Finding, Kind
 from reput.format.file_names import INDEX_FOLDER
 from reput.log.dispatch_batch import Queue

@@ -13,8 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from reput.compare.found import RawEntries
-from reput.compare.spans import LogEdges, Span, Spans
+from reput.compare.found import LogEdges, RawEntries, Span, Spans
 from reput.errors import ReputError
 from reput.files.reader import FileReader
 from reput.findings import Finding, Kind

@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from reput.compare.found import EntryPlaces
-from reput.compare.spans import LogEdges, Span, Spans
+from reput.compare.found import EntryPlaces, LogEdges, Span, Spans
 from reput.errors import ReputError
 from reput.files.reader import FileReader
 from reput.findings import Finding, Kind

@@ -67,7 +67,6 @@ from reput.verify.repair.places import AtStep, RepairPlaces, look_of_log
 from reput.verify.repair.plan import Plan, below
 from reput.verify.repair.planning import IN_USE, check_unchanged, make_plan, refuse
 
-_ZEROS = bytes(1 << 20)
 _OVERWRITTEN = frozenset({TIMER_WHEEL_FILE, f"{CONFIG_FOLDER}/{TIMER_CHECK_FILE}"})
 _MADE_ANEW = frozenset(
     {LOCK_FILE, ABORT_FILE, CHECKPOINT_FILE, RECOVERY_POINT_FILE, STAGING_FOLDER}
@@ -180,9 +179,7 @@ def _clear(file: FileWriter, path: Path, position: int) -> None:
     """Zero all bytes from `position` on, so that no remainder can become a record again."""
     with FileReader(str(path)) as reader:
         last = reader.last_nonzero(reader.size)
-    stop = position if last is None else last + 1
-    for begin in range(position, stop, len(_ZEROS)):
-        file.write(memoryview(_ZEROS)[: stop - begin], begin)
+    file.write_zeros(position, position if last is None else last + 1)
 
 
 def _rebuild(plan: Plan, new: Path, runner: Runner, progress: Progress) -> None:
