@@ -20,6 +20,7 @@ import numpy as np
 
 from benchmarks.result import Figure
 from reput.config import StoreConfig
+from reput.files.writer import FileWriter
 from reput.format.consume_queue import ENTRY_BYTES
 from reput.format.dtypes import MESSAGE_DTYPE, MULTI_DTYPE
 from reput.format.file_names import COMMIT_LOG_FOLDER, offset_file_name
@@ -33,6 +34,7 @@ from reput.pipeline.queue_plan import (
     MOST_ENTRIES,
     PlanTask,
     QueueLayout,
+    QueuePlan,
     QueueTask,
     plan_queues,
     write_plan,
@@ -139,8 +141,8 @@ def _planned(task: PlanTask, size: Size) -> QueueLayout:
         for number, first in enumerate(starts)
     ]
     queues = [Queue(f"topic-{number}", 0) for number in range(size.queues)]
-    write_plan(task.plan, task.staged, queues, [], [])
-    return QueueLayout(tasks, count=size.queues)
+    write_plan(task.plan, QueuePlan(task.staged, queues))
+    return QueueLayout(tasks=tasks, count=size.queues)
 
 
 def plan_cost(folder: Path, splits: int, queues: int, *, counts: bool = False) -> Cost:
@@ -182,10 +184,11 @@ def _stage_runs(path: Path, names: list[Queue], split: int) -> None:
     runs["entries"] = entries
     runs["first"] = runs["slack"] = runs["ahead"] = entries * split
     runs["highest"] = entries * (split + 1) - 1
-    writer = BatchFileWriter(path)
     empty = np.zeros(0, MESSAGE_DTYPE), np.zeros(0, np.int32), np.zeros(0, MULTI_DTYPE)
-    writer.append(DispatchBatch(*empty, names))
-    writer.finish({}, runs)
+    with FileWriter(path) as file:
+        writer = BatchFileWriter(file)
+        writer.append(DispatchBatch(*empty, names))
+        writer.finish({}, runs)
 
 
 def _job_of(function: Any) -> WriteJob:
@@ -280,9 +283,7 @@ def _measure_plans(folder: Path) -> Iterator[Figure]:
         for name, each in zip(names, zip(*costs, strict=True), strict=True):
             power = slope(STEPS, each)
             group = f"task that plans queues, {what}"
-            # With queues, time also grows by what the processor's caches do not hold.
-            most = None if name == "time" else 1.1
-            yield Figure(group, f"power by which {name} grows", power, "", most=most)
+            yield Figure(group, f"power by which {name} grows", power, "", most=1.1)
 
 
 def measure(folder: Path) -> Iterator[Figure]:

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from reput.files.writer import FileWriter
 from reput.format.dtypes import MESSAGE_DTYPE, MULTI_DTYPE
 from reput.kernels.rows import new_rows
 from reput.log.dispatch_batch import DispatchBatch, Queue
@@ -36,10 +37,11 @@ def _batch(rows: int, span: int) -> DispatchBatch:
 @pytest.mark.parametrize("width", _SPANS)
 def test_columns_come_back_as_they_were(tmp_path: Path, rows: int, width: int) -> None:
     first, second = _batch(rows, _SPANS[width]), _batch(rows + 1, _SPANS[width] // 256 + 1)
-    writer = BatchFileWriter(tmp_path / "staged")
-    writer.append(first)
-    writer.append(second)
-    writer.finish(None, new_runs(0))
+    with FileWriter(tmp_path / "staged") as file:
+        writer = BatchFileWriter(file)
+        writer.append(first)
+        writer.append(second)
+        writer.finish(None, new_runs(0))
     fields = [*(MESSAGE_DTYPE.names or ()), "key_hash", "multi"]
     found = list(read_batches(str(tmp_path / "staged"), fields))
     for batch, wanted in zip(found, (first, second), strict=True):
@@ -56,9 +58,11 @@ def test_a_column_takes_the_fewest_bytes(tmp_path: Path) -> None:
         messages[:] = np.zeros(1, MESSAGE_DTYPE)
         messages["tags_code"][:2] = (-(2**63), -(2**63) + span)
         messages["tags_code"][2:] = messages["tags_code"][1]
-        writer = BatchFileWriter(tmp_path / str(width))
         nothing = np.empty(0, np.int32)
-        writer.append(DispatchBatch(messages, nothing, new_rows(0, MULTI_DTYPE), [Queue("T", 0)]))
-        writer.finish(None, new_runs(0))
+        batch = DispatchBatch(messages, nothing, new_rows(0, MULTI_DTYPE), [Queue("T", 0)])
+        with FileWriter(tmp_path / str(width)) as file:
+            writer = BatchFileWriter(file)
+            writer.append(batch)
+            writer.finish(None, new_runs(0))
         sizes.append((tmp_path / str(width)).stat().st_size // 3000)
     assert sizes == list(_SPANS)

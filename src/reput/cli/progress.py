@@ -89,6 +89,7 @@ _PHASES = {
     "scan": "reading the CommitLog",
     "rescan": "reading again what began inside a record",
     "write": "writing queues and indexes",
+    "divide": "dividing entries among queues",
     "join": "joining files of queues",
     "publish": "publishing files",
     "export": "writing the table",

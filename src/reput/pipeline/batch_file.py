@@ -15,7 +15,6 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Collection, Iterator, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,7 +22,7 @@ import numpy.typing as npt
 
 from reput.errors import FormatError
 from reput.files.reader import FileReader
-from reput.files.staged import reading
+from reput.files.staged import read_range, reading
 from reput.files.writer import FileWriter
 from reput.format.dtypes import MESSAGE_DTYPE, MULTI_DTYPE
 from reput.kernels.narrow_columns import find_spans, narrow, widen
@@ -46,10 +45,11 @@ class _Place(NamedTuple):
 
 
 class BatchFileWriter:
-    """Writes batches one after the other to a new file; nothing is readable before `finish`."""
+    """Writes batches one after the other; nothing is readable before `finish`."""
 
-    def __init__(self, path: Path) -> None:
-        self._file, self._position = FileWriter(path), 0
+    def __init__(self, file: FileWriter, begin: int = 0) -> None:
+        """Write from byte `begin` of a file on."""
+        self._file, self._begin, self._position = file, begin, 0
         self._batches: list[dict[str, Any]] = []
         self._queues: list[Queue] = []
 
@@ -68,20 +68,22 @@ class BatchFileWriter:
             }
         )
 
-    def finish(self, summary: Any, runs: QueueRuns) -> None:
-        """Write the runs of the queues and the footer with `summary`, anything JSON can hold, and close."""
+    def finish(self, summary: Any, runs: QueueRuns) -> int:
+        """Write the runs of the queues and the footer with `summary`, anything JSON can hold.
+
+        Return the position after them.
+        """
         columns = self._write_fields("", runs)
         footer = json.dumps(
             {
-                "batches": self._batches, "queues": self._queues, "runs": [len(runs), columns],
+                "batches": self._batches, "queues": list(map(name_of, self._queues)),
+                "runs": [len(runs), columns],
                 "summary": summary,
             }
         ).encode()  # fmt: skip
-        self._file.write(footer + _TRAILER.pack(len(footer), _MAGIC), self._position)
-        self.close()
-
-    def close(self) -> None:
-        self._file.close()
+        footer += _TRAILER.pack(len(footer), _MAGIC)
+        self._file.write(footer, self._begin + self._position)
+        return self._begin + self._position + len(footer)
 
     def _write_fields(self, prefix: str, rows: npt.NDArray[np.void]) -> dict[str, _Place]:
         """All fields of rows, those of one kind together: they lie side by side."""
@@ -111,7 +113,7 @@ class BatchFileWriter:
         least = least if width < 8 else 0
         data, position = np.empty(len(rows) * width, np.uint8), self._position
         narrow(rows, column, least, width, data)
-        self._file.write(data.data, position)
+        self._file.write(data.data, self._begin + position)
         self._position += data.nbytes
         return _Place(width, least, position)
 
@@ -131,15 +133,26 @@ def read_summary(path: str) -> Any:
         return _read_footer(reader, path)["summary"]
 
 
-def read_runs(path: str) -> tuple[list[Queue], QueueRuns]:
-    """Return the queues of a file and the run of each. Raises StoreAccessError, FormatError."""
+def name_of(queue: Queue) -> str:
+    """Return the name of a queue in a footer: text, of which a file has many, is read faster than pairs."""
+    return f"{queue.queue_id} {queue.topic}"
+
+
+def queue_of(name: str) -> Queue:
+    """Return the queue that has a name in a footer."""
+    queue_id, _, topic = name.partition(" ")
+    return Queue(topic, int(queue_id))
+
+
+def read_runs(path: str) -> tuple[list[str], QueueRuns]:
+    """Return the names of the queues of a file and the run of each. Raises StoreAccessError, FormatError."""
     with reading(path) as local, FileReader(local) as reader:
         footer = _read_footer(reader, path)
         count, columns = footer["runs"]
         runs = new_rows(count, RUN_DTYPE)
         for name, place in columns.items():
             _read_column(reader, place, *_column(runs, name))
-    return [Queue(*queue) for queue in footer["queues"]], runs
+    return footer["queues"], runs
 
 
 def read_batches(
@@ -150,29 +163,59 @@ def read_batches(
     Fields not asked for hold nothing of meaning. No batch comes of a file that has none of the `wanted` queues.
     """
     with reading(path) as local, FileReader(local) as reader:
-        footer = _read_footer(reader, path)
-        every = [Queue(*queue) for queue in footer["queues"]]
-        if wanted is not None and not any(queue in wanted for queue in every):
-            return
-        for batch in footer["batches"]:
-            rows, keys, multi = batch["rows"]
-            columns = batch["columns"]
-            messages = new_rows(rows, MESSAGE_DTYPE)
-            further = new_rows(multi if "multi" in fields else 0, MULTI_DTYPE)
-            key_hash = np.empty(keys if "key_hash" in fields else 0, np.int32)
-            for name in fields:
-                if name == "key_hash":
-                    _read_column(reader, columns[name], key_hash[:, None], 0)
-                elif name == "multi":
-                    for part in MULTI_DTYPE.names or ():
-                        _read_column(reader, columns[f"multi.{part}"], *_column(further, part))
-                else:
-                    _read_column(reader, columns[name], *_column(messages, name))
-            yield DispatchBatch(messages, key_hash, further, every[: batch["queues"]])
+        yield from _batches(reader, path, fields, wanted)
+
+
+def read_section(
+    path: str, start: int, stop: int, fields: Sequence[str], wanted: Collection[Queue]
+) -> Iterator[DispatchBatch]:
+    """Yield the batches that a writer left in a part of a file. See `read_batches`."""
+    section = _Section(read_range(path, start, stop - start))
+    yield from _batches(section, path, fields, wanted)
+
+
+class _Section:
+    """A part of a file, held in memory."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data, self.size = data, len(data)
+
+    def read(self, position: int, length: int) -> bytes:
+        return self._data[position : position + length]
+
+    def read_into(self, buffer: npt.NDArray[np.uint8], position: int) -> None:
+        buffer[:] = np.frombuffer(self._data, np.uint8, len(buffer), position)
+
+
+_Readable = FileReader | _Section
+
+
+def _batches(
+    reader: _Readable, path: str, fields: Sequence[str], wanted: Collection[Queue] | None
+) -> Iterator[DispatchBatch]:
+    footer = _read_footer(reader, path)
+    every = list(map(queue_of, footer["queues"]))
+    if wanted is not None and not any(queue in wanted for queue in every):
+        return
+    for batch in footer["batches"]:
+        rows, keys, multi = batch["rows"]
+        columns = batch["columns"]
+        messages = new_rows(rows, MESSAGE_DTYPE)
+        further = new_rows(multi if "multi" in fields else 0, MULTI_DTYPE)
+        key_hash = np.empty(keys if "key_hash" in fields else 0, np.int32)
+        for name in fields:
+            if name == "key_hash":
+                _read_column(reader, columns[name], key_hash[:, None], 0)
+            elif name == "multi":
+                for part in MULTI_DTYPE.names or ():
+                    _read_column(reader, columns[f"multi.{part}"], *_column(further, part))
+            else:
+                _read_column(reader, columns[name], *_column(messages, name))
+        yield DispatchBatch(messages, key_hash, further, every[: batch["queues"]])
 
 
 def _read_column(
-    reader: FileReader, place: Sequence[int], into: npt.NDArray[Any], column: int
+    reader: _Readable, place: Sequence[int], into: npt.NDArray[Any], column: int
 ) -> None:
     width, least, position = place
     data = np.empty(len(into) * width, np.uint8)
@@ -180,7 +223,7 @@ def _read_column(
     widen(data, least, width, into, column)
 
 
-def _read_footer(reader: FileReader, path: str) -> dict[str, Any]:
+def _read_footer(reader: _Readable, path: str) -> dict[str, Any]:
     size = reader.size
     if size >= _TRAILER.size:
         length, magic = _TRAILER.unpack(reader.read(size - _TRAILER.size, _TRAILER.size))

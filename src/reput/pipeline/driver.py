@@ -33,14 +33,14 @@ from reput.log.files import CommitLogFile
 from reput.log.scan_mode import DispatchRules
 from reput.log.sources import StoreLog
 from reput.pipeline.commit import FolderTarget, RebuildCommit, Target
+from reput.pipeline.divided import divide
 from reput.pipeline.index_layout import IndexFileTask, index_layout
 from reput.pipeline.old_queues import LogPart
 from reput.pipeline.publish import BucketTarget, FetchedTarget
 from reput.pipeline.queue_kinds import FileQueues, QueueBuild, QueueDatabase, QueueForm, kind_of
 from reput.pipeline.queue_pieces import join_pieces, write_objects
-from reput.pipeline.queue_plan import QueueTask
+from reput.pipeline.queue_plan import QueueLayout, QueueTask
 from reput.pipeline.report import RebuildReport
-from reput.pipeline.rocksdb_layout import RocksTask
 from reput.pipeline.rocksdb_tables import RocksTableWritten, write_rocksdb_table
 from reput.pipeline.scan_split import ScanJob, ScanTask, run_scan
 from reput.pipeline.splits import default_split_bytes, plan_splits
@@ -87,7 +87,8 @@ def rebuild_store(
     Without a config, sizes are those of the store's own files where they are certain, else a broker's defaults.
     The store and the output may be URLs. `staging` is a URL for what tasks leave for each other, if they have no folder
     in common; for an output in object storage it lies there. `storage_options` are for all of them.
-    The phases of `progress` are scan and rescan, in bytes of the log, then write, join and publish, in bytes written.
+    The phases of `progress` are scan and rescan, in bytes of the log, then divide, write, join and publish, in bytes
+    written.
     Raises StoreNotFoundError, StoreLockedError, StoreAccessError, StoreChangedError, UsageError. What could not be
     read of the log is no error: the report's `damage` tells it.
     """
@@ -411,19 +412,22 @@ class _Rebuild:
             str(staging.new), self.config, LogPart(log.begin, log.end, log.lost, log.misplaced > 0),
             self.replaced, self.known.source.storage,
         )  # fmt: skip
-        tasks: list[IndexFileTask | QueueTask | RocksTask] = []
+        tasks: list[IndexFileTask | QueueTask] = []
+        queues = QueueLayout()
         if self.only != "consumequeue":
             tasks += index_layout(log, self.config)
         if self.only != "index":
-            tasks += self.queues.tasks(log, 2 * self.runner.parallelism, self._run_one)
+            queues = self.queues.plan(log, 2 * self.runner.parallelism, self._run_one)
+            tasks += queues.tasks
+        dividing = partial(divide, job.scanned, job.plan, job.parts)
+        self.run_tasks(dividing, queues.divides, [one.weight for one in queues.divides], "divide")
         weights = [task.weight for task in tasks]
         in_objects = isinstance(staging, BucketStaging)
         write = partial(_write_object if in_objects else _write_one, job)
         written = self.run_tasks(write, tasks, weights, "write")
         if self.only != "index":
-            joins = self.queues.joins
-            weights = [one.weight for one in joins]
-            joined = self.run_tasks(partial(join_pieces, job), joins, weights, "join")
+            weights = [one.weight for one in queues.joins]
+            joined = self.run_tasks(partial(join_pieces, job), queues.joins, weights, "join")
             staged = [one.objects for one in written if isinstance(one, QueuesWritten)]
             self.target.take_queues(sum(staged) + sum(joined))
             self.queues.finish(log, written, report)
@@ -496,10 +500,10 @@ def _silent(done: int, total: int) -> None:
 Written = IndexFileWritten | QueuesWritten | RocksTableWritten
 
 
-def _write_one(job: WriteJob, task: IndexFileTask | QueueTask | RocksTask) -> Written:
+def _write_one(job: WriteJob, task: IndexFileTask | QueueTask) -> Written:
     if isinstance(task, IndexFileTask):
         return write_index_file(job, task)
-    if isinstance(task, RocksTask):
+    if task.kind == "table":
         return write_rocksdb_table(job, task)
     return write_queues(job, task)
 

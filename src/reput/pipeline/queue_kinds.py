@@ -30,18 +30,10 @@ from reput.format.rocksdb_queue import (
 from reput.kernels.queue_entries import MAX_QUEUE_OFFSET
 from reput.log.dispatch_batch import Queue
 from reput.pipeline.old_queues import LogPart
-from reput.pipeline.queue_plan import (
-    MOST_ENTRIES,
-    JoinTask,
-    PlanTask,
-    QueueLayout,
-    QueueTask,
-    plan_queues,
-    read_plan,
-)
+from reput.pipeline.queue_plan import MOST_ENTRIES, PlanTask, QueueLayout, plan_queues, read_plan
 from reput.pipeline.renumbered import renumbered_entries
 from reput.pipeline.report import RebuildReport
-from reput.pipeline.rocksdb_layout import RocksPlanTask, RocksTask, rocksdb_layout
+from reput.pipeline.rocksdb_layout import RocksPlanTask, rocksdb_layout
 from reput.pipeline.rocksdb_tables import RocksTableWritten
 from reput.pipeline.staging import Staging
 from reput.pipeline.staging_bucket import BucketStaging
@@ -63,17 +55,11 @@ class QueueBuild(Protocol):
     """Plans the tasks that write queues, and does what is left after them.
 
     without  folders of queues that a store with such queues does not have
-    joins    tasks that run after the others
     """
 
     without: tuple[str, ...]
 
-    @property
-    def joins(self) -> Sequence[JoinTask]: ...
-
-    def tasks(
-        self, log: LogSummary, parallelism: int, run: RunOne
-    ) -> Sequence[QueueTask | RocksTask]:
+    def plan(self, log: LogSummary, parallelism: int, run: RunOne) -> QueueLayout:
         """`run` runs the task that plans the others, where there is an executor for it."""
         ...
 
@@ -104,10 +90,7 @@ def kind_of(facts: StoreFacts, asked: str | None, in_place: bool) -> QueueForm:
 
 
 class FileQueues:
-    """ConsumeQueues, with batch queues and extension files where the store has them.
-
-    joins  after the tasks, those that join pieces of files which are staged in object storage
-    """
+    """ConsumeQueues, with batch queues and extension files where the store has them."""
 
     without: tuple[str, ...] = ()
 
@@ -121,13 +104,7 @@ class FileQueues:
         self._batch_topics, self._extended = batch_topics, extended
         self._layout = QueueLayout()
 
-    @property
-    def joins(self) -> Sequence[JoinTask]:
-        return self._layout.joins
-
-    def tasks(
-        self, log: LogSummary, parallelism: int, run: RunOne
-    ) -> Sequence[QueueTask | RocksTask]:
+    def plan(self, log: LogSummary, parallelism: int, run: RunOne) -> QueueLayout:
         """See QueueBuild."""
         kinds = {
             CONSUME_QUEUE_FOLDER: True, EXTENSION_FOLDER: self._extended,
@@ -143,7 +120,7 @@ class FileQueues:
             self._batch_topics, self._extended, isinstance(self._staging, BucketStaging),
         )  # fmt: skip
         self._layout = run(plan_queues, task)
-        return self._layout.tasks
+        return self._layout
 
     def finish(self, log: LogSummary, written: Sequence[object], report: RebuildReport) -> None:
         """See QueueBuild."""
@@ -223,7 +200,6 @@ class QueueDatabase:
     """All queues in RocksDB."""
 
     without: tuple[str, ...] = (BATCH_QUEUE_FOLDER, EXTENSION_FOLDER)
-    joins: Sequence[JoinTask] = ()
 
     def __init__(self, staging: Staging, output: Path, in_place: bool) -> None:
         """Open the database. Raises MissingExtraError."""
@@ -231,9 +207,7 @@ class QueueDatabase:
         self._staging, self._new, self._output = staging, staging.new, output
         self._replaced = str(output / CONSUME_QUEUE_FOLDER) if in_place else None
 
-    def tasks(
-        self, log: LogSummary, parallelism: int, run: RunOne
-    ) -> Sequence[QueueTask | RocksTask]:
+    def plan(self, log: LogSummary, parallelism: int, run: RunOne) -> QueueLayout:
         """See QueueBuild."""
         share = entries_of_a_task(log, parallelism)
         scanned, plan = str(self._staging.scanned), str(self._staging.plan)

@@ -3,16 +3,17 @@
 A run for each queue of each split is too much for a driver: 10,000 queues in 10,000 splits are a hundred million. So
 the driver gets tasks of a few numbers each. What they refer to lies in files of the plan:
 
-    plan.json      the names of all staged files and queues, and which queues are in which pack
+    plan.json      the names of all staged files and queues, and which queues are in which pack (`QueuePlan`)
     positions-N    int64 for each queue that was met by then: entries before regular task N; -1 where it has none
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import repeat
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -26,7 +27,7 @@ from reput.files.writer import FileWriter
 from reput.format.consume_queue import ENTRY_BYTES
 from reput.kernels.queue_entries import MAX_QUEUE_OFFSET
 from reput.log.dispatch_batch import Queue
-from reput.pipeline.batch_file import read_runs
+from reput.pipeline.batch_file import name_of, queue_of, read_runs
 from reput.pipeline.old_queues import old_batch_queues, old_queues
 from reput.pipeline.queue_runs import QueueRuns
 from reput.queues.kinds import check_topic, is_light
@@ -35,8 +36,9 @@ MOST_ENTRIES = 16 << 20  # of a task
 _MOST_PACKED = 512  # queues of which a task holds state
 _MOST_JOINED = 512  # files that a task joins
 _MOST_NAMES = 3
+_MOST_UNDIVIDED = 4  # passes over the staged files that cost less than to divide them among packs
 _Numbers = npt.NDArray[np.int64]
-Kind = Literal["regular", "irregular", "old", "extended", "old extended", "batch"]
+Kind = Literal["regular", "irregular", "old", "extended", "old extended", "batch", "table"]
 
 
 _PACKED: tuple[Kind, ...] = ("irregular", "old", "extended", "old extended", "batch")
@@ -48,11 +50,22 @@ class QueueTask:
 
     A regular task writes those of the staged files from `first` to `stop`, for all queues whose places are prefix
     sums. Any other task writes the queues of a pack, over the whole log: irregular ones, whose places only the walk
-    knows; old ones, whose entries decide about numbers; ones with extension files, old or not; batch queues.
+    knows; old ones, whose entries decide about numbers; ones with extension files, old or not; batch queues; tables of
+    RocksDB (`reput.pipeline.rocksdb_layout`).
     """
 
     number: int
     kind: Kind
+    first: int
+    stop: int
+    weight: int
+
+
+@dataclass(frozen=True, slots=True)
+class DivideTask:
+    """Staged files from `first` to `stop`, to be divided among packs (`reput.pipeline.divided`)."""
+
+    number: int
     first: int
     stop: int
     weight: int
@@ -70,8 +83,12 @@ class JoinTask:
 
 @dataclass(slots=True)
 class QueueLayout:
-    """How `count` queues are written. Those of `unnamed` topics, the first few, have no folder and no ConsumeQueue."""
+    """How `count` queues are written. Those of `unnamed` topics, the first few, have no folder and no ConsumeQueue.
 
+    divides  run before `tasks`, joins after them
+    """
+
+    divides: list[DivideTask] = field(default_factory=list)
     tasks: list[QueueTask] = field(default_factory=list)
     joins: list[JoinTask] = field(default_factory=list)
     unnamed: list[str] = field(default_factory=list)
@@ -105,12 +122,25 @@ class PlanTask:
 
 
 class QueuePlan(NamedTuple):
-    """The files of a plan, read."""
+    """The files of a plan, read.
 
-    staged: list[str]
+    apart    queues that no regular task writes
+    packs    numbers of the queues of each
+    ranges   first and last queue offset of each queue of a pack, unsigned; empty if packs have whole queues
+    divided  packs whose entries are in the `divisions` divided files
+    """
+
+    staged: Sequence[str]
     queues: list[Queue]
-    apart: frozenset[Queue]
-    packs: list[list[int]]
+    apart: frozenset[Queue] = frozenset()
+    packs: Sequence[list[int]] = ()
+    ranges: Sequence[list[tuple[int, int]]] = ()
+    divided: frozenset[int] = frozenset()
+    divisions: int = 0
+
+    def divided_by(self, packs: Collection[int], tasks: Sequence[DivideTask]) -> QueuePlan:
+        """Return the plan in which these tasks, if there are any, divide the staged files among packs."""
+        return self._replace(divided=frozenset(packs if tasks else ()), divisions=len(tasks))
 
     def pack(self, number: int) -> list[Queue]:
         return [self.queues[each] for each in self.packs[number]]
@@ -120,10 +150,10 @@ class QueuePlan(NamedTuple):
 def read_plan(folder: str) -> QueuePlan:
     """Read a plan. Raises StoreAccessError."""
     with reading(join(folder, "plan.json")) as local, FileReader(local) as reader:
-        stored = json.loads(reader.read(0, reader.size))
-    queues = [Queue(*queue) for queue in stored["queues"]]
-    apart = frozenset(queues[number] for number in stored["apart"])
-    return QueuePlan(stored["staged"], queues, apart, stored["packs"])
+        stored = QueuePlan(*json.loads(reader.read(0, reader.size)))
+    queues = [Queue(*queue) for queue in stored.queues]
+    apart = frozenset(Queue(*queue) for queue in stored.apart)
+    return stored._replace(queues=queues, apart=apart, divided=frozenset(stored.divided))
 
 
 def positions_before(folder: str, task: QueueTask) -> dict[Queue, int]:
@@ -151,23 +181,29 @@ class SplitRuns:
 
     def __init__(self, scanned: str, staged: Sequence[str]) -> None:
         self._scanned, self._staged = scanned, staged
-        self._numbers: dict[Queue, int] = {}
+        self._numbers: dict[str, int] = {}  # by the names that footers have
         self.queues: list[Queue] = []
 
     def __iter__(self) -> Iterator[tuple[_Numbers, QueueRuns]]:
         """Yield, for each split, the numbers of queues with entries, and their runs."""
         for name in self._staged:
-            queues, runs = read_runs(join(self._scanned, name))
-            rows = np.flatnonzero(runs["entries"])
-            numbers = [self.number(queues[row]) for row in rows.tolist()]
-            yield np.array(numbers, np.int64), runs[rows]
+            names, runs = read_runs(join(self._scanned, name))
+            known = map(self._numbers.get, names, repeat(-1))
+            numbers = np.fromiter(known, np.int64, len(names))
+            has_entries = runs["entries"] > 0
+            for row in np.flatnonzero(has_entries & (numbers < 0)).tolist():
+                numbers[row] = self._number(names[row])
+            yield numbers[has_entries], runs[has_entries]
 
     def number(self, queue: Queue) -> int:
-        known = self._numbers.get(queue)
-        if known is None:
-            known = self._numbers[queue] = len(self.queues)
-            self.queues.append(queue)
-        return known
+        """Return the number of a queue, a new one if it has none."""
+        return self._number(name_of(queue))
+
+    def _number(self, name: str) -> int:
+        number = self._numbers.setdefault(name, len(self.queues))
+        if number == len(self.queues):
+            self.queues.append(queue_of(name))
+        return number
 
 
 class RunTable:
@@ -182,6 +218,8 @@ class RunTable:
 
     def grow(self, queues: Sequence[Queue]) -> None:
         new = queues[len(self.position) :]
+        if not new:
+            return
         none = np.zeros(len(new), np.bool_)
         self.position = np.append(self.position, np.full(len(new), -1))
         self.entries = np.append(self.entries, np.zeros(len(new), np.int64))
@@ -208,10 +246,12 @@ def plan_queues(task: PlanTask) -> QueueLayout:
     folder, layout = task.plan, QueueLayout()
     table, runs = RunTable(), SplitRuns(task.scanned, task.staged)
     before, first, taken = table.position, 0, 0
+    entries_of: list[int] = []
     for split, (numbers, of_split) in enumerate(runs):
         table.grow(runs.queues)
         table.take(numbers, of_split)
-        taken += int(of_split["entries"].sum())
+        entries_of.append(int(of_split["entries"].sum()))
+        taken += entries_of[-1]
         if taken >= task.share or split == len(task.staged) - 1:
             if not task.extended:
                 _write(_positions_file(folder, len(layout.tasks)), before.data)
@@ -225,12 +265,18 @@ def plan_queues(task: PlanTask) -> QueueLayout:
     layout.unnamed = unnamed[:_MOST_NAMES]
     layout.count = len(runs.queues) - len(kinds["unnamed"])
     packs: list[list[int]] = []
+    divided: list[int] = []
     for kind in _PACKED:
         for pack, entries in _packs(sorted(kinds[kind], key=runs.queues.__getitem__), table):
             layout.tasks.append(_task(len(packs), kind, 0, len(task.staged), entries))
+            # Where messages state other offsets, all of them decide about the numbers of an old queue.
+            if not task.misplaced or kind in ("irregular", "extended"):
+                divided.append(len(packs))
             packs.append(pack)
-    apart = sorted(set[int]().union(*kinds.values()))
-    write_plan(folder, task.staged, runs.queues, apart, packs)
+    layout.divides = divide_tasks(len(divided), entries_of, task.share)
+    apart = frozenset(runs.queues[n] for n in set[int]().union(*kinds.values()))
+    plan = QueuePlan(task.staged, runs.queues, apart, packs)
+    write_plan(folder, plan.divided_by(divided, layout.divides))
     if task.in_pieces and regular:
         layout.joins = list(_joins(table, task.file_bytes, regular))
     return layout
@@ -247,11 +293,24 @@ def _joins(table: RunTable, file_bytes: int, regular: int) -> Iterator[JoinTask]
             first, joined = number, 0
 
 
-def write_plan(
-    folder: str, staged: Sequence[str], queues: Sequence[Queue], apart: list[int], packs: list[list[int]]
-) -> None:  # fmt: skip
+def divide_tasks(packs: int, entries: Sequence[int], share: int) -> list[DivideTask]:
+    """Return tasks that divide staged files with so many entries each; none if there are few packs.
+
+    A task has neighbouring files of about `share` entries.
+    """
+    tasks: list[DivideTask] = []
+    first = taken = 0
+    for stop, own in enumerate(entries if packs > _MOST_UNDIVIDED else (), 1):
+        taken += own
+        if taken >= share or stop == len(entries):
+            tasks.append(DivideTask(len(tasks), first, stop, ENTRY_BYTES * (taken + 1)))
+            first, taken = stop, 0
+    return tasks
+
+
+def write_plan(folder: str, plan: QueuePlan) -> None:
     """Write what `read_plan` reads. Raises StoreAccessError."""
-    stored = {"staged": staged, "queues": queues, "apart": apart, "packs": packs}
+    stored = [list(field) if isinstance(field, frozenset) else field for field in plan]
     _write(join(folder, "plan.json"), json.dumps(stored).encode())
 
 

@@ -18,7 +18,7 @@ from reput.errors import MessageNotFoundError, StoreError
 from reput.format.consume_queue import PRE_BLANK
 from reput.format.dtypes import ENTRY_DTYPE
 from reput.log.dispatch_batch import Queue
-from reput.pipeline.batch_file import read_batches, read_runs
+from reput.pipeline.batch_file import queue_of, read_batches, read_runs
 from reput.queues.queue_index import QueueReader
 from reput.queues.rocksdb_dispatch import dispatched_entries
 from reput.queues.store_queues import ConsumeQueueSetReader
@@ -59,7 +59,8 @@ def _irregular(staged: Sequence[Path], files: ConsumeQueueSetReader) -> Iterator
     ends: dict[Queue, int] = {}
     odd: set[Queue] = set()
     for path in staged:
-        for queue, run in zip(*read_runs(str(path)), strict=True):
+        for name, run in zip(*read_runs(str(path)), strict=True):
+            queue = queue_of(name)
             entries, first, slack, _, highest = run.item()
             if not entries:
                 continue

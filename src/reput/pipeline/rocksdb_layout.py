@@ -22,7 +22,15 @@ from reput.pipeline.old_database import (
     write_old_numbers,
 )
 from reput.pipeline.old_queues import LogPart
-from reput.pipeline.queue_plan import RunTable, SplitRuns, write_plan
+from reput.pipeline.queue_plan import (
+    QueueLayout,
+    QueuePlan,
+    QueueTask,
+    RunTable,
+    SplitRuns,
+    divide_tasks,
+    write_plan,
+)
 
 MOST_ENTRIES = 8 << 20  # of a task, which sorts them in memory
 _FIRST, _LAST = 0, (1 << 64) - 1
@@ -34,15 +42,6 @@ class KeyedRange(NamedTuple):
     queue: Queue
     first: int
     last: int
-
-
-@dataclass(frozen=True, slots=True)
-class RocksTask:
-    """One table: ranges in the order of their keys."""
-
-    number: int
-    ranges: tuple[KeyedRange, ...]
-    weight: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +63,12 @@ class RocksPlanTask:
     replaced: str | None
 
 
+def ranges_of(plan: QueuePlan, number: int) -> list[KeyedRange]:
+    """Return the ranges of a table in the order of their keys."""
+    pairs = zip(plan.pack(number), plan.ranges[number], strict=True)
+    return [KeyedRange(queue, *bounds) for queue, bounds in pairs]
+
+
 class _Run(NamedTuple):
     """Entries of a queue in the whole log, and between which queue offsets they are."""
 
@@ -73,29 +78,37 @@ class _Run(NamedTuple):
     highest: int
 
 
-def rocksdb_layout(task: RocksPlanTask) -> list[RocksTask]:
-    """Tasks for all queues of a log. Safe to run twice. Raises StoreAccessError."""
-    write_plan(task.plan, task.staged, [], [], [])
-    share, tasks, weight = max(min(task.share, MOST_ENTRIES), 1), list[RocksTask](), 0
-    ranges: list[KeyedRange] = []
-    for run in sorted(_runs(task), key=lambda run: _key_order(run.queue)):
+def rocksdb_layout(task: RocksPlanTask) -> QueueLayout:
+    """Write the files of the plan, return a task for each table. Safe to run twice. Raises StoreAccessError."""
+    share, layout = max(min(task.share, MOST_ENTRIES), 1), QueueLayout()
+    runs, entries_of = _runs(task)
+    tables: list[list[KeyedRange]] = []
+    weights: list[int] = []
+    for run in sorted(runs, key=lambda run: _key_order(run.queue)):
         for part, count in _parts(run, share):
-            if ranges and weight + count > share:
-                tasks.append(_task(len(tasks), ranges, weight))
-                ranges, weight = [], 0
-            ranges.append(part)
-            weight += count
-    if ranges:
-        tasks.append(_task(len(tasks), ranges, weight))
-    return tasks
+            if not tables or weights[-1] + count > share:
+                tables.append([])
+                weights.append(0)
+            tables[-1].append(part)
+            weights[-1] += count
+    for number, entries in enumerate(weights):
+        weight = ENTRY_BYTES * (entries + 1)
+        layout.tasks.append(QueueTask(number, "table", 0, len(task.staged), weight))
+    queues = {run.queue: number for number, run in enumerate(runs)}
+    layout.divides = divide_tasks(len(tables), entries_of, share)
+    plan = QueuePlan(
+        task.staged, list(queues),
+        packs=[[queues[part.queue] for part in table] for table in tables],
+        ranges=[[(part.first, part.last) for part in table] for table in tables],
+    )  # fmt: skip
+    write_plan(task.plan, plan.divided_by(range(len(tables)), layout.divides))
+    return layout
 
 
-def _task(number: int, ranges: list[KeyedRange], entries: int) -> RocksTask:
-    return RocksTask(number, tuple(ranges), ENTRY_BYTES * (entries + 1))
-
-
-def _runs(task: RocksPlanTask) -> list[_Run]:
+def _runs(task: RocksPlanTask) -> tuple[list[_Run], list[int]]:
+    """Return the runs of all queues, and how many entries each staged file has."""
     runs, table = SplitRuns(task.scanned, task.staged), RunTable()
+    entries_of: list[int] = []
     entries, first, highest = (np.empty(0, np.int64) for _ in range(3))
     for numbers, of_split in runs:
         table.grow(runs.queues)
@@ -104,12 +117,13 @@ def _runs(task: RocksPlanTask) -> list[_Run]:
         entries = np.append(entries, np.zeros(new, np.int64))
         first = np.append(first, np.full(new, np.iinfo(np.int64).max))
         highest = np.append(highest, np.full(new, np.iinfo(np.int64).min))
+        entries_of.append(int(of_split["entries"].sum()))
         entries[numbers] += of_split["entries"]
         first[numbers] = np.minimum(first[numbers], of_split["first"])
         highest[numbers] = np.maximum(highest[numbers], of_split["highest"])
     columns = (column.tolist() for column in (entries, first, highest))
     found = [_Run(queue, *run) for queue, *run in zip(runs.queues, *columns, strict=True)]
-    return found + _of_lost_messages(task, runs.queues, table)
+    return found + _of_lost_messages(task, runs.queues, table), entries_of
 
 
 def _of_lost_messages(task: RocksPlanTask, queues: Sequence[Queue], table: RunTable) -> list[_Run]:

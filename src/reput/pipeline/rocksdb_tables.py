@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,7 +14,8 @@ from reput.files.writer import make_folder, replacing
 from reput.format.rocksdb_queue import QueueEnd
 from reput.log.dispatch_batch import Queue
 from reput.pipeline.old_database import read_old_numbers
-from reput.pipeline.rocksdb_layout import KeyedRange, RocksTask
+from reput.pipeline.queue_plan import QueueTask, read_plan
+from reput.pipeline.rocksdb_layout import KeyedRange, ranges_of
 from reput.pipeline.write_files import WriteJob, batches_of
 from reput.queues.rocksdb_dispatch import (
     dispatched_entries,
@@ -51,12 +53,13 @@ class RocksTableWritten(NamedTuple):
     kept: int = 0
 
 
-def write_rocksdb_table(job: WriteJob, task: RocksTask) -> RocksTableWritten:
+def write_rocksdb_table(job: WriteJob, task: QueueTask) -> RocksTableWritten:
     """Safe to run twice, and beside itself. Raises StoreAccessError, MissingExtraError."""
-    found, refused = _collected(job, task)
+    ranges = ranges_of(read_plan(job.plan), task.number)
+    found, refused = _collected(job, task.number, ranges)
     old = read_old_numbers(job.plan)
     kept = 0
-    for part in task.ranges:
+    for part in ranges:
         if (said := old.get(part.queue)) is not None:
             inside = (said.kept_at >= part.first) & (said.kept_at <= min(part.last, 2**63 - 1))
             if inside.any():
@@ -71,7 +74,7 @@ def write_rocksdb_table(job: WriteJob, task: RocksTask) -> RocksTableWritten:
         return RocksTableWritten(None, 0, {}, [], 0, refused)
     make_folder(path.parent)
     with replacing(path) as attempt, table_writer(attempt) as table:
-        for part in task.ranges:
+        for part in ranges:
             blocks = found.pop(part, None)
             if blocks is None:
                 continue
@@ -92,14 +95,16 @@ def write_rocksdb_table(job: WriteJob, task: RocksTask) -> RocksTableWritten:
 _Blocks = list[tuple[_Offsets, npt.NDArray[np.void]]]
 
 
-def _collected(job: WriteJob, task: RocksTask) -> tuple[dict[KeyedRange, _Blocks], int]:
+def _collected(
+    job: WriteJob, number: int, ranges: Sequence[KeyedRange]
+) -> tuple[dict[KeyedRange, _Blocks], int]:
     """Offsets and values of each range, in the order of the log; and how many messages get no entry."""
     old, refused = read_old_numbers(job.plan), 0
     wanted: dict[Queue, list[KeyedRange]] = defaultdict(list)
-    for part in task.ranges:
+    for part in ranges:
         wanted[part.queue].append(part)
     found: dict[KeyedRange, _Blocks] = defaultdict(list)
-    for batch in batches_of(job, wanted, _FIELDS):
+    for batch in batches_of(job, number, wanted, _FIELDS):
         for queue, messages, queue_offset in dispatched_entries(batch):
             if queue in old and queue in wanted:
                 places = messages["physical_offset"].astype(np.int64)

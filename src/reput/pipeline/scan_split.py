@@ -11,6 +11,7 @@ import numpy as np
 from reput.errors import FormatError, ObjectConflictError, StoreNotFoundError
 from reput.files.reader import FileReader, OpenFile
 from reput.files.staged import delete_staged, join, writing
+from reput.files.writer import FileWriter
 from reput.format.file_names import offset_file_name
 from reput.log.dispatch_batch import DispatchBatch
 from reput.log.scan import FileScan, ScanBuffers
@@ -99,13 +100,10 @@ def _buffers() -> ScanBuffers:
 
 
 def _stage(job: ScanJob, split: Split, path: Path, summary: SplitSummary) -> None:
-    writer = BatchFileWriter(path)
-    try:
+    with FileWriter(path) as file:
+        writer = BatchFileWriter(file)
         runs = new_runs(0) if summary.start is None else _walk(job, split, writer, summary)
         writer.finish(summary.as_json(), runs)
-    except BaseException:
-        writer.close()
-        raise
 
 
 def _walk(job: ScanJob, split: Split, writer: BatchFileWriter, summary: SplitSummary) -> QueueRuns:

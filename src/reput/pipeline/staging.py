@@ -33,7 +33,7 @@ from reput.tasks import Result, Task
 
 STAGING_FOLDER = ".reput-rebuild"
 RUN_FILE = "run"
-_LAYOUT = 5  # raise it when staged files change, so that none of another version is taken up
+_LAYOUT = 6  # raise it when staged files change, so that none of another version is taken up
 
 
 class FencedRun:

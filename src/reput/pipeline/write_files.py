@@ -29,7 +29,8 @@ from reput.index.writer import IndexFileBuilder, IndexFileEnd
 from reput.kernels.rows import new_rows
 from reput.log.dispatch_batch import DispatchBatch, Queue
 from reput.pipeline.batch_file import read_batches
-from reput.pipeline.batch_queues import write_batch_queues
+from reput.pipeline.batch_queues import Batches, write_batch_queues
+from reput.pipeline.divided import divided_batches
 from reput.pipeline.extended_queues import write_extended_queues
 from reput.pipeline.index_layout import IndexFileTask, KeyRange
 from reput.pipeline.old_queues import LogPart, OldQueue
@@ -189,20 +190,21 @@ def _write_regular(job: WriteJob, task: QueueTask) -> QueuesWritten:
 def _write_pack(job: WriteJob, task: QueueTask) -> QueuesWritten:
     """Write the queues of a pack into a folder of this attempt's own, then move each to its place."""
     pack = frozenset(read_plan(job.plan).pack(task.number))
+    batches = partial(batches_of, job, task.number, pack)
     own = Path(job.parts, f"pack-{task.number:06d}-{uuid4().hex}")
     make_folder(own)
     try:
         if task.kind == "old extended":
-            result = _write_over_old_extended(job, pack, own)
+            result = _write_over_old_extended(job, batches, pack, own)
         elif task.kind == "old":
-            result = _write_over_old(job, pack, own)
+            result = _write_over_old(job, batches, pack, own)
         elif task.kind == "irregular":
-            result = _write_irregular(job, pack, own)
+            result = _write_irregular(job, batches, pack, own)
         elif task.kind == "extended":
             result = QueuesWritten(
                 *write_extended_queues(
                     job.store,
-                    partial(batches_of, job, pack),
+                    batches,
                     own,
                     job.config,
                     pack,
@@ -212,7 +214,7 @@ def _write_pack(job: WriteJob, task: QueueTask) -> QueuesWritten:
             )
         else:
             taken, dropped, kept = write_batch_queues(
-                job.store, partial(batches_of, job, pack), pack, own / BATCH_QUEUE_FOLDER,
+                job.store, batches, pack, own / BATCH_QUEUE_FOLDER,
                 job.config.batch_queue_file_bytes, job.log, job.old_queues(BATCH_QUEUE_FOLDER),
                 job.storage,
             )  # fmt: skip
@@ -237,26 +239,34 @@ def _publish(folder: Path, place: Path) -> None:
 
 
 def batches_of(
-    job: WriteJob, pack: Collection[Queue], fields: Sequence[str]
+    job: WriteJob, number: int, pack: Collection[Queue], fields: Sequence[str]
 ) -> Iterator[DispatchBatch]:
-    """Yield the batches of the whole log, without files that hold no queue of a pack."""
-    for staged in read_plan(job.plan).staged:
+    """Yield the batches of the log that have entries of a pack, and perhaps more batches and messages."""
+    plan = read_plan(job.plan)
+    if number in plan.divided:
+        yield from divided_batches(job.parts, plan.divisions, number, fields, pack)
+        return
+    for staged in plan.staged:
         yield from read_batches(join(job.scanned, staged), fields, pack)
 
 
-def _write_irregular(job: WriteJob, pack: Collection[Queue], own: Path) -> QueuesWritten:
+def _write_irregular(
+    job: WriteJob, batches: Batches, pack: Collection[Queue], own: Path
+) -> QueuesWritten:
     folder, entries = own / CONSUME_QUEUE_FOLDER, job.config.queue_entries
     queues = {name: ConsumeQueueWriter(queue_folder(folder, *name), entries) for name in pack}
-    taken, given = _walk(job, queues)
+    taken, given = _walk(job, batches, queues)
     return QueuesWritten(taken, given - taken, sum(queue.blanks for queue in queues.values()))
 
 
-def _walk(job: WriteJob, queues: dict[Queue, ConsumeQueueWriter]) -> tuple[int, int]:
+def _walk(
+    job: WriteJob, batches: Batches, queues: dict[Queue, ConsumeQueueWriter]
+) -> tuple[int, int]:
     """Append the entries of all messages to these queues; return how many were taken, and given."""
     taken = given = 0
     lost, held = job.lost_ranges(), {name: _LastMessage() for name in queues}
     try:
-        for batch in batches_of(job, queues.keys(), _QUEUE_FIELDS):
+        for batch in batches(_QUEUE_FIELDS):
             batch_taken, batch_entries = _append(batch, queues.get, lost, held)
             taken += batch_taken
             given += batch_entries
@@ -268,25 +278,29 @@ def _walk(job: WriteJob, queues: dict[Queue, ConsumeQueueWriter]) -> tuple[int, 
     return taken, given
 
 
-def _write_over_old(job: WriteJob, pack: Collection[Queue], own: Path) -> QueuesWritten:
+def _write_over_old(
+    job: WriteJob, batches: Batches, pack: Collection[Queue], own: Path
+) -> QueuesWritten:
     old = {name: _old_queue(job, name, own) for name in pack}
-    queues = _compared(job, old)
-    _, given = _walk(job, queues)
+    queues = _compared(batches, old)
+    _, given = _walk(job, batches, queues)
     for name, queue in queues.items():
         if queue.position is None:
             remove_tree(queue_folder(own / CONSUME_QUEUE_FOLDER, *name))
     return _over_old(old, given, sum(queue.blanks for queue in queues.values()))
 
 
-def _write_over_old_extended(job: WriteJob, pack: Collection[Queue], own: Path) -> QueuesWritten:
+def _write_over_old_extended(
+    job: WriteJob, batches: Batches, pack: Collection[Queue], own: Path
+) -> QueuesWritten:
     old = {name: _old_queue(job, name, own, with_units=True) for name in pack}
-    queues = _compared(job, old)
+    queues = _compared(batches, old)
     found = {name: queue.found for name, queue in old.items()}
     ends = {name: queue.position or 0 for name, queue in queues.items()}
     units = cut_units(found, ends, job.config, Disk())
     begun = {name: (queue, units.get(name, 0)) for name, queue in queues.items()}
     taken, dropped, blanks = write_extended_queues(
-        job.store, partial(batches_of, job, pack), own, job.config, pack, job.log.lost, begun
+        job.store, batches, own, job.config, pack, job.log.lost, begun
     )
     for name, queue in queues.items():
         if queue.position is None:
@@ -307,9 +321,9 @@ def _old_queue(job: WriteJob, name: Queue, own: Path, *, with_units: bool = Fals
 _KINDS = (CONSUME_QUEUE_FOLDER, EXTENSION_FOLDER)
 
 
-def _compared(job: WriteJob, old: dict[Queue, OldQueue]) -> dict[Queue, ConsumeQueueWriter]:
+def _compared(batches: Batches, old: dict[Queue, OldQueue]) -> dict[Queue, ConsumeQueueWriter]:
     """Return the queues, compared with all messages."""
-    for batch in batches_of(job, old.keys(), _QUEUE_FIELDS):
+    for batch in batches(_QUEUE_FIELDS):
         for number, name in enumerate(batch.queues):
             if name in old:
                 old[name].compare(batch, number)

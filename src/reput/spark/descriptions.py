@@ -23,6 +23,7 @@ _OF_FUNCTIONS = {
     "reput.pipeline.driver._data_end": "reput rebuild: look for the ends of log files",
     "reput.pipeline.queue_plan.plan_queues": "reput rebuild: plan who writes which ConsumeQueue entries",
     "reput.pipeline.rocksdb_layout.rocksdb_layout": "reput rebuild: plan the tables of RocksDB",
+    "reput.pipeline.divided.divide": "reput rebuild: divide entries among queues",
     "reput.pipeline.driver._write_one": "reput rebuild: write ConsumeQueues and IndexFiles",
     "reput.pipeline.driver._write_object": "reput rebuild: stage ConsumeQueues and IndexFiles",
     "reput.pipeline.queue_pieces.join_pieces": "reput rebuild: join pieces of ConsumeQueue files",

@@ -1,0 +1,210 @@
+"""Divide staged files among the tasks that write packs of queues: one pass for all packs, not one for each.
+
+A task divides neighbouring staged files. Its file has sections of each pack that has entries in them. A section is a
+staged file of its own (`reput.pipeline.batch_file`).
+
+    int64 for each pack, and one more: where the places of its sections begin | sections | places: begin and end
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from reput.files.staged import join, read_range, writing
+from reput.files.writer import FileWriter
+from reput.format.dtypes import MESSAGE_DTYPE, MULTI_DTYPE
+from reput.kernels.rows import new_rows
+from reput.log.dispatch_batch import DispatchBatch, Queue
+from reput.pipeline.batch_file import BatchFileWriter, read_batches, read_section
+from reput.pipeline.old_database import OldNumbers, read_old_numbers
+from reput.pipeline.queue_plan import DivideTask, QueuePlan, read_plan
+from reput.pipeline.queue_runs import new_runs
+
+_FIELDS = (
+    "physical_offset", "size", "tags_code", "store_timestamp", "sys_flag", "queue", "queue_offset",
+    "multi",
+)  # fmt: skip
+_MOST_ROWS = 1 << 20  # messages that a task holds in memory
+_NUMBER_BYTES = 8
+_Numbers = npt.NDArray[np.int64]
+_Rows = npt.NDArray[np.void]
+
+
+class _Part(NamedTuple):
+    """Messages of a batch that have entries in a pack. `multi` counts rows within them."""
+
+    messages: _Rows
+    multi: _Rows
+
+
+def divide(scanned: str, plan: str, parts: str, task: DivideTask) -> None:
+    """Divide some staged files. Safe to run twice, and beside itself. Raises StoreAccessError."""
+    found = read_plan(plan)
+    packs = _Packs(found, read_old_numbers(plan) if found.ranges else {})
+    with writing(_path(parts, task.number)) as attempt, FileWriter(attempt) as file:
+        sections = _Sections(file, len(found.packs))
+        for staged in found.staged[task.first : task.stop]:
+            for batch in read_batches(join(scanned, staged), _FIELDS):
+                for pack, part in packs.divided(batch):
+                    sections.append(pack, part, batch.queues)
+        sections.finish()
+
+
+def divided_batches(
+    parts: str, files: int, pack: int, fields: Sequence[str], wanted: Collection[Queue]
+) -> Iterator[DispatchBatch]:
+    """Yield the batches of a pack from so many divided files, in the order of the log.
+
+    Raises StoreAccessError, FormatError.
+    """
+    for number in range(files):
+        path = _path(parts, number)
+        first, stop = _numbers(path, pack * _NUMBER_BYTES, 2 * _NUMBER_BYTES)
+        for begin, end in _numbers(path, first, stop - first).reshape(-1, 2).tolist():
+            yield from read_section(path, begin, end, fields, wanted)
+
+
+def _numbers(path: str, position: int, length: int) -> _Numbers:
+    return np.frombuffer(read_range(path, position, length), np.int64)
+
+
+def _path(parts: str, number: int) -> str:
+    return join(parts, f"divided-{number:06d}")
+
+
+class _Packs:
+    """Knows which entries each pack has.
+
+    A pack has whole queues, or ranges of queue offsets (`QueuePlan.ranges`), which are unsigned.
+    """
+
+    def __init__(self, plan: QueuePlan, old: dict[Queue, OldNumbers]) -> None:
+        self._old = old
+        self._cuts: dict[Queue, tuple[npt.NDArray[np.uint64], _Numbers]] = {}
+        begins: dict[Queue, list[tuple[int, int]]] = defaultdict(list)
+        for pack in sorted(plan.divided):
+            firsts = [first for first, _ in plan.ranges[pack]] if plan.ranges else None
+            for place, queue in enumerate(plan.pack(pack)):
+                begins[queue].append((firsts[place] if firsts else 0, pack))
+        for queue, cuts in begins.items():
+            columns = zip(*sorted(cuts), strict=True)
+            of_cuts, packs = (list(column) for column in columns)
+            self._cuts[queue] = np.array(of_cuts, np.uint64), np.array(packs, np.int64)
+
+    def divided(self, batch: DispatchBatch) -> Iterator[tuple[int, _Part]]:
+        """Yield the numbers of packs that have entries in a batch, and its messages with these."""
+        messages, multi = batch.messages, batch.multi
+        places = messages["physical_offset"]
+        own = self._packs_of(batch.queues, messages["queue"], messages["queue_offset"], places)
+        further = self._packs_of(
+            batch.queues, multi["queue"], multi["queue_offset"], places[multi["row"]]
+        )
+        by_pack = np.argsort(further, kind="stable")
+        packs = np.concatenate([own, further])
+        rows = np.concatenate([np.arange(len(own)), multi["row"]])
+        order = np.lexsort((rows, packs))
+        packs, rows = packs[order], rows[order]
+        present = np.unique(packs)
+        starts, stops = (np.searchsorted(packs, present, side) for side in ("left", "right"))
+        for pack, start, stop in zip(
+            present.tolist(), starts.tolist(), stops.tolist(), strict=True
+        ):
+            if pack != _NO_PACK:
+                own_rows = np.unique(rows[start:stop])
+                begin, end = np.searchsorted(further[by_pack], [pack, pack + 1]).tolist()
+                own_multi = multi[by_pack[begin:end]]
+                own_multi["row"] = np.searchsorted(own_rows, own_multi["row"])
+                yield pack, _Part(messages[own_rows], own_multi)
+
+    def _packs_of(
+        self,
+        queues: list[Queue],
+        numbers: npt.NDArray[np.int32],
+        stated: _Numbers,
+        places: _Numbers,
+    ) -> _Numbers:
+        """Return the pack of each entry by the number of its queue, its queue offset and its place in the log."""
+        of_queue = np.full(len(queues), _NO_PACK)
+        divided: list[int] = []
+        for number, queue in enumerate(queues):
+            if (cuts := self._cuts.get(queue)) is not None:
+                of_queue[number] = cuts[1][0]
+                if len(cuts[1]) > 1:
+                    divided.append(number)
+        packs = of_queue[numbers]
+        for number in divided:
+            queue, rows = queues[number], np.flatnonzero(numbers == number)
+            offsets = stated[rows]
+            if queue in self._old:  # a message without an entry is counted with the first range
+                offsets = np.maximum(self._old[queue].numbers(places[rows], offsets), 0)
+            firsts, packs_of_queue = self._cuts[queue]
+            cut = np.searchsorted(firsts, offsets.astype(np.uint64), side="right") - 1
+            packs[rows] = packs_of_queue[cut]
+        return packs
+
+
+_NO_PACK = -1
+
+
+class _Sections:
+    """Collects parts of packs, and writes a section of each when it holds many messages."""
+
+    def __init__(self, file: FileWriter, packs: int) -> None:
+        self._file, self._position = file, (packs + 1) * _NUMBER_BYTES
+        self._places: list[list[tuple[int, int]]] = [[] for _ in range(packs)]
+        self._parts: dict[int, list[_Part]] = defaultdict(list)
+        self._numbers: dict[Queue, int] = {}
+        self._rows = 0
+
+    def append(self, pack: int, part: _Part, queues: list[Queue]) -> None:
+        """Take a part whose messages name their queues by number."""
+        numbers = np.array(
+            [self._numbers.setdefault(queue, len(self._numbers)) for queue in queues], np.int32
+        )
+        for rows in part:
+            rows["queue"] = numbers[rows["queue"]]
+        self._parts[pack].append(part)
+        self._rows += len(part.messages)
+        if self._rows >= _MOST_ROWS:
+            self._flush()
+
+    def _flush(self) -> None:
+        queues = list(self._numbers)
+        for pack, parts in sorted(self._parts.items()):
+            batch = _joined(parts, queues)
+            writer = BatchFileWriter(self._file, self._position)
+            writer.append(batch)
+            begin, self._position = self._position, writer.finish(None, new_runs(0))
+            self._places[pack].append((begin, self._position))
+        self._parts.clear()
+        self._rows = 0
+
+    def finish(self) -> None:
+        """Write what is held, and where the sections are."""
+        self._flush()
+        counts = [len(places) for places in self._places]
+        ends = self._position + 2 * _NUMBER_BYTES * np.cumsum([0, *counts])
+        places = np.array([place for each in self._places for place in each], np.int64)
+        self._file.write(ends.astype(np.int64).tobytes(), 0)
+        self._file.write(places.tobytes(), self._position)
+
+
+def _joined(parts: Sequence[_Part], queues: Sequence[Queue]) -> DispatchBatch:
+    """Return the parts as one batch, which names only queues that it uses."""
+    messages = new_rows(sum(len(part.messages) for part in parts), MESSAGE_DTYPE)
+    np.concatenate([part.messages for part in parts], out=messages)
+    multi = new_rows(sum(len(part.multi) for part in parts), MULTI_DTYPE)
+    np.concatenate([part.multi for part in parts], out=multi)
+    before = np.cumsum([0, *(len(part.messages) for part in parts[:-1])])
+    multi["row"] += np.repeat(before, [len(part.multi) for part in parts])
+    used = np.unique(np.concatenate([messages["queue"], multi["queue"]]))
+    for rows in (messages, multi):
+        rows["queue"] = np.searchsorted(used, rows["queue"])
+    messages["key_count"] = 0  # no keys are read
+    names = [queues[number] for number in used.tolist()]
+    return DispatchBatch(messages, np.empty(0, np.int32), multi, names)
