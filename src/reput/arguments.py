@@ -44,7 +44,7 @@ def milliseconds(time: Time) -> int:
 
 
 def optional_milliseconds(time: Time | None) -> int | None:
-    """Return the same, None for None."""
+    """Convert as `milliseconds` does; None stays None."""
     return None if time is None else milliseconds(time)
 
 
@@ -114,7 +114,7 @@ def _checks_of(function: Callable[..., Any]) -> list[tuple[int, str, _Check]]:
 
 
 class _Check:
-    """What an annotation allows.
+    """The values that an annotation allows.
 
     exact    types that need no further look
     wanted   the same in words
@@ -150,7 +150,7 @@ class _Check:
 
 
 def _check_time(name: str, value: Any) -> None:
-    if isinstance(value, str):  # whoever takes texts parses them
+    if isinstance(value, str):  # functions that accept texts parse them
         return
     if type(value) is not int and isinstance(
         value, datetime
@@ -169,7 +169,7 @@ def _check_time(name: str, value: Any) -> None:
 
 
 def _check_of(annotation: Any, names: Mapping[str, Any]) -> _Check | None:
-    """None for an annotation that says nothing that is checked."""
+    """Return the check for an annotation, or None if nothing is checked."""
     if not isinstance(annotation, str):
         return None
     parts, is_time = [], False
@@ -222,7 +222,7 @@ def _mapping(of_strings: bool) -> tuple[tuple[type, ...], _Is, str]:
 
 
 class _Elements:
-    """What a collection may hold, of which only strings, integers and paths are looked at."""
+    """The allowed elements of a collection; only strings, integers and paths are checked."""
 
     def __init__(self, nodes: list[ast.expr], names: Mapping[str, Any]) -> None:
         parts = [_part(node, names) for node in nodes if not isinstance(node, ast.Constant)]
@@ -243,7 +243,7 @@ def _collection(elements: _Elements) -> tuple[tuple[type, ...], _Is, str]:
 
 
 def _of_class(name: str, names: Mapping[str, Any]) -> tuple[tuple[type, ...], _Is, str] | None:
-    """Return a class of the function's module; None for what is imported for types only, and for protocols."""
+    """Return a class of the function's module; None for protocols and for names imported for types only."""
     kind = names.get(name, getattr(builtins, name, None))
     if get_origin(kind) is Callable:
         return (), callable, "a function"

@@ -54,7 +54,7 @@ class FoundItems(NamedTuple):
 
 
 def key_pairs(offsets: Column, hashes: AnyColumn, base: int) -> npt.NDArray[np.uint64]:
-    """Physical offset and key hash of each item as one number; the offsets lie less than 2**33 bytes after `base`."""
+    """Return physical offset and key hash of each item as one number; offsets are less than 2**33 after `base`."""
     return (offsets - base).astype(np.uint64) << np.uint64(31) | hashes.astype(np.uint64)
 
 

@@ -36,7 +36,7 @@ class Placement(NamedTuple):
 
     @classmethod
     def of(cls, messages: npt.NDArray[np.void], scanned: OffsetRange) -> Placement:
-        """Build a placement; `scanned` is the batch's position in the log."""
+        """Find the messages of a batch that lies at `scanned` in the log."""
         offsets = messages["physical_offset"].astype(np.int64)
         ends = offsets + messages["size"]
         follows = offsets[1:] == ends[:-1]
@@ -52,7 +52,7 @@ class Placement(NamedTuple):
         return cls(is_good, (stops, starts), elsewhere)
 
     def range_of(self, row: int) -> OffsetRange:
-        """Where in the log a message lies that is not good."""
+        """Return where in the log a message lies that is not good."""
         before = int(np.count_nonzero(self.is_good[:row]))
         return OffsetRange(int(self.bounds[0][before]), int(self.bounds[1][before]))
 

@@ -93,7 +93,7 @@ def sizing_of(
     index_files: Sequence[IndexFileFigures],
     span_ms: int,
 ) -> Sizing:
-    """Advice from the rates over the whole log, which spans `span_ms`."""
+    """Return advice from the rates over the whole log, which spans `span_ms`."""
     used = sum(file_bytes(one.hash_slots, one.entries + 1) for one in index_files)
     of_queues = ENTRY_BYTES * log.messages
     ratio = (log.size_bytes + of_queues + used) / log.size_bytes if log.size_bytes else 1.0

@@ -58,7 +58,7 @@ def trace(
     most_messages: int = MOST_MESSAGES,
     most_entries: int = MOST_ENTRIES,
 ) -> Life:
-    """Return all records of a message in these stores, and what they show about its delivery.
+    """Return all records of a message in these stores, and its delivery as they show it.
 
     Args:
         stores: Open stores; the stores of several brokers are followed as one.

@@ -52,9 +52,9 @@ def follow_store(
         store: a store directory, which another process may be writing.
         output: directory for `consumequeue/`, `index/` and `checkpoint`; not the store.
         rebuild: called if `output` has no indexes.
-        config: sizes and settings; by default those of the indexes, else those that the store's files show.
+        config: sizes and settings; by default as the indexes show them, else as the store's files do.
         stop: event that ends it after the current step.
-        on_wait: called when there is no CommitLog yet.
+        on_wait: called when the store has no CommitLog yet.
         on_rebuilt: called after the rebuild.
         on_resume: called without a rebuild, once it is known from where the indexes are continued.
         on_step: called after each step that indexed messages.

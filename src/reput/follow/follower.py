@@ -98,7 +98,7 @@ class FollowedLog:
     """
 
     def __init__(self, source: LogSource, buffers: ScanBuffers) -> None:
-        """Nothing is seen before `look`. Raises StoreNotFoundError, StoreAccessError."""
+        """Prepare a follower, which reads nothing before `look`. Raises StoreNotFoundError, StoreAccessError."""
         self._source, self._buffers = source, buffers
         self._seen_at = 0.0
         self.seen = 0

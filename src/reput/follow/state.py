@@ -89,7 +89,7 @@ class FollowState:
         ]
 
     def save(self, disk: Disk) -> None:
-        """Durably. Raises StoreAccessError."""
+        """Write the state, durably. Raises StoreAccessError."""
         state = {"config": asdict(self.config), "checkpoints": self.checkpoints}
         disk.replace(self.folder / STATE_FILE, json.dumps(state).encode())
 

@@ -242,7 +242,7 @@ def prefetch(parts: Iterable[tuple[IndexPart, OffsetRange]], hashes: Collection[
             try:
                 _groups_of(archive, part.part, wanted)
             except (FormatError, CorruptMessageError):
-                return  # who needs it says so
+                return  # the caller reports it if it needs the database
 
         if len(wanted) <= _PREFETCHED_KEYS:
             archive.each(read, some)
@@ -259,7 +259,7 @@ class ContinuedIndex:
     def __init__(
         self, storage: Storage, newer: KeyIndex, log: CommitLogReader, own_log: CommitLogReader
     ) -> None:
-        """`own_log` is the store's own, `log` that of both."""
+        """Join the indexes of a store and its archive. `own_log` is the store's own, `log` that of both."""
         if not isinstance(storage, JoinedStorage):
             raise TypeError(f"{storage!r} is not of a store and its archive")
         self._storage, self._newer, self._log, self._own_log = storage, newer, log, own_log

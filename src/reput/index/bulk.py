@@ -54,7 +54,7 @@ class IndexFileSearch:
         return min(keys * _SCATTERED_BYTES, whole) + keys * _BYTES_PER_KEY
 
     def find(self, hashes: npt.NDArray[np.int32]) -> Iterator[BulkHits]:
-        """`find_each` of one group."""
+        """Search as `find_each` does, for one group."""
         return (hits for _, hits in self.find_each([hashes]))
 
     def find_each(self, groups: Iterable[npt.NDArray[np.int32]]) -> Iterator[tuple[int, BulkHits]]:

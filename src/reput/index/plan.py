@@ -1,4 +1,4 @@
-"""Cut the log into segments: those covered by an index of keys, and those that must be scanned.
+"""Cut the log into segments: some are covered by an index of keys, the others must be scanned.
 
 Between two IndexFiles lies at least one message, because its keys may be in both. So there are many tiny segments to
 scan; their records are kept while their log file is unchanged. The range after the last entry of the index is read for

@@ -134,7 +134,7 @@ class IndexFileReader:
         return self._items_at + ITEM_BYTES * self.next_item
 
     def item(self, number: int) -> IndexItem:
-        """Item 0 <= number < index_items."""
+        """Return an item, 0 <= number < index_items."""
         return decode_item(self.item_bytes(number))
 
     def item_bytes(self, number: int) -> bytes:
@@ -200,7 +200,7 @@ class IndexFileReader:
                 at = part.find(wanted, at + ITEM_BYTES - rest)
 
     def links(self, last: int) -> list[tuple[int, int, int]]:
-        """(key hash, physical offset, previous) of items 1 to `last`."""
+        """Return (key hash, physical offset, previous) of items 1 to `last`."""
         begin = self._items_at + ITEM_BYTES
         return list(_CHAINED_ITEM.iter_unpack(self._file.read(begin, ITEM_BYTES * last)))
 
@@ -243,18 +243,18 @@ class IndexFileReader:
         return iter(()) if begin is None else self.chain(key_hash, *begin)
 
     def chain_begin(self, key_hash: int) -> tuple[int, int] | None:
-        """(item that the slot of this hash leads to, newest item that is counted); None for no item."""
+        """Return the item that the slot of this hash leads to, and the newest counted item; None for no item."""
         item = self.slot(key_hash % self.hash_slots)
         if item == 0:
             return None
-        # Items are counted after they were put into their slots: newer ones than are counted lead to those that are.
+        # Items are counted after they were put into their slots, so items not yet counted may lead to counted ones.
         counted = self._seen_next if item < self._seen_next else self.next_item
         return item, counted - 1
 
     def chain(
         self, key_hash: int, item: int, count: int, newest: int = OFFSET_MAX
     ) -> Iterator[int]:
-        """`offsets` from an item of the chain on, where `count` items are counted.
+        """Yield as `offsets` does from an item of the chain on, if `count` items are counted.
 
         newest  physical offset of the item with this hash before it
         """
@@ -282,7 +282,7 @@ class IndexFileReader:
                 raise BrokenChainError(self.path, position, f"item {item} is not of slot {slot}")
             elif previous == 0 and not (
                 (item == 1 or before <= offset) and (item == count or offset <= after)
-            ):  # a write that was lost in part leaves an end where there should be none
+            ):  # a write that was lost in part leaves a chain's end in the middle of the chain
                 raise BrokenChainError(self.path, position, f"item {item} is damaged")
             if previous == 0:
                 return
@@ -290,7 +290,7 @@ class IndexFileReader:
         raise BrokenChainError(self.path, position, f"slot {slot}: its chain leads to item {item}")
 
     def is_in_order(self, number: int, last: int) -> bool:
-        """Whether the physical offset of an item of 1 to `last` lies between its neighbours'.
+        """Return whether the physical offset of an item from 1 to `last` lies between its neighbours'.
 
         That of an item that was lost in part hardly does.
         """
@@ -298,7 +298,7 @@ class IndexFileReader:
         return (number == 1 or before <= offset) and (number >= last or offset <= after)
 
     def _with_neighbours(self, number: int) -> tuple[int, int, int, int, int]:
-        """(physical offset of the item before; key hash, physical offset, previous; physical offset of the item after).
+        """Return the offset of the item before; key hash, offset and previous of the item; the offset of the next one.
 
         The file's last item is followed by one of zeros.
         """

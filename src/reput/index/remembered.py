@@ -122,7 +122,7 @@ class Remembered:
         return False
 
     def _kept(self, kind: str, file: IndexFileReader) -> dict[str, Any]:
-        """Return a kept result. Raises LookupError if there is none, and one of _WRONG_FORM for other content."""
+        """Return a kept result. Raises LookupError without one, and an error of _WRONG_FORM for other content."""
         data = self._cache.read(_name(file, kind), _MOST_BYTES)
         if data is None:
             raise LookupError
@@ -153,7 +153,7 @@ def _identity(file: IndexFileReader, items: int) -> dict[str, Any]:
 def _log_files(
     log: CommitLogReader, ranges: Sequence[OffsetRange], before: dict[int, Stamp]
 ) -> list[list[int]]:
-    """[start, inode, size, time of change] of log files in the ranges, before they were read."""
+    """Return start, inode, size and time of change of log files in the ranges, from before they were read."""
     return [
         [file.start, *before.get(file.start, NO_STAMP)]
         for file in log.files

@@ -62,7 +62,7 @@ class IndexSearch:
                 self._verify(candidate, record)
 
     def _in_window(self, found: Iterator[Candidate], window: TimeWindow) -> Iterator[Candidate]:
-        """Yield the candidates; of many, only those in the window and those that need a closer look."""
+        """Yield the candidates; of many, only candidates in the window and candidates that need a closer look."""
         yield from islice(found, _READ_FIRST)
         ahead: list[Candidate] = []
         try:

@@ -43,7 +43,7 @@ class IndexFileSetWriter:
         full_timestamp: int = 0,
         name_file: NameFile | None = None,
     ) -> None:
-        """Name new files after the current time, as a broker does, or by `name_file`."""
+        """Name new files by the current time, as a broker does, or by `name_file`."""
         self._name_file = name_file or (lambda before, _: next_index_file_name(before, clock_ms()))
         self._renames = name_file is not None
         self._folder, self._config, self._disk = folder, config, disk

@@ -158,7 +158,7 @@ def chains_hold(file: IndexFileReader, last: int) -> bool:
 
 
 def _spread(last: int, count: int) -> range:
-    """About so many items of 1 to `last`, at equal distances."""
+    """Return about so many items from 1 to `last`, at equal distances."""
     return range(last, 0, -max(last // count, 1))
 
 

@@ -21,7 +21,7 @@ class Proof:
 
     ranges     physical offsets, oldest first: each key of each message that begins there is in these items, and a
                look-up reaches it
-    problems   why there are no more, one line each
+    problems   why not more is covered, one line each
     gap_bytes  0 if each message of the ranges was compared with its items; otherwise messages without items are
                excluded only between neighbouring items that lie further apart than this
     is_kept    it is remembered; not if the file changed meanwhile, or may change without a trace
@@ -98,11 +98,8 @@ class Judge(Protocol):
         before: Verdict | None,
         files: int = 1,
     ) -> Verdict:
-        """Judge a file.
-
-        Args:
-            before: The verdict on the same file and log at an earlier time, if any.
-            files: The number of files to be judged in all.
+        """Judge a file. `before` is an earlier verdict on the same file and log, if known; `files` are judged
+        in all.
 
         Raises StoreAccessError, StoreChangedError.
         """

@@ -73,7 +73,7 @@ def with_older_files(
 def _check_is_same(
     storage: JoinedStorage, newer: Sequence[CommitLogFile], last: CommitLogFile | None
 ) -> None:
-    """Raise UsageError unless the archive is of this store and not newer than it."""
+    """Raise UsageError unless the archive is of this store, and not of a later time."""
     log = storage.older.archive.manifest.log
     here = {file.start: file for file in newer}
     begin, end = newer[0].start, newer[-1].end

@@ -17,9 +17,9 @@ from reput.log.walk import WALKED_BYTES, LogWalk
 def recovered_end(log: CommitLogReader, start: int, *, whole_records: bool = False) -> int:
     """Return the end of the log that a broker finds if it checks records from `start` on.
 
-    It compares the CRCs of bodies; with `whole_records` (`StoreConfig.check_record_crc`) those of records, and ends the
-    log at a record without one. A last file that ends with a blank ends the log where the blank begins: the next file
-    is missing, or was never created. Raises StoreAccessError, StoreChangedError.
+    It compares the CRCs of bodies. With `whole_records` (`StoreConfig.check_record_crc`) it compares CRCs of records,
+    and ends the log at a record without one. A last file that ends with a blank ends the log where the blank begins:
+    the next file is missing, or was never created. Raises StoreAccessError, StoreChangedError.
     """
     end = log.files_end
     for file in log.files:

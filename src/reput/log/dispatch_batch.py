@@ -59,7 +59,7 @@ class DispatchBatch:
         return np.repeat(rows, self.messages["key_count"])
 
     def queue_entries(self) -> QueueEntries:
-        """ConsumeQueue entries by queue, in CommitLog order within each.
+        """Return the ConsumeQueue entries by queue, in CommitLog order within each.
 
         Prepared and rolled-back messages have none (DefaultMessageStore's
         CommitLogDispatcherBuildConsumeQueue, 4.9.3).

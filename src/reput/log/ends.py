@@ -46,7 +46,7 @@ class LogEnds:
     file: CommitLogFile | None = None
 
     def findings(self) -> list[Finding]:
-        """Why they are not one."""
+        """Return why the ends differ."""
         found = []
         file = self.file
         if file is not None and self.reader < self.rebuild:

@@ -34,7 +34,7 @@ _MAGICS = (MESSAGE_MAGIC, MESSAGE_MAGIC_V2, BLANK_MAGIC)
 
 
 def log_folders(store: str, storage: Storage) -> tuple[str, ...]:
-    """Return the folders of a store's log.
+    """Return `commitlog/` if the store has it, else its DLedger log, else all its folders that begin with a record.
 
     `commitlog/` if it exists; else a DLedger log, or all folders directly in the store that begin with a record. If
     there are none either, it is `commitlog/`, which is then missing. Raises StoreAccessError.
@@ -52,7 +52,7 @@ def log_folders(store: str, storage: Storage) -> tuple[str, ...]:
 
 
 def ledger_folders(store: str, storage: Storage) -> tuple[str, ...]:
-    """`dledger-<id>/data` of a store with a DLedger log (`enableDLegerCommitLog`). Raises StoreAccessError."""
+    """Return `dledger-<id>/data` of a store with a DLedger log (`enableDLegerCommitLog`). Raises StoreAccessError."""
     names = [entry.path for entry in storage.list(store) if entry.name.startswith(LEDGER_PREFIX)]
     data = (os.path.join(path, LEDGER_DATA_FOLDER) for path in sorted(names))
     return tuple(folder for folder in data if storage.entry(folder) is not None)
@@ -72,7 +72,7 @@ def _holds_log(folder: str, storage: Storage) -> bool:
 
 
 def is_compaction_log(folder: str) -> bool:
-    """Return whether a folder's name is that of a compaction log: compaction/compactionLog/<topic>/<queue id>."""
+    """Return whether a folder is a compaction log, by its name: compaction/compactionLog/<topic>/<queue id>."""
     parts = os.path.normpath(folder).split(os.sep)
     return parts[-4:-2] == COMPACTION_LOGS.split(os.sep)
 

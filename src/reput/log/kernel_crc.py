@@ -32,7 +32,7 @@ def end_within(
     *,
     whole_records: bool = False,
 ) -> FileEnd:
-    """Return the end of the records from `start` on: the first one that is unreadable or has a wrong CRC.
+    """Return the end of the records from `start` on: the first unreadable record, or the first with a wrong CRC.
 
     For `whole_records` see `recovered_end`. Raises StoreNotFoundError,
     StoreAccessError, StoreChangedError.

@@ -44,7 +44,7 @@ def scan_with_kernel(
             found += np.unique(batch.messages["physical_offset"][rows]).tolist()
     except StoreNotFoundError:
         return [], [], stop, None
-    if scan.misplaced:  # the records state wrong offsets: take each at the place where it is
+    if scan.misplaced:  # the records state wrong offsets: use their real places
         return *_walk(log, start, stop, set(hashes)), None
     position, damage = scan.end.position, scan.damage
     if scan.end.unreadable:
@@ -64,7 +64,7 @@ def _times(batch: DispatchBatch) -> list[TimedPiece]:
 def find_inner_batches(
     log: CommitLogReader, start: int, stop: int
 ) -> tuple[list[tuple[int, int]], list[Finding]]:
-    """(offset and size of inner batches, oldest first; damage) of a range within one file, which begins at a record.
+    """Return offset and size of the inner batches in a range of one file, oldest first, and the damage there.
 
     Raises StoreAccessError, StoreChangedError.
     """

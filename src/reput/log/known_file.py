@@ -16,7 +16,7 @@ class TimedPiece(NamedTuple):
     """Physical offsets [start, stop) of one file, and the least and the greatest store time (ms) in them.
 
     last      physical offset of the last record
-    ascends   whether every store time is at least that of the record before
+    ascends   whether no store time is less than the one before
     is_whole  whether every record could be read
     """
 
@@ -34,7 +34,7 @@ class TimedPiece(NamedTuple):
 
 
 def joined(pieces: Collection[TimedPiece]) -> TimedPiece | None:
-    """Join adjacent pieces into one, or return None if there are none."""
+    """Join adjacent pieces into one, or return None without pieces."""
     if not pieces:
         return None
     every = list(pieces)

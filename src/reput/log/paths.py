@@ -183,7 +183,7 @@ def with_archive(
     archive: str | PathLike[str],
     options: Mapping[str, str] | None = None,
 ) -> str:
-    """Return the path of a store and its archive as one log, for whatever takes the path of a store that is read.
+    """Return the path of a store and its archive as one log, in place of the path of a store to read.
 
     Args:
         store: a store, or its commitlog/ folder; a local path or a URL.
@@ -191,7 +191,7 @@ def with_archive(
         options: of file systems, see `reput.files.file_systems.resolve`.
 
     Raises:
-        UsageError: the store is an archive, or the archive is none.
+        UsageError: the store is an archive, or the archive is not one.
         StoreNotFoundError, StoreAccessError.
     """
     storage, place = find_store(store, options)

@@ -28,7 +28,7 @@ def is_dispatched(sys_flag: int) -> bool:
 
 
 def own_place(record: LocatedRecord) -> tuple[str, int, int] | None:
-    """Topic, queue id and queue offset of a record; None for one of a transaction that is open or was rolled back."""
+    """Return topic, queue id and queue offset of a record; None if its transaction is open or was rolled back."""
     _, data, layout = record
     if not is_dispatched(layout.sys_flag):
         return None
@@ -56,7 +56,7 @@ def queue_offset_in(record: LocatedRecord, topic: str, queue_id: int) -> int | N
 def is_restarted(record: LocatedRecord, topic: str, queue_offset: int) -> bool:
     """Return whether this is the first message that a broker put into a further queue after its start.
 
-    It counts such queues from 0 again, and appends a queue offset of 0 wherever the queue ends.
+    It counts such queues from 0 again, and appends a queue offset of 0 at the end of the queue.
     """
     layout = record.layout
     own_topic = record.data[layout.topic_position : layout.topic_position + layout.topic_bytes]
@@ -71,7 +71,7 @@ def names_further_queues(record: LocatedRecord) -> bool:
 
 
 def further_places(record: LocatedRecord) -> Iterator[tuple[str, int, int]]:
-    """Topic, queue id and queue offset in each further queue that a record names, whether or not it is dispatched."""
+    """Yield topic, queue id and queue offset in each further queue that a record names, dispatched or not."""
     if not names_further_queues(record):
         return
     own_id, _ = _QUEUE_PLACE.unpack_from(record.data, record.layout.position)
@@ -79,7 +79,7 @@ def further_places(record: LocatedRecord) -> Iterator[tuple[str, int, int]]:
 
 
 def further_queues(properties: Mapping[str, str], own_id: int) -> Iterator[tuple[str, int, int]]:
-    """Topic, queue id and queue offset in each further queue that the properties of a message name.
+    """Return topic, queue id and queue offset in each further queue that the properties of a message name.
 
     `own_id` is the id of its own queue.
     """
@@ -91,7 +91,7 @@ def further_queues(properties: Mapping[str, str], own_id: int) -> Iterator[tuple
 
 
 def may_skew(before: int, after: int, taken: int) -> bool:
-    """Return whether a light queue's entries may lag behind the queue offsets of their messages by this amount.
+    """Return whether the queue offsets of a light queue's messages may exceed the numbers of their entries by so much.
 
     A 5.x broker also gives queue offsets of %LMQ% queues to messages of open and rolled-back transactions, and then
     appends the next entry at the queue's end. When it starts, it counts from there (`LmqDispatch.updateLmqOffsets`,

@@ -139,7 +139,7 @@ class FileScan:
         return WalkVerdict(rest.stop, [*damage, rest], True, followed)
 
     def unread(self, log_end: int) -> list[Finding]:
-        """Damage that the exhausted walk skipped, and the rest of the file unless it merely follows the log's end."""
+        """Return the damage that the exhausted walk skipped, and the rest of the file if it precedes the log's end."""
         end, file = self.end, self._file
         goes_on = file.end < log_end or (end.torn and end.position < log_end)
         if end.unreadable and goes_on:

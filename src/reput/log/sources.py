@@ -221,7 +221,7 @@ def has_data(open_file: OpenFile, file: CommitLogFile, *, is_local: bool) -> boo
     Raises:
         StoreNotFoundError, StoreAccessError, StoreChangedError.
     """
-    # There are no holes to skip, and a file is written from its beginning
+    # Remote files have no holes to skip. But files are written from their beginning, so a MiB shows enough.
     if not is_local:
         file = replace(file, size=min(file.size, _REMOTE_PEEK_BYTES))
     with open_file(file.path) as reader:

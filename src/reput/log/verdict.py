@@ -25,7 +25,7 @@ class WalkVerdict:
     """The result of a walk over a range of the log.
 
     position       physical offset of the first byte that was neither taken nor skipped
-    damage         skipped bytes, in order; if the rest of a file is unreadable, that is the last
+    damage         skipped bytes, in order; if the rest of a file is unreadable, it comes last
     is_unreadable  whether the last damage is such a rest
     followed       physical offsets of damage that a verifiable record is known to follow
     blank          physical offset of the blank that ended the last file walked, or None

@@ -192,8 +192,7 @@ class LogWalk:
         """Return whether an end that was seen before is still the end.
 
         A log grows from its end, so nothing follows a known end before it is overwritten. If there are still zeros, it
-        is
-        the end; searching the whole file for a record would take long.
+        is the end; searching the whole file for a record would take long.
         """
         seen, head = self._log.seen_ends.get(file.path, (end + 1, b""))
         now = self._head(file, end)

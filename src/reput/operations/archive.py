@@ -65,7 +65,7 @@ def with_archive(
     """Return the path of a store and its archive as one log, for every function that reads a store.
 
     Log files that the store has are read from there, all others from the archive. An answer is incomplete if log
-    files between the two are missing. Whatever opens the path refuses the archive of another store.
+    files between the two are missing. Functions that open the path refuse the archive of another store.
 
     Args:
         store: A store, or its URL.

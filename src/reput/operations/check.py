@@ -23,7 +23,7 @@ from reput.verify.check import CHECK_SCHEMA, check_store
 
 @dataclass(frozen=True, slots=True, repr=False)
 class CheckReport(Report):
-    """What a check found.
+    """The report of a check.
 
     Attributes:
         store: Its path.
@@ -147,7 +147,7 @@ def finding_fields(finding: Finding, store: str) -> dict[str, Any]:
 
 
 def finding_lines(finding: Finding, store: str) -> Iterator[str]:
-    """Yield up to four lines: what is wrong, what it costs, what a broker does, how to repair it."""
+    """Yield up to four lines: the fault, its cost, a broker's reaction, and the repair."""
     yield printable(f"{finding.severity}: {finding.kind}: {finding}")
     if finding.cost:
         yield printable(f"    cost:         {finding.cost}")

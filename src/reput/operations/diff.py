@@ -174,7 +174,7 @@ def _remarks(found: Difference) -> list[str]:
 
 
 def _example_in_words(example: Example) -> str:
-    """`message only in A: orders, queue 1, queue offset 7 (offset 4711)`."""
+    """Describe one: `message only in A: orders, queue 1, queue offset 7 (offset 4711)`."""
     a, b = example.physical_offset_a, example.physical_offset_b
     offsets = ""
     if a is not None and b is not None and a != b:

@@ -31,7 +31,7 @@ _LEAST_SPAN_MS = 60_000
 
 @dataclass(frozen=True, slots=True, repr=False)
 class SurveyReport(Report):
-    """One store of a fleet. A figure is None if it is unknown.
+    """One store of a fleet. Unknown figures are None.
 
     Attributes:
         findings: Of the quick check.

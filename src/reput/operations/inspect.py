@@ -19,7 +19,7 @@ from reput.operations.stores import takes_stores
 
 @dataclass(frozen=True, slots=True, repr=False)
 class InspectReport(Report):
-    """What a store or a file of one holds; `found` has the fields of its kind."""
+    """The content of a store, or of one of its files; `found` has the fields of its kind."""
 
     found: Inspection
 

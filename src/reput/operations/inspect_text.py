@@ -1,4 +1,4 @@
-"""What an inspection found, as text."""
+"""Print the results of an inspection."""
 
 from __future__ import annotations
 
@@ -57,13 +57,13 @@ def labelled(label: str, value: str) -> str:
 
 @singledispatch
 def values(found: Inspection) -> Pairs:
-    """Labels and values of a kind of file."""
+    """Return labels and values of a kind of file."""
     raise TypeError(type(found).__name__)
 
 
 @singledispatch
 def tables(found: Inspection) -> list[Table]:
-    """Return the parts that are shown as tables."""
+    """Return the parts that are printed in columns."""
     return []
 
 

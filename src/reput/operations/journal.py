@@ -60,7 +60,7 @@ class Journal:
     def __init__(
         self, path: str | PathLike[str], operation: str, options: Mapping[str, Any]
     ) -> None:
-        """Open a journal. Raises UsageError if the file is of another operation, StoreAccessError."""
+        """Open or create the file. Raises UsageError if it is of another operation, StoreAccessError."""
         self._path = fspath(path)
         plain = {name: repr(one) for name, one in sorted(options.items()) if not callable(one)}
         header = json.dumps({"schema": _SCHEMA, "operation": operation, "options": plain})

@@ -109,7 +109,7 @@ class FileLookup(NamedTuple):
             yield found
 
     def _keys(self, spark: Any, storage: Mapping[str, str] | None) -> Any:
-        """Keys of a file are read here, which takes less than having Spark do it; of a folder it knows the layouts."""
+        """Read the keys of a file here, which is faster than in Spark. Spark reads folders, whose layouts it knows."""
         if is_bucket(self.keys) or ("://" not in self.keys and Path(self.keys).is_file()):
             return read_keys(self.keys, storage)
         from reput.spark import lookup_files

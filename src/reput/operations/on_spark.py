@@ -23,7 +23,7 @@ def rebuild(spark: Any, store: StorePath, **options: Any) -> RebuildReport:
     Args:
         spark: A SparkSession; on a cluster the store and the output must be paths that every executor sees.
         store: A store directory with `commitlog/`.
-        options: Those of `reput.rebuild`.
+        options: As for `reput.rebuild`.
     """
     return rebuild_on(store, runner=spark, **options)
 

@@ -21,7 +21,7 @@ from reput.text import printable
 
 @dataclass(frozen=True, slots=True)
 class ProvenFile:
-    """One IndexFile and what was proved of it."""
+    """One IndexFile and its proof."""
 
     path: str
     name: str

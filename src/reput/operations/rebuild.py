@@ -34,7 +34,7 @@ def rebuild(
     runner: Any = "auto",
     progress: Progress = silent,
 ) -> RebuildReport:
-    """Rebuild ConsumeQueues and IndexFiles, identical to those of a broker's dispatch.
+    """Rebuild ConsumeQueues and IndexFiles, identical to the files of a broker's dispatch.
 
     Args:
         store: A store with `commitlog/`, a folder or URL; nothing is written there unless it is the output.

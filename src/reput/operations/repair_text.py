@@ -18,7 +18,7 @@ _MOVE = (
 
 
 def plan_lines(plan: Plan) -> Iterator[str]:
-    """Yield what is done, what is left, and what it takes."""
+    """Yield the steps, the damage that stays, and the cost."""
     if plan.is_empty and not plan.remaining:
         yield f"{plan.store} is valid: nothing to repair"
         return
@@ -46,7 +46,7 @@ def _hint(one: Remaining) -> str:
 
 
 def _time(seconds: float) -> str:
-    """Return an estimate, not to the second."""
+    """Return an estimated time, rounded."""
     if seconds < 1:
         return "less than 1 s"
     return f"about {seconds:,.0f} s" if seconds < 120 else f"about {seconds / 60:,.0f} min"

@@ -80,7 +80,7 @@ class ClusterPages:
     """The pages of a report over several stores: one about all, and in a folder beside it one per store."""
 
     def __init__(self, output: str, names: Sequence[str]) -> None:
-        """`output` is the page about all; nothing is written yet."""
+        """Prepare the pages; `output` is the page about all. Nothing is written yet."""
         self._folder = Path(output).with_suffix(".stores")
         width = len(str(len(names)))
         self._files = {

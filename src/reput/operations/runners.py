@@ -74,7 +74,7 @@ class Chosen(NamedTuple):
 
 
 def _check_session(runner: object) -> None:
-    """Raise UsageError for an object that is not a session; PySpark is not imported for this."""
+    """Raise UsageError for an object that is not a session, without importing PySpark."""
     if not is_spark_session(runner):
         raise UsageError(
             f"runner: a {type(runner).__name__} is not a SparkSession", arguments=["runner"]
@@ -91,7 +91,7 @@ def opened_runner(chosen: Chosen, size_bytes: int, prepare: Callable[[], None]) 
     """Provide the runner for a job until the body ends.
 
     Args:
-        chosen: What the caller asks for.
+        chosen: The runner that the caller asks for.
         size_bytes: Size of the CommitLogs that the job reads.
         prepare: Compiles the kernels of the job, or loads them from their cache.
 
@@ -143,7 +143,7 @@ def _begun(work: Callable[[], None]) -> Callable[[], None]:
 def local_runner(
     chosen: Chosen, size_bytes: int, prepare: Callable[[], None], processes: int | None = None
 ) -> Iterator[Runner]:
-    """Provide a runner of this machine; `processes` is their number if not that of the processors."""
+    """Provide a runner of this machine, by default with a process per processor."""
     if chosen.runner == "serial" or (chosen.runner == "auto" and size_bytes < SMALL_BYTES):
         yield AnchoredRunner(SerialRunner())
     else:

@@ -116,7 +116,7 @@ def _topic_lines(figures: StoreFigures) -> Iterator[str]:
 
 
 def _bars(topic: TopicFigures) -> str:
-    """Return a character per part of the timeline, as high as its share of messages; a space where there are none."""
+    """Return a character per part of the timeline, as high as its share of messages; a space for no messages."""
     most = max(topic.messages)
     steps = len(_BARS) - 1
     return "".join(_BARS[-(-count * steps // most)] for count in topic.messages).rstrip()

@@ -110,7 +110,7 @@ class StoreAnswer(Generic[_Answer]):
 
     @property
     def headline(self) -> str:
-        """The report, or why there is none, in one line."""
+        """The report, or in one line why it is missing."""
         text = str(self.error) if self.report is None else str(getattr(self.report, "headline", ""))
         return text.removeprefix(f"{self.path}: ")
 
@@ -121,7 +121,7 @@ class StoresReport(Report, Generic[_Result]):
 
     Attributes:
         answers: One per store.
-        replica_of: By name of a store: the name of another one that holds the same log.
+        replica_of: By name of a store, the name of another store that holds the same log.
         differing: Stores of one cluster and broker whose logs differ.
     """
 
@@ -166,7 +166,7 @@ class StoresReport(Report, Generic[_Result]):
 
     @property
     def log_bytes(self) -> int:
-        """Bytes of CommitLog of the stores that have a report; of replicas those of one."""
+        """Bytes of CommitLog of the stores that have a report; replicas count once."""
         return sum(
             one.log_bytes
             for one in self.answers
@@ -330,7 +330,7 @@ def open_named(store: NamedStore, **reading: Any) -> MessageStore:
 
 
 def stores_in_words(count: int) -> str:
-    """`1 store`, `12 stores`."""
+    """Return a count of stores in words: `1 store`, `12 stores`."""
     return f"{count:,} store{'' if count == 1 else 's'}"
 
 

@@ -105,7 +105,7 @@ def trace(
 
     Raises:
         UsageError, StoreNotFoundError, StoreAccessError, StoreChangedError: of several stores, only if none can be
-            read; else the report names those that cannot.
+            read; else the report names the stores that cannot.
     """
     if (key is None) == (message_id is None):
         raise UsageError("pass one of key and message_id", arguments=["key", "message_id"])

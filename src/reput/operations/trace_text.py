@@ -77,7 +77,7 @@ def _table(life: Life) -> Iterator[str]:
 
 
 def role_in_words(event: Event) -> str:
-    """`retry 3`, `scheduled, level 5`, `dead letter`."""
+    """Return the role of a message: `retry 3`, `scheduled, level 5`, `dead letter`."""
     words = event.role.replace("_", " ")
     if event.role == "retry" and event.message.reconsume_times:
         words += f" {event.message.reconsume_times}"
@@ -87,7 +87,7 @@ def role_in_words(event: Event) -> str:
 
 
 def reasons_by_life(life: Life) -> Iterator[tuple[int, list[str]]]:
-    """Sentences by number of the message; 0 where there is one message only, or a sentence is about several."""
+    """Return sentences by number of the message; 0 for a single message, and for sentences about several."""
     several = len({event.life for event in life.events}) > 1
     of: dict[int, list[str]] = {}
     for reason in life.reasons:
@@ -98,7 +98,7 @@ def reasons_by_life(life: Life) -> Iterator[tuple[int, list[str]]]:
 
 
 def searched_in_words(searched: StoreCoverage) -> Iterator[str]:
-    """Yield which parts of a store were searched, and which were not."""
+    """Describe which parts of a store were searched, and which were not."""
     yield from coverage_in_words(searched.coverage)
     if searched.is_shortened:
         yield "There are more messages than --limit; only the newest were followed."

@@ -40,7 +40,7 @@ _Numbers = npt.NDArray[np.int64]
 
 
 class OldNumbers(NamedTuple):
-    """What the old entries of a queue say that its messages do not.
+    """Queue offsets that only the old entries of a queue show, not its messages.
 
     changed      int64[n, 2]: physical offset and queue offset of messages that state another; -1 for none
     kept_at      queue offsets of the entries that lead to messages that cannot be read
@@ -52,13 +52,13 @@ class OldNumbers(NamedTuple):
     kept_values: npt.NDArray[np.void]
 
     def numbers(self, offsets: _Numbers, stated: _Numbers) -> _Numbers:
-        """Return the queue offsets of messages; -1 for those that get no entry."""
+        """Return the queue offsets of messages; -1 for messages that get no entry."""
         result = stated
         if len(self.changed):
             at = np.searchsorted(self.changed[:, 0], offsets)
             found = self.changed[np.minimum(at, len(self.changed) - 1)]
             result = np.where(found[:, 0] == offsets, found[:, 1], stated)
-        if len(self.kept_at):  # one that lies elsewhere than it states has its old entry
+        if len(self.kept_at):  # a message that lies elsewhere than it states has its old entry
             result = np.where(np.isin(result, self.kept_at), _REFUSED, result)
         return result
 
@@ -66,7 +66,7 @@ class OldNumbers(NamedTuple):
 def plan_old_numbers(
     database: str, staged: Iterable[Path], asked: Collection[Queue] | None, log: LogPart
 ) -> dict[Queue, OldNumbers]:
-    """Compare the queues with the old entries; return what these say, for queues where it is anything.
+    """Compare the queues with the old entries; return the numbers of each queue in which they differ.
 
     Args:
         database: consumequeue/ of the store that is rebuilt.
@@ -202,7 +202,7 @@ def _place_missing(
 
 
 def _old_entries(old: RocksDatabase, name: Queue) -> tuple[_Numbers, npt.NDArray[np.void]]:
-    """Queue offsets and values of the entries of a queue up to its end: a broker believes none after it."""
+    """Return queue offsets and values of a queue's entries up to its end: a broker ignores later ones."""
     prefix, end = queue_prefix(*name), old.end(*name)
     numbers, values = [], []
     for key, value in old.items(entry_key(prefix, 0)):

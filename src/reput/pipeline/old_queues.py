@@ -49,7 +49,7 @@ class PlacedBatches:
         self._log, self._end = log, log.begin
 
     def next(self, batch: DispatchBatch) -> tuple[OffsetRange, Placement | None]:
-        """Where the next batch lies, and its messages in there; None if these lie where they state."""
+        """Return where the next batch lies, and its messages in there; None if these lie where they state."""
         messages, start = batch.messages, self._end
         ends = messages["physical_offset"].astype(np.int64) + messages["size"]
         if not self._log.misplaced:
@@ -108,7 +108,7 @@ class OldQueue:
         self, queue: Queue, old: Path, folder: Path, queue_entries: int, log: LogPart,
         units: tuple[Path, Path] | None = None,
     ) -> None:  # fmt: skip
-        """`units` are the folders of its extension files, to be copied from the first. Raises StoreAccessError."""
+        """Copy the files. `units`: folders of its extension files, to copy from and to. Raises StoreAccessError."""
         self._log = log
         self._elsewhere: list[OffsetRange] = []
         self._batches = PlacedBatches(log)
@@ -146,7 +146,7 @@ class OldQueue:
         return [*self._log.lost, *self._elsewhere]
 
     def finish(self) -> ConsumeQueueWriter:
-        """Write the entries missing before the last one that stays. Returns the queue, for the following messages."""
+        """Write the entries that are missing before the last remaining one. Return the queue, for later messages."""
         self._matching.skip_to(self._part, self._log.end, self._lost)
         kept, disk = self._matching.kept(self._part), Disk()
         if kept.begin is not None:

@@ -192,7 +192,7 @@ class QueryProgress(NamedTuple):
 
 
 def within_range(damage: Iterable[Finding], answered: OffsetRange) -> list[Finding]:
-    """Damage in the range answered for, newest first."""
+    """Return the damage in the range of the answer, newest first."""
     inside = {lost for lost in damage if lost.start < answered.stop and answered.start < lost.stop}
     return sorted(inside, key=lambda lost: lost.start, reverse=True)
 
@@ -306,12 +306,12 @@ def coverage_in_words(coverage: Coverage) -> Iterator[str]:
 
 
 def index_files_in_words(count: int) -> str:
-    """`1 IndexFile`, `12 IndexFiles`."""
+    """Return a count in words: `1 IndexFile`, `12 IndexFiles`."""
     return f"{count:,} IndexFile{'' if count == 1 else 's'}"
 
 
 def _bases(coverage: Coverage) -> str:
-    """`2 proven, 1 spot-checked`."""
+    """Return the reasons for trust with counts: `2 proven, 1 spot-checked`."""
     spot_checked = coverage.spot_checked_files
     proven = coverage.indexed_files - coverage.archive_indexes - spot_checked
     counts = ((proven, Basis.PROVEN), (spot_checked, Basis.SPOT_CHECKED))

@@ -144,7 +144,7 @@ def _back(
 def _spans(
     store: AnyStore, topic: str, queue_id: int, bounds: _Bounds, problems: list[Finding]
 ) -> list[range]:
-    """Queue offsets, newest first, that hold all messages within the bounds."""
+    """Yield ranges of queue offsets, newest first, that contain all messages within the bounds."""
     low, high = _range(store, topic, queue_id, bounds, problems)
     if low >= high or (bounds.begin is None and bounds.end is None):
         return [range(low, high)]
@@ -157,7 +157,7 @@ def _spans(
 def _range(
     store: AnyStore, topic: str, queue_id: int, bounds: _Bounds, problems: list[Finding]
 ) -> tuple[int, int]:
-    """Queue offsets [low, high) between the first and the last message within the bounds."""
+    """Return the queue offsets [low, high) between the first and the last message within the bounds."""
     try:
         low = store.min_queue_offset(topic, queue_id)
     except FormatError as error:  # the first entries are lost: the others can be read
@@ -267,7 +267,7 @@ def volume_of_topic(
     Args:
         store: The store.
         topic: The topic.
-        begin, end: Store times as in `messages_of_topic`; by default those of its first and last message.
+        begin, end: Store times as in `messages_of_topic`; by default the times of its first and last message.
         parts: Maximum number of intervals; each has a whole number of ms.
 
     Raises:

@@ -177,7 +177,7 @@ class BrokerView:
 
 
 def _decoded_timestamp(data: bytes) -> int | None:
-    """STORETIMESTAMP of a message if MessageDecoder.decode can read it from these bytes."""
+    """Return STORETIMESTAMP of a message if MessageDecoder.decode can read it from these bytes."""
     try:
         return _decode(data)
     except (struct.error, IndexError):
@@ -210,7 +210,7 @@ def _host_bytes(sys_flag: int, v6_flag: int) -> int:
 def query_offset(
     store: StoreReader, topic: str, key: str, max_num: int, begin: int, end: int
 ) -> QueryOffsetResult:
-    """IndexService.queryOffset. Raises UsageError where the broker throws: a negative `max_num`."""
+    """Answer as IndexService.queryOffset does. Raises UsageError where the broker throws: a negative `max_num`."""
     if max_num < 0:
         raise UsageError(f"max_num must be at least 0, not {max_num}", arguments=["max_num"])
     max_num = min(max_num, store.config.max_query_messages)
@@ -243,7 +243,7 @@ def _select(
     end: int,
     offsets: list[int],
 ) -> None:
-    """IndexFile.selectPhyOffset: add to `offsets` what the chain of the hash has in the window."""
+    """Add to `offsets` the chain of the hash in the window, as IndexFile.selectPhyOffset does."""
     item, count = file.slot(wanted % file.hash_slots), header.next_item
     if not 0 < item <= count or count <= 1:
         return

@@ -77,7 +77,7 @@ class InnerBatches:
         return [one.located for one in found if is_wanted(read_keyed_record(one.located))]
 
     def messages(self, start: int, stop: int) -> Iterator[InnerMessage]:
-        """Inner messages of records that begin in [start, stop); one begins at `start`.
+        """Yield the inner messages of records that begin in [start, stop); one begins at `start`.
 
         Raises StoreAccessError, StoreChangedError.
         """

@@ -401,7 +401,7 @@ class MessageStore(StoreReader):
 
     @checked
     def min_queue_offset(self, topic: str, queue_id: int, *, check: bool = True) -> int:
-        """Queue offset of a queue's first message that is there. Raises as `pull` does.
+        """Return the queue offset of a queue's first message that has not expired. Raises as `pull` does.
 
         With `check` false, a queue that has lost its first entries while the log holds their messages is not reported:
         the answer is the first entry that is left.
@@ -416,7 +416,7 @@ class MessageStore(StoreReader):
 
     @checked
     def max_queue_offset(self, topic: str, queue_id: int) -> int:
-        """Queue offset that a queue's next message gets. Raises as `pull` does."""
+        """Return the queue offset that a queue's next message gets. Raises as `pull` does."""
         return self._following(lambda: self.queues.queue(topic, queue_id).max_queue_offset())
 
     @checked
@@ -468,7 +468,7 @@ class MessageStore(StoreReader):
 
     @checked
     def list_queues(self, topic: str | None = None) -> list[tuple[str, int]]:
-        """(topic, queue id) of every ConsumeQueue, or of a topic's, sorted. Raises StoreAccessError."""
+        """Return (topic, queue id) of every ConsumeQueue, or of a topic's, sorted. Raises StoreAccessError."""
         self.check_open()
         return self.queues.list(topic)
 

@@ -223,7 +223,7 @@ def _is_in_place(
 
 
 def _not_its_own(record: LocatedRecord, topic: str, queue_id: int, queue_offset: int) -> str:
-    """Return `the entry of T/0, queue offset 5, leads to a message of U/1, queue offset 3`."""
+    """Describe it: `the entry of T/0, queue offset 5, leads to a message of U/1, queue offset 3`."""
     own = own_place(record)
     whose = "of no queue" if own is None else f"of {own[0]}/{own[1]}, queue offset {own[2]}"
     return (

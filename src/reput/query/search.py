@@ -1,8 +1,8 @@
 """Exact queries: every candidate is read and compared, and ranges without an index are scanned.
 
 Segments are searched newest first until there are enough messages. If the index cannot be trusted
-(`reput.index.key_index`), the segment's range is scanned instead, and the result says so. Ids that a later one of the
-same record replaces (5.x) are in no index, and are searched separately.
+(`reput.index.key_index`), the segment's range is scanned instead, and the result reports this. Ids that a later id of
+the same record replaces (5.x) are in no index, and are searched separately.
 """
 
 from __future__ import annotations
@@ -95,11 +95,9 @@ class Search:
     ) -> None:
         """Prepare a search.
 
-        Args:
-            inner: Whether to search messages of inner batches, which IndexFiles do not have.
-            replaced: Whether to search ids that a later one of the same record replaces; IndexFiles lack them, too.
-            max_bytes: The most bytes of records in an answer, which has at least one record.
-            most_scanned_bytes: Longer segments without an IndexFile are skipped.
+        `inner` and `replaced` find messages of inner batches and ids that a later id of the same record replaces,
+        which IndexFiles do not have. The answer has at most `max_bytes` of records, but one at least. Longer
+        segments without an IndexFile than `most_scanned_bytes` are passed over.
         """
         self._most_scanned_bytes = _UNBOUNDED if most_scanned_bytes is None else most_scanned_bytes
         self._inner, self._replaced = inner, replaced
@@ -138,7 +136,7 @@ class Search:
             yield RecordProgress(tuple(found), stop)
 
     def _search(self, planner: Planner) -> Iterator[int]:
-        """Down to which offset everything has been searched, after each segment."""
+        """Yield, after each segment, the offset down to which everything has been searched."""
         segments = planner.segments()
         self._problems += planner.problems
         self._planner, self._log_end = planner, self._log.files_end

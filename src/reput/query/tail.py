@@ -285,7 +285,7 @@ class TailFilter:
         return self.topic in (None, topic) and self.queue_id in (None, queue_id)
 
     def takes(self, record: LocatedRecord) -> bool:
-        """Like a queue, a filter has no messages of transactions that are open or were rolled back."""
+        """Return whether a message passes. As in a queue, messages of open and rolled back transactions do not."""
         if self == _ALL_OF_LOG:
             return True
         message = record.message()

@@ -254,7 +254,7 @@ class TieredStore:
     def __init__(
         self, path: str | PathLike[str], storage_options: Mapping[str, str] | None = None
     ) -> None:
-        """`path` is the store of the broker, `tieredStoreFilePath`, or a cluster's folder in it; a local path or URL.
+        """Open the broker's `tieredStoreFilePath`, or a cluster's folder in it. `path` is a local path or a URL.
 
         Raises StoreNotFoundError for a path without segments, StoreAccessError.
         """

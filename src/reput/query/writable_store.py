@@ -60,7 +60,7 @@ class WritableStore(SharedStore, Closing):
         broker_config: str | PathLike[str] | None = None,
         **settings: Unpack[WriterOptions],
     ) -> Self:
-        """Open a store as `open_store` does; explicit settings override those of `broker_config`."""
+        """Open a store as `open_store` does; explicit settings override `broker_config`."""
         if config is not None and broker_config is not None:
             raise UsageError("pass config or broker_config, not both")
         how = WriterSettings()

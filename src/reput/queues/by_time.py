@@ -93,7 +93,7 @@ class QueueTimes:
         return [span for span in found if span]
 
     def _stretches(self, begin: int, end: int) -> Iterator[OffsetRange]:
-        """Ranges of the log, newest first; neighbouring pieces are one."""
+        """Yield ranges of the log, newest first; neighbouring pieces are joined."""
         last: OffsetRange | None = None
         for piece in self._known.pieces(begin, end, newest_first=True):
             if last is not None and piece.stop == last.start:
@@ -106,7 +106,7 @@ class QueueTimes:
             yield last
 
     def _from_known_end(self) -> int:
-        """Queue offset of the first message that was put after the log was looked at."""
+        """Return the queue offset of the first message that was put after the log was looked at."""
         return self._queue.min_queue_offset(self._known.end())
 
     def _from(self, physical_offset: int) -> _FoundTime | None:

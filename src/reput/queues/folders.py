@@ -49,7 +49,7 @@ def walk_queues(folder: str, storage: Storage = LOCAL) -> Iterator[QueueFolder]:
 
 
 def walk_queues_of(folder: str, topic: str, storage: Storage = LOCAL) -> Iterator[QueueFolder]:
-    """Yield the same of one topic, whose name can be that of a folder."""
+    """Yield the queues of one topic, whose name can be the name of a folder."""
     entries = storage.list(os.path.join(folder, topic))
     for name in sorted(entry.name for entry in entries if entry.is_dir()):
         yield QueueFolder(topic, name, os.path.join(folder, topic, name))

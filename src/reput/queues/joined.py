@@ -21,7 +21,7 @@ class ContinuedQueues:
     def __init__(
         self, newer: QueueIndex, archive: Callable[[], ArchiveStorage], begin: Callable[[], int]
     ) -> None:
-        """`begin` returns the physical offset at which the store's own log begins now, `archive` its archive now."""
+        """Join two. `begin` returns the offset at which the store's own log begins now, `archive` its archive now."""
         self._newer, self._archive, self._begin = newer, archive, begin
         self.folder = newer.folder
         self._opened: tuple[ArchiveStorage, QueueIndex] | None = None
@@ -68,7 +68,7 @@ class ContinuedQueue:
     """
 
     def __init__(self, older: QueueReader, newer: QueueReader, begin: int) -> None:
-        """`begin` is the physical offset at which the store's own log begins."""
+        """Join two. `begin` is the physical offset at which the store's own log begins."""
         self._older, self._newer, self._begin = older, newer, begin
         self.folder: str = newer.folder
         self.kind: QueueKind = newer.kind

@@ -135,9 +135,10 @@ def queue_folder(queues: Path, topic: str, queue_id: int) -> Path:
 
 
 def is_light(topic: str) -> bool:
-    """Return whether a queue of that name is a light one, whose entries follow each other whatever their queue offsets.
+    """Return whether a queue of that name is a light one.
 
-    Messages without an entry take such offsets (open transactions), and a 4.9.3 broker starts at 0 each time it starts.
+    Its entries follow each other, whatever queue offsets their messages state. Messages without an entry take such
+    offsets (open transactions), and a 4.9.3 broker starts at 0 each time it starts.
     """
     return topic.startswith(LMQ_PREFIX)
 

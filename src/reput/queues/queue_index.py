@@ -85,7 +85,7 @@ class QueueReader(Protocol):
         ...
 
     def max_queue_offset(self) -> int:
-        """Queue offset that the next message gets."""
+        """Return the queue offset that the next message gets."""
         ...
 
 
@@ -103,7 +103,7 @@ class QueueIndex(Protocol):
         ...
 
     def list(self, topic: str | None = None) -> list[tuple[str, int]]:
-        """(topic, queue id) of every queue, or of the queues of a topic, sorted. Raises StoreAccessError."""
+        """Return (topic, queue id) of every queue, or of the queues of a topic, sorted. Raises StoreAccessError."""
         ...
 
     def queue(self, topic: str, queue_id: int) -> QueueReader:

@@ -492,7 +492,7 @@ class BatchQueueReader:
         return self._entry_at(count - 1).stop if count > self._first() else 0
 
     def min_queue_offset(self, min_physical_offset: int = 0) -> int:
-        """Queue offset of the first message at or after that physical offset, else the maximum."""
+        """Return the queue offset of the first message at or after that physical offset, else the maximum."""
         number = self._files.min_queue_offset(min_physical_offset)
         if number >= self._files.max_queue_offset():
             return self.max_queue_offset()

@@ -1,8 +1,8 @@
 """Read queues in RocksDB (`RocksDBConsumeQueueStore`, tag rocketmq-all-5.3.3).
 
 Reading writes nothing into the store's folder and takes no lock: the store may be stopped, killed or in use. Queue
-offsets without an entry are normal here: those of prepared messages in light queues, and of inner batches after their
-first. A broker bisects over such holes and may return a wrong minimum; this reader does not.
+offsets without an entry are normal here: prepared messages in light queues have none, nor have the later messages
+of inner batches. A broker bisects over such holes and may return a wrong minimum; this reader does not.
 
 A broker keeps new entries in memory, without a log of their own (`AbstractRocksDBStorage`). They reach the disk when it
 writes a whole table, or stops. Missing entries are dispatched again from the CommitLog, as the broker does at its
@@ -70,7 +70,7 @@ class RocksQueues:
         return sorted({topic for topic, _ in self.list()})
 
     def list(self, topic: str | None = None) -> list[tuple[str, int]]:
-        """(topic, queue id) of every queue, or of the queues of a topic, sorted. Raises as `topics` does."""
+        """Return (topic, queue id) of every queue, or of the queues of a topic, sorted. Raises as `topics` does."""
         database, newest = self._parts()
         every = {(end.topic, end.queue_id) for end in database.ends()} | newest.queues()
         return sorted(one for one in every if topic in (None, one[0]))
@@ -194,11 +194,11 @@ class RocksQueueReader:
         return max(newest[-1][0] + 1 if newest else 0, last + 1)
 
     def min_queue_offset(self, min_physical_offset: int = 0) -> int:
-        """Queue offset of the first entry at or after that physical offset, else the maximum."""
+        """Return the queue offset of the first entry at or after that physical offset, else the maximum."""
         return self._first(lambda found: found[1].physical_offset >= min_physical_offset)
 
     def _first(self, is_after: Callable[[NumberedEntry], bool]) -> int:
-        """Queue offset of the first entry of which this is true, as it is of all later ones; else the maximum."""
+        """Return the queue offset of the first entry for which this is true, else the maximum."""
         first = next(self._numbered(0), None)
         stop = self.max_queue_offset()
         if first is None or is_after(first):
@@ -254,7 +254,7 @@ class UndispatchedEntries:
         self.count = 0
 
     def queues(self) -> set[tuple[str, int]]:
-        """Topic and queue id of the queues that have some. Raises StoreError."""
+        """Return topic and queue id of the queues that have some. Raises StoreError."""
         self._follow()
         return set(self._queues)
 

@@ -239,7 +239,7 @@ class ConsumeQueueSetWriter(QueueSetWriter):
         return messages
 
     def _sync_units(self, queues: Iterable[Queue]) -> None:
-        """Before entries that lead to them."""
+        """Sync the units before the entries that lead to them."""
         for name in queues:
             if (units := self._units.get(name)) is not None:
                 units.sync()
@@ -380,7 +380,7 @@ class RocksQueueSetWriter(QueueSetWriter):
                 yield end
 
     def _backwards(self, end: QueueEnd) -> Iterator[tuple[int, int, bytes]]:
-        """Queue offset, physical offset and key of the entries of a queue from its end to its beginning."""
+        """Yield queue offset, physical offset and key of a queue's entries, from its end to its beginning."""
         prefix = queue_prefix(end.topic, end.queue_id)
         for key, value in self._database.items_before(entry_key(prefix, end.queue_offset)):
             number, entry = queue_offset_of(key, prefix), decode_value(value)

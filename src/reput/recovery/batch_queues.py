@@ -153,7 +153,7 @@ class KeptBatches(NamedTuple):
 
     entries   in the order of the log
     written   number of entries that were missing or wrong
-    moved     number of entries whose queue offsets differ from those in their records
+    moved     number of entries whose queue offsets their records contradict
     kept      number of entries that lead to unreadable parts of the log
     unplaced  records without an entry and without a place for one
     """
@@ -270,7 +270,7 @@ class BatchMatching:
         return KeptBatches(held, written, self.moved, kept, unplaced)
 
     def _add_misnumbered(self, entries: _Entries, rows: npt.NDArray[np.intp]) -> None:
-        """Count entries as missing if their records' queue offsets contradict those of other records."""
+        """Count entries as missing if their records' queue offsets contradict other records."""
         rows = rows[self._stated[rows] >= 0]
         if len(rows):
             missing = entries[rows]
@@ -290,7 +290,7 @@ class BatchMatching:
 
 
 def _between(entries: _Entries, more: _Entries) -> tuple[_Entries, _Flags]:
-    """Merge into `entries` those of `more` that fit between their neighbours' queue offsets; flag the merged ones."""
+    """Merge the entries of `more` that fit between their neighbours' queue offsets. Return all, and which fit."""
     stops = entries["base_offset"] + entries["batch_size"]
     offsets, solid = more["physical_offset"], entries["physical_offset"]
     low, _ = neighbours(offsets, solid, stops, 0, 0)
@@ -384,7 +384,7 @@ class BatchQueueFiles:
         self._starts = sorted(self._sizes)
 
     def end_before(self, physical_offset: int) -> BatchEnd:
-        """After the last entry of a record before that offset; entries of files before its own are not looked at."""
+        """Return the end after the last entry of a record before that offset. Only the last file with one is read."""
         for start in reversed(self._starts):
             kept = self._kept(start, physical_offset)
             if kept:

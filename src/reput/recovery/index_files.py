@@ -199,7 +199,7 @@ class RecoveredIndexFiles:
         return done
 
     def items(self, number: int, stop: int) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
-        """Key hashes and physical offsets of the items from that number to `stop`."""
+        """Return key hashes and physical offsets of the items from that number to `stop`."""
         hashes, offsets = [np.empty(0, np.int32)], [np.empty(0, np.int64)]
         while number < stop:
             file, item = self._place(number)

@@ -79,13 +79,13 @@ class ComparedPiece:
 
 
 class Comparison:
-    """Compare the messages from physical offset `begin` to `end`; only IndexFiles if `queues` is None.
+    """Compare the messages from physical offset `begin` to `end`; without `queues`, only IndexFiles.
 
     queues                   matched entries by queue
     damage                   unreadable ranges of the log
     index_from               physical offset of the first message without its items, or `end`
     index_begin, index_end   numbers of the items
-    last_message             where the last message begins, or an earlier message; None if there is no message
+    last_message             where the last message begins, or an earlier message; None without messages
     """
 
     def __init__(

@@ -97,12 +97,12 @@ class QueueFiles:
         return position - position % self._queue_entries
 
     def read(self, position: int, count: int) -> npt.NDArray[np.uint32]:
-        """uint32[n, 5], the bytes of up to `count` entries; fewer where the files end, none before they begin."""
+        """Return up to `count` entries, uint32[n, 5], the files' bytes: fewer at the end, none before the beginning."""
         count = max(min(count, self.stop - position), 0) if position >= self.first else 0
         return self.read_padded(position, count)
 
     def read_padded(self, position: int, count: int) -> npt.NDArray[np.uint32]:
-        """uint32[count, 5], the bytes of that many entries; zeros where no file has them, after a gap too."""
+        """Return the bytes of that many entries, uint32[count, 5], after gaps as well. Missing ones are zeros."""
         data = np.zeros((count, _ENTRY_WORDS), np.uint32)
         done = 0
         while done < count:

@@ -146,7 +146,7 @@ class QueuePart:
 
 
 class QueueMatching:
-    """Match the entries of one queue with its messages; `survey` is None for a queue without entries."""
+    """Match the entries of one queue with its messages. A queue without entries has no `survey`."""
 
     def __init__(self, queue: Queue, survey: QueueSurvey | None) -> None:
         self.queue, self.survey = queue, survey

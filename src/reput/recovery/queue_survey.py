@@ -83,7 +83,7 @@ class QueueSurvey:
         return self._words[rank : rank + count]
 
     def numbers(self, rank: int, count: int) -> Offsets:
-        """Their numbers in the queue."""
+        """Return the numbers in the queue of entries with these ranks."""
         if self.is_ordered:
             return np.arange(rank, rank + count)
         return self._numbers[rank : rank + count]

@@ -88,7 +88,7 @@ class RecoveryPointWriter:
         self._looks: dict[Path, Look] = {}  # of files that do not change any more
 
     def write(self, known: RecoveryPoint, closing: bool = False) -> None:
-        """Everything that `known` covers is durable. Raises StoreAccessError."""
+        """Write `known`, once everything that it covers is durable. Raises StoreAccessError."""
         folder, entries = self._store / CONSUME_QUEUE_FOLDER, self._config.queue_entries
         begun = {
             name

@@ -1,4 +1,4 @@
-"""What recovery found and did."""
+"""The report of a recovery."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class RecoveryReport(ShownAsTable):
     """What recovery found and changed. Offsets are physical.
 
     Attributes:
-        is_clean: the store was shut down cleanly: there was no `abort`
+        is_clean: the store was shut down cleanly: it had no `abort`
         log_begin, log_end: the log after recovery
         checked_from: records from here on were read and their CRCs compared
         truncated_bytes: bytes after the last record, cleared from `log_end` on in its file

@@ -338,7 +338,7 @@ def _was_cut(store: str, kind: FileSize, queues: Sequence[_QueueFolder], storage
 
 
 def _index_files(folder: str, storage: Storage) -> list[tuple[str, int]]:
-    """Path and size of the IndexFiles that have a byte, oldest first."""
+    """Return path and size of the IndexFiles that have a byte, oldest first."""
     names = (entry for entry in storage.list(folder) if is_index_file_name(entry.name))
     return sorted((entry.path, size) for entry in names if (size := _bytes_of(entry)))
 

@@ -70,7 +70,7 @@ class NamedStore:
         """Return the path to open, and the options of operations.
 
         Args:
-            joined: Whether to read the archive, too, if the store has one.
+            joined: Whether to read the archive as well, if the store has one.
 
         Raises UsageError, StoreNotFoundError, StoreAccessError.
         """

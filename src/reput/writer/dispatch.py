@@ -98,7 +98,7 @@ class DispatchService:
         return current_thread() is self._thread
 
     def notify(self, log_end: int) -> None:
-        """Announce the end of the log. Quick, because every put calls it; a lost call delays dispatch only briefly."""
+        """Announce the end of the log. Every put calls it, so it is quick. A lost call delays dispatch only briefly."""
         if self._is_idle:
             self._is_idle = False
             self._work.notify_all()

@@ -38,7 +38,7 @@ class Flusher:
         least_pages: int,
         thorough_interval_s: float,
     ) -> None:
-        """`check_in_place` raises StoreFailedError if another process displaced files of the store."""
+        """Prepare it. `check_in_place` raises StoreFailedError if another process displaced files of the store."""
         self._sync_log, self._check_in_place = sync_log, check_in_place
         self._log_end, self._file_bytes = log_end, file_bytes
         self._health, self.flushed = health, flushed

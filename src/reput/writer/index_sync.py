@@ -46,7 +46,7 @@ class IndexSync:
         nothing_expires: AbstractContextManager[object],
         check_in_place: Callable[[], None],
     ) -> None:
-        """`durable_timestamp` returns the store timestamp (ms) of a message up to which the log is durable, or 0.
+        """Prepare it. `durable_timestamp` returns the store timestamp (ms) up to which the log is durable, or 0.
 
         `check_in_place` raises StoreFailedError if another process displaced a file that must not change.
         """
@@ -121,12 +121,7 @@ class IndexFlusher:
         least_pages: int,
         thorough_interval_s: float,
     ) -> None:
-        """Prepare a flusher.
-
-        Args:
-            prove_full: Proves the files that are full.
-            log_flushed: Returns the physical offset up to which the log is durable.
-        """
+        """Prepare it. `prove_full` proves full files; `log_flushed` returns the offset up to which the log is durable."""
         self._sync, self._prove_full = sync, prove_full
         self._log_flushed, self._health = log_flushed, health
         self._interval_s, self._least_pages = interval_s, least_pages
@@ -188,7 +183,7 @@ class IndexProver:
     def __init__(
         self, store: Path, config: StoreConfig, index: IndexFileSetWriter, log_begin: int
     ) -> None:
-        """`log_begin` is the physical offset at which the log file begins that is written to first."""
+        """Prepare it. The log file that is written first begins at physical offset `log_begin`."""
         self._store, self._config, self._index = store, config, index
         self._log_begin = log_begin
         self._began = index.end

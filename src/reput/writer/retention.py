@@ -1,7 +1,7 @@
 """Retention: files that a live store deletes by itself, if limits are set.
 
 Mirrors `DefaultMessageStore.CleanCommitLogService` and `.CleanConsumeQueueService` (tag rocketmq-all-4.9.3). By default
-there is no limit, and no hour of the day.
+no limit and no hour of the day apply.
 """
 
 from __future__ import annotations

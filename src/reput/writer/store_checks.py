@@ -49,7 +49,7 @@ def check_places(store: Path, commit_log: str | None) -> Path | None:
 
 
 def fitting_config(facts: StoreFacts, log_file_bytes: int | None) -> tuple[StoreConfig, list[str]]:
-    """Return the settings to use: the given ones, or those that the store's files show; the log's size as it is.
+    """Return the settings to use: as given, or as the store's files show them; the log's size as it is.
 
     Returns:
         The settings, and a line for each queue file of another size, which will be extended.

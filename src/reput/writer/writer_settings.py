@@ -105,7 +105,7 @@ class WriterSettings:
         )  # fmt: skip
 
     def changed(self, given: Mapping[str, Any]) -> WriterSettings:
-        """Return these settings with the given ones that are not None. Raises UsageError."""
+        """Return these settings, replaced by all given values but None. Raises UsageError."""
         unknown = given.keys() - {field.name for field in fields(WriterSettings)}
         if unknown:
             raise UsageError(f"open_store: a writable store has no setting {sorted(unknown)[0]!r}")

@@ -186,7 +186,7 @@ def _place(message: MessageExt | None) -> str:
 
 
 def _differing_fields(left: MessageExt | None, right: MessageExt | None) -> str:
-    """`body, properties`."""
+    """Return the names of fields that differ: `body, properties`."""
     if left is None or right is None:
         return ""
     names = [name for name in _FIELDS if getattr(left, name) != getattr(right, name)]

@@ -195,7 +195,7 @@ class StoreFigures:
     damage: list[Finding]
 
     def as_json(self) -> dict[str, Any]:
-        """Everything, as json.dumps takes it."""
+        """Return all figures, for json.dumps."""
         fields = asdict(self)
         fields["damage"] = [one.as_json() for one in self.damage]
         return fields

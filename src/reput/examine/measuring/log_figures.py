@@ -130,7 +130,7 @@ class LogFigures:
             rows += cells[number].T
 
     def topics(self) -> list[TopicFigures]:
-        """Largest first."""
+        """Return the topics, largest first."""
         found = [
             TopicFigures(topic, rows[0].tolist(), rows[1].tolist())
             for topic, rows in self._topics.items()
@@ -138,16 +138,16 @@ class LogFigures:
         return sorted(found, key=lambda one: (-one.all_bytes, one.topic))
 
     def queues(self) -> list[QueueFigures]:
-        """Largest first."""
+        """Return the queues, largest first."""
         found = [QueueFigures(*queue, *known) for queue, known in self._queues.items()]
         return sorted(found, key=lambda one: (-one.size_bytes, one.topic, one.queue_id))
 
     def gaps(self) -> list[Gap]:
-        """Longest first."""
+        """Return the gaps, longest first."""
         return [Gap(begin, begin + length) for length, begin in self._gaps]
 
     def frequent_keys(self, log: CommitLogReader) -> list[Frequent]:
-        """Most frequent first; a key that one message has is not among them. Raises StoreAccessError."""
+        """Return the most frequent keys first, without those of a single message. Raises StoreAccessError."""
         return self._frequent(log, self._keys, _keys_of)
 
     def frequent_tags(self, log: CommitLogReader) -> list[Frequent]:

@@ -1,4 +1,4 @@
-"""Charts as numbers: what the templates draw as SVG, in a drawing 100 wide and 100 high that is stretched.
+"""Charts as numbers. Templates draw them as SVG, in a drawing of 100 by 100 that is stretched.
 
 A stretched drawing has no text, so that its words, which stand beside it, stay as large as the rest of the page.
 """
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 Tell = Callable[[int], str]
-_LEAST_WIDTH = 0.4  # of what is not nothing
+_LEAST_WIDTH = 0.4  # of a value above zero
 _GAP = 0.12  # between two columns, as a share of a column
 
 
@@ -59,11 +59,11 @@ def stacked(
     base: int,
     gaps: Iterable[tuple[float, float]] = (),
 ) -> Columns:
-    """Stacked columns.
+    """Return stacked columns.
 
     Args:
         series: Name, style and values of each, the lowest first.
-        tell: Words for a value.
+        tell: Returns a value in words.
         base: Numbers on the axis are round to this base, 10 or 1024.
         gaps: Where to shade the background: x and width, of 100.
     """
@@ -80,7 +80,7 @@ def stacked(
 
 
 def sparkline(values: Sequence[int], top: int) -> str:
-    """Return the path of small columns, `top` being as high as the drawing."""
+    """Return the path of small columns; `top` is as high as the drawing."""
     return _columns_path(values, [0] * len(values), top)
 
 
@@ -101,7 +101,7 @@ def _columns_path(values: Sequence[int], below: Sequence[int], top: int) -> str:
 def bar(
     label: str, value: str, parts: Sequence[tuple[float, str]], whole: float, note: str = ""
 ) -> Bar:
-    """Return a bar whose parts, each with its style, follow each other; `whole` is as long as the drawing."""
+    """Return a bar of consecutive parts, each with its style; `whole` is as long as the drawing."""
     widths = [max(100 * size / whole, _LEAST_WIDTH) if whole and size else 0.0 for size, _ in parts]
     too_long = sum(widths) / 100  # many that are widened make it longer than all there is
     widths = [width / max(too_long, 1.0) for width in widths]
@@ -115,7 +115,7 @@ def bar(
 
 
 def round_up(value: int, base: int = 10) -> int:
-    """Return the next 1, 2, 5 or 10 times a power of `base`, even, so that half of it is a number, too."""
+    """Round up to 1, 2, 5 or 10 times a power of `base`, and to an even number, so that its half is one as well."""
     if value < 2:
         return 2
     power: int = base ** int(math.log(value, base) + 1e-9)
@@ -126,7 +126,7 @@ def round_up(value: int, base: int = 10) -> int:
 
 
 def logarithmic(duration_ms: int, longest_ms: int) -> float:
-    """Where a time after the first one lies, of 100: each tenfold time is as far from the one before."""
+    """Return the place of a time after the first one, of 100, on a logarithmic axis."""
     if longest_ms <= 0:
         return 0.0
     return 100 * math.log1p(max(duration_ms, 0) / 100) / math.log1p(longest_ms / 100)

@@ -99,7 +99,7 @@ def _legend(names: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def _topic_bars(topics: _Shares, place: int, names: Sequence[str]) -> list[Bar]:
-    """Return a bar per topic, a part of it per store; the note says how uneven the stores' shares are."""
+    """Return a bar per topic with a part per store; the note says how uneven the shares are."""
     totals = {topic: sum(one[place] for one in shares.values()) for topic, shares in topics.items()}
     largest = max(totals.values(), default=0)
     ordered = sorted(totals.items(), key=lambda one: (-one[1], one[0]))[:_MOST_TOPICS]
@@ -114,7 +114,7 @@ def _topic_bars(topics: _Shares, place: int, names: Sequence[str]) -> list[Bar]:
 
 
 def _skew(values: Sequence[int]) -> str:
-    """`in 3 of 4 stores, the largest has 2.0 times the mean`."""
+    """Describe shares: `in 3 of 4 stores, the largest has 2.0 times the mean`."""
     having = sum(value > 0 for value in values)
     note = f"in {having:,} of {len(values):,} stores"
     mean = sum(values) / len(values) if values else 0.0
@@ -137,7 +137,7 @@ def _broker_bars(counted: Mapping[str, StoreFigures], field: str) -> list[Bar]:
 
 
 def _retention_bars(counted: Mapping[str, StoreFigures]) -> list[Bar]:
-    """How far back each store goes, the shortest first."""
+    """Return how far back each store goes, the shortest first."""
     now = now_ms()
     spans = {
         name: (now - one.timeline.begin_ms, one.timeline.begin_ms)

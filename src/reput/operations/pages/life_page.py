@@ -24,7 +24,7 @@ _STYLES = {
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """An event on the page: where it is on the axis, and its words."""
+    """An event on the page: its place on the axis, and its text."""
 
     event: Event
     x: float
@@ -44,7 +44,7 @@ class Lane:
 
 
 def life_page(life: Life, asked: str) -> str:
-    """Return the page as HTML. `asked` says what was looked for, in words."""
+    """Return the page as HTML. `asked` describes the search in words."""
     times = [event.stored_ms for event in life.events]
     first_ms, span_ms = min(times, default=0), max(times, default=0) - min(times, default=0)
     moments = [_moment(event, first_ms, span_ms) for event in life.events]
@@ -69,7 +69,7 @@ def _moment(event: Event, first_ms: int, span_ms: int) -> Moment:
 
 
 def _lanes(moments: Sequence[Moment]) -> list[Lane]:
-    """In the order of their first events."""
+    """Return the lanes in the order of their first events."""
     found: dict[tuple[Role, str], list[Moment]] = {}
     for moment in moments:
         found.setdefault((moment.event.role, moment.event.message.topic), []).append(moment)
@@ -80,7 +80,7 @@ def _lanes(moments: Sequence[Moment]) -> list[Lane]:
 
 
 def _marks(span_ms: int) -> Iterator[tuple[float, str, bool]]:
-    """Labels of the axis: where, what, and whether it is the last."""
+    """Return the labels of the axis: place, text, and whether it is the last."""
     yield 0.0, "first record", False
     last = 0.0
     for mark_ms in _MARKS_MS:
@@ -93,6 +93,6 @@ def _marks(span_ms: int) -> Iterator[tuple[float, str, bool]]:
 
 
 def _round_words(duration_ms: int) -> str:
-    """`1 s`, `10 min`: a round duration has no smaller unit."""
+    """Return a round duration in one unit: `1 s`, `10 min`."""
     return format_duration(duration_ms).removesuffix(" 0 s").removesuffix(" 0 min") \
         .removesuffix(" 0 h").replace(".0 s", " s")  # fmt: skip

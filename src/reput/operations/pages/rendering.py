@@ -16,19 +16,19 @@ _NAME_WIDTH = 120
 
 
 def render(template: str, **values: object) -> str:
-    """Return the page that a template and its values make."""
+    """Return the page of a template and its values."""
     written = {"version": __version__, "written_ms": now_ms()}
     return _environment().get_template(template).render(**written, **values)
 
 
 def seconds(timestamp_ms: int) -> str:
-    """Return a time to the second, as a page shows it; its zone is UTC."""
+    """Return a time to the second, in UTC, as a page shows it."""
     text = format_time(timestamp_ms)
     return text[:19].replace("T", " ") if text.endswith("Z") else text
 
 
 def milliseconds(timestamp_ms: int) -> str:
-    """Return the same to the millisecond."""
+    """Return a time to the millisecond, in UTC."""
     text = format_time(timestamp_ms)
     return text[:23].replace("T", " ") if text.endswith("Z") else text
 

@@ -48,7 +48,7 @@ class IndexRow:
 
 
 def coverage_bar(coverage: IndexCoverage) -> Bar | None:
-    """Return the log from its begin to its end; None where it is empty."""
+    """Return the log from its begin to its end; None if it is empty."""
     if not coverage.log_bytes:
         return None
     parts = [(float(one.end - one.begin), _STYLES[one.basis]) for one in coverage.ranges]
@@ -56,7 +56,7 @@ def coverage_bar(coverage: IndexCoverage) -> Bar | None:
 
 
 def index_rows(files: Sequence[IndexFileFigures]) -> list[IndexRow]:
-    """Return the items, newest first."""
+    """Return a row per IndexFile, the newest first."""
     rows = []
     for one in reversed(files[-_MOST_FILES:]):
         room = max(one.index_items - 1, 1)
@@ -77,7 +77,7 @@ def index_rows(files: Sequence[IndexFileFigures]) -> list[IndexRow]:
 
 
 def chain_bars(files: Sequence[IndexFileFigures]) -> list[Bar]:
-    """Slots of all files by the length of their chains."""
+    """Return the slots of all files by the length of their chains."""
     counts = Counter[tuple[int, int]]()
     for one in files:
         for low, high, count in one.chains:
@@ -213,7 +213,7 @@ def _topics(figures: StoreFigures) -> list[dict[str, Any]]:
 
 
 def _queue_bars(figures: StoreFigures) -> list[Bar]:
-    """Return a bar per topic, a part of it per queue, largest first."""
+    """Return a bar per topic with a part per queue, largest first."""
     sizes: dict[str, list[int]] = {}
     for queue in figures.queues:
         sizes.setdefault(queue.topic, []).append(queue.size_bytes)
@@ -272,7 +272,7 @@ def _finding_bars(findings: Sequence[Finding]) -> list[Bar]:
 def _by_kind(
     findings: Sequence[Finding], command_of: Callable[[Finding], str]
 ) -> list[tuple[str, list[tuple[Finding, str]]]]:
-    """Return findings with their commands, by kind, the most severe first."""
+    """Return the findings with their commands, by kind, the most severe first."""
     kinds: dict[str, list[tuple[Finding, str]]] = {}
     for finding in sorted(findings, key=lambda one: _SEVERITIES.index(one.severity)):
         kinds.setdefault(str(finding.kind), []).append((finding, command_of(finding)))
@@ -280,7 +280,7 @@ def _by_kind(
 
 
 def _disk(figures: StoreFigures) -> dict[str, Any] | None:
-    """Return the disk now, and until it is full; None where that is not known."""
+    """Return the state of the disk now, and how long until it is full; None if unknown."""
     sizing = figures.sizing
     if sizing.used_bytes is None or sizing.free_bytes is None:
         return None

@@ -91,7 +91,7 @@ class CheckedStore:
         return not any(one.settings == INDEX_SETTINGS for one in self.facts.doubts)
 
     def lost_end(self, queued: int) -> Finding:
-        """So many entries of queues lead to messages from the end of the log on."""
+        """Return the finding for entries of queues that lead to messages after the end of the log."""
         return Finding(
             Kind.LOST_LOG_END, self.files[self.last_file].path,
             "the log ends here, but ConsumeQueues lead to later messages",

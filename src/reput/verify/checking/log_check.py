@@ -65,7 +65,7 @@ class LogFileFound:
 
 
 def check_log_file(task: LogTask) -> LogFileFound:
-    """Everything about one file of the log. A file that expired meanwhile has nothing to be found. Never writes."""
+    """Check one file of the log. A file that expired meanwhile has no findings. Never writes."""
     found = LogFileFound()
     try:
         _FileCheck(task, found).run()

@@ -110,7 +110,7 @@ def absent(
     without_index: int,
     has_queues: bool,
 ) -> Iterator[Finding]:
-    """Whole queues, and whole indexes, that are not there."""
+    """Yield missing queues and missing indexes."""
     missing = {q: n for q, n in without_queue.items() if is_folder_name(q.topic)}
     if missing and not has_queues:
         messages = sum(count for count, _ in missing.values())

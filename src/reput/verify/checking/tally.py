@@ -34,7 +34,7 @@ def between(first_ms: int, last_ms: int) -> str:
 
 
 def counted(count: int, noun: str) -> str:
-    """`1 key`, `1,707 keys`."""
+    """Return a count with its noun: `1 key`, `1,707 keys`."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 

@@ -137,7 +137,7 @@ def _size_of(message: KnownMessage, room: int, needs_blank: bool) -> int:
 
 
 def _sizes(length: int) -> Iterator[int]:
-    """`length` cut into sizes of records."""
+    """Cut `length` into sizes of records."""
     while length:
         size = min(length, _MOST_BYTES)
         if 0 < length - size < _LEAST_BYTES:

@@ -86,7 +86,7 @@ class Attempt:
         return record
 
     def write_record(self, store: Path) -> Record:
-        """Durably. Raises StoreChangedError where one of the folders is gone, StoreAccessError."""
+        """Write the record, durably. Raises StoreChangedError if a folder is gone, StoreAccessError."""
         old, new = inode_of(store), inode_of(self.new)
         if old is None or new is None:
             raise StoreChangedError(f"{store}: was moved meanwhile; repair it again")

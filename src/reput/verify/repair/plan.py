@@ -166,7 +166,7 @@ class Plan:
         return any(os.path.relpath(one.file, self.store) == name for one in left)
 
     def as_json(self) -> dict[str, Any]:
-        """Everything that is printed, as json.dumps takes it."""
+        """Return everything that is printed, for json.dumps."""
         return {
             "store": str(self.store),
             "backup": str(self.backup),

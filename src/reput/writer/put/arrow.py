@@ -98,7 +98,7 @@ def from_columns(
 
 
 def _arrays(columns: Any) -> tuple[dict[str, Any], int]:
-    """Arrow arrays by name, each in one piece and of one length."""
+    """Return Arrow arrays by name, each in one piece and of the same length."""
     if isinstance(columns, pa.Table | pa.RecordBatch):
         named: dict[str, Any] = dict(zip(columns.schema.names, columns.columns, strict=True))
     elif isinstance(columns, Mapping):

@@ -112,7 +112,7 @@ class PutColumns:
             row = int(np.argmax(sizes > max_message_bytes))
             raise MessageRefusedError(
                 f"message {row}: {sizes[row]} bytes in all: the limit is {max_message_bytes} "
-                "(maxMessageSize, and what a CommitLog file can hold)"
+                "(maxMessageSize, and the size of a CommitLog file)"
             )
         return int(sizes.sum())
 

@@ -357,7 +357,7 @@ class CommitLogWriter:
         self.position = self._files.start
 
     def _encode_topic(self, queue: tuple[str, int]) -> tuple[int, bytes]:
-        """Magic and topic, its length before it, of the records of a queue."""
+        """Return magic and topic, after its length, for the records of a queue."""
         topic, queue_id = queue
         check_queue_id(queue_id)
         data = self.form.encode_topic(topic)
@@ -370,5 +370,5 @@ class CommitLogWriter:
     def _too_large(self, size: int) -> MessageRefusedError:
         return MessageRefusedError(
             f"a message of {size} bytes in all: the limit is {self.max_message_bytes} "
-            "(maxMessageSize, and what a CommitLog file can hold)"
+            "(maxMessageSize, and the size of a CommitLog file)"
         )

@@ -68,7 +68,7 @@ def from_messages(
     delay_levels: int,
     form: RecordForm = FORM_OF_FOUR,
 ) -> PutColumns:
-    """Return the same messages as columns, those with a DELAY as they are stored. Raises MessageRefusedError."""
+    """Return the messages as columns; messages with a DELAY are as they are stored. Raises MessageRefusedError."""
     shapes = shapes_of(messages)
     if any(map(may_be_delayed, shapes)):
         messages = [delayed(m, delay_levels, form) for m in messages]
@@ -101,7 +101,7 @@ def from_messages(
 
 
 def _are_plain(messages: Sequence[Message]) -> bool:
-    """Whether none has a host, time, flag or count of its own: one pass, in half the time of one for each."""
+    """Return whether no message sets a host, time, flag or count. One pass takes half the time of one per field."""
     for some in (messages[:_PROBED], messages[_PROBED:]):
         if [
             True
@@ -118,7 +118,7 @@ def _are_plain(messages: Sequence[Message]) -> bool:
 
 
 def _numbered(values: list[_Value]) -> tuple[list[_Value], npt.NDArray[np.int32] | int]:
-    """Return the different values, and for each of all which."""
+    """Return the distinct values, and the number of its value for each element."""
     if values and values.count(values[0]) == len(values):
         return values[:1], 0
     number = {value: at for at, value in enumerate(dict.fromkeys(values))}
@@ -126,7 +126,7 @@ def _numbered(values: list[_Value]) -> tuple[list[_Value], npt.NDArray[np.int32]
 
 
 def _fill_numbers(rows: npt.NDArray[np.void], messages: Sequence[Message]) -> None:
-    """Raise OverflowError."""
+    """Fill in integers. Raises OverflowError."""
     count = len(messages)
     for name, values_of in _NUMBERS:
         values = _integers(values_of(messages))
@@ -141,7 +141,7 @@ def _fill_numbers(rows: npt.NDArray[np.void], messages: Sequence[Message]) -> No
 
 
 def _integers(values: list[int]) -> list[int]:
-    """Return the same values, of which numpy would take strings and fractions. Raises TypeError."""
+    """Return values after a check that they are integers: numpy accepts strings and fractions. Raises TypeError."""
     others = set(map(type, values)) - {int}
     if any(not issubclass(kind, Integral) for kind in others):
         raise TypeError
@@ -170,7 +170,7 @@ def _properties(
 
 
 def shapes_of(messages: Sequence[Message]) -> dict[_Names, list[int]]:
-    """Rows by the names of their properties, None where those are a string; no rows where all have the same."""
+    """Return rows by the names of their properties (None for a string); no rows if all have the same names."""
     properties = [m.properties for m in messages]
     if not any(properties) and set(map(type, properties)).isdisjoint((str, bytes)):
         return {(): []}
@@ -185,7 +185,7 @@ def shapes_of(messages: Sequence[Message]) -> dict[_Names, list[int]]:
 
 
 def _shared_columns(names: _Names, messages: Sequence[Message]) -> list[PropertyTexts]:
-    """Properties of messages that have these. Raises _DoubtError, MessageRefusedError."""
+    """Return the properties of messages with these names. Raises _DoubtError, MessageRefusedError."""
     if names is None or len(names) + len((KEYS, TAGS, UNIQ_KEY)) > _MOST_NAMES:
         raise _DoubtError
     if CRC_PROPERTY in names:
@@ -212,7 +212,7 @@ def _shared_columns(names: _Names, messages: Sequence[Message]) -> list[Property
 
 
 def _keys(given: Sequence[Sequence[str] | None]) -> Texts | None:
-    """KEYS, None where no message has keys."""
+    """Return KEYS, or None if no message has keys."""
     try:
         single = [key for (key,) in given]  # type: ignore[misc]  # None is a TypeError
     except (TypeError, ValueError):

@@ -63,7 +63,7 @@ class Preparer:
                     self._wanted.wait()
                     self._wanted.clear()
         except StoreAccessError:
-            return  # the writer meets it in its turn, and can tell
+            return  # the writer meets the same error in its turn, and can report it
 
 
 class LogFiles:
@@ -71,7 +71,7 @@ class LogFiles:
 
     start, file  the last file: physical offset of its first byte, and its bytes
     ready        physical offset up to which it is prepared, and may be written; it never goes back
-    mark         physical offset beyond which `prepare` is to be called; never behind `ready`
+    mark         physical offset from which `prepare` must be called; at most `ready`
     make_room    called where the disk is full for the next file; returns whether to try again
     """
 
@@ -90,7 +90,7 @@ class LogFiles:
         self._preparer = Preparer(self._prepare_ahead)
 
     def _make(self, start: int) -> MappedWriter:
-        if start in self._open:  # an interrupt came between this and what it is for
+        if start in self._open:  # an interrupt came before the file was used
             return self._open[start]
         path = self._folder / offset_file_name(start)
         is_new = not path.exists()
@@ -102,7 +102,7 @@ class LogFiles:
             if file is not None:
                 file.close()
             if is_new and isinstance(error, StoreAccessError):
-                # A file that is not all there must not be met by whoever opens the store next.
+                # The next owner of the store must not find a file that is not whole.
                 with suppress(StoreAccessError):
                     self._disk.delete(path)
             raise
@@ -110,7 +110,7 @@ class LogFiles:
         return file
 
     def opened(self, start: int) -> MappedWriter:
-        """Return the file that begins there: the last, or one before it that is not synced to its end."""
+        """Return the file that begins there: the last, or an earlier one that is not synced to its end."""
         return self._open[start]
 
     def begin(self, position: int) -> None:
@@ -206,7 +206,7 @@ class LogFiles:
                     self._open.pop(start).close()
 
     def close(self) -> None:
-        """Nothing is written after this; the memory of the files is given back."""
+        """Release the memory of the files. Nothing is written after this."""
         with self._preparing:
             self._is_closed = True
         self._preparer.close()

@@ -1,4 +1,4 @@
-"""Further or other queues of a message than the one that it names.
+"""Further or other queues of a message than the queue that it names.
 
 Mirrors the delays of `CommitLog.asyncPutMessage`, and `MultiDispatch.wrapMultiDispatch` (tag rocketmq-all-4.9.3);
 of 5.x, `HookUtils.transformDelayLevelMessage` and `LmqDispatch` (tag rocketmq-all-5.3.3). Messages that would make a
