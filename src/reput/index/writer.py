@@ -161,6 +161,7 @@ class IndexFileWriter:
     ) -> int:
         """Put entries from `start` on, until the file is full; returns the first that was not put."""
         while start < len(key_hash) and not self.is_full:
+            # A few at a time: a reader sees items only after the header counts them.
             stop = min(start + _COUNTED_ITEMS, len(key_hash))
             end = self._items_at + (self.count + stop - start) * ITEM_BYTES
             if end > self._prepared:

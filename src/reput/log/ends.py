@@ -149,6 +149,7 @@ def _ends_in(log: CommitLogReader, file: CommitLogFile, data: int) -> LogEnds:
 
 def _record_near(log: CommitLogReader, file: CommitLogFile, data: int) -> int:
     """Return a verifiable record some MiB before the last byte of the file, or the file's beginning."""
+    # The second length is for logs with larger messages than the default allows.
     for length in _LOOKED_BACK_BYTES:
         if data - length > file.start and not file.gap:
             found = _record_from(log, file, data - length)

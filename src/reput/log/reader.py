@@ -177,6 +177,7 @@ class CommitLogReader:
             file = self.file_at(physical_offset)
         if file is None:
             raise MessageNotFoundError(self._why_not_there(physical_offset))
+        # An index entry states the size, and it may be damaged.
         length = min(max(likely_bytes, MIN_RECORD_BYTES), _MOST_TRUSTED_BYTES)
         data = b""
         try:

@@ -108,6 +108,8 @@ class LogWalk:
                 record = self._read(file)
             except SizeMismatchError as error:
                 tail.append(self.position)
+                # `CommitLog.checkMessageAndReturnSize` returns the sum of the parts, and the broker continues
+                # there.
                 behind = self.position + error.part_bytes
                 self._lose(file, behind, str(error), Kind.RECORD_SIZE_MISMATCH)
             except RecordError as error:
@@ -182,6 +184,7 @@ class LogWalk:
         """Return whether the log ends somewhere in `tail`, instead of continuing after damage."""
         for end in tail:
             if self._is_seen_end(file, end) or not self._data_follows(file, end):
+                # Finding an end reads all zeros after it, so the next walk asks for this one first.
                 self._log.seen_ends[file.path] = end, self._head(file, end)
                 self.at_end, self.position = True, end
                 self.damage = [lost for lost in self.damage if lost.start < end]
@@ -207,6 +210,7 @@ class LogWalk:
     def _data_follows(self, file: CommitLogFile, tail: int) -> bool:
         stop = file.end
         if not self._log.source.is_local and not any(self._head(file, tail)):
+            # A remote file has no holes to skip: reading all its zeros would fetch the whole file.
             stop = min(stop, tail + _REMOTE_ZEROS_BYTES)
         with self._log.source.open(file.path) as reader:
             if find_record(reader, file, tail + 1, stop) is not None:

@@ -155,6 +155,7 @@ class EntryFilesWriter:
         for file in files.values():
             self._disk.check_in_place(Path(file.path), file.identity)
             file.sync()
+        # A full file is durable now, and is never written again.
         for place in sorted(files)[:-1]:
             self._files.pop(place).close()
         if has_new_names:
@@ -264,6 +265,7 @@ class ConsumeQueueWriter(QueueWriter):
     ) -> int:
         """See `QueueWriter.append`."""
         if self._is_expired and len(rows):
+            # Entries were lost, and no message remains from which to derive them.
             if self.position is not None and queue_offset[0] > self.position:
                 self._begin_anew()
             self._is_expired = False
@@ -278,6 +280,8 @@ class ConsumeQueueWriter(QueueWriter):
         )  # fmt: skip
         if taken:
             if self.position is None:
+                # `ConsumeQueue.fillPreBlank`: a queue that does not begin at 0 fills its first file up to its
+                # first entry.
                 self._fill_pre_blank(begin % self._queue_entries, begin)
             self._write(entries[:taken], numbers[:taken], begin)
             # Only now: an append that failed is tried again.
@@ -387,6 +391,7 @@ class BatchQueueWriter(QueueWriter):
         for at, size, code, timestamp, base, flag in zip(
             *(column.tolist() for column in columns), strict=True
         ):
+            # The queue has this message already: dispatch begins again a little earlier after a crash.
             if at <= last:
                 continue
             count = self._batch_size_of(at) if flag & SYS_FLAG_INNER_BATCH else 1
@@ -419,6 +424,7 @@ class ExtensionWriter:
         if not data or len(data) + END_BYTES > self._file_bytes:
             return None
         within = self.position % self._file_bytes
+        # A unit never crosses the end of a file (`ConsumeQueueExt.put`).
         if within + len(data) + END_BYTES > self._file_bytes:
             self._buffer += FILE_END
             self.position += len(FILE_END)

@@ -174,6 +174,7 @@ class StoreFacts:
         """
         from reput.store.broker_start import first_file_to_check
 
+        # Only a 5.x broker asks its queues how far the log was dispatched.
         known = self.known_offset if self.config.is_five and self.storage.is_local else None
         first = first_file_to_check(
             list(files), self.checkpoint, is_clean=not self.has_abort, known=known,

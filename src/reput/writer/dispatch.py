@@ -194,6 +194,7 @@ class DispatchService:
 
     def dispatch(self, target: int) -> None:
         """Dispatch the messages before `target`, at which one ends. Raises StoreAccessError."""
+        # One file at a time: a message never crosses the end of a file.
         while self.position < target:
             start = self.position - self.position % self._file_bytes
             path = str(self._log_folder / offset_file_name(start))
@@ -212,6 +213,7 @@ class DispatchService:
                     self.store_timestamp = int(batch.messages["store_timestamp"][-1])
                     self.taken = scan.end.position
                     dispatchers = self._subscribers.dispatchers
+                # Outside the lock: a callback may take long, or ask the store.
                 self._subscribers.tell(batch, grown, dispatchers)
                 if self._is_abandoned:
                     return
@@ -219,6 +221,7 @@ class DispatchService:
             if scan.end.unreadable:
                 lost = file.lost(scan.end.position, stop, scan.end.unreadable)
                 self._note_damage([lost], 0)
+                # A broker skips the rest of the file, and continues with the next one.
                 scan.end.position = stop
             with self.between_batches:
                 self.position = self.taken = scan.end.position

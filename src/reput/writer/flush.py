@@ -100,6 +100,7 @@ class Flusher:
     def flush(self) -> None:
         """Make the log durable as far as it is now. Raises StoreFailedError, StoreAccessError."""
         self._health.check()
+        # Before the sync: messages that are put during it may not be covered.
         end = self._log_end()
         if end > self.flushed:
             begun = time.monotonic()

@@ -41,6 +41,7 @@ class Health:
             error = cause
         except StoreAccessError:
             pass  # the error that led here says as much
+        # The first failure is the cause; later ones follow from it.
         self.reason = str(error) or type(error).__name__
         self.on_failure()
 

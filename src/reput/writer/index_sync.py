@@ -121,7 +121,7 @@ class IndexFlusher:
         least_pages: int,
         thorough_interval_s: float,
     ) -> None:
-        """Prepare it. `prove_full` proves full files; `log_flushed` returns the offset up to which the log is durable."""
+        """Prepare it. `prove_full` proves full files; `log_flushed` returns up to which offset the log is durable."""
         self._sync, self._prove_full = sync, prove_full
         self._log_flushed, self._health = log_flushed, health
         self._interval_s, self._least_pages = interval_s, least_pages

@@ -106,6 +106,7 @@ class StoreWriter:
         self._closed: str | None = None  # why it takes nothing any more
         self._closing, self._is_let_go, self._is_forked = Lock(), False, False
         self._is_sync = self.settings.flush == "sync"
+        # Before the folder is created or locked: a refused store must stay as it was.
         refuse_to_write(facts_of(path))
         self._disk.make_folder(path)
         with ExitStack() as stack:
@@ -132,6 +133,7 @@ class StoreWriter:
             self.path, files, queues, self.config, self._disk, self.health,
             facts.checkpoint, self._clock_ms, topics, in_rocksdb, is_extended,
         )  # fmt: skip
+        # Everything that can be refused is refused here, before `abort` or any other file changes.
         recovery.look(is_clean=not facts.has_abort)
         mark_open(self.path, self.config, self._disk)
         recovered = recovery.run()
@@ -180,6 +182,7 @@ class StoreWriter:
         )  # fmt: skip
         self._index.on_roll = self._index_flusher.notify_rolled
         self._files.make_room = self._make_room
+        # The stack ends them in reverse order, so nothing expires while the others stop.
         for part in (self._index_flusher, self.dispatcher, self.flusher, self.retention):
             stack.callback(part.stop)
         self.dispatcher.start(lambda: self._log.position, settings.append_retry_pause_s)
@@ -339,6 +342,7 @@ class StoreWriter:
             self._index_sync.run(self._log.position)
             self._index.close(sync=False)
             self._queues.close(sync=False)
+            # Last of all: without `abort`, a broker that starts checks only the end of the log.
             self._disk.delete(self.path / ABORT_FILE)
             self._disk.sync_folder(self.path)
         self._files.close()  # a proof is kept only of files that nobody has open for writing

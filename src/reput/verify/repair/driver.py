@@ -94,6 +94,7 @@ def build(
         StoreError: the built store does not match the plan.
         StoreAccessError: the operating system refuses an operation.
     """
+    # A broker may have started since the plan was made.
     check_unchanged(plan, seen)
     make_folder(new)
     linked = _carry_over(plan, new)
@@ -162,6 +163,7 @@ def _change_log(plan: Plan, new: Path) -> None:
     """Copy the files that change, then fill and cut the copies; the backup keeps the old bytes."""
     for name in sorted(plan.changed_files):
         source, target = (root / COMMIT_LOG_FOLDER / name for root in (plan.store, new))
+        # A hard link would change the backup as well.
         copy_file(source, target, plan.inodes[f"{COMMIT_LOG_FOLDER}/{name}"])
         start = int(name)
         with FileWriter(target, size=plan.file_bytes) as file:
@@ -254,6 +256,7 @@ def _write_checkpoint(plan: Plan, new: Path) -> None:
         with FileReader(str(path)) as reader:
             if reader.size >= HEADER_BYTES:
                 ends.append(decode_header(reader.read(0, HEADER_BYTES)).end_timestamp)
+    # As in `pipeline.commit`: this is the time of ConsumeQueues in files.
     queued = 0 if facts_of(new).has_queue_database else last
     checkpoint = Checkpoint(last, queued, max(ends))
     if not any(one.kind is Kind.CHECKPOINT for one in plan.findings):
@@ -279,6 +282,7 @@ def _last_timestamp(store: Path) -> int:
 
 def _check(plan: Plan, new: Path, runner: Runner, progress: Progress) -> None:
     for finding in check_store(new, config=plan.config, runner=runner, progress=progress):
+        # Damage that the plan leaves in place is expected. Anything else shows that the plan was wrong.
         if not plan.expects(finding, new):
             raise StoreError(
                 f"{plan.store}: left unchanged, because the store built beside it would not be valid: {finding}"
@@ -384,6 +388,7 @@ def _carry_out(
         )
     with locked(plan.store / LOCK_FILE, IN_USE), places.owned():
         check_unchanged(plan)
+        # An interrupted repair may have left the two states half swapped.
         places.settle(at)
         # What it dropped had further names for files of the store.
         seen = check_unchanged(plan, linked=plan.inodes)

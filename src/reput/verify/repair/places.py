@@ -186,11 +186,14 @@ class RepairPlaces:
             return
         for attempt in attempts:
             record = attempt.record()
+            # Killed before the swap: the store is as it was.
             if record is None or (store == record.old and inode_of(attempt.new) == record.new):
                 remove_tree(attempt.folder)
                 at("dropped")
+            # Killed between the swap and the new name of the old state.
             elif inode_of(attempt.new) == record.old:
                 self._rename(attempt.new, attempt.backup)
+            # The same during an undo.
             elif inode_of(attempt.backup) == record.new:
                 self._rename(attempt.backup, attempt.undone)
 
@@ -221,6 +224,7 @@ class RepairPlaces:
         states = {record.old, record.new}
         with explained(self.store, "be swapped"):
             exchanged = exchange_at_once(self.store, fresh)
+            # Someone replaced one of the folders since the record was written: exchange them back.
             if exchanged and {inode_of(self.store), inode_of(fresh)} != states:
                 exchange_at_once(self.store, fresh)
                 raise StoreChangedError(f"{self.store}: was replaced meanwhile; repair it again")
