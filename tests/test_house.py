@@ -262,6 +262,15 @@ def test_a_class_name_occurs_once() -> None:
     assert {name: found for name, found in places.items() if len(found) > 1} == {}
 
 
+def test_the_page_on_architecture_names_every_room() -> None:
+    page = (SOURCE.parents[1] / "docs" / "architecture.md").read_text(encoding="utf-8")
+    drawn = page[page.index("    cli  ") :].partition("\n\n")[0]
+    columns = (re.split(" {2,}", line.strip())[0] for line in drawn.splitlines())
+    named = set(re.findall("[a-z]+", " ".join(columns)))
+    modules = {path.stem for path in SOURCE.glob("*.py")}
+    assert rooms() | modules - {"__init__", "__main__"} <= named | {"testing"}
+
+
 def test_nothing_imports_the_public_test_tools() -> None:
     found = [
         name_of(path)
