@@ -98,8 +98,7 @@ class Judge(Protocol):
         before: Verdict | None,
         files: int = 1,
     ) -> Verdict:
-        """Judge a file. `before` is an earlier verdict on the same file and log, if known; `files` are judged
-        in all.
+        """Judge one of `files` files; `before` is an earlier verdict on the same file and log, if known.
 
         Raises StoreAccessError, StoreChangedError.
         """
