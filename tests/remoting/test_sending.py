@@ -4,20 +4,29 @@ import json
 import struct
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from random import Random
 from typing import Any
 from zlib import crc32
 
 import pytest
 
 from reput import open_store
+from reput.broker.broker import ServedBroker
+from reput.broker.sending import Sent
+from reput.errors import StoreFailedError
 from reput.format.host import Host
 from reput.format.java_json import parse_java_json
 from reput.format.message_id import decode_offset_id
+from reput.format.properties import decode_properties
+from reput.query.writable_store import WritableStore
 from reput.remoting.codes import RequestCode, ResponseCode
 from reput.remoting.commands import Command, FieldError
 from reput.remoting.sending import Sending
+from reput.remoting.session import Session
 from tests.remoting.client import Client, Serving, messages, serving, wait_for
+from tests.small import SMALL
 
 
 @pytest.fixture(scope="module")
@@ -214,3 +223,124 @@ def test_what_was_acknowledged_and_committed_is_there_after_a_restart(tmp_path: 
         assert [each.body for each in messages(pulled(client, "T", 0, 20).body)] == [b"later"]
     with open_store(path) as store:
         assert [each.body for each in store.pull("T", 0, 20).messages] == [b"later"]
+
+
+@pytest.mark.parametrize("version", ["4.9", "5.3"])
+def test_plain_properties_are_stored_as_by_way_of_a_map(tmp_path: Path, version: str) -> None:
+    random = Random(5)
+    names = [
+        "UNIQ_KEY",
+        "WAIT",
+        "KEYS",
+        "TAGS",
+        "A",
+        "b\x03",
+        "CLUSTER",
+        "MSG_REGION",
+        "é",
+        "\ud800",
+    ]
+    odd = [
+        "\x01x",
+        "x\x01",
+        "x",
+        "",
+        "A\x012",
+        "DELAY\x010",
+        "TIMER_DELAY_MS\x01-5",
+        "WAIT\x01FALSE",
+    ]
+    with open_store(
+        tmp_path / "store", mode="rw", config=replace(SMALL, store_version=version)
+    ) as store:
+        broker = ServedBroker("b", store, clock_ms=lambda: 7_000)
+        assert broker.written is not None
+        sending = broker.written.sending
+        for _ in range(400):
+            parts = [name + "\x01v" + random.choice(("", "", "\x01", "é")) for name in names]
+            parts = random.sample(parts, random.randrange(len(parts)))
+            if random.random() < 0.5:
+                parts.append("UNIQ_KEY\x01u")
+            if random.random() < 0.3:
+                parts.insert(random.randrange(len(parts) + 1), random.choice(odd))
+            text = "\x02".join(parts) + random.choice(("", "\x02"))
+            if version == "5.3" and "UNIQ_KEY" not in decode_properties(text):
+                continue  # its new key differs from call to call
+            sent = Sent("T", b"x", properties=text)
+            found = sending.message(sent)
+            with pytest.MonkeyPatch.context() as patched:
+                patched.setattr(sending, "_plain", lambda text: None)
+                assert sending.message(sent) == found
+
+
+def test_senders_that_wait_share_syncs_and_learn_that_one_failed(tmp_path: Path) -> None:
+    fields = {
+        "a": "pg",
+        "b": "T",
+        "c": "TBW102",
+        "d": 4,
+        "e": 0,
+        "f": 0,
+        "g": 1,
+        "h": 0,
+        "i": "",
+        "j": 0,
+    }
+    with (
+        serving(tmp_path / "store", sends=True, is_synced=True) as running,
+        Client(running.address) as client,
+        pytest.MonkeyPatch.context() as patched,
+    ):
+        client.put("T", b"the topic is kept")
+        (store,) = running.service.stores().values()
+        assert isinstance(store, WritableStore)
+        real, syncs = store.flush, []
+
+        def flush() -> None:
+            syncs.append(store.end_offset())
+            real()
+
+        patched.setattr(store, "flush", flush)
+        asked = [client.send(RequestCode.SEND_MESSAGE_V2, fields, b"%d" % n) for n in range(200)]
+        answers = [client.receive() for _ in asked]
+        assert {each.opaque: each.code for each in answers} == dict.fromkeys(asked, 0)
+        assert 0 < len(syncs) < 100
+        assert store.bytes_behind()[0] == 0
+
+        def fail() -> None:
+            raise StoreFailedError("the disk is gone")
+
+        patched.setattr(store, "flush", fail)
+        lost = client.put("T", b"not durable")
+        assert (lost.code, lost.remark) == (ResponseCode.SERVICE_NOT_AVAILABLE, "the disk is gone")
+        assert client.put("T", b"does not wait", {"WAIT": "false"}).code == ResponseCode.SUCCESS
+
+
+def test_sends_that_arrive_together_keep_their_order_and_are_answered_each(client: Client) -> None:
+    fields = {
+        "a": "pg",
+        "b": "together",
+        "c": "TBW102",
+        "d": 4,
+        "e": 0,
+        "f": 0,
+        "g": 1,
+        "h": 0,
+        "j": 0,
+    }
+    client.put("together", b"the topic is kept")
+    odd = {5: {"e": 99}, 9: {"i": "DELAY\x01soon"}, 40: {"e": "x"}}
+    session = Session()
+    client.send_bytes(
+        b"".join(
+            session.send(Command(310, n, 0, None, {**fields, "i": "", **odd.get(n, {})}, b"%d" % n))
+            for n in range(100)
+        )
+    )
+    codes = {answer.opaque: answer.code for answer in (client.receive() for _ in range(100))}
+    assert {n for n, code in codes.items() if code} == set(odd)
+    wanted = [b"the topic is kept"] + [b"%d" % n for n in range(100) if n not in odd]
+    found: list[bytes] = []
+    while len(found) < len(wanted):
+        found += [each.body for each in messages(pulled(client, "together", 0, len(found)).body)]
+    assert found == wanted

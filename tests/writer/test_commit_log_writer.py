@@ -1,8 +1,10 @@
 """Putting: a broker's bytes, whichever way messages are put."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -12,7 +14,7 @@ from reput.format.host import Host
 from reput.format.unique_key import UniqueKeys
 from reput.writer.put.commit_log_writer import CommitLogWriter
 from reput.writer.put.gather import from_messages
-from reput.writer.put.message import Message
+from reput.writer.put.message import Message, PutResult
 from tests.golden.stores import GoldenStore
 from tests.writer.golden_puts import STORE_HOST, golden_puts, new_writer, store_config
 
@@ -70,6 +72,69 @@ def test_both_ways_write_the_same(tmp_path: Path, store_host: Host) -> None:
     assert one_by_one.position == at_once.position
     assert one_by_one.queue_offsets.items() >= {("Topic", 0): 21}.items()
     assert {k: v for k, v in at_once.queue_offsets.items() if v} == one_by_one.queue_offsets
+
+
+def in_bytes(messages: list[Message]) -> list[Message]:
+    """Return the messages with their properties as bytes, as a server puts them."""
+    return [
+        replace(
+            each, keys=None, tags=None, properties=f"KEYS\x01k{n}\x02UNIQ_KEY\x01{n:032X}".encode()
+        )
+        for n, each in enumerate(messages)
+    ]
+
+
+@pytest.mark.parametrize("version", ["4.9.3", "5.3.3", "5.3.3 with CRC"])
+@pytest.mark.parametrize("store_host", [STORE_HOST, Host("2001:db8::7", 10911)])
+def test_a_run_is_what_single_puts_write(tmp_path: Path, store_host: Host, version: str) -> None:
+    config = replace(
+        SMALL,
+        store_version="5.3" if version.startswith("5") else "4.9",
+        append_record_crc=version.endswith("CRC"),
+    )
+    random = Random(3)
+    messages = in_bytes(
+        [
+            Message(
+                f"Topic{random.randrange(3)}", bytes([n]) * random.choice((0, 9, 300, 1500)),
+                queue_id=random.randrange(2), flag=-n, sys_flag=random.choice((0, 0, 0, 4)),
+                born_timestamp=n, born_host=random.choice((None, Host("2001:db8::1", 1))),
+            )
+            for n in range(90)
+        ]
+    )  # fmt: skip
+    single = new_writer(tmp_path / "single", config, lambda: 7_000, store_host)
+    expected = [single.put(each) for each in messages]
+    runs = new_writer(tmp_path / "runs", config, lambda: 7_000, store_host)
+    found: list[object] = []
+    while len(found) < len(messages):
+        found += runs.put_run(messages[len(found) :][: random.randrange(1, 12)])
+    assert found == expected
+    assert log_bytes(tmp_path / "runs") == log_bytes(tmp_path / "single")
+    assert (runs.position, runs.queue_offsets) == (single.position, single.queue_offsets)
+
+
+def test_a_refused_message_does_not_stop_the_others_of_its_run(tmp_path: Path) -> None:
+    bad = [
+        Message("T", bytes(5000)),
+        Message("a/b"),
+        Message("T", queue_id=-1),
+        Message("T", flag=1 << 40),
+    ]
+    good = [Message("T", bytes([n]), queue_id=n % 2) for n in range(4)]
+    mixed = [each for pair in zip(bad, good, strict=True) for each in pair]
+    writer = new_writer(tmp_path / "log", SMALL, lambda: 7_000)
+    results = writer.put_run(in_bytes(mixed))
+    assert all(isinstance(each, MessageRefusedError) for each in results[::2])
+    assert [each.queue_offset for each in results[1::2] if isinstance(each, PutResult)] == [
+        0,
+        0,
+        1,
+        1,
+    ]
+    alone = new_writer(tmp_path / "alone", SMALL, lambda: 7_000)
+    alone.put_run(in_bytes(mixed)[1::2])
+    assert log_bytes(tmp_path / "log") == log_bytes(tmp_path / "alone")
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 
 from reput.errors import StoreAccessError, StoreFailedError
 from reput.files.disk import Disk
-from reput.writer.put.message import Message
+from reput.writer.put.message import Message, PutResult
 from reput.writer.store_writer import StoreWriter, WriterSettings
 from tests.recovery.checking import check_store
 from tests.small import SMALL_16K
@@ -88,6 +88,29 @@ def test_a_full_disk_refuses_the_next_file_and_nothing_else(
     put_some(writer, 200, puts)
     writer.close()
     check_all_there(store, puts)
+
+
+def test_a_full_disk_refuses_the_part_of_a_run_that_needs_the_next_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = tmp_path / "store"
+    writer = StoreWriter(store, SMALL_16K, SYNC)
+    run = [
+        Message("T", f"{n}".encode() * 50, None, None, properties=b"UNIQ_KEY\x01%032X" % n)
+        for n in range(300)
+    ]
+    with failing(monkeypatch, "posix_fallocate", errno.ENOSPC, lambda where: "commitlog" in where):
+        results = writer.put_run(run)
+    put = [each for each in results if isinstance(each, PutResult)]
+    assert 0 < len(put) < len(run)
+    assert all(isinstance(each, PutResult) for each in results[: len(put)])
+    assert all(isinstance(each, StoreAccessError) for each in results[len(put) :])
+    again = writer.put_run(run[len(put) :])
+    put += [each for each in again if isinstance(each, PutResult)]
+    writer.close()
+    assert [each.queue_offset for each in put] == list(range(len(run)))
+    bodies = {each.physical_offset: message.body for each, message in zip(put, run, strict=True)}
+    check_all_there(store, bodies)
 
 
 @pytest.mark.parametrize("folder", ["consumequeue", "index"])

@@ -3,6 +3,7 @@
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
@@ -86,6 +87,29 @@ def test_a_put_is_done_or_not_wherever_it_is_interrupted(tmp_path: Path) -> None
     assert done >= 2
     assert interrupts > 40
     check_after(store, path, done, done + interrupts)
+
+
+def test_a_run_is_put_or_not_wherever_it_is_interrupted(tmp_path: Path) -> None:
+    path, small = tmp_path / "store", replace(SMALL, enable_multi_dispatch=False)
+    store = reput.open_store(path, mode="rw", config=small)
+    store.put_many([Message("T0", b"kernels are compiled now")])
+    done, interrupts = 1, 0
+    for size in (10, 700):  # each few of the larger begin a new file
+        after = 0
+        while after < 400:
+            after += 1
+            run = [
+                Message(f"T{n % 3}", b"x" * size, None, None, properties=b"K\x01v")
+                for n in range(6)
+            ]
+            if interrupted(lambda run=run: store.put_run(run), after):  # type: ignore[misc]
+                interrupts += 1
+            else:
+                done += len(run)
+                break
+        assert store.wait_dispatched(timeout_s=300)
+    assert interrupts > 60
+    check_after(store, path, done, done + 6 * interrupts)
 
 
 def test_columns_are_numbered_right_wherever_they_are_interrupted(tmp_path: Path) -> None:

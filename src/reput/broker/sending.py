@@ -26,6 +26,7 @@ from reput.format.properties import (
     DEFAULT_TOPIC,
     DELAY,
     HALF_TOPIC,
+    NAME_SEPARATOR,
     NOT_ALLOWED_SEND_TOPICS,
     ORIGIN_MESSAGE_ID,
     PREPARED,
@@ -60,6 +61,10 @@ _SEPARATOR = PROPERTY_SEPARATOR.encode()
 _BUCKETS_OF_FIVE = 128
 _TRACED = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
 _TIMES = (TIMER_DELIVER_MS, TIMER_DELAY_MS, TIMER_DELAY_SEC)
+_MOVING = frozenset({DELAY, PREPARED, *_TIMES})
+"""Properties by which a message goes elsewhere than it is sent."""
+_WAIT_IS = WAIT + NAME_SEPARATOR
+_MOST_SHAPES, _MOST_SHAPE_CHARACTERS = 1024, 512
 _TIMER_STEP_MS = 1000  # timerPrecisionMs
 MOST_TIMER_MS = 3 * 24 * 3600 * 1000
 """The longest delay of a timer message (timerMaxDelaySec)."""
@@ -119,6 +124,20 @@ class Sent(NamedTuple):
         )  # fmt: skip
 
 
+class _StoredShape(NamedTuple):
+    """How the properties of messages with the same names of properties are stored.
+
+    Attributes:
+        order: numbers of the parts of the properties string, in the order of the stored one
+        added: parts that the broker adds, numbered after the parts that were sent
+        wait: number of WAIT, or -1
+    """
+
+    order: tuple[int, ...]
+    added: tuple[str, ...]
+    wait: int
+
+
 class SentMessages:
     """Turns what clients send into messages to put, with the properties that a broker stores.
 
@@ -143,14 +162,19 @@ class SentMessages:
         self._cluster, self._is_five, self._clock_ms = cluster, config.is_five, clock_ms
         self._levels = len(config.delay_table_ms())
         self._unique_keys = UniqueKeys(process_prefix())
+        self._shapes: dict[tuple[str, ...], _StoredShape | None] = {}
         self.takes_timers = True
 
     def message(self, sent: Sent) -> tuple[Message, bool]:
         """Return the message to put, and whether its sender waits until it is durable. Raises SendRefusedError."""
         config = self.topic_of(sent)
         queue_id = _queue(sent, config)
-        given = self._properties(sent.properties)
         topic = sent.topic
+        if not topic.startswith(RETRY_TOPIC_PREFIX) and (plain := self._plain(sent.properties)):
+            properties, waits = plain
+            made = _message(sent, topic, queue_id, sent.body, sent.flag, sent.sys_flag, properties)
+            return made, waits
+        given = self._properties(sent.properties)
         if topic.startswith(RETRY_TOPIC_PREFIX):
             topic, queue_id = self._retried(sent, queue_id)
             if topic != sent.topic and self._is_five:
@@ -176,6 +200,58 @@ class SentMessages:
             given.pop(WAIT, None)
         properties = encoded(given, self._is_five)
         return _message(sent, topic, queue_id, sent.body, sent.flag, flags, properties), waits
+
+    def _plain(self, text: str) -> tuple[bytes, bool] | None:
+        """Return the properties to store of a message that goes where it is sent, and whether its sender waits.
+
+        Most messages have the same names of properties as one before, and no property that decides where they go. So
+        the parts are put in order without a map. None for any other message.
+        """
+        parts = text.split(PROPERTY_SEPARATOR)
+        if not parts[-1]:
+            parts.pop()
+        names = []
+        for part in parts:
+            name, _, value = part.partition(NAME_SEPARATOR)
+            if not value:
+                return None
+            names.append(name)
+        key = tuple(names)
+        try:
+            shape = self._shapes[key]
+        except KeyError:
+            shape = self._shape(key)
+            if len(self._shapes) >= _MOST_SHAPES:
+                self._shapes.clear()
+            if sum(map(len, key)) <= _MOST_SHAPE_CHARACTERS:
+                self._shapes[key] = shape
+        if shape is None:
+            return None
+        waits = shape.wait < 0 or parts[shape.wait][len(_WAIT_IS) :].lower() != "false"
+        parts += shape.added
+        stored = PROPERTY_SEPARATOR.join([parts[number] for number in shape.order])
+        return encode_utf8(stored + PROPERTY_SEPARATOR if self._is_five else stored), waits
+
+    def _shape(self, names: tuple[str, ...]) -> _StoredShape | None:
+        is_named_once = "" not in names and len({*names}) == len(names)
+        if not is_named_once or not _MOVING.isdisjoint(names):
+            return None
+        if self._is_five and UNIQ_KEY not in names:
+            return None
+        given = {name: number for number, name in enumerate(names)}
+        added = {CLUSTER_PROPERTY: self._cluster}
+        if self._is_five:
+            added = _TRACED | added
+        for name in added:
+            given[name] = len(names) + list(added).index(name)
+        if not self._is_five:
+            given.pop(WAIT, None)
+        order = _stored_order(tuple(given), self._is_five)
+        return _StoredShape(
+            tuple(given[name] for name in order),
+            tuple(f"{name}{NAME_SEPARATOR}{value}" for name, value in added.items()),
+            names.index(WAIT) if WAIT in names else -1,
+        )
 
     def _properties(self, text: str) -> dict[str, str]:
         given = decode_properties(text)
@@ -279,10 +355,12 @@ def encoded(properties: Mapping[str, str], is_five: bool = False) -> bytes:
 
     A broker of 5.x has a larger table, and ends each property.
     """
-    names = tuple(properties)
-    order = hash_map_order(names, _BUCKETS_OF_FIVE) if is_five else hash_map_order(names)
-    text = encode_properties(properties, order)
+    text = encode_properties(properties, _stored_order(tuple(properties), is_five))
     return encode_utf8(text + PROPERTY_SEPARATOR if is_five and text else text)
+
+
+def _stored_order(names: tuple[str, ...], is_five: bool) -> tuple[str, ...]:
+    return hash_map_order(names, _BUCKETS_OF_FIVE) if is_five else hash_map_order(names)
 
 
 def timer_due(given: Mapping[str, str], now: int) -> int | None:

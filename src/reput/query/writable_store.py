@@ -108,9 +108,12 @@ class WritableStore(SharedStore, Closing):
         """
         return _explained(self._writer.put, message, (message,))
 
-    def put_built(self, message: Message) -> PutResult:
-        """Put a message whose fields this program has made, and need not be checked; raises as `put` does."""
-        return self._writer.put(message)
+    def put_run(self, messages: Sequence[Message]) -> list[PutResult | ReputError]:
+        """Put messages together whose fields this program has made: properties as bytes, and no delay.
+
+        Returns where each was stored, or why it was not. Raises StoreFailedError, StoreAccessError.
+        """
+        return self._writer.put_run(messages)
 
     @checked
     def put_many(self, messages: Iterable[Message]) -> PutResults:

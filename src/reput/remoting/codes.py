@@ -116,12 +116,11 @@ class ResponseCode(IntEnum):
     ILLEGAL_OPERATION = 604
 
 
-SENDS = frozenset(
-    {
-        RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE,
-        RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2,
-    }
-)  # fmt: skip
+PLAIN_SENDS = frozenset(
+    {RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE}
+)
+"""Requests that are answered once their messages are put."""
+SENDS = PLAIN_SENDS | {RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2}
 """Requests whose bodies are messages."""
 WITH_BODY = frozenset(
     {

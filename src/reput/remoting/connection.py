@@ -8,13 +8,13 @@ import select
 import socket
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
 from reput.errors import RemotingError
 from reput.format.host import Host
-from reput.remoting.codes import PULLS
+from reput.remoting.codes import PLAIN_SENDS, PULLS
 from reput.remoting.commands import Command
 from reput.remoting.handling import Answer, InThread, Later, Peer, failed
 from reput.remoting.headers import encode_command
@@ -30,6 +30,8 @@ _PIECE_BYTES = 256 << 10
 """So much is given to the transport at once: one with TLS does not count what it has passed on."""
 _JOINED_BYTES = 64 << 10
 """Answers up to this size are written together."""
+_MOST_TOGETHER, _MOST_SEND_BYTES = 32, 32 << 10
+"""Sends that are put together, and the bytes of one after which the others wait for the next put."""
 _HANDED_S = 0.005
 _MOST_OPAQUE = (1 << 31) - 1
 _SLICE_S = 0.001
@@ -55,6 +57,8 @@ class Answering(Protocol):
     """What answers the requests of an address (`Port`)."""
 
     def answer(self, request: Command, peer: Peer) -> Answer: ...
+
+    def answer_sends(self, requests: Sequence[Command], peer: Peer) -> list[Answer]: ...
 
     def needs_state(self, request: Command) -> bool: ...
 
@@ -258,6 +262,7 @@ class Connection(asyncio.Protocol):
             return
         self._is_working = True
         session, begun = self._session, time.monotonic()
+        sends: list[tuple[Command, int]] = []
         while self._may_take():
             if time.monotonic() - begun > _SLICE_S:
                 asyncio.get_running_loop().call_soon(self._work)
@@ -272,10 +277,18 @@ class Connection(asyncio.Protocol):
             if request is None:
                 break
             self._frame_begun, self.has_asked = begun, True
+            size = before - session.buffered_bytes
+            if request.code in PLAIN_SENDS and not request.is_response:
+                sends.append((request, size))
+                if len(sends) == _MOST_TOGETHER or size > _MOST_SEND_BYTES:
+                    self._take_sends(sends)
+                continue
+            self._take_sends(sends)
             if request.is_response:
                 self._answered(request.opaque, request)
             else:
-                self._take(request, before - session.buffered_bytes)
+                self._take(request, size)
+        self._take_sends(sends)
         self._flush()
         self._is_working = False
         if self._handing is not None:
@@ -287,12 +300,27 @@ class Connection(asyncio.Protocol):
         self._read(has_room and not self._is_draining and not self._has_command())
         self._close_if_ended()
 
+    def _take_sends(self, sends: list[tuple[Command, int]]) -> None:
+        """Answer sends that arrived together; `sends` is empty after that."""
+        if not sends:
+            return
+        taken, now = sends.copy(), time.monotonic()
+        sends.clear()
+        for request, _ in taken:
+            request.begun_s = now
+        answers = self._port.answer_sends([request for request, _ in taken], self)
+        for (request, size), answer in zip(taken, answers, strict=True):
+            self._give(request, size, answer)
+
     def _take(self, request: Command, size: int) -> None:
         if self._server.hand_back is not None and self._port.needs_state(request):
             self._handing = request
             return
         request.begun_s = time.monotonic()
-        answer = self._port.answer(request, self)
+        self._give(request, size, self._port.answer(request, self))
+
+    def _give(self, request: Command, size: int, answer: Answer) -> None:
+        """Send the answer to a request, or note that it comes later."""
         if isinstance(answer, Command):
             self._server.note(self, request, answer)
             self._add(request, answer)

@@ -102,11 +102,11 @@ def answer_with(handlers: Mapping[int, Handler], request: Command, peer: Peer) -
         return failed(request, error)
 
 
-def failed(request: Command, error: Exception) -> Command:
+def failed(request: Command, error: BaseException) -> Command:
     """Return the answer to a request that could not be carried out: the reason, and never "not found"."""
     if isinstance(error, AccessError):
         return request.answer(ResponseCode.NO_PERMISSION, str(error))
     if isinstance(error, ReputError):
         return request.answer(ResponseCode.SYSTEM_ERROR, str(error))
-    _log.exception("request %d failed", request.code)
+    _log.error("request %d failed", request.code, exc_info=error)
     return request.answer(ResponseCode.SYSTEM_ERROR, f"unexpected {type(error).__name__}: {error}")

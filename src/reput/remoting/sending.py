@@ -5,10 +5,12 @@ Mirrors `SendMessageProcessor` and `EndTransactionProcessor` (tag rocketmq-all-4
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 
 from reput.broker.broker import ServedBroker, Written
 from reput.broker.groups import Client
@@ -42,9 +44,9 @@ from reput.format.properties import (
 )
 from reput.remoting.codes import RETRY_LIMIT_VERSION, RequestCode, ResponseCode
 from reput.remoting.commands import Command, request
-from reput.remoting.handling import Answer, Handler, InThread, Later, Peer
+from reput.remoting.handling import Answer, Handler, InThread, Later, Peer, failed
 from reput.remoting.rights import PUB, AccessError
-from reput.writer.put.message import Message
+from reput.writer.put.message import Message, PutResult
 
 _MESSAGE_BYTES, _BATCH_BYTES = 256 << 10, 4 << 10
 """What is longer is put in a thread: its sum and its copies, or its many messages, take milliseconds."""
@@ -68,12 +70,58 @@ _REPEATED_SHORT = tuple(_SHORT_NAMES[name] for name in _REPEATED)
 _MOST_KNOWN, _MOST_KNOWN_CHARACTERS = 1024, 512
 
 
+class _AcceptedSend(NamedTuple):
+    """A message to put for a request; `topic` and `queue_id` are where it was sent to."""
+
+    number: int
+    request: Command
+    message: Message
+    waits: bool
+    topic: str
+    queue_id: int
+
+
+class _Commits:
+    """Answers that wait until their messages are durable: one sync is for all that wait when it begins."""
+
+    def __init__(self, sync: Callable[[], None]) -> None:
+        """`sync` makes durable what was put; it is called in a thread."""
+        self._sync, self._is_syncing = sync, False
+        self._waiting: list[tuple[Command, Command, Later]] = []
+
+    def add(self, request: Command, answer: Command) -> Later:
+        """Give the answer to a request after the next sync that begins from now on."""
+        later = Later()
+        self._waiting.append((request, answer, later))
+        if not self._is_syncing:
+            self._is_syncing = True
+            loop = asyncio.get_running_loop()
+            loop.call_soon(self._begin)  # what has arrived with it shares the sync
+        return later
+
+    def _begin(self) -> None:
+        taken, self._waiting = self._waiting, []
+        running = asyncio.get_running_loop().run_in_executor(None, self._sync)
+        running.add_done_callback(partial(self._done, taken))
+
+    def _done(
+        self, taken: list[tuple[Command, Command, Later]], running: asyncio.Future[None]
+    ) -> None:
+        self._is_syncing = bool(self._waiting)
+        if self._is_syncing:
+            self._begin()
+        error = running.exception()
+        for asked, answer, later in taken:
+            later.resolve(answer if error is None else _not_put(asked, error))
+
+
 class Sending:
     """Puts into one broker's store. `is_synced` has each sender wait until its message is durable."""
 
     def __init__(self, broker: ServedBroker, written: Written, is_synced: bool = False) -> None:
         self._broker, self._written, self._is_synced = broker, written, is_synced
         self._known: dict[tuple[object, ...], tuple[Sent, bool]] = {}
+        self._commits = _Commits(lambda: written.store.flush())
 
     def handlers(self) -> dict[int, Handler]:
         """By code."""
@@ -109,20 +157,69 @@ class Sending:
 
         return handle
 
+    def send_all(self, asked: Sequence[Command], peer: Peer) -> list[Answer]:
+        """Return the answers of sends that arrived together; their messages are put together."""
+        answers: list[Answer] = [None] * len(asked)
+        run: list[_AcceptedSend] = []
+        for number, each in enumerate(asked):
+            try:
+                sent, is_batch = self._sent(each, peer.address)
+                if is_batch:
+                    self._put_run(run, answers)
+                    answers[number] = self._send_batch(each, sent)
+                    continue
+                put = self._prepared(number, each, sent)
+                is_new = self._waits_for_topic(sent.topic, put.message.topic)
+                if is_new or len(each.body) > _MESSAGE_BYTES:
+                    self._put_run(run, answers)
+                    answers[number] = self._in_thread(each, put.waits, partial(self._put, put))
+                else:
+                    run.append(put)
+            except ReputError as error:
+                answers[number] = _refused(each, error)
+        self._put_run(run, answers)
+        return answers
+
     def _send(self, request: Command, peer: Peer) -> Answer:
-        sent, is_batch = self._sent(request, peer.address)
-        put, waits, topic = self._batch(request, sent) if is_batch else self._message(request, sent)
-        topics = self._broker.topics  # one is new here, or in a send before this that waits for it
-        is_new = not (topics.is_saved(sent.topic) and topics.is_saved(topic))
-        if is_new or len(request.body) > (_BATCH_BYTES if is_batch else _MESSAGE_BYTES):
+        return self.send_all((request,), peer)[0]
 
-            def work() -> Command:
-                self._broker.topics.save()  # a message is acknowledged when its topic is kept, too
-                return put()
+    def _waits_for_topic(self, sent_to: str, put_to: str) -> bool:
+        """Whether a topic is new here, or in a send before that waits for it."""
+        topics = self._broker.topics
+        return not (topics.is_saved(sent_to) and topics.is_saved(put_to))
 
-            return self._durable(request, waits, work)
-        answer = put()
-        return self._durable(request, True, lambda: answer) if waits and self._is_synced else answer
+    def _in_thread(self, request: Command, waits: bool, put: Callable[[], Command]) -> InThread:
+        def work() -> Command:
+            self._broker.topics.save()  # a message is acknowledged when its topic is kept, too
+            return put()
+
+        return self._durable(request, waits, work)
+
+    def _put_run(self, run: list[_AcceptedSend], answers: list[Answer]) -> None:
+        """Put messages together and answer their senders; `run` is empty after that."""
+        if not run:
+            return
+        try:
+            results = self._written.store.put_run([each.message for each in run])
+        except Exception as error:
+            for each in run:
+                answers[each.number] = _not_put(each.request, error)
+            run.clear()
+            return
+        counted: dict[str, list[int]] = {}
+        for each, result in zip(run, results, strict=True):
+            if isinstance(result, ReputError):
+                answers[each.number] = _refused(each.request, result)
+                continue
+            count = counted.setdefault(each.message.topic, [0, 0])
+            count[0] += 1
+            count[1] += message_bytes(each.message)
+            answer = self._stored(each, result)
+            waits = each.waits and self._is_synced
+            answers[each.number] = self._commits.add(each.request, answer) if waits else answer
+        for topic, (messages, size) in counted.items():
+            self._broker.counters.put(topic, messages, size)
+        run.clear()
 
     def _sent(self, request: Command, born_host: Host) -> tuple[Sent, bool]:
         """Return the message or batch that a client sends, and whether it is a batch.
@@ -155,21 +252,26 @@ class Sending:
             born_host,
         ), is_batch
 
-    def _message(self, request: Command, sent: Sent) -> tuple[Callable[[], Command], bool, str]:
-        """Return a function that puts a message and answers, whether the sender waits for durability, and the topic."""
+    def _prepared(self, number: int, request: Command, sent: Sent) -> _AcceptedSend:
+        """Return what to put for a message. Raises ReputError."""
         message, waits = self._written.sending.message(sent)
         is_moved = message.topic != sent.topic and sent.queue_id >= 0
         queue_id = sent.queue_id if is_moved else message.queue_id
+        return _AcceptedSend(number, request, message, waits, sent.topic, queue_id)
 
-        def put() -> Command:
-            _, queue_offset, message_id, _ = self._written.store.put_built(message)
-            self._broker.counters.put(message.topic, 1, message_bytes(message))
-            answer = _stored(request, message_id, queue_id, queue_offset)
-            if message.topic == TIMER_TOPIC:
-                answer.fields["recallHandle"] = self._recall_handle(sent.topic, message)
-            return answer
+    def _put(self, put: _AcceptedSend) -> Command:
+        """Put one message, in any thread, and return the answer. Raises ReputError."""
+        (result,) = self._written.store.put_run((put.message,))
+        if isinstance(result, ReputError):
+            raise result
+        self._broker.counters.put(put.message.topic, 1, message_bytes(put.message))
+        return self._stored(put, result)
 
-        return put, waits, message.topic
+    def _stored(self, put: _AcceptedSend, result: PutResult) -> Command:
+        answer = _stored(put.request, result.message_id, put.queue_id, result.queue_offset)
+        if put.message.topic == TIMER_TOPIC:
+            answer.fields["recallHandle"] = self._recall_handle(put.topic, put.message)
+        return answer
 
     def _recall_handle(self, topic: str, message: Message) -> str:
         found = decode_properties(decode_utf8(properties_of(message)))
@@ -213,8 +315,7 @@ class Sending:
 
         return self._durable(request, True, work)
 
-    def _batch(self, request: Command, sent: Sent) -> tuple[Callable[[], Command], bool, str]:
-        """Return the same of a batch."""
+    def _send_batch(self, request: Command, sent: Sent) -> Answer:
         sending = self._written.sending
         queue_id, waits = sending.batch_queue(sent)
 
@@ -226,7 +327,10 @@ class Sending:
             ids = ",".join([result.message_id for result in results])
             return _stored(request, ids, queue_id, results[0].queue_offset)
 
-        return put, waits, sent.topic
+        if self._waits_for_topic(sent.topic, sent.topic) or len(request.body) > _BATCH_BYTES:
+            return self._in_thread(request, waits, put)
+        answer = put()
+        return self._commits.add(request, answer) if waits and self._is_synced else answer
 
     def _reply(self, asked: Command, peer: Peer) -> Answer:
         """Give an answer to the client that waits for it, and store it."""
@@ -237,7 +341,7 @@ class Sending:
         # A client of 5.x takes a queue number from the route of another topic.
         queues = max(self._written.sending.topic_of(sent._replace(queue_id=0)).write_queues, 1)
         queue_id = sent.queue_id % queues if sent.queue_id >= 0 else -1
-        put, _, _ = self._message(asked, sent._replace(queue_id=queue_id))
+        put = self._prepared(0, asked, sent._replace(queue_id=queue_id))
         if client_id is None:
             refusal = f"reply message properties[{REPLY_TO_CLIENT}] is null"
             return asked.answer(ResponseCode.SYSTEM_ERROR, refusal)
@@ -249,7 +353,7 @@ class Sending:
 
         def work(is_given: bool) -> Command:
             self._broker.topics.save()
-            stored = put()
+            stored = self._put(put)
             if is_given:
                 return stored
             remark = f"push reply message to {client_id}fail."
@@ -394,6 +498,12 @@ def _sent(request: Command, names: dict[str, str], born_host: Host) -> Sent:
         request.int32(names["reconsumeTimes"], 0), request.boolean(names["unitMode"]),
         None if most is None else request.int32(names["maxReconsumeTimes"]), born_host,
     )  # fmt: skip
+
+
+def _not_put(request: Command, error: BaseException) -> Command:
+    if isinstance(error, ReputError):
+        return _refused(request, error)
+    return failed(request, error)
 
 
 def _refused(request: Command, error: ReputError) -> Command:

@@ -18,7 +18,7 @@ from weakref import WeakSet
 
 from reput.clock import now_ms
 from reput.config import StoreConfig
-from reput.errors import StoreAccessError, UsageError
+from reput.errors import ReputError, StoreAccessError, UsageError
 from reput.files.anchors import anchored
 from reput.files.disk import Disk
 from reput.files.lock import locked
@@ -221,6 +221,25 @@ class StoreWriter:
         if self._is_sync:
             self._wait_durable()
         return result
+
+    def put_run(self, messages: Sequence[Message]) -> list[PutResult | ReputError]:
+        """Put messages together that have no delay, and properties as bytes (see `CommitLogWriter.put_run`).
+
+        They are durable when this returns if flushing is synchronous.
+        """
+        self.check_open()
+        if self._log.has_further_queues:
+            results: list[PutResult | ReputError] = []
+            for message in messages:
+                try:
+                    results.append(self._log.put(message))
+                except ReputError as error:
+                    results.append(error)
+        else:
+            results = self._log.put_run(messages)
+        if self._is_sync:
+            self._wait_durable()
+        return results
 
     def put_many(self, messages: Iterable[Message]) -> PutResults:
         """Put messages in their order, some thousands at a time; raises as `put` does, and then some may be put."""

@@ -9,7 +9,7 @@ differences of 5.x.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from threading import Lock
 from typing import NamedTuple
 from zlib import crc32
@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from reput.config import StoreConfig
-from reput.errors import MessageRefusedError, UsageError
+from reput.errors import MessageRefusedError, ReputError, UsageError
 from reput.format.commit_log import (
     BLANK_BYTES,
     FIXED_PARTS,
@@ -62,14 +62,43 @@ _new = tuple.__new__
 
 
 class PutUnderWay(NamedTuple):
-    """One record, from the end of the log to `end`; it is in the log when its size and magic are.
+    """Records, from the end of the log to `end`; they are in the log when size and magic of the first one are.
 
-    next_offsets  what the next message of each of its queues gets
+    next_offsets  what the next message of each of their queues gets
+    heads         physical offset, size and magic of the records after the first
     """
 
     end: int
     store_timestamp: int
     next_offsets: tuple[tuple[tuple[str, int], int], ...]
+    heads: Sequence[tuple[int, bytes]] = ()
+
+
+class _JoinedRecords:
+    """Records that are written together, one after the other, to the end of the log.
+
+    end           physical offset at which the last one ends
+    next_offsets  what the next message of each of their queues gets
+    """
+
+    __slots__ = ("end", "head", "heads", "next_offsets", "parts")
+
+    def __init__(self, begin: int) -> None:
+        self.end = begin
+        self.head = b""
+        self.heads: list[tuple[int, bytes]] = []
+        self.parts: list[bytes] = []
+        self.next_offsets: dict[tuple[str, int], int] = {}
+
+    def add(self, head: bytes, rest: bytes) -> None:
+        """Add a record; `head` is its size and magic."""
+        if self.parts:
+            self.heads.append((self.end, head))
+            self.parts.append(_NO_HEAD)
+        else:
+            self.head = head
+        self.parts.append(rest)
+        self.end += _HEAD_BYTES + len(rest)
 
 
 class ColumnsUnderWay(NamedTuple):
@@ -174,6 +203,79 @@ class CommitLogWriter:
             position, number = place
             end = self.position
         self._on_append(end)
+        return self._result(position, number, now)
+
+    def put_run(self, messages: Sequence[Message]) -> list[PutResult | ReputError]:
+        """Put messages together that have no further queues, no delay, and properties as bytes.
+
+        Returns where each was stored, or why it was not: a message that is refused does not stop the others. Raises
+        StoreFailedError if the store takes nothing any more.
+        """
+        results: list[PutResult | ReputError] = []
+        with self._lock:
+            self._check()
+            now = self._clock_ms()
+            run, written = _JoinedRecords(self.position), 0
+            try:
+                for message in messages:
+                    try:
+                        magic, topic, properties, size = self._measured(message, now)
+                        if size + BLANK_BYTES > self._files.end - run.end:
+                            self._write_run(run, now)
+                            written = len(results)
+                            self._roll()
+                            run = _JoinedRecords(self.position)
+                        results.append(self._add(run, message, magic, topic, properties, size, now))
+                    except MessageRefusedError as error:
+                        results.append(error)
+                self._write_run(run, now)
+            except (
+                ReputError
+            ) as error:  # a full disk, for instance: records not yet written are not put
+                results[written:] = [error] * (len(messages) - written)
+            end = self.position
+        self._on_append(end)
+        return results
+
+    def _measured(self, message: Message, now: int) -> tuple[int, bytes, bytes, int]:
+        """Return magic, topic, properties and size of a record. Raises MessageRefusedError."""
+        form, queue = self.form, (message.topic, message.queue_id)
+        if form.is_five:
+            batch_size(message, self._batch_topics)
+        magic, topic = self._topics.get(queue) or self._encode_topic(queue)
+        properties = properties_string(message, self._unique_keys, now, form)
+        if form.has_crc:
+            properties += bytes(form.crc_bytes)
+        return magic, topic, properties, self._size(message, topic, properties)
+
+    def _add(
+        self,
+        run: _JoinedRecords,
+        message: Message,
+        magic: int,
+        topic: bytes,
+        properties: bytes,
+        size: int,
+        now: int,
+    ) -> PutResult:
+        """Add a record to a run. Raises MessageRefusedError."""
+        counts = not message.sys_flag & SYS_FLAG_PREPARED
+        queue, number, position = (message.topic, message.queue_id), 0, run.end
+        if counts:
+            number = run.next_offsets.get(queue) or self.queue_offsets.get(queue, 0)
+        crc = crc32(message.body) & 0x7FFFFFFF
+        record = self._record(message, crc, now, magic, topic, properties, number, position, size)
+        if counts:
+            run.next_offsets[queue] = number + 1
+        run.add(*record)
+        return self._result(position, number, now)
+
+    def _write_run(self, run: _JoinedRecords, now: int) -> None:
+        if run.parts:
+            ends = tuple(run.next_offsets.items())
+            self._write(run.head, b"".join(run.parts), now, ends, run.heads)
+
+    def _result(self, position: int, number: int, now: int) -> PutResult:
         # As PutResult(...), in half the time; so are the digits.
         message_id = self.id_prefix + position.to_bytes(_OFFSET_BYTES).hex().upper()
         return _new(PutResult, (position, number, message_id, now))
@@ -200,24 +302,52 @@ class CommitLogWriter:
         `topic` has its length before it, `properties` room for the record's CRC; `ends` are the new ends of further
         queues, `count` how many queue offsets the record takes in its own.
         """
+        counts = not message.sys_flag & SYS_FLAG_PREPARED
+        number = self.queue_offsets.get(queue, 0) if counts else 0
+        size = self._size(message, topic, properties)
+        if size + BLANK_BYTES > self._files.end - self.position:
+            self._roll()
+        position = self.position
+        head, rest = self._record(
+            message, crc, now, magic, topic, properties, number, position, size
+        )
+        if counts:
+            ends = ((queue, number + count), *ends)
+        self._write(head, rest, now, ends)
+        return position, number
+
+    def _size(self, message: Message, topic: bytes, properties: bytes) -> int:
+        """Return the bytes of the record of a message. Raises MessageRefusedError if they are too many."""
+        born_host = message.born_host
+        host = self._store_host if born_host is None else encode_born_host(born_host)
+        fixed_part = self._fixed_parts[len(host)]
+        size = record_bytes(fixed_part, len(message.body), len(topic), len(properties))
+        if size > self.max_message_bytes:
+            raise self._too_large(size)
+        return size
+
+    def _record(
+        self,
+        message: Message,
+        crc: int,
+        now: int,
+        magic: int,
+        topic: bytes,
+        properties: bytes,
+        number: int,
+        position: int,
+        size: int,
+    ) -> tuple[bytes, bytes]:
+        """Return a record, its size and magic apart. Raises MessageRefusedError."""
         body, born, born_host = message.body, message.born_timestamp, self._store_host
         sys_flag = message.sys_flag & ~_HOST_FLAGS | self._store_flag
         if message.born_host is not None:
             born_host = encode_born_host(message.born_host)
         if len(born_host) == HOST_V6_BYTES:
             sys_flag |= SYS_FLAG_BORN_HOST_V6
-        counts = not sys_flag & SYS_FLAG_PREPARED
-        number = self.queue_offsets.get(queue, 0) if counts else 0
-        fixed_part = self._fixed_parts[len(born_host)]
-        size = record_bytes(fixed_part, len(body), len(topic), len(properties))
-        if size > self.max_message_bytes:
-            raise self._too_large(size)
-        if size + BLANK_BYTES > self._files.end - self.position:
-            self._roll()
-        position = self.position
         try:
-            head = fixed_part.pack(
-                size, magic, crc, queue[1], message.flag, number, position, sys_flag,
+            head = self._fixed_parts[len(born_host)].pack(
+                size, magic, crc, message.queue_id, message.flag, number, position, sys_flag,
                 now if born is None else born, born_host, now, self._store_host,
                 message.reconsume_times, message.prepared_transaction_offset, len(body),
             )  # fmt: skip
@@ -226,24 +356,32 @@ class CommitLogWriter:
             raise MessageRefusedError(f"a number that does not fit its field: {error}") from None
         if self.form.has_crc:
             rest = with_crc(head[:_HEAD_BYTES] + rest)[_HEAD_BYTES:]
-        if counts:
-            ends = ((queue, number + count), *ends)
-        self._write(head[:_HEAD_BYTES], rest, now, ends)
-        return position, number
+        return head[:_HEAD_BYTES], rest
 
     def _write(
-        self, head: bytes, rest: bytes, now: int, ends: tuple[tuple[tuple[str, int], int], ...]
+        self,
+        head: bytes,
+        rest: bytes,
+        now: int,
+        ends: tuple[tuple[tuple[str, int], int], ...],
+        heads: Sequence[tuple[int, bytes]] = (),
     ) -> None:
-        """Store a record, its size and magic apart, for which the last file has room, and count it."""
+        """Store a record, its size and magic apart, for which the last file has room, and count it.
+
+        `rest` may have further records, whose sizes and magics are zeros there and are in `heads`.
+        """
         files, end = self._files, self.position + _HEAD_BYTES + len(rest)
         if end > files.mark:
             files.prepare(end)
         start, stop = self.position - files.start, end - files.start
         data = files.file.data
-        self._under_way = _new(PutUnderWay, (end, now, ends))
-        # Size and magic last: no reader takes half a record for one.
+        self._under_way = _new(PutUnderWay, (end, now, ends, heads))
+        # Size and magic last: no reader takes half a record for one. Those of further records come after those of the
+        # records before them: after a kill, no record is valid behind a gap, where another one will be put.
         data[start + _HEAD_BYTES : stop] = rest
         data[start : start + _HEAD_BYTES] = head
+        if heads:
+            self._write_heads(heads)
         # As `_settle` counts it, in less time; the position last, for that is how `_settle` sees that it is counted.
         if len(ends) == 1:
             ((queue, queue_end),) = ends
@@ -253,6 +391,11 @@ class CommitLogWriter:
         self.store_timestamp = now
         self.position = end
         self._under_way = None
+
+    def _write_heads(self, heads: Sequence[tuple[int, bytes]]) -> None:
+        data, begin = self._files.file.data, self._files.start
+        for position, head in heads:
+            data[position - begin : position - begin + _HEAD_BYTES] = head
 
     def put_columns(self, columns: PutColumns, in_one_file: bool = False) -> PutColumnsResult:
         """Put many messages with one store timestamp, in the order of their rows. Raises as `put` does.
@@ -340,6 +483,7 @@ class CommitLogWriter:
             if data[start : start + _HEAD_BYTES] == _NO_HEAD:
                 data[start:stop] = bytes(stop - start)
             else:
+                self._write_heads(put.heads)
                 self.queue_offsets.update(put.next_offsets)
                 self.store_timestamp, self.position = put.store_timestamp, put.end
         self._under_way = None
