@@ -82,7 +82,7 @@ def test_a_message_is_stored_as_a_broker_stores_it_and_found(
 
 
 def test_the_old_form_of_a_send_does_the_same(client: Client) -> None:
-    fields = {
+    fields: dict[str, Any] = {
         "producerGroup": "p", "topic": "old", "defaultTopic": "TBW102", "defaultTopicQueueNums": 1, "queueId": -1,
         "sysFlag": 0, "bornTimestamp": 1, "flag": 3, "properties": "",
     }  # fmt: skip
@@ -274,7 +274,7 @@ def test_plain_properties_are_stored_as_by_way_of_a_map(tmp_path: Path, version:
 
 
 def test_senders_that_wait_share_syncs_and_learn_that_one_failed(tmp_path: Path) -> None:
-    fields = {
+    fields: dict[str, Any] = {
         "a": "pg",
         "b": "T",
         "c": "TBW102",
@@ -317,7 +317,7 @@ def test_senders_that_wait_share_syncs_and_learn_that_one_failed(tmp_path: Path)
 
 
 def test_sends_that_arrive_together_keep_their_order_and_are_answered_each(client: Client) -> None:
-    fields = {
+    fields: dict[str, Any] = {
         "a": "pg",
         "b": "together",
         "c": "TBW102",
@@ -329,7 +329,7 @@ def test_sends_that_arrive_together_keep_their_order_and_are_answered_each(clien
         "j": 0,
     }
     client.put("together", b"the topic is kept")
-    odd = {5: {"e": 99}, 9: {"i": "DELAY\x01soon"}, 40: {"e": "x"}}
+    odd: dict[int, dict[str, Any]] = {5: {"e": 99}, 9: {"i": "DELAY\x01soon"}, 40: {"e": "x"}}
     session = Session()
     client.send_bytes(
         b"".join(
