@@ -416,6 +416,21 @@ def test_exchanged_log_files_are_refused_with_the_way_out(tmp_path: Path) -> Non
         assert full_plan(store).is_empty
 
 
+@pytest.mark.parametrize("number", [0, 1, -1])
+def test_the_only_copy_of_messages_is_not_removed_with_a_wrong_name(
+    tmp_path: Path, number: int
+) -> None:
+    with reput.open_store(tmp_path, mode="rw", config=SMALL) as opened:
+        opened.put_many(Message("T", bytes(40), [f"k{n}"]) for n in range(120))
+    file = sorted((tmp_path / "commitlog").iterdir())[number]
+    away = file.rename(file.with_name(f"{file.name}.bak"))
+    with pytest.raises(StoreError, match=f"no file of the log has; rename it to {file.name}, or"):
+        full_plan(tmp_path)
+    file.write_bytes(away.read_bytes())  # now it is a copy
+    removed = [step.name for step in full_plan(tmp_path).steps if step.verb == "remove"]
+    assert removed == [f"commitlog/{away.name}"]
+
+
 def test_a_copy_of_a_log_file_under_another_name_is_refused(tmp_path: Path) -> None:
     with reput.open_store(tmp_path, mode="rw", config=SMALL) as opened:
         opened.put_many(Message("T", bytes(40), [f"k{n}"]) for n in range(120))

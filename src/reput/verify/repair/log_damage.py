@@ -243,9 +243,9 @@ def verifiable_end(files: Sequence[CommitLogFile]) -> int:
 
 
 def stated_start(file: CommitLogFile) -> int | None:
-    """Return where a file begins by the physical offsets that its records state; None if they state several places.
+    """Return where a file begins by the physical offsets that its records state.
 
-    Raises StoreAccessError.
+    Returns None without a record, and if records state several places. Raises StoreAccessError.
     """
     starts: set[int] = set()
     for piece in FileScan(file, file.start, file.end, SALVAGE).pieces():
@@ -253,8 +253,7 @@ def stated_start(file: CommitLogFile) -> int | None:
         starts.update((np.unique(shifts) + file.start).tolist())
         if len(starts) > 1:
             return None
-    found = starts.pop() if starts else file.start
-    return found if found >= 0 else None
+    return min(starts) if starts and min(starts) >= 0 else None
 
 
 def ranges_to_fill(

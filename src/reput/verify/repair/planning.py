@@ -94,7 +94,7 @@ def make_plan(
     Raises:
         StoreNotFoundError: there is no CommitLog.
         StoreLockedError: a broker or another writer owns the store.
-        StoreError: the store contains a link, or files of its log have wrong names.
+        StoreError: the store contains a link, or files with messages of the log have wrong names.
         StoreAccessError: a file cannot be read.
     """
     seen = refuse(store)
@@ -104,6 +104,7 @@ def make_plan(
     found = look_at(store, config)
     findings = list(check_store(store, config=config, runner=runner, progress=progress))
     _refuse_exchanged(found, findings)
+    _refuse_renamed(found, findings)
     plan = Plan(store, backup, found.config, findings, seen=seen)
     plan.seconds = 2 * (time.monotonic() - begin)
     _Planning(plan, found, truncate_tail, salvage).run(config is not None)
@@ -162,6 +163,23 @@ def _refuse_exchanged(found: CheckedStore, findings: Iterable[Finding]) -> None:
         f"{found.path}: CommitLog files that have names of others, by the physical offsets that their messages state; "
         f"give them their own names, and repair it again: {' && '.join([*aside, *back])}"
     )
+
+
+def _refuse_renamed(found: CheckedStore, findings: Iterable[Finding]) -> None:
+    """Raise StoreError if a file without the name of a log file holds messages that the log lacks.
+
+    A repair would leave the file out, and rebuild the queues without these messages.
+    """
+    for path in (Path(one.file) for one in findings if one.kind is Kind.FOREIGN_LOG_FILE):
+        if path.parent.name != COMMIT_LOG_FOLDER or path.is_symlink() or not path.is_file():
+            continue
+        start = stated_start(CommitLogFile(0, path.stat().st_size, str(path)))
+        if start is None or any(file.start <= start < file.end for file in found.files):
+            continue
+        raise StoreError(
+            f"{path}: holds messages from physical offset {start} on, which no file of the log has; rename it to "
+            f"{offset_file_name(start)}, or move it out of the store, and repair it again"
+        )
 
 
 def check_unchanged(
