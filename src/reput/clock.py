@@ -46,7 +46,7 @@ def format_duration(duration_ms: int) -> str:
 
 
 def format_days(days: float) -> str:
-    """Return an estimate: `12.3`, `413`. What lies beyond ten years says only that."""
+    """Return an estimate: `12.3`, `413`, or a phrase for more than ten years."""
     if days >= _MOST_DAYS:
         return f"> {_MOST_DAYS:,}"
     return f"{days:.1f}" if days < 100 else f"{days:,.0f}"

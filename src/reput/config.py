@@ -49,10 +49,10 @@ class StoreConfig:
         extension_files: entries have a unit in consumequeue_ext/ (enableConsumeQueueExt)
         extension_file_bytes: size of a file of these (mappedFileSizeConsumeQueueExt)
         queues_in_rocksdb: queues are in a RocksDB database (storeType=defaultRocksDB, 5.x)
-        log_folders: of the CommitLog where there are several (storePathCommitLog, readOnlyCommitLogStorePaths),
-            as the broker names them
-        store_version: of the broker whose records are written, "4.9" or "5.3"; None for that of the store, and 4.9
-            for a new one
+        log_folders: of a CommitLog in several folders (storePathCommitLog, readOnlyCommitLogStorePaths), with the
+            broker's names
+        store_version: "4.9" or "5.3", the broker version whose records are written; None for the store's version,
+            and 4.9 for a new store
         append_record_crc: end each record with its own CRC (enabledAppendPropCRC, 5.x)
         check_record_crc: recovery compares that CRC, not the body's, and ends the log at a record without one
             (forceVerifyPropCRC, 5.x)
@@ -145,7 +145,7 @@ class StoreConfig:
     def from_broker_config(cls, path: str | PathLike[str]) -> StoreConfig:
         """Read the settings of a `broker.conf`, a Java properties file.
 
-        Names this class has no use for are left alone. Raises StoreNotFoundError, StoreAccessError, UsageError.
+        Unknown names are ignored. Raises StoreNotFoundError, StoreAccessError, UsageError.
         """
         return cls.from_broker_settings(read_properties(path), fspath(path))
 
@@ -213,7 +213,7 @@ def read_properties(path: str | PathLike[str]) -> dict[str, str]:
 
 
 def _logical_lines(text: str) -> Iterator[str]:
-    """Lines without comments and blank ones; one that ends in a backslash goes on in the next."""
+    """Yield lines without comments and blank lines; a backslash at the end continues a line."""
     line = ""
     for part in text.split("\n"):
         part = part.lstrip(" \t\f")

@@ -1,9 +1,8 @@
-"""Every error that reput raises, on one screen.
+"""All errors that reput raises.
 
-`ReputError` is the root; a caller that catches it catches all. Where a built-in means the same, the class
-inherits it too. The message of each is one line that names the file, the offset where there is one, and what to
-do. Arguments are named as in Python: the command line (`reput.cli`) knows which of its options they are, and the
-exit codes.
+`ReputError` is their base class. A class also inherits the built-in exception with the same meaning. Each message
+is one line that names the file, the offset if there is one, and the remedy. Messages name arguments as in Python:
+the command line (`reput.cli`) replaces them with its options, and chooses the exit code.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ _TRANSIENT = frozenset({
     errno.ECONNABORTED, errno.ECONNREFUSED, errno.ECONNRESET, errno.ENOTCONN, errno.EPIPE,
     errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ENETDOWN, errno.ENETRESET, errno.ENETUNREACH,
 })  # fmt: skip
-"""What a file system over a network says while its server is away. EIO is also said of a bad disk, and then again."""
+"""Errors of a network file system whose server is away. A bad disk also returns EIO, but repeatedly."""
 
 
 def is_transient(error: BaseException) -> bool:
@@ -94,7 +93,7 @@ class StoreUnreachableError(StoreAccessError):
 
 
 class ObjectConflictError(StoreError):
-    """Another writer was faster: the object exists already, or is not the one that was read."""
+    """Another writer was faster: the object already exists, or was replaced after it was read."""
 
 
 class StoreLockedError(StoreError):
@@ -131,7 +130,7 @@ class FormatError(StoreError, ValueError):
     Attributes:
         path: The file.
         offset: Position in that file.
-        reason: What is wrong there.
+        reason: The problem.
     """
 
     def __init__(
@@ -174,7 +173,7 @@ class CorruptMessageError(FormatError):
         super().__init__(path, offset, reason, arguments=arguments)
 
     def _place(self) -> str:
-        """As a finding's: the physical offset where it is another."""
+        """Return the place as a finding does: with the physical offset if that differs."""
         place = super()._place()
         is_same = self.physical_offset == self.offset
         return place if is_same else f"{place}: physical offset {self.physical_offset}"

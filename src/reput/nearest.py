@@ -1,4 +1,4 @@
-"""Names that are most like a name that is not there: what was meant, perhaps."""
+"""Suggest the names that are most similar to an unknown name."""
 
 from __future__ import annotations
 

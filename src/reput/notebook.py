@@ -123,7 +123,7 @@ def cell_of(value: Any) -> str:
 
 
 def time_of(milliseconds: int) -> str:
-    """Return a time of a message in ISO 8601; one that no calendar has as it is."""
+    """Return a message's time in ISO 8601; a number outside the calendar unchanged."""
     try:
         return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="milliseconds")
     except (ValueError, OverflowError, OSError):

@@ -9,9 +9,9 @@ _MOST_LINKS = 40
 
 
 def is_out_of_reach(path: str | os.PathLike[str]) -> bool:
-    """Whether no user but root can put something else at a path, or at a folder or link on the way.
+    """Return whether only root can replace a path, or a folder or link on the way to it.
 
-    Others than root need not ask: nobody gains by what they do in a folder of another user.
+    For users other than root this is True: their commands give nobody further rights.
     """
     if os.geteuid() != 0:
         return True

@@ -1,4 +1,4 @@
-"""Text out of a store on its way to a terminal, which it must not steer, whatever it holds."""
+"""Escape text of a store for a terminal, which control characters in it must not reach."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ Key = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """What was measured.
+    """A measured value.
 
     Attributes:
         group: machine, scan, rebuild, query, lookup
@@ -61,7 +61,7 @@ class Figure:
 
 
 def best_of(runs: int, work: Callable[[], object]) -> float:
-    """Seconds of the fastest of some runs: what the machine can do when others leave it alone."""
+    """Return the seconds of the fastest run, the least disturbed by other programs."""
     times = []
     for _ in range(runs):
         begun = time.perf_counter()
@@ -71,7 +71,7 @@ def best_of(runs: int, work: Callable[[], object]) -> float:
 
 
 def limits(scratch: Path, listing: LogListing) -> Iterator[Figure]:
-    """Of memory, of the disk of `scratch`, and of the one that the log lies on; one core.
+    """Measure memory, the disk of `scratch` and the disk of the log, with one core.
 
     Raises StoreAccessError, StoreChangedError.
     """
@@ -121,7 +121,7 @@ def bench(
         UsageError: the log has no message with a key.
         StoreNotFoundError, StoreAccessError, StoreChangedError.
     """
-    warm_up()  # kernels are loaded once, by whatever comes first
+    warm_up()  # the first measurement must not include the loading of kernels
     listing = StoreLog(store).list()
     yield from limits(scratch, listing)
     keys = sampled_keys(listing)

@@ -63,13 +63,13 @@ def command(
 ) -> int:
     """Check STORE: every record and its CRC, every ConsumeQueue entry, every index entry.
 
-    Nothing is written. Each finding says what is wrong, what it costs, what a 4.9.3 broker would do
-    about it at its next start, and what to do. Findings are printed as they are found; alike ones
-    are counted. A store that a broker is writing is checked up to what had been dispatched when the
-    check began.
+    Nothing is written. Each finding describes the problem, its cost, the reaction of a 4.9.3 broker
+    at its next start, and the remedy. Findings are printed as they are found; identical ones are
+    counted. The store of a running broker is checked up to the last message that was dispatched when
+    the check began.
 
-    Of several STOREs, or those of a fleet file, one line each is printed, the worst first, and counts
-    at last. They are checked in parallel. Stores with one cluster and broker name are compared.
+    For several STOREs, or a fleet file, one line each is printed, the worst first, and then the
+    counts. They are checked in parallel. Stores with one cluster and broker name are compared.
 
     If its CommitLog lies in other folders (storePathCommitLog=a,b), give them after it: STORE,a,b.
 

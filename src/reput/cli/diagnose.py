@@ -1,4 +1,4 @@
-"""`reput --diagnose`: what of this installation works, and what is missing."""
+"""`reput --diagnose`: which parts of this installation work, and which are missing."""
 
 from __future__ import annotations
 

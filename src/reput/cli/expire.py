@@ -50,10 +50,10 @@ def command(
 ) -> int:
     """Delete the oldest CommitLog files of STORE: whole files, never the last.
 
-    A file is deleted if its last message, and those of all files before it, were stored before that
-    time. ConsumeQueue files and IndexFiles that only point into deleted files are deleted too.
+    A file is deleted if its last message, and the last messages of all older files, were stored before
+    that time. ConsumeQueue files and IndexFiles that only point into deleted files are also deleted.
 
-    With --archived, nothing is deleted that the archive does not have: every byte is compared.
+    With --archived, only files that the archive has, byte for byte, are deleted.
 
     Stop the broker first; while one runs on STORE, only --dry-run is possible. A store that was not
     shut down cleanly is recovered first. Programs that are reading STORE are not disturbed.

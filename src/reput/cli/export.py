@@ -54,7 +54,7 @@ def _names(ctx: click.Context, param: click.Parameter, value: str | None) -> tup
 @click.option(
     "--to",
     metavar="parquet|iceberg|delta|jsonl",
-    help="What DEST is: a table, in a folder or at a URL of a bucket, or a file of JSON lines (- for "
+    help="Kind of DEST: a table, in a folder or at a URL of a bucket, or a file of JSON lines (- for "
     "stdout).  [default: parquet]",
 )
 @click.option(
@@ -67,7 +67,9 @@ def _names(ctx: click.Context, param: click.Parameter, value: str | None) -> tup
 )
 @click.option("--json", "json_flag", is_flag=True, hidden=True)
 @click.option(
-    "--incremental", is_flag=True, help="Add only what is new since the last export to DEST."
+    "--incremental",
+    is_flag=True,
+    help="Add only messages that are new since the last export to DEST.",
 )
 @click.option(
     "--topic", "topics", multiple=True, metavar="T", help="Messages of this topic; repeatable."
@@ -206,8 +208,7 @@ def command(
 
     The data and the offset reached in each store are committed together. With --incremental, a run
     continues from there: even if runs are killed and repeated, each message is exported exactly once.
-    A run commits only if the messages, bytes and body CRCs in its files, read back, are those of the
-    log.
+    A run commits only if the messages, bytes and body CRCs in its files, read back, match the log.
 
     {times}
 

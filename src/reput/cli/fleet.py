@@ -51,7 +51,7 @@ def command(
     log that IndexFiles cover, the consumer group with the largest lag, and the worst finding.
 
     The state is that of `reput check --quick`: names, sizes, headers, ends and samples. Nothing is
-    written. Stores are read in parallel; those with one cluster and broker name are compared.
+    written. Stores are read in parallel; stores with the same cluster and broker name are compared.
 
     Exits with 0 when all stores are valid, with 3 when messages or entries are lost or wrong, or a store
     could not be read, with 5 when there are only warnings. With --format nagios, exits as a plugin does.

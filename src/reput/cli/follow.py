@@ -1,4 +1,4 @@
-"""`reput rebuild --follow`: what it shows, and how it ends. Tasks are run for the first rebuild alone."""
+"""`reput rebuild --follow`: its output and its end. Only the first rebuild runs tasks."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _rebuild_shown() -> Iterator[Progress]:
 
 
 class _View:
-    """What is printed on the way.
+    """The output of a run.
 
     is_damaged  whether the rebuild met damage
     """

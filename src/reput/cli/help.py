@@ -21,12 +21,12 @@ _TOPICS = {
         "Output formats",
         "text: for people. json: one object. jsonl: one object per line. csv: one row per message.",
         "jsonl and csv have the same fields in every command (docs/message-json.md).",
-        "What was searched, notes and damage go to stderr if the output is for a program.",
+        "The searched range, notes and damage go to stderr if the output is for a program.",
     ),
     "exit-codes": (
         "Exit codes",
-        "0 done, or found. 1 nothing found, or different. 2 wrong usage. 3 damaged input: what can be done is done.",
-        "4 another obstacle: permissions, a full disk, no Java, a bug. 130 interrupted. 141 nobody reads the output.",
+        "0 done, or found. 1 nothing found, or different. 2 wrong usage. 3 damaged input: the rest was processed.",
+        "4 another obstacle: permissions, a full disk, no Java, a bug. 130 interrupted. 141 output closed by reader.",
     ),
     "runners": (
         "What runs the tasks",

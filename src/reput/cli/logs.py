@@ -1,4 +1,4 @@
-"""Where what the library logs goes: to stderr, one line each, from `-v` and REPUT_LOG on what they ask for."""
+"""Write the library's log to stderr, one line per record, at the level of `-v` or REPUT_LOG."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _NAMES = ("warning", "info", "debug")
 
 
 def level_of(verbosity: int, variable: str | None) -> int:
-    """Return the level that `-v`, given so often, or else the variable REPUT_LOG asks for.
+    """Return the level for this number of `-v`, else of the variable REPUT_LOG.
 
     Raises:
-        UsageError: the variable has none of the names of levels.
+        UsageError: the variable is not the name of a level.
     """
     if verbosity:
         return _LEVELS[min(verbosity, len(_LEVELS) - 1)]
@@ -30,9 +30,9 @@ def level_of(verbosity: int, variable: str | None) -> int:
 
 
 def set_up(level: int) -> None:
-    """Log to stderr: of reput from `level` on, of other libraries warnings.
+    """Log to stderr: reput from `level` on, other libraries from warnings on.
 
-    A traceback is one line, but for `-vv`: what was being done and the error are what a user can act on.
+    A traceback is shortened to one line without `-vv`: users need the failed action and the error.
     """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_OneLine(level))

@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     type=click.Choice(["rows", "summary"]),
     default="summary",
     show_default=True,
-    help="What the answer covers: only is_complete in each row and the rest once in "
+    help="Coverage of the answer: only is_complete in each row and the rest once in "
     "DIR.coverage.json, or all in each row.",
 )
 @reader_options

@@ -140,7 +140,7 @@ class LazyGroup(click.Group):
     def invoke(self, ctx: click.Context) -> object:
         try:
             result = super().invoke(ctx)
-            if sys.stdout is not None:  # it is where whoever started this closed it
+            if sys.stdout is not None:  # None if the parent process closed it
                 sys.stdout.flush()
         except BrokenPipeError:  # click would make it exit code 1, which is "nothing found" here
             raise _ReaderGone from None
@@ -155,7 +155,7 @@ def command_of(name: str) -> click.Command | None:
 
 
 class _ReaderGone(Exception):
-    """Whoever read the output has closed it, as `head` does."""
+    """The reader of the output has closed it, as `head` does."""
 
 
 def _diagnose(ctx: click.Context, param: click.Parameter, value: bool) -> None:
@@ -177,7 +177,7 @@ def _diagnose(ctx: click.Context, param: click.Parameter, value: bool) -> None:
 @click.version_option(__version__, prog_name="reput", message="%(prog)s %(version)s")
 @click.option(
     "--diagnose", is_flag=True, is_eager=True, expose_value=False, callback=_diagnose,
-    help="Show versions, caches, Java and what is not installed, and exit.",
+    help="Show versions, caches, Java and missing extras, and exit.",
 )  # fmt: skip
 @click.option("-v", "--verbose", count=True, help="Log progress to stderr; -vv for details.")
 @click.pass_context
@@ -190,7 +190,7 @@ def cli(ctx: click.Context, verbose: int) -> None:
     """
     _announce_compiling(ctx.invoked_subcommand)
     variable = os.environ.get("REPUT_LOG")
-    # They log nothing but what was asked for, and answer before logging is imported.
+    # Quick commands log only on request, and finish before logging would be imported.
     if verbose or variable or ctx.invoked_subcommand not in _QUICK:
         from reput.cli.logs import level_of, set_up
 

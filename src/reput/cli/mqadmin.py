@@ -1,4 +1,4 @@
-"""Translate commands of RocketMQ's `mqadmin` into those of reput, for users who type them by habit."""
+"""Translate commands of RocketMQ's `mqadmin` into reput commands, for users who type them by habit."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A process that forks the workers of `reput serve`, and another one wherever one ends.
+"""A process that forks the workers of `reput serve`, and replaces workers that end.
 
-It is forked before there are threads, an event loop and open stores: a fork of the first process would have half of
-each.
+It is forked before threads, an event loop and open stores exist: a later fork of the first process would inherit
+them in an unusable state.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def start(count: int) -> Nursery | socket.socket:
 
 
 def _keep(first: socket.socket, parent: int, count: int) -> socket.socket:
-    """Fork workers, as long as the first process is there. It returns in a worker alone."""
+    """Fork workers while the first process lives. Returns only in a worker."""
     is_ending = False
 
     def end(number: int, frame: object) -> None:

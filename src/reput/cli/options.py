@@ -1,4 +1,4 @@
-"""Arguments and options that several commands share, and what is made of their values."""
+"""Arguments and options that several commands share, and the conversion of their values."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def together(*options: Decorator) -> Decorator:
 
 
 def split_logs_option(ctx: click.Context, param: click.Parameter, value: str) -> str:
-    """Return a store argument's callback: the store to open, of STORE or STORE,LOG,LOG."""
+    """Return the store to open for a store argument: STORE or STORE,LOG,LOG."""
     from reput.log.paths import split_logs, with_logs
 
     return with_logs(*split_logs(value))
@@ -61,7 +61,7 @@ read_store_argument = click.argument(
 class GivenStores:
     """The stores of a command line: paths, URLs, patterns, STORE,LOG,LOG, and a fleet file.
 
-    `archive` is that of the only store.
+    `archive` belongs to the only store.
     """
 
     paths: tuple[str, ...]
@@ -218,7 +218,7 @@ def page_option(*, required: bool = False) -> Decorator:
         type=click.Path(dir_okay=False),
         metavar="FILE",
         required=required,
-        help="The HTML file to write; one that exists is replaced.",
+        help="The HTML file to write; an existing file is replaced.",
     )
 
 
@@ -323,7 +323,7 @@ def given_config(
     writes: bool = False,
     kept: Collection[str] = (),
 ) -> StoreConfig | None:
-    """Return the settings that the options give, the others as the store's files show them; None where they give none.
+    """Return the settings of the options, completed from the store's files; None if no option was given.
 
     Args:
         store: Its folder, which may not be there yet.
@@ -452,9 +452,9 @@ owner_options = together(config_options, queue_entries_option, text_or_json("Out
 
 
 def own(store: str, broker_config: str | None, **sizes: int | None) -> WritableStore:
-    """Open a store as its owner, and so recover it. Sizes not given are those of its files.
+    """Open a store as its owner, which recovers it. Sizes that are not given come from its files.
 
-    Raises StoreNotFoundError, StoreLockedError where a broker runs on it, and what `open_store` raises.
+    Raises StoreNotFoundError, StoreLockedError if a broker runs on it, and the errors of `open_store`.
     """
     from reput.log.sources import StoreLog
     from reput.query.open_store import open_store

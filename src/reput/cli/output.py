@@ -33,7 +33,7 @@ def console(stderr: bool = False) -> Console:
     from rich.console import Console
 
     stream = sys.stderr if stderr else sys.stdout
-    is_terminal = stream is not None and stream.isatty()  # None where it was closed
+    is_terminal = stream is not None and stream.isatty()  # None if it was closed
     width = None if is_terminal or "COLUMNS" in os.environ else PIPED_WIDTH
     return Console(
         file=stream, stderr=stderr, width=width, highlight=False, markup=False, emoji=False
@@ -41,9 +41,9 @@ def console(stderr: bool = False) -> Console:
 
 
 def emit(renderable: RenderableType, to: Console) -> None:
-    """Print without the spaces that rich fills lines with; what comes after may be a `diff`.
+    """Print without the trailing spaces of rich, which would disturb a `diff`.
 
-    Where it is no terminal, and COLUMNS is not set, lines are as long as they need: no value is cut.
+    If the output is not a terminal and COLUMNS is not set, lines have any length: no value is cut.
     """
     if not to.is_terminal and "COLUMNS" not in os.environ:
         from rich.measure import Measurement
@@ -129,7 +129,7 @@ def check_page(output: str, stores: Iterable[str]) -> None:
 
 
 def write_page(output: str, page: str) -> None:
-    """Write the page, whole or not at all, and print where it is. Raises StoreAccessError."""
+    """Write the page, completely or not at all, and print its place. Raises StoreAccessError."""
     from reput.files.anchors import writing_to
     from reput.files.disk import Disk
 

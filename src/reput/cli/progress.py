@@ -1,4 +1,4 @@
-"""What the progress of several commands is made of."""
+"""Progress bars that several commands share."""
 
 from __future__ import annotations
 

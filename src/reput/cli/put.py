@@ -94,10 +94,10 @@ def command(
 
     With --topic, put a single message, whose body is --body or the contents of FILE.
 
-    When the command ends, everything it put is durable, in ConsumeQueue and IndexFile too.
+    When the command ends, all its messages are durable, and in ConsumeQueue and IndexFile.
 
-    The sizes and the version apply to a new store; an existing one keeps those of its files. A store
-    whose queues are in RocksDB cannot be put into. Exits with 3 if a line was bad, or if older parts of
+    The sizes and the version apply to a new store; an existing store keeps its own. Stores with
+    queues in RocksDB are refused. Exits with 3 if a line was bad, or if older parts of
     the CommitLog cannot be read (see reput recover).
     """
     parts = (body, tag, queue_id, *keys, *properties)

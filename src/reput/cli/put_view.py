@@ -1,4 +1,4 @@
-"""What `reput put` shows: how far it is, and what it has put."""
+"""The output of `reput put`: its progress and its result."""
 
 from __future__ import annotations
 

@@ -181,14 +181,14 @@ def command(
     csv_safe: bool,
     **opening: Any,
 ) -> int:
-    """Find all messages that have a key, or an id, or are of a topic and time, newest first.
+    """Find all messages with a key or an id, or of a topic and time, newest first.
 
-    Topic and keys of every candidate are compared, so no message with another key is printed. What
-    no IndexFile covers is read message by message. The last lines report what was searched and what
-    could not be read, so "No message" means that there is none. With jsonl and csv these lines go to
-    stderr, as does the advice to prove IndexFiles that were only spot-checked.
+    Topic and keys of every candidate are compared, so no message with another key is printed. Ranges
+    that no IndexFile covers are read message by message. The last lines report the searched and the
+    unreadable ranges, so "No message" means that the message does not exist. With jsonl and csv these
+    lines go to stderr, as does the advice to prove IndexFiles that were only spot-checked.
 
-    Several STOREs, or those of a fleet file, give one answer with a column for the store. A store
+    Several STOREs, or a fleet file, give one answer with a column for the store. A store
     that cannot be read makes the answer incomplete.
 
     If its CommitLog lies in other folders (storePathCommitLog=a,b), give them after it: STORE,a,b.

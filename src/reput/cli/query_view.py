@@ -34,7 +34,7 @@ def table_printer() -> Callable[..., None]:
 
 
 def print_jsonl(records: Sequence[LocatedRecord], lines: RecordLines) -> None:
-    """One JSON object per line, in UTF-8 whatever the terminal's encoding."""
+    """Print one JSON object per line, in UTF-8 on any terminal."""
     _print(lines.of(records))
 
 

@@ -95,8 +95,8 @@ def command(
 ) -> int:
     """Rebuild consumequeue/ and index/ of STORE from its commitlog/, in parallel.
 
-    The files are identical to those of a broker's dispatch. They have the sizes of the existing
-    files; if there are none and the broker does not use the defaults, pass its settings. Stop the
+    The files are identical to the files of a broker's dispatch. They have the sizes of the existing
+    files. If no files exist and the broker does not use the defaults, pass its settings. Stop the
     broker first, or use --output. The old files stay in place until the new ones are complete; after a
     kill, run the same command again to resume.
 
@@ -104,20 +104,20 @@ def command(
     (storeType=defaultRocksDB), which needs reput[rocksdb].
 
     --follow maintains the indexes of a log that a broker is writing, or that is copied here from time
-    to time: it continues the indexes in --output, and rebuilds them first if there are none. If there
-    is no CommitLog yet, it waits for the first message. It may be killed and restarted at any time.
+    to time: it continues the indexes in --output, and rebuilds them first if they are missing. Without a
+    CommitLog it waits for the first message. It may be killed and restarted at any time.
     Query these indexes with `reput query STORE --index DIR`.
 
     STORE and --output may be URLs of object storage (s3://, gs://, abfs://). The result is then published
-    there as files; nothing that exists is replaced. See docs/object-storage.md.
+    there as files; existing files are not replaced. See docs/object-storage.md.
 
-    Several STOREs, or those of a fleet file, are rebuilt in parallel, each into a folder of --output if it
-    is given. Settings are those of each store's files, or of its configuration in the fleet file.
+    Several STOREs, or a fleet file, are rebuilt in parallel, each into a folder of --output if it
+    is given. Settings come from each store's files, or from its configuration in the fleet file.
 
     If the CommitLog lies in other folders (storePathCommitLog=a,b), give them after the store, and an
     --output: STORE,a,b.
 
-    Exits with 3 if the CommitLog is damaged: what can be read is rebuilt, the rest is reported.
+    Exits with 3 if the CommitLog is damaged: its readable part is rebuilt, the rest is reported.
     """
     if given.is_several or resume is not None:
         if follow:

@@ -48,12 +48,12 @@ def command(
     chosen: Chosen,
     **sizes: int | None,
 ) -> int:
-    """Write a page about STORE: what `reput check` finds and what `reput stats` measures, as charts.
+    """Write a page about STORE: the findings of `reput check` and charts of `reput stats`.
 
     The page is one file without scripts, and needs no network. STORE is only read: checked first,
     then measured. The page is written when both are done.
 
-    Of several STOREs, or those of a fleet file, FILE is a page about all: brokers, bytes and messages by
+    For several STOREs, or a fleet file, FILE is a page about all stores: brokers, bytes and messages by
     topic over brokers, retention, findings. Each store has a page of its own, in a folder beside it
     (cluster.html: cluster.stores/).
 

@@ -84,7 +84,7 @@ _LISTEN = "127.0.0.1:9876"
     "--advertise",
     "advertised",
     metavar="HOST",
-    help="Host that clients are sent to, where it is not the one by which they reach this server.",
+    help="Host that clients connect to, if it differs from the host of --listen.",
 )
 @click.option(
     "--cluster",
@@ -119,13 +119,13 @@ _LISTEN = "127.0.0.1:9876"
     "--acl",
     type=click.Path(),
     metavar="FILE",
-    help="Accounts and what they may do (plain_acl.yml).",
+    help="Accounts and their permissions (plain_acl.yml).",
 )
 @click.option(
     "--tls-cert",
     type=click.Path(),
     metavar="FILE",
-    help="Certificate chain (PEM): encrypt connections, those of --http included.",
+    help="Certificate chain (PEM): encrypt all connections, also of --http.",
 )
 @click.option("--tls-key", type=click.Path(), metavar="FILE", help="Its private key (PEM).")
 @click.option("--exact", is_flag=True, help="Find by key exactly the messages of topic and key.")
@@ -230,7 +230,7 @@ def command(
     is_open = not (options["http_token_file"] or options["http_users_file"])
     if options["acl"] and http_address is not None and is_open:
         raise UsageError(
-            "acl guards listen alone, and http would answer every user of this machine: pass http_token_file, too",
+            "acl does not restrict http, which would answer every user of this machine: also pass http_token_file",
             arguments=["acl", "listen", "http", "http_token_file"],
         )
     check_archived(stores, archive, fleet)

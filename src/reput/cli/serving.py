@@ -1,4 +1,4 @@
-"""The processes of `reput serve`: their loops, their signals, and what they print."""
+"""The processes of `reput serve`: their loops, signals and output."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _KERNELS = (
     "commit_log_scan.scan_records", "index_chains.put_keys", "queue_entries.append_entries",
     "record_layout.lay_out_records",
 )  # fmt: skip
-"""What a writable store calls, one of each module."""
+"""Kernels that a writable store calls, one of each module."""
 _FILES_BESIDE = 4096
 _SWITCH_S = 0.0005
 _M_MMAP_THRESHOLD, _LARGE_BYTES = -3, 1 << 20
@@ -74,7 +74,7 @@ def address_of(text: str, argument: str) -> Host:
 
 @dataclass
 class Serving:
-    """What `reput serve` was told; see its options."""
+    """The options of `reput serve`."""
 
     stores: Sequence[str]
     listed: Sequence[NamedStore]
@@ -155,7 +155,7 @@ class Serving:
                 service.stores, service.missing, self.http, self.http_token_file,
                 self.http_hosts, tls, audit, service.server.traffic, self.http_users_file,
             )  # fmt: skip
-        stop = _stopped()  # before anyone is told that it runs
+        stop = _stopped()  # before readiness is announced
         await service.start()
         _spare_the_loop()
         try:
@@ -308,7 +308,7 @@ class Serving:
 
 
 def _notify(state: str) -> None:
-    """Tell systemd, if it started this process and waits for that (sd_notify(3))."""
+    """Notify systemd, if it started this process and waits for it (sd_notify(3))."""
     place = os.environ.get("NOTIFY_SOCKET", "")
     if not place:
         return
@@ -331,7 +331,7 @@ def _numeric(host: str | None) -> str | None:
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """uvloop's, where it is installed: it answers half as many requests again."""
+    """Return uvloop's factory if installed: uvloop answers 1.5 times as many requests."""
     try:
         import uvloop
     except ImportError:

@@ -89,7 +89,7 @@ def command(
     is searched in the topics of consumequeue/, or in --topic; if several messages have it, the newest
     is shown.
 
-    Of several STOREs, or those of a fleet file, the newest message with the id is shown. An offset
+    For several STOREs, or a fleet file, the newest message with the id is shown. An offset
     or a position in a queue shows the message of each store that has it.
 
     Exits with 1 if there is no such message, with 3 if it, or a part of a log that was searched
@@ -247,7 +247,7 @@ def message_text(message: MessageExt) -> Text:
 
 
 def _inner_lines(message: MessageExt) -> list[str]:
-    """Return the messages of an inner batch (5.x), a line each; none where it is no batch, or cannot be unwrapped."""
+    """Return a line per message of an inner batch (5.x); none for other messages and unreadable batches."""
     if not is_inner_batch(message):
         return []
     try:

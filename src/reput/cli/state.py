@@ -1,4 +1,4 @@
-"""`reput state`: what a broker keeps beside the messages, most of it by 5.x brokers."""
+"""`reput state`: a broker's data besides the messages, most of it of 5.x brokers."""
 
 from __future__ import annotations
 
@@ -76,12 +76,12 @@ def _lag(
 ) -> int:
     """Compare the offsets that consumer groups committed with the queues of STORE.
 
-    The offsets are those of config/consumerOffset.json, which a running broker writes every few
-    seconds, or lmqConsumerOffset.json; of a 5.x broker that keeps them in RocksDB, those of its
-    database in config/ (experimental). The lag of a queue is its end minus the committed offset.
-    Messages that expired before the group consumed them are counted in `expired`.
+    The offsets come from config/consumerOffset.json, which a running broker writes every few seconds,
+    from lmqConsumerOffset.json, or from a 5.x broker's RocksDB database in config/ (experimental). The
+    lag of a queue is its end minus the committed offset. Messages that expired before the group
+    consumed them are counted in `expired`.
 
-    Queues of several STOREs, or those of a fleet file, are listed together with their stores. The lag of
+    Queues of several STOREs, or of a fleet file, are listed together with their stores. The lag of
     a group is the sum over all stores.
 
     Exits with 1 if no group has committed an offset, with 3 if a store could not be read.
@@ -139,12 +139,12 @@ def _lag_of_stores(given: GivenStores, as_json: bool, **options: Any) -> int:
 def _transactions(store: str, as_json: bool, **opening: Any) -> int:
     """List the half messages of STORE that are neither committed nor rolled back, one per transaction.
 
-    Those are half messages that no op message names, that are not before the offset which the broker
-    has committed for CID_RMQ_SYS_TRANS (config/), and whose unique key no later copy has: a broker that
-    asks the producer writes the half message again. The offsets are those of the newest copy. Without
-    a committed offset, messages that were decided are listed again once their op messages expire.
+    No op message names such a half message, and it is not before the offset that the broker has
+    committed for CID_RMQ_SYS_TRANS (config/). Of several copies with one unique key the newest is
+    listed: a broker that asks the producer writes the half message again. Without a committed offset,
+    decided messages are listed again once their op messages have expired.
 
-    Exits with 1 if there is none.
+    Exits with 1 if no transaction is open.
     """
     from reput.broker.open_transactions import open_transactions
 
@@ -197,9 +197,9 @@ def _timer(store: str, take_all: bool, as_json: bool, **opening: Any) -> int:
     """List the messages that wait in the timer of STORE, and until when, from its timerlog/.
 
     A message that is due later than the timer wheel turns is `rolled`: the broker schedules it again
-    then. With --all, a message that a recall takes back is `recalled` (it is never delivered), and the
-    recall is `recall` until then, `done` afterwards. The queue offset and the physical offset are those
-    of the record in the topic rmq_sys_wheel_timer.
+    then. With --all, a message that is taken back is `recalled` (it is never delivered), and its recall is
+    `recall` until then, and `done` afterwards. Queue offset and physical offset belong to the record in
+    the topic rmq_sys_wheel_timer.
 
     Exits with 1 if no message waits, and with 3 if a part of the timer log could not be read.
     """
@@ -251,7 +251,7 @@ def _timer(store: str, take_all: bool, as_json: bool, **opening: Any) -> int:
     "--all",
     "take_all",
     is_flag=True,
-    help="Also acknowledged messages, and revived ones that were popped again.",
+    help="Also list acknowledged messages, and revived messages that were popped again.",
 )
 @reader_options
 @report_format("jsonl", "Output format; jsonl has one pop per line.")
@@ -321,9 +321,9 @@ def _compacted(
 ) -> int:
     """Print the messages in the compaction logs of STORE, queue by queue, oldest first.
 
-    A 5.x broker keeps these logs for topics whose cleanup.policy is COMPACTION. Messages that were not
-    compacted yet are in there, too: --latest leaves out those whose key has a newer message, and keys
-    whose newest message has no body. The physical offset of a message is its position in the log of its
+    A 5.x broker keeps these logs for topics whose cleanup.policy is COMPACTION. They also have messages
+    that are not yet compacted: --latest excludes messages whose key has a newer message, and keys whose
+    newest message has no body. The physical offset of a message is its position in the log of its
     queue.
 
     Exits with 1 if there is no message, and with 3 if a part of a log could not be read.

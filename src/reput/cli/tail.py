@@ -95,11 +95,11 @@ def command(
 
     Nothing is locked: a broker or another process may be writing. A message is printed as soon as it
     is in the CommitLog, even if it is not in its ConsumeQueue yet. With --topic, --queue-id, --key or
-    --tag, messages of open or rolled-back transactions are left out.
+    --tag, messages of open or rolled-back transactions are excluded.
 
     With --format jsonl, `reput put` accepts the lines.
 
-    Messages of several STOREs, or those of a fleet file, are printed in order of their store time, with
+    Messages of several STOREs, or of a fleet file, are printed in order of their store time, with
     a column for the store. A store that cannot be read makes the answer incomplete.
 
     If there is no CommitLog yet, --follow waits for its first message.

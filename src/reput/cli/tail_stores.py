@@ -81,7 +81,7 @@ class _Tails:
         self._problems: list[str] = []
         opened = dict(in_threads(self._opened, stores, _AT_ONCE))
         replaced = answered_by(stores, [opened[n].report is not None for n in range(len(stores))])
-        # Of replicas the master's message is given: the first of those with one store time.
+        # Of replicas the master's message is printed: the first one with a store time.
         for place in sorted(opened, key=lambda place: (stores[place].broker_id or 0, place)):
             answer = opened[place]
             if answer.report is not None:

@@ -74,16 +74,16 @@ def command(
     as_json: bool,
     **opening: Any,
 ) -> int:
-    """Print everything that stores have of a message, in order of time, and what happened to it.
+    """Print all records of a message, in order of time, and what happened to it.
 
     Records with the same unique key, or that name each other as origin, are followed through all
     topics and stores: retries, dead letters, scheduled copies, half and op messages of transactions.
-    Of KEYS only K is followed. The sentences after the table say why the message was delivered late,
-    twice or never, as far as a store can tell.
+    Of KEYS only K is followed. The sentences after the table explain why the message was delivered
+    late, twice or never, as far as the stores show it.
 
-    --output writes the same as a page with a timeline, one file that needs no network.
+    --output writes a page with a timeline, one file that needs no network.
 
-    The last lines report what was searched. Exits with 1 if nothing was found, with 3 if a part of a
+    The last lines report the searched ranges. Exits with 1 if nothing was found, with 3 if a part of a
     log, index or queue could not be read.
     """
     from reput.examine.tracing.life import life_fields

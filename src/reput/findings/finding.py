@@ -22,8 +22,8 @@ class Finding:
         physical_offset: Offset in the CommitLog of the first lost byte; None if no byte is lost.
         length: Bytes lost, in the CommitLog or in the file; 0 if unknown or if no byte is lost.
         count: Number of identical findings, of which this is the first.
-        cost: What it costs, in words; empty if unknown.
-        at_next_start: What a 4.9.3 broker does about it when it starts, in words; empty if unknown.
+        cost: Its consequence, in words; empty if unknown.
+        at_next_start: The reaction of a 4.9.3 broker when it starts, in words; empty if unknown.
     """
 
     kind: Kind

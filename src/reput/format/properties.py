@@ -125,7 +125,7 @@ def may_be_replaced_id(key: str) -> bool:
 def encode_properties(properties: Mapping[str, str], order: Iterable[str] | None = None) -> str:
     """Return the string that a broker stores for these, without a separator at the end.
 
-    `order` has the names as they are to be written; None for the mapping's own order.
+    `order` has the names in the order of writing; None for the mapping's own order.
     """
     names = properties if order is None else order
     return PROPERTY_SEPARATOR.join(
