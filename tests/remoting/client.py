@@ -70,6 +70,12 @@ class Client:
                 (self._answers if command.is_response else self.pushed).append(command)
         return self._answers.pop(0)
 
+    def wait_for_push(self) -> None:
+        """Receive until the server has asked or told something."""
+        while not self.pushed:
+            for command in self._session.receive(self._socket.recv(1 << 20)):
+                (self._answers if command.is_response else self.pushed).append(command)
+
     def ask(self, code: int, fields: dict[str, Any] | None = None, body: bytes = b"") -> Command:
         """The answer to a request."""
         opaque = self.send(code, fields, body)

@@ -19,6 +19,7 @@ from reput.remoting.access import _NEEDS, AccessList, signature
 from reput.remoting.codes import RequestCode, ResponseCode
 from reput.remoting.commands import Command
 from reput.remoting.rights import SUB, Account, Rights
+from reput.remoting.session import Session
 from reput.writer.put.message import Message
 from tests.remoting.client import Client, Serving, messages, serving, wait_for
 from tests.small import SMALL
@@ -323,3 +324,30 @@ def test_a_retry_of_a_popped_message_needs_the_right_to_its_topic(
     text = "\x02".join(f"{name}\x01{value}" for name, value in properties.items()).encode()
     message = replace(decode(forged("mine", 0, 0) + bytes(300)), topic=topic, properties_bytes=text)
     assert Rights(account).may_read(message) is may
+
+
+def test_replies_go_to_the_account_that_asked(server: Serving, reader: As) -> None:
+    beat = {"clientID": "asker", "producerDataSet": [{"groupName": "pg"}]}
+    assert reader.ask(RequestCode.HEART_BEAT, None, json.dumps(beat).encode()).code == 0
+    with As(server, "nothing") as thief:
+        refused = thief.ask(RequestCode.HEART_BEAT, None, json.dumps(beat).encode())
+        assert (refused.code, "another account" in str(refused.remark)) == (
+            ResponseCode.SYSTEM_ERROR,
+            True,
+        )
+    reply = {
+        "a": "pg", "b": "reput_REPLY_TOPIC", "c": "TBW102", "d": 4, "e": 0, "f": 0, "g": 1, "h": 0, "j": 0,
+        "i": "REPLY_TO_CLIENT\x01asker\x02CORRELATION_ID\x01c",
+    }  # fmt: skip
+    with As(server, "master1") as master:
+        asked = master.send(RequestCode.SEND_REPLY_MESSAGE_V2, reply, b"answer")
+        reader.wait_for_push()
+        (pushed,) = [
+            each for each in reader.pushed if each.code == RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT
+        ]
+        assert pushed.body == b"answer"
+        reader.send_bytes(Session().send(pushed.answer()))
+        answer = master.receive()
+        assert (answer.opaque, answer.code) == (asked, ResponseCode.SUCCESS)
+    with As(server, "reader1") as again:  # the same account may connect anew
+        assert again.ask(RequestCode.HEART_BEAT, None, json.dumps(beat).encode()).code == 0

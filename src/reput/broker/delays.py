@@ -18,7 +18,7 @@ from reput.broker.config_file import ConfigFile
 from reput.broker.offsets import numbers
 from reput.broker.sending import real_queue
 from reput.clock import now_ms
-from reput.errors import FormatError, MessageNotFoundError, StoreError
+from reput.errors import FormatError, MessageNotFoundError, MessageRefusedError, StoreError
 from reput.format.commit_log import MessageExt
 from reput.format.consume_queue import PRE_BLANK, ConsumeQueueEntry
 from reput.format.file_names import DELAY_OFFSET_FILE
@@ -116,7 +116,12 @@ class DelayedDelivery:
                 "a delayed message without a topic: physical offset %d", entry.physical_offset
             )
             return
-        self._store.put(message)
+        try:
+            self._store.put(message)
+        except MessageRefusedError as error:  # it must not hold up the messages after it
+            _log.warning(
+                "a delayed message is lost: physical offset %d: %s", entry.physical_offset, error
+            )
 
 
 def due_message(stored: MessageExt) -> Message | None:

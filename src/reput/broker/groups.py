@@ -13,7 +13,7 @@ from threading import Lock
 from typing import Any
 
 from reput.broker.config_file import ConfigFile
-from reput.broker.limits import LimitError, Limits, check_name
+from reput.broker.limits import LimitError, Limits, NameRefusedError, check_name
 from reput.clock import now_ms
 from reput.errors import FormatError
 from reput.format.file_names import SUBSCRIPTION_GROUP_FILE
@@ -43,7 +43,12 @@ class TopicSubscription:
 
 @dataclass(slots=True)
 class Client:
-    """One member of a group; `may_send` says of a topic whether it may send to it."""
+    """One member of a group.
+
+    Attributes:
+        may_send: whether it may send to a topic
+        owner: account by which it is connected; empty without accounts
+    """
 
     connection: Hashable
     client_id: str
@@ -52,6 +57,7 @@ class Client:
     version: int
     seen_ms: int = 0
     may_send: Callable[[str], bool] = lambda topic: True
+    owner: str = ""
 
 
 @dataclass(slots=True)
@@ -156,6 +162,10 @@ class ClientGroups:
         self._check_limits(client.connection, joining, producers)
         if not joining and not producers:
             return
+        known = self._by_client_id.get(client.client_id)
+        if producers and known is not None and known.owner != client.owner:
+            # Replies to its requests would go to somebody else.
+            raise NameRefusedError(f"the client id {client.client_id} is of another account")
         client.seen_ms = self._clock_ms()
         membership = self._memberships.setdefault(client.connection, _Membership())
         self._members -= len(membership)

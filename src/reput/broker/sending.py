@@ -16,7 +16,13 @@ from reput.broker.topics import PERM_INHERIT, PERM_READ, PERM_WRITE, TopicConfig
 from reput.clock import now_ms
 from reput.config import StoreConfig
 from reput.errors import MessageRefusedError, ReputError
-from reput.format.commit_log import SYS_FLAG_PREPARED, SYS_FLAG_TRANSACTION_MASK, MessageExt
+from reput.format.commit_log import (
+    BLANK_BYTES,
+    MAX_PROPERTIES_BYTES,
+    SYS_FLAG_PREPARED,
+    SYS_FLAG_TRANSACTION_MASK,
+    MessageExt,
+)
 from reput.format.host import Host
 from reput.format.java_integer import parse_int32, parse_int64
 from reput.format.java_string import encode_utf8, hash_map_order
@@ -53,6 +59,7 @@ from reput.format.properties import (
 from reput.format.unique_key import UniqueKeys
 from reput.writer.process_keys import process_prefix
 from reput.writer.put.message import Message
+from reput.writer.put.record_form import RecordForm
 
 _new = tuple.__new__
 _BATCHED = struct.Struct(">iiiii")  # TOTALSIZE, MAGIC, BODYCRC, FLAG, body length
@@ -70,6 +77,8 @@ MOST_TIMER_MS = 3 * 24 * 3600 * 1000
 """The longest delay of a timer message (timerMaxDelaySec)."""
 _RECORD_BYTES = 91
 """Of a record with hosts of IPv4 without its body, topic and properties."""
+_ADDED_BYTES = 256
+"""Room for what a delivery adds to a record: hosts of IPv6, times and counters of timers, a CRC."""
 DEAD_LETTER_QUEUES = 1
 _FIRST_LEVEL = 3
 
@@ -160,7 +169,7 @@ class SentMessages:
         config = config or StoreConfig()
         self._topics, self._groups, self._most_in_batch = topics, groups, most_in_batch
         self._cluster, self._is_five, self._clock_ms = cluster, config.is_five, clock_ms
-        self._levels = len(config.delay_table_ms())
+        self._levels, self._config = len(config.delay_table_ms()), config
         self._unique_keys = UniqueKeys(process_prefix())
         self._shapes: dict[tuple[str, ...], _StoredShape | None] = {}
         self.takes_timers = True
@@ -199,6 +208,8 @@ class SentMessages:
         if not self._is_five and not is_moved:
             given.pop(WAIT, None)
         properties = encoded(given, self._is_five)
+        if is_moved:
+            check_fits(self._config, given[REAL_TOPIC], len(sent.body), len(properties))
         return _message(sent, topic, queue_id, sent.body, sent.flag, flags, properties), waits
 
     def _plain(self, text: str) -> tuple[bytes, bool] | None:
@@ -342,6 +353,22 @@ class SentMessages:
         if sent.reconsume_times < most:
             return sent.topic, queue_id
         return dead_letter_topic(self._topics, group), 0
+
+
+def check_fits(config: StoreConfig, topic: str, body_bytes: int, properties_bytes: int) -> None:
+    """Check that a waiting message can also be put where it is delivered: nobody would learn later that it cannot.
+
+    Raises MessageRefusedError for a topic without room in a record, or a record or properties without room for what is
+    added then.
+    """
+    topic_bytes = len(RecordForm.of(config).encode_topic(topic))
+    size = _RECORD_BYTES + topic_bytes + body_bytes + properties_bytes + _ADDED_BYTES
+    most = min(config.max_message_bytes, config.commit_log_file_bytes - BLANK_BYTES)
+    if size > most or properties_bytes + _ADDED_BYTES > MAX_PROPERTIES_BYTES:
+        raise MessageRefusedError(
+            f"a message of {size} bytes, {properties_bytes} of them properties, has no room where it is delivered: "
+            f"the limits are {most} and {MAX_PROPERTIES_BYTES - _ADDED_BYTES}"
+        )
 
 
 def dead_letter_topic(topics: TopicTable, group: GroupConfig) -> str:
@@ -490,7 +517,9 @@ def sent_back(
         properties[DELAY] = "0"
         topic, queue_id = dead_letter_topic(topics, group), 0
     else:
-        retry = topics.create(f"{RETRY_TOPIC_PREFIX}{group.name}", group.retry_queues).name
+        retry = f"{RETRY_TOPIC_PREFIX}{group.name}"
+        check_fits(config, retry, len(stored.body), 0)
+        topics.create(retry, group.retry_queues)
         level = delay_level or _FIRST_LEVEL + stored.reconsume_times
         level = min(level, len(config.delay_table_ms()))
         properties[DELAY] = str(level)
@@ -498,6 +527,8 @@ def sent_back(
         properties[REAL_QUEUE_ID] = str(random.randrange(group.retry_queues))
         topic, queue_id = SCHEDULE_TOPIC, level - 1
     text = encoded(properties, config.is_five)
+    if topic == SCHEDULE_TOPIC:
+        check_fits(config, properties[REAL_TOPIC], len(stored.body), len(text))
     return Message(
         topic, stored.body, None, None, queue_id, text, stored.flag, stored.sys_flag,
         stored.born_timestamp, stored.born_host, stored.reconsume_times + 1,

@@ -26,12 +26,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from reput.broker.sending import encoded, real_queue
 from reput.clock import now_ms
-from reput.errors import MessageNotFoundError, StoreError, StoreNotFoundError
+from reput.errors import MessageNotFoundError, MessageRefusedError, StoreError, StoreNotFoundError
 from reput.files.disk import Disk
 from reput.files.reader import read_file
 from reput.format.commit_log import MessageExt
 from reput.format.file_names import CONFIG_FOLDER, TIMER_CHECK_FILE, TIMER_LOG_FOLDER
 from reput.format.properties import (
+    REAL_TOPIC,
     TAGS,
     TIMER_DELIVER_MS,
     TIMER_DEQUEUE_MS,
@@ -54,6 +55,7 @@ _MOST_AT_ONCE = 256
 _STEP_MS = 1000
 _MOST_WAITING = 1_000_000
 _MOST_REPEATED = 1000
+_MOST_DIGITS = 9
 _HANDLE_VERSION, _RECALL_TAG, RECALL_BODY = "v1", "_RECALL_TAG_", b"0"
 _log = logging.getLogger("reput.broker")
 
@@ -180,7 +182,9 @@ class TimedDelivery:
     def _enter(self, stored: MessageExt) -> None:
         due = stored.properties.get(TIMER_OUT_MS, "")
         due_ms = int(due) if due.isascii() and due.isdigit() else 0
-        if (key := recalled_key(stored.properties)) is not None:
+        key, topic = recalled_key(stored.properties), stored.properties.get(REAL_TOPIC)
+        # A client can send this property to any topic of its own.
+        if key is not None and topic and key[0].startswith(f"{topic}+"):
             self._recalled[key] = due_ms
         with self._guard:
             self._offsets[stored.queue_offset] = stored.physical_offset
@@ -207,12 +211,16 @@ class TimedDelivery:
             TIMER_DEQUEUE_MS: str(now),
         }
         properties = encoded({**stored.properties, **times}, is_five=True)
-        self._store.put(
-            replace(
-                Message.of(stored), topic=queue[0], queue_id=queue[1], properties=properties,
-                keys=None, tags=None,
-            )
+        message = replace(
+            Message.of(stored), topic=queue[0], queue_id=queue[1], properties=properties,
+            keys=None, tags=None,
         )  # fmt: skip
+        try:
+            self._store.put(message)
+        except MessageRefusedError as error:  # it must not hold up the messages after it
+            _log.warning(
+                "a timer message is lost: physical offset %d: %s", stored.physical_offset, error
+            )
 
     def _done(self, queue_offset: int, due_ms: int = 0) -> None:
         with self._guard:
@@ -232,10 +240,12 @@ class TimedDelivery:
                 return
             queue_offset, physical_offset = next(iter(self._offsets.items()))
             stored = self._store.get(physical_offset)
-            times = int(stored.properties.get(TIMER_ROLL_TIMES, "0")) + 1
-            properties = {**stored.properties, TIMER_ROLL_TIMES: str(times)}
+            properties = {**stored.properties, TIMER_ROLL_TIMES: str(_rolled(stored) + 1)}
             text = encoded(properties, is_five=True)
-            self._store.put(replace(Message.of(stored), properties=text, keys=None, tags=None))
+            try:
+                self._store.put(replace(Message.of(stored), properties=text, keys=None, tags=None))
+            except MessageRefusedError:  # it waits where it is: more is delivered again
+                return
             self._rolled.add(queue_offset)
             self._done(queue_offset)
 
@@ -256,3 +266,9 @@ class TimedDelivery:
             except BaseException:
                 self._is_changed = True
                 raise
+
+
+def _rolled(stored: MessageExt) -> int:
+    """Return how often a message was put again."""
+    times = stored.properties.get(TIMER_ROLL_TIMES, "")
+    return int(times) if times.isascii() and times.isdigit() and len(times) <= _MOST_DIGITS else 0

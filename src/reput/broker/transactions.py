@@ -9,6 +9,7 @@ remembers how often it has asked, and how far all are decided is the offset of t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from threading import Lock
 from typing import TYPE_CHECKING
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING
 from reput.broker.offsets import ConsumerOffsets
 from reput.broker.sending import encoded, real_queue
 from reput.clock import now_ms
-from reput.errors import MessageNotFoundError, ReputError, StoreError
+from reput.errors import MessageNotFoundError, MessageRefusedError, ReputError, StoreError
 from reput.format.commit_log import SYS_FLAG_COMMIT, SYS_FLAG_TRANSACTION_MASK, MessageExt
 from reput.format.properties import (
     DISCARDED_HALF_TOPIC,
@@ -110,7 +111,9 @@ class Transactions:
                 self._open.pop(queue_offset, None)
                 continue
             if each.checks >= _MOST_CHECKS:
-                self._store.put(replace(Message.of(stored), topic=DISCARDED_HALF_TOPIC, queue_id=0))
+                discarded = replace(Message.of(stored), topic=DISCARDED_HALF_TOPIC, queue_id=0)
+                with suppress(MessageRefusedError):  # it must not hold up the others
+                    self._store.put(discarded)
                 self._decide(queue_offset)
                 continue
             each.checks, each.asked_ms = each.checks + 1, now

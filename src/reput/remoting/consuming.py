@@ -104,6 +104,7 @@ class Consuming:
         client = Client(
             peer, _short(body.get("clientID", "")), str(peer.address), _short(request.language),
             request.version, may_send=partial(request.rights.may, permission=PUB),
+            owner=request.rights.owner,
         )  # fmt: skip
         consumers, producers = (
             objects_of(body, "consumerDataSet"),

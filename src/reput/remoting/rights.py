@@ -67,6 +67,11 @@ class Rights:
         return self._account is None
 
     @property
+    def owner(self) -> str:
+        """The access key of the sender; empty without accounts."""
+        return "" if self._account is None else self._account.access_key
+
+    @property
     def is_admin(self) -> bool:
         return self._account is None or self._account.is_admin
 
