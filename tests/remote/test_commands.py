@@ -1,19 +1,24 @@
 """Commands and look-ups of golden stores on a real S3 API server: they answer as on a local disk."""
 
 import pickle
+import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
+import click
 import pytest
 
 import reput as api
+from reput.cli.main import cli
 from reput.errors import StoreNotFoundError
 from reput.log.waiting import wait_for_log
 from reput.tasks import SerialRunner
 from tests.cli.running import Ran, reput
+from tests.golden.sparse import copy_store
 from tests.lookup.looking_up import Asked, bulk
 from tests.remote.conftest import Pair
+from tests.remote.s3_server import upload_whole
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -85,12 +90,73 @@ def test_proofs_of_a_store_elsewhere_are_refused_in_one_line() -> None:
     assert "s3://bucket/store: IndexFiles are proved only on a local file system" in ran.err
 
 
+# Arguments of every command that reads a store, or why it reads no store elsewhere, or writes.
+ANSWERS: dict[str, tuple[str, ...]] = {
+    "query": ("--topic", "TOPIC", "--begin", "2020-01-01"), "show": ("LAST",), "tail": ("-n", "1"),
+    "trace": ("--key", "KEY", "--topic", "TOPIC"), "lookup": ("--keys", "KEYS", "--output", "OUT"),
+    "fleet": (), "inspect": (), "check": (), "stats": (), "report": ("--output", "OUT.html"),
+    "diff": ("HERE",), "rebuild": ("--output", "OUT"), "export": ("OUT",),
+}  # fmt: skip
+REFUSES: dict[str, tuple[tuple[str, ...], str]] = {
+    "prove": ((), "IndexFiles are proved only on a local file system"),
+    "bench": ((), "this needs a store on a local file system"),
+    "recover": ((), "this needs a store on a local file system"),
+    "expire": (("--before", "now"), "this needs a store on a local file system"),
+    "repair": ((), "this needs a store on a local file system"),
+    "put": (("--topic", "T", "--body", "x"), "this needs a store on a local file system"),
+    "archive": (("OUT",), "only stores on this machine are archived"),
+    "erase": (("--output", "OUT", "--key", "k", "--reason", "x"), "are erased from stores on this machine"),
+}  # fmt: skip
+NO_STORE = {"state", "serve", "restore", "compact-table", "help", "warm-up", "completion"}
+"""Commands of tables, archives and nothing; of `state` and `serve` there are tests of their own."""
+
+
 @pytest.mark.usefixtures("environment")
-def test_checks_of_a_store_elsewhere_are_refused_in_one_line(pair: Pair, tmp_path: Path) -> None:
-    for command in (["check"], ["report", "--output", tmp_path / "page.html"]):
-        ran = reput(*command, pair.url)
-        assert ran.code == 2
-        assert f"{pair.url}: a store is checked only on a local file system" in ran.err
+def test_every_command_reads_a_store_elsewhere_or_says_why_not(
+    pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert {*ANSWERS, *REFUSES, *NO_STORE} == set(cli.list_commands(click.Context(cli)))
+    query, messages = pair.golden.queries[0], pair.golden.messages
+    keys = tmp_path / "keys.csv"
+    keys.write_text(f"topic,key\n{query.topic},{query.key}\n")
+    names = {
+        "TOPIC": query.topic, "KEY": query.key, "HERE": str(pair.golden.path), "KEYS": str(keys),
+        "LAST": str(max(row.physical_offset for row in messages)),
+    }  # fmt: skip
+    for number, (name, given) in enumerate(ANSWERS.items()):
+        arguments = [names.get(one, one.replace("OUT", f"{tmp_path}/{number}")) for one in given]
+        ran = reput(name, pair.url, *arguments)
+        assert ran.code == 0, (name, ran.err)
+        assert not any(path.name.startswith("s3:") for path in tmp_path.iterdir()), name
+    for name, (given, why) in REFUSES.items():
+        ran = reput(name, pair.url, *(one.replace("OUT", f"{tmp_path}/refused") for one in given))
+        assert (ran.code, ran.out) == (2, ""), name
+        assert ran.err.startswith(f"reput: {pair.url}: "), ran.err
+        assert why in ran.err
+        assert ran.err.count("\n") == 1
+
+
+@pytest.mark.usefixtures("environment")
+def test_checks_of_a_store_elsewhere_find_the_same(pair: Pair, tmp_path: Path) -> None:
+    damaged = tmp_path / "damaged"
+    copy_store(pair.golden.path, damaged)
+    file = min((damaged / "commitlog").iterdir())
+    data = bytearray(file.read_bytes())
+    data[4] ^= 1
+    file.write_bytes(data)
+    url = upload_whole(damaged, f"damaged-{pair.golden.name}", pair.options)
+    for here, there in ((pair.golden.path, pair.url), (damaged, url)):
+        for more in ((), ("--quick",), ("--format", "jsonl")):
+            expected, found = reput("check", here, *more), reput("check", there, *more)
+            assert found.out.replace(there, str(here)) == expected.out
+            assert (found.code, found.err) == (expected.code, expected.err)
+    assert found.code == 3
+    page = tmp_path / "page.html"
+    ran = reput("report", "--output", page, url)
+    assert ran.code == 3, ran.err
+    assert url in page.read_text()
+    assert not list(Path(tempfile.gettempdir()).glob("reput-*/store"))
 
 
 def test_datasets_and_exports_take_the_options_of_a_store_elsewhere(

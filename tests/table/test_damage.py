@@ -116,7 +116,9 @@ def test_a_missing_file_is_told_once(tmp_path: Path) -> None:
     store = write_store(tmp_path / "store", [log.files[0], *log.files[2:]])
     planned = plan(store)
     start = log.files[1][0]
-    assert [(d.physical_offset, d.length) for _, d in planned.missing] == [(start, 4096)]
+    assert [(one.lost.physical_offset, one.lost.length) for one in planned.missing] == [
+        (start, 4096)
+    ]
     offsets = read(store, ["physical_offset"])["physical_offset"].to_pylist()
     assert offsets == [at for at in log.offsets if not start <= at < start + 4096]
 

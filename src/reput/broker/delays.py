@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 
 from reput.broker.config_file import ConfigFile
 from reput.broker.offsets import numbers
-from reput.broker.sending import real_queue
 from reput.clock import now_ms
 from reput.errors import FormatError, MessageNotFoundError, MessageRefusedError, StoreError
 from reput.format.commit_log import MessageExt
@@ -24,6 +23,7 @@ from reput.format.consume_queue import PRE_BLANK, ConsumeQueueEntry
 from reput.format.file_names import DELAY_OFFSET_FILE
 from reput.format.java_json import number_map_file
 from reput.format.properties import HALF_TOPIC, SCHEDULE_TOPIC
+from reput.format.real_queue import held_queue
 from reput.writer.put.message import Message
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ class DelayedDelivery:
 
 def due_message(stored: MessageExt) -> Message | None:
     """Return the message to put when a delayed message is due; None if its destination is unknown."""
-    queue = real_queue(stored.properties)
+    queue = held_queue(stored.properties)
     if queue is None or queue[0] == HALF_TOPIC:
         return None
     return replace(Message.of(stored), topic=queue[0], queue_id=queue[1])

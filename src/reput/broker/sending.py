@@ -441,14 +441,6 @@ def _queue(sent: Sent, config: TopicConfig) -> int:
     return sent.queue_id
 
 
-def real_queue(properties: Mapping[str, str]) -> tuple[str, int] | None:
-    """Topic and queue of a message that waits in another one; None where nothing says where it belongs."""
-    topic, queue_id = properties.get(REAL_TOPIC), properties.get(REAL_QUEUE_ID, "")
-    if not topic or not (queue_id.isascii() and queue_id.isdigit()):
-        return None
-    return topic, int(queue_id)
-
-
 def _message(
     sent: Sent,
     topic: str,

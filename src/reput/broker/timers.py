@@ -24,7 +24,7 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, NamedTuple
 
-from reput.broker.sending import encoded, real_queue
+from reput.broker.sending import encoded
 from reput.clock import now_ms
 from reput.errors import MessageNotFoundError, MessageRefusedError, StoreError, StoreNotFoundError
 from reput.files.disk import Disk
@@ -43,6 +43,7 @@ from reput.format.properties import (
     TIMER_TOPIC,
     UNIQ_KEY,
 )
+from reput.format.real_queue import held_queue
 from reput.format.timer_log import recall_key, recalled_key
 from reput.writer.put.message import Message
 
@@ -200,7 +201,7 @@ class TimedDelivery:
             return
         if recall_key(stored.properties) in self._recalled:
             return
-        queue = real_queue(stored.properties)
+        queue = held_queue(stored.properties)
         if queue is None:
             _log.warning(
                 "a timer message without a topic: physical offset %d", stored.physical_offset

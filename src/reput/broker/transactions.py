@@ -15,7 +15,7 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from reput.broker.offsets import ConsumerOffsets
-from reput.broker.sending import encoded, real_queue
+from reput.broker.sending import encoded
 from reput.clock import now_ms
 from reput.errors import MessageNotFoundError, MessageRefusedError, ReputError, StoreError
 from reput.format.commit_log import SYS_FLAG_COMMIT, SYS_FLAG_TRANSACTION_MASK, MessageExt
@@ -27,6 +27,7 @@ from reput.format.properties import (
     TAGS,
     WAIT,
 )
+from reput.format.real_queue import held_queue
 from reput.writer.put.message import Message
 
 if TYPE_CHECKING:
@@ -161,7 +162,7 @@ class Transactions:
 
 def queue_of_prepared(stored: MessageExt) -> tuple[str, int]:
     """Topic and queue of a prepared message. Raises TransactionError."""
-    queue = real_queue(stored.properties)
+    queue = held_queue(stored.properties)
     if queue is None:
         raise TransactionError("Find prepared transaction message failed")
     return queue

@@ -63,11 +63,13 @@ def command(
     """
     from reput.bench.driver import bench
     from reput.cli.progress import PhaseBars
+    from reput.files.places import refuse_url
     from reput.files.private import new_private_folder
     from reput.files.scratch import discard_tree
     from reput.log.paths import log_bytes
     from reput.pipeline.warm_up import warm_up
 
+    refuse_url(store)
     size_bytes = log_bytes(store)
     config = given_config(store, broker_config, sizes)
     folder = new_private_folder("reput-bench-", scratch)

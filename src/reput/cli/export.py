@@ -36,6 +36,8 @@ _EXAMPLES = (
     "\n  reput export /data/store /lake/orders --to delta --topic orders --json-body infer"
     "\n  reput export /data/store s3://lake/messages --incremental"
     "\n  reput export --stores fleet.toml /lake/messages --incremental"
+    "\n  reput export '/data/*/store' /lake/messages --name-from '/data/{broker}/store' \\"
+    "\n    --partition-by broker,day"
     "\n  reput export /data/store - --to jsonl | reput put /other/store"
 )
 
@@ -75,9 +77,18 @@ def _names(ctx: click.Context, param: click.Parameter, value: str | None) -> tup
     "--topic", "topics", multiple=True, metavar="T", help="Messages of this topic; repeatable."
 )
 @time_window_options
-@click.option("--columns", callback=_names, metavar="A,B,...", help="Only these columns.")
 @click.option(
-    "--partition-by", callback=_names, metavar="P,...", help="topic, and day or hour (UTC)."
+    "--columns",
+    callback=_names,
+    metavar="A,B,...",
+    help="Only these columns; * for the usual ones. There are also broker, cluster, real_topic and "
+    "real_queue_id.",
+)
+@click.option(
+    "--partition-by",
+    callback=_names,
+    metavar="P,...",
+    help="cluster, broker, topic or real_topic, and day or hour (UTC).",
 )
 @click.option(
     "--json-body",
@@ -139,6 +150,12 @@ def _names(ctx: click.Context, param: click.Parameter, value: str | None) -> tup
     help="Name by which a STORE is remembered, instead of its path.",
 )
 @click.option(
+    "--name-from",
+    metavar="PATH",
+    help="Take names from the paths of STOREs, for --name and the columns broker and cluster: "
+    "'/data/{cluster}/{broker}/store'.",
+)
+@click.option(
     "--catalog",
     metavar="C",
     help="Iceberg: the URI of a catalog (REST, Hive, SQL), or its name in pyiceberg's configuration.",
@@ -188,6 +205,7 @@ def command(
     incremental: bool,
     fail_on_data_loss: bool,
     names: tuple[str, ...],
+    name_from: str | None,
     catalog: str | None,
     table: str | None,
     catalog_properties: dict[str, str],
@@ -241,7 +259,8 @@ def command(
         output = sys.stdout.buffer if to == "jsonl" else destination
     with export_bar() as progress:
         report = export(
-            [*listed_in(fleet), *stores], output, to=to, request=_request(asked), names=names, incremental=incremental,
+            [*listed_in(fleet), *stores], output, to=to, request=_request(asked), names=names, name_from=name_from,
+            incremental=incremental,
             fail_on_data_loss=fail_on_data_loss, catalog=catalog, table=table,
             catalog_properties=catalog_properties, split_bytes=split_size,
             target_file_bytes=target_file_size, commit_every=commit_every,

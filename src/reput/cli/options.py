@@ -456,9 +456,11 @@ def own(store: str, broker_config: str | None, **sizes: int | None) -> WritableS
 
     Raises StoreNotFoundError, StoreLockedError if a broker runs on it, and the errors of `open_store`.
     """
+    from reput.files.places import refuse_url
     from reput.log.sources import StoreLog
     from reput.query.open_store import open_store
 
+    refuse_url(store)
     StoreLog(store).list()  # else a store would be created
     config = given_config(store, broker_config, sizes, writes=True)
     return open_store(store, mode="rw", config=config, **writer_settings(broker_config))

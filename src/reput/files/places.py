@@ -53,6 +53,12 @@ def is_archive(path: str) -> bool:
     return os.path.isfile(os.path.join(path, ARCHIVE_MANIFEST))
 
 
+def refuse_url(path: str | PathLike[str]) -> None:
+    """Raise UsageError for a URL, where a store on this machine is needed."""
+    if is_url(path):
+        raise UsageError(f"{fspath(path)}: this needs a store on a local file system")
+
+
 def refuse_archive(path: str | PathLike[str]) -> None:
     """Raise UsageError for an archive on this machine, where a store is needed that has files of its own."""
     place = fspath(path).removeprefix(LOCAL_ARCHIVE)

@@ -158,10 +158,10 @@ class Destination(Protocol):
         """
 
     @staticmethod
-    def why_no_partition(topic: str) -> str:
-        """Why its readers would not get this topic back from a partition of it, "" where they would.
+    def why_no_partition(column: str, text: str) -> str:
+        """Return why readers would not get this value of a column back from its partition; "" if they would.
 
-        Tasks ask it too: it is sent to them by its name.
+        Tasks call it, too: it is sent to them by its name.
         """
 
     def publish(self, commit: Commit, staged: Staged) -> None:

@@ -31,7 +31,7 @@ from reput.lakes.merging import TARGET_BYTES, MergeJob, check_target, merged_fil
 from reput.lakes.planning import check_apart, extents_of, length_of, most_bytes, plan_of
 from reput.lakes.reject_reasons import MostRejects, Reasons, most_frequent
 from reput.lakes.report import ExportReport
-from reput.lakes.request import TABLE_COLUMNS, ExportRequest
+from reput.lakes.request import KNOWN_COLUMNS, ExportRequest
 from reput.lakes.steps import CommitEvery, ExportStep, are_in_order, weight_of
 from reput.lakes.task import REASON, ExportJob, TaskResult, run_export
 from reput.lakes.upsert import Upsertable, check_upsert, upsert
@@ -204,13 +204,13 @@ class _ExportRun:
     ) -> ExportJob:
         schema = self.request.columns_with(shape)
         names = {"store", "physical_offset", *schema.names}
-        by_topic = "topic" in self.request.partition_by
-        names |= {"topic"} if by_topic else set()
+        partitions = self.request.text_partitions
+        names |= {*partitions}
         names |= {"body"} if shape is not None else set()
-        rejects = [column for column in TABLE_COLUMNS if column.name in names]
+        rejects = [column for column in KNOWN_COLUMNS if column.name in names]
         reject_schema = pa.schema([*rejects, REASON])
         schema, reject_schema = self.destination.prepare(self.request, schema, reject_schema)
-        why_no_partition = self.destination.why_no_partition if by_topic else None
+        why_no_partition = self.destination.why_no_partition if partitions else None
         return ExportJob(
             self.request, str(staged), schema, reject_schema, shape, why_no_partition, decoder
         )

@@ -49,7 +49,7 @@ class ParquetFiles:
 
     folder        of the files; a URL of one in a bucket, to which they are brought when they are whole
     schema        of the files; tables have it, and what partitions are of
-    partition_by  of topic, day, hour
+    partition_by  of `reput.lakes.request.PARTITIONS`
     is_reject     see DataFile
     is_fast       whether rows keep the order of the log, and files are not read back
 

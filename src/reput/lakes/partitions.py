@@ -35,8 +35,8 @@ def sorted_slices(
 
     The table has the columns of partitions.
     """
-    places = {f"{_PLACE}{name}": _places(table, name) for name in partition_by if name != "topic"}
-    named = [("topic" if name == "topic" else f"{_PLACE}{name}") for name in partition_by]
+    places = {f"{_PLACE}{name}": _places(table, name) for name in partition_by if name in _UNIT_US}
+    named = [(f"{_PLACE}{name}" if name in _UNIT_US else name) for name in partition_by]
     order = list(dict.fromkeys([*named, *(c for c in sort_by if c in table.schema.names)]))
     if not order:
         yield Slice((), table)

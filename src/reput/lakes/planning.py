@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from reput.errors import StoreChangedError, UsageError
-from reput.files.storage import absolute, is_url, real_place
+from reput.files.storage import is_url, real_place
 from reput.lakes.commit import State
 from reput.lakes.report import ExportReport
 from reput.lakes.request import ExportRequest
 from reput.log.ends import find_log_end, is_at_end, not_whole
+from reput.log.naming import named_from
 from reput.log.paths import find_logs
 from reput.log.read_mark import ReadMark, has_read, mark_at, why_another
 from reput.log.scan import ScanBuffers
@@ -23,6 +24,7 @@ from reput.log.sources import LogListing
 from reput.store.named_stores import NamedStore
 from reput.store.replicas import find_replicas, replicas_of
 from reput.table.plan import Bounds, ReadPlan, plan_between, plan_reading
+from reput.table.stores import log_of
 from reput.tasks import Runner, no_progress, waiting
 
 
@@ -119,9 +121,9 @@ def plan_of(
 ) -> ReadPlan:
     """Ranges to read. Raises StoreChangedError for what is gone, if that is to fail; StoreError."""
     plan = plan_between(sources, bounds, split_bytes=split_bytes)
-    report.missing = [lost for _, lost in plan.missing]
+    report.missing = [one.lost for one in plan.missing]
     if plan.missing and fail_on_data_loss:
-        name, lost = plan.missing[0]
+        name, lost, _ = plan.missing[0]
         raise StoreChangedError(
             f"{name}: {lost.length} bytes from offset {lost.start} on are gone before "
             "they were exported: expired, or a file is missing; "
@@ -145,10 +147,12 @@ def open_stores(
     given: Sequence[str | NamedStore],
     names: Sequence[str] = (),
     options: Mapping[str, str] | None = None,
+    name_from: str | None = None,
 ) -> list[LogListing]:
     """Find the stores of these paths, by their absolute paths, or by names that outlive these: one for each.
 
-    NamedStores have names of their own, and options that take precedence.
+    NamedStores have names of their own, and options that take precedence. `name_from` names stores after their brokers,
+    see `reput.log.naming`.
 
     Raises what `find_logs` raises, which takes the options.
     """
@@ -160,18 +164,19 @@ def open_stores(
         raise UsageError(
             "names: not for stores of a fleet file, which has names", arguments=["names"]
         )
-    found = _by_path(paths, names, options) if paths else []
+    if names and name_from is not None:
+        raise UsageError("pass names or name_from, not both", arguments=["names", "name_from"])
+    found = named_from(_by_path(paths, names, options), name_from) if paths else []
     for store in named:
-        path, own = store.arguments(joined=True)
-        sources = find_logs([absolute(path)], own.get("storage_options", options))
-        if store.name != store.path:
-            sources = [replace(source, name=store.name) for source in sources]
-        found += sources
+        found += log_of(store, options)
     places: dict[str, str] = {}
     for source in found:
         place = real_place(source.folder or source.name)
         if (other := places.setdefault(place, source.name)) != source.name:
             raise UsageError(f"{source.name}: the same store as {other}; give it once")
+    if len(places) < len(found) or len({source.name for source in found}) < len(found):
+        twice = max(found, key=lambda one: [other.name for other in found].count(one.name))
+        raise UsageError(f"{twice.name}: two stores have this name; give each its own")
     return found
 
 

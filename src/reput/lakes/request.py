@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from itertools import chain
 from typing import Any, Literal, get_args
 
 import pyarrow as pa
@@ -11,7 +12,7 @@ import pyarrow as pa
 from reput.errors import UsageError
 from reput.messages.body_shape import BodyShape
 from reput.messages.charsets import UTF_8, charset_name
-from reput.messages.schema import COLUMNS, CORRUPT_REASON
+from reput.messages.schema import COLUMNS, CORRUPT_REASON, ORIGIN_COLUMNS
 from reput.table.filters import Condition, OnCorrupt, check_on_corrupt, selected
 
 KEY = pa.field("key", pa.string())
@@ -28,20 +29,28 @@ INFER = "infer"
 _ADDED = {"body": None, "charset": UTF_8, "upsert_by": None}
 """Fields that the requests of older tables lack."""
 
-PARTITIONS = ("topic", "day", "hour")
+TEXT_PARTITIONS = ("topic", "real_topic", "broker", "cluster")
+"""Partitions that are columns."""
+
+PARTITIONS = (*TEXT_PARTITIONS, "day", "hour")
 
 _NAMES = COLUMNS.names
 TABLE_COLUMNS = pa.schema(
     [column for name in _NAMES for column in ([KEY] if name == "keys" else []) + [COLUMNS.field(name)]]
 )  # fmt: skip
-"""The columns of a table, unless fewer are asked for: a message's and `key`."""
+"""The columns of a table, unless others are asked for: a message's and `key`."""
+
+KNOWN_COLUMNS = pa.schema([*TABLE_COLUMNS, *ORIGIN_COLUMNS])
+"""The columns that may be asked for."""
+
+_USUAL = "*"
 
 
 @dataclass(frozen=True, slots=True)
 class ExportRequest:
     """Which messages, and what of each.
 
-    columns       names of TABLE_COLUMNS in their order; None for all
+    columns       names of KNOWN_COLUMNS in their order; None for TABLE_COLUMNS and partitions, "*" for TABLE_COLUMNS
     topics        of which messages are taken; () for all
     begin_ms, end_ms  store timestamps between which they lie, both included, in ms since 1970
     partition_by  of PARTITIONS; day and hour are the store timestamp's, in UTC
@@ -94,14 +103,17 @@ class ExportRequest:
         self._check_json()
         if "" in self.topics:
             raise UsageError("topics: empty topic name", arguments=["topics"])
+        if self.columns is not None:
+            listed = ((name,) if name != _USUAL else TABLE_COLUMNS.names for name in self.columns)
+            object.__setattr__(self, "columns", tuple(chain.from_iterable(listed)))
         for name in self.columns or ():
             if name in {c for e in (JSON, self.value_column) for c in (e, f"{e}_error")}:
                 raise UsageError(
                     f"columns: leave {name} out, which body adds by itself",
                     arguments=["columns", "body"],
                 )
-            if name not in TABLE_COLUMNS.names:
-                known = ", ".join(TABLE_COLUMNS.names)
+            if name not in KNOWN_COLUMNS.names:
+                known = ", ".join(KNOWN_COLUMNS.names)
                 raise UsageError(
                     f"columns: no column {name}; there are {known}", arguments=["columns"]
                 )
@@ -112,7 +124,7 @@ class ExportRequest:
         for name in self.partition_by:
             if name not in PARTITIONS:
                 raise UsageError(
-                    f"partition_by {name}: topic, day or hour", arguments=["partition_by"]
+                    f"partition_by {name}: {', '.join(PARTITIONS)}", arguments=["partition_by"]
                 )
         if {"day", "hour"} <= set(self.partition_by) or len(set(self.partition_by)) < len(
             self.partition_by
@@ -137,6 +149,11 @@ class ExportRequest:
                 "json_timestamps is for json_body infer; a file states which fields are timestamps",
                 arguments=["json_timestamps", "json_body infer"],
             )
+
+    @property
+    def text_partitions(self) -> tuple[str, ...]:
+        """The columns among the partitions."""
+        return tuple(name for name in self.partition_by if name in TEXT_PARTITIONS)
 
     @property
     def is_fast(self) -> bool:
@@ -166,8 +183,10 @@ class ExportRequest:
 
     def table_schema(self) -> pa.Schema:
         """Return the columns asked for, `json` apart."""
-        names = TABLE_COLUMNS.names if self.columns is None else self.columns
-        fields = [TABLE_COLUMNS.field(name) for name in names]
+        names = list(TABLE_COLUMNS.names if self.columns is None else self.columns)
+        if self.columns is None:
+            names += [name for name in self.text_partitions if name not in names]
+        fields = [KNOWN_COLUMNS.field(name) for name in names]
         return pa.schema([*fields, CORRUPT_REASON] if self.on_corrupt == "row" else fields)
 
     def columns_with(self, shape: BodyShape | None) -> pa.Schema:

@@ -18,7 +18,7 @@ from reput.format.file_names import offset_file_name
 from reput.lakes.data_file import DataFile, RowTally, tally_of
 from reput.lakes.parquet_files import ParquetFiles
 from reput.lakes.reject_reasons import Reasons
-from reput.lakes.request import JSON, KEY, ExportRequest
+from reput.lakes.request import JSON, KEY, TEXT_PARTITIONS, ExportRequest
 from reput.lakes.upsert import split_by_keys
 from reput.log.files import CommitLogFile
 from reput.log.scan import ScanBuffers
@@ -44,7 +44,7 @@ class ExportJob:
     folder       where files are staged, seen by all who run tasks
     file_schema  of the files, reject_schema that of files of rejected rows
     shape        of bodies, None if they stay bytes
-    why_no_partition  the table's, if it is partitioned by topic
+    why_no_partition  the table's, if it is partitioned by a text
     decoder      of bodies that are not JSON
     """
 
@@ -53,7 +53,7 @@ class ExportJob:
     file_schema: pa.Schema
     reject_schema: pa.Schema
     shape: BodyShape | None
-    why_no_partition: Callable[[str], str] | None = None
+    why_no_partition: Callable[[str, str], str] | None = None
     decoder: BodyDecoder | None = None
 
 
@@ -108,7 +108,9 @@ def read_columns(job: ExportJob) -> list[str]:
         names.append("keys")
     if job.shape is not None or job.why_no_partition is not None or job.request.upsert_by:
         names += [name for name in job.reject_schema.names if name not in (KEY.name, REASON.name)]
-    names += ["topic" if name == "topic" else "store_timestamp" for name in request.partition_by]
+    names += [
+        name if name in TEXT_PARTITIONS else "store_timestamp" for name in request.partition_by
+    ]
     # A commit is verified by sizes and the CRCs of bodies.
     return list(dict.fromkeys([*names, "size"]))
 
@@ -130,8 +132,11 @@ def _write(job: ExportJob, batches: RangeBatches, result: TaskResult) -> None:
                 result.bad_bodies += batch["body_crc_ok"].false_count
             batch = with_key(batch)
             if job.why_no_partition is not None:
-                batch, refused = split_by_topic(batch, job.why_no_partition, result.reasons)
-                _reject(refused, rejects)
+                for name in job.request.text_partitions:
+                    batch, refused = split_by_text(
+                        batch, name, job.why_no_partition, result.reasons
+                    )
+                    _reject(refused, rejects)
             if job.request.upsert_by is not None:
                 batch, refused = split_by_keys(batch, REASON, result.reasons)
                 _reject(refused, rejects)
@@ -165,18 +170,18 @@ def with_key(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch.append_column(KEY, keys.values.take(first))
 
 
-def split_by_topic(
-    batch: pa.RecordBatch, why_no_partition: Callable[[str], str], counted: Reasons
+def split_by_text(
+    batch: pa.RecordBatch, name: str, why_no_partition: Callable[[str, str], str], counted: Reasons
 ) -> tuple[pa.RecordBatch, pa.RecordBatch]:
-    """Split off the rows that no partition by topic can hold, with `reason`; their reasons are counted."""
-    topics = pc.unique(batch["topic"]).drop_null()
-    why = {topic: reason for topic in topics.to_pylist() if (reason := why_no_partition(topic))}
+    """Split off the rows that no partition by this column can hold, with `reason`; their reasons are counted."""
+    texts = pc.unique(batch[name]).drop_null()
+    why = {text: reason for text in texts.to_pylist() if (reason := why_no_partition(name, text))}
     if not why:
         return batch, batch.slice(0, 0)
     known = pa.array(why.keys(), pa.string())
-    place = pc.index_in(batch["topic"], known)
+    place = pc.index_in(batch[name], known)
     refused = batch.filter(place.is_valid())
-    for entry in pc.value_counts(refused["topic"]).to_pylist():
+    for entry in pc.value_counts(refused[name]).to_pylist():
         reason = why[entry["values"]]
         counted.add([Misfit(reason, reason, entry["values"])], entry["counts"])
     reasons = pa.array(why.values(), REASON.type).take(place.drop_null())

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from os import PathLike, fspath
-from typing import Protocol, cast
+from typing import NamedTuple, Protocol, cast
 
 from reput.errors import StoreAccessError, StoreNotFoundError
 from reput.files.places import refuse_archive, split_joined
@@ -27,6 +27,16 @@ _MOST_NEAR = 100
 _REMOTE_PEEK_BYTES = 1 << 20
 
 
+class BrokerNames(NamedTuple):
+    """Names of the broker that writes a store, and of its cluster; None if unknown."""
+
+    broker: str | None = None
+    cluster: str | None = None
+
+
+NO_NAMES = BrokerNames()
+
+
 @dataclass(frozen=True)
 class LogListing:
     """The files of one CommitLog, or some of them, as they were when they were listed.
@@ -37,6 +47,7 @@ class LogListing:
     folder     the store's folder on this machine, with its indexes; None elsewhere and for single files
     is_local   whether the files are this machine's
     is_compacted  of a compaction log (5.x): files lack what was compacted, and may end with zeros
+    names      for the columns `broker` and `cluster` of a table
     """
 
     name: str
@@ -45,6 +56,7 @@ class LogListing:
     folder: str | None = None
     is_local: bool = True
     is_compacted: bool = False
+    names: BrokerNames = NO_NAMES
 
     @property
     def begin(self) -> int:

@@ -9,12 +9,17 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from reput.format.commit_log import SYS_FLAG_COMPRESSED
 from reput.format.host import HOST_V4_BYTES, HOST_V6_BYTES, decode_host
+from reput.format.java_string import decode_utf8
+from reput.format.properties import decode_properties
+from reput.format.real_queue import is_meant_for_another, real_queue
 from reput.kernels import property_columns as properties_kernel
 from reput.kernels import record_columns as kernel
 from reput.kernels.rows import new_rows
+from reput.log.sources import NO_NAMES, BrokerNames
 from reput.messages.arrays import booleans, integers, nested, room, strings, texts, validity
 from reput.messages.bodies import BodyError, BodyTooLargeError, decompress
 from reput.messages.schema import ALL_COLUMNS, BODY_ERROR, CORRUPT_REASON, select
@@ -135,14 +140,21 @@ def decode_batch(
 class Records:
     """Records in a buffer, whose columns are made when asked for.
 
-    `offsets` are their physical offsets; the other arguments are those of `decode_batch`.
+    `offsets` are their physical offsets, `names` the columns `broker` and `cluster`; the other arguments are those of
+    `decode_batch`.
     """
 
     def __init__(
-        self, data: Bytes, positions: Offsets, offsets: Offsets, store: str, decompressed: bool
+        self,
+        data: Bytes,
+        positions: Offsets,
+        offsets: Offsets,
+        store: str,
+        decompressed: bool,
+        names: BrokerNames = NO_NAMES,
     ) -> None:
         self.data, self._positions, self._offsets = data, positions, offsets
-        self._store, self._decompressed = store, decompressed
+        self._store, self._decompressed, self._names = store, decompressed, names
         self._part_columns: dict[str, Offsets] = {"record": np.ascontiguousarray(positions)}
         self.bad_bodies: list[BadBody] = []
 
@@ -176,7 +188,8 @@ class Records:
         while start < len(self):
             sent = self.stored.decompress(start, most_bytes)
             rows = slice(start, sent.stop)
-            part = Records(self.data, self._positions[rows], self._offsets[rows], self._store, True)
+            places = self._positions[rows], self._offsets[rows]
+            part = Records(self.data, *places, self._store, True, self._names)
             part.sent = sent
             start = sent.stop
             yield part
@@ -385,7 +398,42 @@ class Records:
         return integers(self.numbers(("record", 0), np.dtype(np.int32)).astype(np.int64))
 
     def _make_store(self) -> pa.Array:
-        return pa.repeat(texts([self._store])[0], len(self))
+        return self._repeated(self._store)
+
+    def _make_broker(self) -> pa.Array:
+        return self._repeated(self._names.broker)
+
+    def _make_cluster(self) -> pa.Array:
+        return self._repeated(self._names.cluster)
+
+    def _repeated(self, text: str | None) -> pa.Array:
+        if text is None:
+            return pa.nulls(len(self), pa.string())
+        return pa.repeat(texts([text])[0], len(self))
+
+    def _make_real_topic(self) -> pa.Array:
+        mask, queues = self._real_queues
+        topics = [topic for topic, _ in queues]
+        return pc.replace_with_mask(self.column("topic"), mask, pa.array(topics, pa.string()))
+
+    def _make_real_queue_id(self) -> pa.Array:
+        mask, queues = self._real_queues
+        queue_ids = [queue_id for _, queue_id in queues]
+        return pc.replace_with_mask(self.column("queue_id"), mask, pa.array(queue_ids, pa.int32()))
+
+    @cached_property
+    def _real_queues(self) -> tuple[pa.Array, list[tuple[str | None, int | None]]]:
+        """Which rows are in a topic that holds messages for others, and where these belong."""
+        topics = self.column("topic")
+        holding = [topic for topic in pc.unique(topics).to_pylist() if is_meant_for_another(topic)]
+        mask = pc.is_in(topics, pa.array(holding, pa.string()))
+        starts, counts = self.part("properties"), self.part("properties_bytes")
+        found = []
+        for row in np.flatnonzero(mask.to_numpy(zero_copy_only=False)).tolist():
+            stored = self.data[starts[row] : starts[row] + counts[row]].tobytes()
+            properties = decode_properties(decode_utf8(stored))
+            found.append(real_queue(topics[row].as_py(), properties))
+        return mask, found
 
     def _make_transaction(self) -> pa.Array:
         return texts(_TRANSACTIONS).take(integers((self._sys_flags >> 2 & 3).astype(np.int8)))

@@ -62,10 +62,26 @@ UNIQUE_KEYS = pa.field("unique_keys", pa.list_(pa.field("element", pa.string()))
 """A further column: every UNIQ_KEY, in order. Of a message that a 5.x client sent in a list its own id comes first,
 which the producer got; `unique_key` is the last, the list's."""
 
+ORIGIN_COLUMNS = pa.schema(
+    [
+        ("broker", pa.string()),
+        ("cluster", pa.string()),
+        ("real_topic", pa.string()),
+        ("real_queue_id", pa.int32()),
+    ]
+)
+"""Further columns: where a message comes from, and where it belongs.
+
+broker, cluster  names, if the store was given with them; else null
+real_topic       the topic that a delayed, timed, half, retried or dead-letter message is meant for, null if unknown; of
+                 all other messages their topic
+real_queue_id    the same of the queue; null for retried and dead-letter messages, of which nothing records it
+"""
+
 DAMAGE_COLUMNS = COLUMNS.append(CORRUPT_REASON)
 """Where damage is a row of its own."""
 
-ALL_COLUMNS = DAMAGE_COLUMNS.append(BODY_ERROR).append(UNIQUE_KEYS)
+ALL_COLUMNS = pa.schema([*DAMAGE_COLUMNS, BODY_ERROR, UNIQUE_KEYS, *ORIGIN_COLUMNS])
 
 
 def column_name(given: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from os import PathLike, fspath
@@ -11,6 +11,7 @@ from typing import Any
 
 from reput.arguments import checked
 from reput.config import StoreConfig
+from reput.files.storage import is_url
 from reput.findings import Finding, Kind, Remedy, Severity
 from reput.log.paths import log_bytes
 from reput.notebook import Report
@@ -104,16 +105,18 @@ def check(
     config: StoreConfig | None = None,
     runner: Any = "auto",
     on_finding: Callable[[Finding], None] = lambda finding: None,
+    storage_options: Mapping[str, str] | None = None,
     progress: Progress = silent,
 ) -> CheckReport:
     """Check a store: every record and its CRC, every queue entry, every index entry. Nothing is written.
 
     Args:
-        store: The folder that contains `commitlog/`.
+        store: The folder that contains `commitlog/`, or its URL: then all of it is copied into a temporary folder.
         quick: Look at names, sizes, headers, ends and samples only.
         config: The broker's settings; None takes what the store's own files show.
         runner: "auto", "serial", "processes", "spark", or a SparkSession.
         on_finding: Called with each finding as soon as it is known.
+        storage_options: Options of the URL's file system.
         progress: Called with the phase, units done and units in all.
 
     Raises:
@@ -122,15 +125,22 @@ def check(
         UsageError: no such runner.
     """
     findings = []
+    path, original = fspath(store), None
     with ExitStack() as stack:
+        if is_url(store):
+            from reput.store.local_copy import local_copy  # and with it pyarrow
+
+            original = stack.enter_context(local_copy(path, storage_options, progress))
+            path = original.path
         tasks: Runner = SerialRunner()
         if not quick:  # it has no tasks, and does not wait for kernels
             from reput.verify.warm_up import warm_up
 
-            tasks = stack.enter_context(opened_runner(Chosen.of(runner), log_bytes(store), warm_up))
+            tasks = stack.enter_context(opened_runner(Chosen.of(runner), log_bytes(path), warm_up))
         for finding in check_store(
-            store, config=config, quick=quick, runner=tasks, progress=progress
+            path, config=config, quick=quick, runner=tasks, progress=progress
         ):
+            finding = finding if original is None else original.as_original(finding)
             findings.append(finding)
             on_finding(finding)
     return CheckReport(fspath(store), tuple(findings), quick)

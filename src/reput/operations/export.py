@@ -34,6 +34,7 @@ def export(
     to: str = "parquet",
     request: ExportRequest | None = None,
     names: Sequence[str] = (),
+    name_from: str | None = None,
     incremental: bool = False,
     fail_on_data_loss: bool = True,
     catalog: str | None = None,
@@ -57,6 +58,8 @@ def export(
         to: "parquet", "iceberg", "delta" or "jsonl", or a registered name.
         request: Which messages, columns, partitions and JSON bodies; everything if None.
         names: Names by which stores are remembered in the table, instead of their paths.
+        name_from: A path such as "/data/{cluster}/{broker}/store", which names stores and fills the columns `cluster`
+            and `broker`.
         incremental: Continue where the last commit to the table ended.
         fail_on_data_loss: Raise if messages expired before they were exported.
         catalog: The catalog of an Iceberg table: a URI, or a name in pyiceberg's configuration.
@@ -84,7 +87,7 @@ def export(
         every += stores_of(one, storage_options) if isinstance(one, NamedStore) else [fspath(one)]
     kept, skipped = without_replicas(every)
     notes = [f"{name}: a replica of {first}: not exported" for name, first in skipped.items()]
-    sources = open_stores(kept, names, storage_options)
+    sources = open_stores(kept, names, storage_options, name_from)
     wanted = request or ExportRequest()
     if to == "jsonl":
         given: dict[str, Any] = {

@@ -124,7 +124,7 @@ def report(
     """Check a store, then measure it. Nothing is written.
 
     Args:
-        store: The folder that contains `commitlog/`.
+        store: The folder that contains `commitlog/`, or its URL: then all of it is copied into a temporary folder.
         quick: Check names, sizes, headers, ends and samples only.
         check_config: Settings for the check; None takes `config`, else what the store's own files show.
         runner: Runs the check: "auto", "serial", "processes", "spark", or a SparkSession.
@@ -135,5 +135,8 @@ def report(
         StoreNotFoundError, StoreAccessError, StoreChangedError, UsageError.
     """
     config = check_config or reading.get("config")
-    checked = check(fspath(store), quick=quick, config=config, runner=runner, progress=progress)
+    checked = check(
+        fspath(store), quick=quick, config=config, runner=runner, progress=progress,
+        storage_options=reading.get("storage_options"),
+    )  # fmt: skip
     return StoreReport(checked, stats(store, **reading))

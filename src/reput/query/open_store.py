@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from os import PathLike, fspath
+from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 from reput.arguments import checked
 from reput.config import StoreConfig
 from reput.errors import UsageError
-from reput.files.storage import is_url
+from reput.files.places import refuse_url
 from reput.query.message_store import MessageStore
 from reput.store.store_reader import ReaderOptions
 
@@ -64,8 +64,7 @@ def open_store(
         return MessageStore(path, config=config, broker_config=broker_config, **settings)
     if mode != "rw":
         raise UsageError(f"mode {mode!r}: 'r' to read, 'rw' to own the store")
-    if is_url(path):
-        raise UsageError(f"{fspath(path)}: a store can be written only on a local file system")
+    refuse_url(path)
     from reput.query.writable_store import WritableStore
 
     return WritableStore.open(path, config, broker_config, **settings)

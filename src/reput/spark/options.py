@@ -13,6 +13,9 @@ from typing import Any
 
 from reput.errors import UsageError
 from reput.files.storage import absolute
+from reput.log.naming import named_from
+from reput.log.paths import find_logs
+from reput.log.sources import LogListing
 from reput.messages.schema import column_name, select
 from reput.nearest import did_you_mean
 from reput.table.filters import Condition, OnCorrupt, check_on_corrupt, selected
@@ -32,7 +35,7 @@ _SWITCHES = (
     "pushFilters",
     "unwrapBatches",
 )
-_OTHERS = ("columns", "onCorrupt")
+_OTHERS = ("columns", "onCorrupt", "nameFrom")
 OPTIONS = (*_PLACES, *_SELECTIONS, *_NUMBERS, *_SWITCHES, *_OTHERS)
 _PREFIXES = ("s3.", "fsspec.")
 _OF_TABLES = "owner"
@@ -56,6 +59,7 @@ class SourceOptions:
     selected                what topic, queueId, key and uniqueKey ask of every message
     split_bytes             None where nothing is said
     file_systems            options whose names begin with `s3.` or `fsspec.`
+    name_from               see `reput.log.naming`
     """
 
     paths: tuple[str, ...]
@@ -77,6 +81,11 @@ class SourceOptions:
     unwrap_batches: bool
     on_corrupt: OnCorrupt
     file_systems: dict[str, str]
+    name_from: str | None = None
+
+    def logs(self) -> list[LogListing]:
+        """List the files of all stores. Raises what `find_logs` raises, and UsageError if a name is wrong."""
+        return named_from(find_logs(self.paths, self.file_systems), self.name_from)
 
     @property
     def has_trigger_limit(self) -> bool:
@@ -131,6 +140,7 @@ def read_options(options: Mapping[str, str], folder: str = "") -> SourceOptions:
         unwrap_batches=_switch(given, "unwrapBatches", False),
         on_corrupt=check_on_corrupt(given.get("onCorrupt", "fail").lower()),
         file_systems=file_systems,
+        name_from=_place(given["nameFrom"], folder) if "nameFrom" in given else None,
     )
 
 
@@ -208,6 +218,8 @@ def _offsets(given: Mapping[str, str], name: str, folder: str) -> Offsets | None
         return text.lower()
     value = _json(text)
     if isinstance(value, dict) and value and all(map(_is_offset, value.values())):
+        if "nameFrom" in given:
+            return value
         return {_place(store, folder): offset for store, offset in value.items()}
     if _is_offset(value):
         return int(value)

@@ -9,7 +9,6 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from reput.errors import StoreNotFoundError, UsageError
-from reput.findings import Finding
 from reput.log.scan import ScanBuffers
 from reput.log.sources import LogListing
 from reput.messages.schema import column_name
@@ -19,7 +18,7 @@ from reput.spark.log import log
 from reput.spark.options import Offsets, SourceOptions
 from reput.table.filters import Condition
 from reput.table.found_records import OpenedQueues
-from reput.table.plan import SPLIT_BYTES, ReadPlan, ReadTask, bytes_of, pack
+from reput.table.plan import SPLIT_BYTES, Missing, ReadPlan, ReadTask, bytes_of, pack
 from reput.table.read import RangeBatches, ReadReport, damage_rows
 from reput.table.warm_up import compile_now, parts_of
 
@@ -29,9 +28,7 @@ _buffers: list[ScanBuffers] = []
 class LogPartition(InputPartition):
     """Ranges to read, or missing files, by store, to give rows for; neither gives none."""
 
-    def __init__(
-        self, tasks: tuple[ReadTask, ...] = (), missing: tuple[tuple[str, Finding], ...] = ()
-    ) -> None:
+    def __init__(self, tasks: tuple[ReadTask, ...] = (), missing: tuple[Missing, ...] = ()) -> None:
         self.tasks, self.missing = tasks, missing
 
 
@@ -41,8 +38,7 @@ def partitions_of(plan: ReadPlan, options: SourceOptions) -> list[InputPartition
     Returns one empty partition if there is nothing to read. Raises CorruptMessageError for missing files.
     """
     if plan.missing and options.on_corrupt == "fail" and options.fail_on_data_loss:
-        _, lost = plan.missing[0]
-        raise lost.as_error("; onCorrupt=skip or row continues after it")
+        raise plan.missing[0].lost.as_error("; onCorrupt=skip or row continues after it")
     packs = pack(plan.tasks, options.split_bytes or SPLIT_BYTES, options.min_partitions)
     partitions: list[InputPartition] = [LogPartition(tasks) for tasks in packs]
     if plan.missing and options.on_corrupt == "row":
@@ -74,8 +70,8 @@ def read_partition(
     with one_line():
         compile_now(parts_of(map(column_name, schema.names)))
         set_modules_aside()
-        for store, lost in partition.missing:
-            yield _shaped(damage_rows([lost], store, conditions), schema)
+        for store, lost, names in partition.missing:
+            yield _shaped(damage_rows([lost], store, conditions, names), schema)
         with closing(OpenedQueues()) as opened:
             for task in partition.tasks:
                 yield from _read(task, options, schema, conditions, opened)

@@ -8,7 +8,6 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from reput.errors import UsageError
-from reput.log.paths import find_logs
 from reput.log.sources import LogListing
 from reput.messages.schema import column_name
 from reput.spark.errors import one_line
@@ -36,7 +35,7 @@ class LogReader(DataSourceReader):
         if compile_meanwhile(parts := parts_of(map(column_name, self._schema.names))):
             log("waiting for kernels that are compiled, once on this machine")
         compile_now(parts[:1])
-        sources = find_logs(options.paths, options.file_systems)
+        sources = options.logs()
         plan = plan_reading(
             sources,
             self._conditions,
@@ -48,8 +47,8 @@ class LogReader(DataSourceReader):
         )
         planned = partitions_of(plan, options)
         if options.on_corrupt != "row":
-            for _, lost in plan.missing:
-                log(f"{lost}; continuing after them")
+            for one in plan.missing:
+                log(f"{one.lost}; continuing after them")
         if options.verbose:
             size = sum(bytes_of(task.part) for task in plan.tasks)
             for note in [*map(str, self._conditions), *plan.notes]:

@@ -35,7 +35,6 @@ from pyspark.sql.types import StructField, StructType
 
 from reput.arguments import checked
 from reput.errors import ReputError, UsageError
-from reput.log.paths import find_logs
 from reput.messages.schema import COLUMNS, DAMAGE_COLUMNS, column_name, select
 from reput.spark.arrow_types import arrow_columns
 from reput.spark.connect import ship
@@ -102,7 +101,7 @@ class RocketMQDataSource(DataSource):
 
     def _check(self, options: SourceOptions) -> None:
         """Report what is wrong when the table is loaded, also where the schema is given."""
-        sources = find_logs(options.paths, options.file_systems)
+        sources = options.logs()
         for line in unknown_topics(sources, choices(options.selected, "topic") or ()):
             log(line)
         compile_meanwhile(parts_of(options.columns or COLUMNS.names))

@@ -17,7 +17,6 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from reput.errors import ReputError, StoreChangedError, UsageError
 from reput.log.ends import find_log_end, first_record_of, is_at_end
 from reput.log.growing import walk_on
-from reput.log.paths import find_logs
 from reput.log.read_mark import ReadMark, mark_at, why_another
 from reput.log.scan import ScanBuffers
 from reput.log.sources import LogListing
@@ -123,7 +122,7 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_partition(partition, self._options, self._schema, self._conditions)
 
     def _sources(self) -> list[LogListing]:
-        return find_logs(self._options.paths, self._options.file_systems)
+        return self._options.logs()
 
     def _log_ends(self, sources: Sequence[LogListing]) -> dict[str, int]:
         buffers = ScanBuffers()
@@ -203,7 +202,7 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         }
         size = self._options.split_bytes or SPLIT_BYTES
         plan = plan_between(sources, bounds, split_bytes=size)
-        for store, lost in plan.missing:
+        for store, lost, _ in plan.missing:
             self._lose(f"{store}: no file holds offsets {lost.start} to {lost.stop}")
         return partitions_of(plan, self._options)
 

@@ -21,15 +21,16 @@ import pyarrow.dataset as ds
 from reput.arguments import Time, checked, milliseconds
 from reput.clock import now_ms, parse_time
 from reput.errors import UsageError
-from reput.log.paths import find_logs
 from reput.log.scan import ScanBuffers
 from reput.log.sources import LogListing
 from reput.messages.schema import CORRUPT_REASON, select
+from reput.store.named_stores import NamedStore
 from reput.table.expressions import conditions_of, used_columns
 from reput.table.filters import Condition, OnCorrupt, check_on_corrupt, selected
 from reput.table.found_records import OpenedQueues
 from reput.table.plan import ReadPlan, plan_reading, unknown_topics
 from reput.table.read import RangeBatches, damage_rows
+from reput.table.stores import logs_of
 
 _log = logging.getLogger("reput.table")
 _Value = TypeVar("_Value", str, int)
@@ -43,13 +44,18 @@ _WILD = frozenset("*?")
 class _Request:
     """The arguments of a dataset, as its scans need them."""
 
-    paths: tuple[str, ...]
+    stores: tuple[str | NamedStore, ...]
+    name_from: str | None
     names: tuple[str, ...]
     conditions: tuple[Condition, ...]
     on_corrupt: OnCorrupt
     decompressed: bool
     unwrap_batches: bool
     storage_options: Mapping[str, str] | None
+
+    def logs(self) -> list[LogListing]:
+        """List the files of all stores."""
+        return logs_of(self.stores, self.storage_options, self.name_from)
 
 
 class _BatchSteps:
@@ -223,7 +229,7 @@ class Dataset(ds.Dataset):  # type: ignore[misc]
         request = replace(
             self._request, names=tuple(names), conditions=(*self._request.conditions, *pushed)
         )
-        return _read(request, find_logs(request.paths, request.storage_options))
+        return _read(request, request.logs())
 
     def count_rows(self, filter: pc.Expression | None = None, **_: Any) -> int:
         """Count the messages that meet a filter; only the columns that it names are decoded."""
@@ -243,7 +249,10 @@ class Dataset(ds.Dataset):  # type: ignore[misc]
 
     def __repr__(self) -> str:
         conditions = "".join(f", {condition}" for condition in self._request.conditions)
-        return f"<reput.dataset {', '.join(self._request.paths)}{conditions}: {len(self._schema)} columns>"
+        stores = ", ".join(
+            one.name if isinstance(one, NamedStore) else one for one in self._request.stores
+        )
+        return f"<reput.dataset {stores}{conditions}: {len(self._schema)} columns>"
 
     # These methods of pyarrow need a dataset of C++; this one is of Python.
 
@@ -278,7 +287,7 @@ class Dataset(ds.Dataset):  # type: ignore[misc]
 
 @checked
 def dataset(
-    stores: str | PathLike[str] | Sequence[str | PathLike[str]],
+    stores: str | PathLike[str] | NamedStore | Sequence[str | PathLike[str] | NamedStore],
     columns: Iterable[str] | None = None,
     *,
     topic: str | Collection[str] | None = None,
@@ -291,6 +300,7 @@ def dataset(
     decompressed: bool = True,
     unwrap_batches: bool = False,
     storage_options: Mapping[str, str] | None = None,
+    name_from: str | None = None,
 ) -> Dataset:
     """Return messages as a dataset of Arrow, in the order of the log, for DuckDB, Polars, pandas and pyarrow.
 
@@ -299,7 +309,8 @@ def dataset(
     Nothing is written into the store.
 
     Args:
-        stores: A store directory, its commitlog folder, CommitLog files, a pattern or URL of such; or several.
+        stores: A store directory, its commitlog folder, CommitLog files, a pattern or URL of such, or a NamedStore;
+            or several.
         columns: Names out of `reput.messages.schema`, in the order they are wanted; None for all of a message's.
         topic: Only messages of this topic, or of one of these. `orders-*` stands for all topics that begin so; a
             pattern is compared with the topic of every message. A topic that no store has is warned of.
@@ -319,6 +330,8 @@ def dataset(
             offset, keys, properties and decompressed body; else it is one message. Keys are then looked for in the
             whole log. A batch that cannot be unwrapped comes as it is stored, with a warning.
         storage_options: Options of the file system of URLs, such as `s3.endpoint_override`.
+        name_from: A path such as "/data/{cluster}/{broker}/store", from which stores get their names, and the columns
+            `cluster` and `broker` their values. NamedStores have their own.
 
     Raises:
         UsageError, StoreNotFoundError, StoreAccessError, FormatError.
@@ -343,12 +356,12 @@ def dataset(
     if topics is not None and is_pattern:
         expression = "|".join(map(_as_regular_expression, topics))
         conditions += (Condition("topic", "matches", f"^(?:{expression})$", keeps_damage=True),)
-    paths = (stores,) if isinstance(stores, str | PathLike) else stores
+    several = (stores,) if isinstance(stores, str | PathLike | NamedStore) else stores
     request = _Request(
-        tuple(fspath(path) for path in paths), tuple(schema.names), conditions, on_corrupt,
-        decompressed, unwrap_batches, storage_options,
+        tuple(one if isinstance(one, NamedStore) else fspath(one) for one in several), name_from,
+        tuple(schema.names), conditions, on_corrupt, decompressed, unwrap_batches, storage_options,
     )  # fmt: skip
-    logs = find_logs(request.paths, storage_options)
+    logs = request.logs()
     for line in () if is_pattern else unknown_topics(logs, topics or ()):
         warnings.warn(line, stacklevel=3)
     return Dataset(request)
@@ -385,7 +398,7 @@ def _several(given: _Value | Collection[_Value] | None) -> tuple[_Value, ...] | 
 def _read(request: _Request, logs: Sequence[LogListing]) -> pa.RecordBatchReader:
     plan = plan_reading(logs, request.conditions, unwrap_batches=request.unwrap_batches)
     if plan.missing and request.on_corrupt == "fail":
-        raise plan.missing[0][1].as_error("; on_corrupt 'skip' or 'row' continues after it")
+        raise plan.missing[0].lost.as_error("; on_corrupt 'skip' or 'row' continues after it")
     schema = select(request.names)
     return pa.RecordBatchReader.from_batches(schema, _batches(plan, schema, request))
 
@@ -404,8 +417,8 @@ def _batches(plan: ReadPlan, schema: pa.Schema, request: _Request) -> Iterator[p
                 yield batch.select(schema.names)
             for lost in batches.report.damage if on_corrupt != "row" else ():
                 _log.warning("%s", lost)
-    for store, lost in plan.missing:
+    for store, lost, names in plan.missing:
         if on_corrupt == "row":
-            yield damage_rows([lost], store, conditions).select(schema.names)
+            yield damage_rows([lost], store, conditions, names).select(schema.names)
         else:
             _log.warning("%s; continuing after them", lost)

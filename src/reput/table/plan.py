@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from reput.errors import MissingExtraError, StoreError, UsageError
 from reput.files.reader import FileReader, OpenFile
@@ -15,7 +15,7 @@ from reput.format.commit_log import MIN_RECORD_BYTES
 from reput.log.ends import find_log_end, is_at_end, not_whole
 from reput.log.files import CommitLogFile, holes
 from reput.log.scan import ScanBuffers
-from reput.log.sources import LogListing
+from reput.log.sources import NO_NAMES, BrokerNames, LogListing
 from reput.log.splits import DEFAULT_SPLIT_BYTES, cut
 from reput.nearest import nearest_first
 from reput.queues.store_queues import open_queues
@@ -90,12 +90,25 @@ class ReadTask:
     open_file: OpenFile
 
 
+class Missing(NamedTuple):
+    """Bytes of a store's log that no file has."""
+
+    store: str
+    lost: Finding
+    names: BrokerNames = NO_NAMES
+
+    @classmethod
+    def of(cls, source: LogListing, found: Iterable[Finding]) -> list[Missing]:
+        """Return one for each finding in a log."""
+        return [cls(source.name, lost, source.names) for lost in found]
+
+
 @dataclass(slots=True)
 class ReadPlan:
     """Ranges to read in order, files that are missing between them, and what was left out, a line each."""
 
     tasks: list[ReadTask] = field(default_factory=list)
-    missing: list[tuple[str, Finding]] = field(default_factory=list)
+    missing: list[Missing] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
 
@@ -139,13 +152,14 @@ def plan_reading(
             f"splitBytes {split_bytes}, minPartitions {least_tasks}: "
             f"that makes {total // wanted_bytes} tasks; {_MAX_TASKS} are the most"
         )
-    named = choices(conditions, "store")
-    left_out = [one for one in sources if named is not None and one.name not in named]
-    plan.notes += [f"{source.name}: left out by store" for source in left_out]
+    left_out = {
+        source.name: column for source in sources if (column := _excluding(source, conditions))
+    }
+    plan.notes += [f"{name}: left out by {column}" for name, column in left_out.items()]
     tasks = [
         (source, (bounds or {}).get(source.name, EVERYTHING))
         for source in sources
-        if named is None or source.name in named
+        if source.name not in left_out
     ]
     planned = partial(_planned, conditions, wanted_bytes, use_indexes, unwrap_batches)
     runner = runner or waiting(not all(source.is_local for source in sources))
@@ -154,6 +168,16 @@ def plan_reading(
         plan.missing += own.missing
         plan.notes += own.notes
     return plan
+
+
+def _excluding(source: LogListing, conditions: Sequence[Condition]) -> str | None:
+    """Return the column whose value, the same in all rows of a store, excludes it; None if it is not excluded."""
+    values = {"store": source.name, **source.names._asdict()}
+    for column, value in values.items():
+        named = choices(conditions, column)
+        if named is not None and value not in named:
+            return column
+    return None
 
 
 def _planned(
@@ -189,11 +213,14 @@ def plan_between(
             CommitLogFile(own.stop, 0, source.name),
         ]
         gone = [] if source.is_compacted else holes(edges)
-        plan.missing += [(source.name, lost) for lost in gone]
+        plan.missing += Missing.of(source, gone)
         for file in files:
             begin, end = max(own.start, file.start), min(own.stop, file.end)
             ends_log = source.is_compacted
-            part = LogRange(file, begin, end, source.name, ends_log=ends_log, at_record=True)
+            part = LogRange(
+                file, begin, end, source.name, ends_log=ends_log, at_record=True,
+                names=source.names,
+            )  # fmt: skip
             plan.tasks += [
                 ReadTask(piece, source.open_file)
                 for piece in _cut(part, split_bytes, source.open_file)
@@ -213,17 +240,17 @@ def _plan_source(
     source = index.source
     last = source.last_with_data()
     if last is None:
-        plan.missing += [(source.name, lost) for lost in index.find_lost_end()]
+        plan.missing += Missing.of(source, index.find_lost_end())
         plan.notes.append(f"{source.name}: holds no message")
         return
     files = [file for file in source.files if file.start <= last.start]
     start, stop = _offset_bounds(files, conditions, bounds)
     lost_files = [] if source.is_compacted else holes(files)
-    plan.missing += [
-        (source.name, lost) for lost in lost_files if start < lost.stop and lost.start < stop
-    ]  # fmt: skip
+    plan.missing += Missing.of(
+        source, (lost for lost in lost_files if start < lost.stop and lost.start < stop)
+    )
     if use_indexes and stop >= files[-1].end:
-        plan.missing += [(source.name, lost) for lost in index.find_lost_end()]
+        plan.missing += Missing.of(source, index.find_lost_end())
     end = index.log_end
     if not source.is_compacted and stop >= files[-1].end:
         # As an export: the last record may be in the making.
@@ -238,6 +265,7 @@ def _plan_source(
             min(stop, file.end),
             source.name,
             ends_log=file == last or source.is_compacted,
+            names=source.names,
         )
         for file in files
         if start < file.end and file.start < stop

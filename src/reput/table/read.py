@@ -21,6 +21,7 @@ from reput.kernels.rows import new_rows
 from reput.log.files import CommitLogFile
 from reput.log.scan import FileScan, ScanBuffers, ScannedPiece
 from reput.log.scan_mode import PLACES
+from reput.log.sources import NO_NAMES, BrokerNames
 from reput.log.splits import first_record
 from reput.log.verdict import WalkVerdict, end_for_rebuild, followed_damage
 from reput.messages.arrays import BATCH_BYTES, cut_by_bytes
@@ -52,6 +53,7 @@ class LogRange:
     folder: str | None = None
     topics: frozenset[str] | None = None
     found: FoundRecords | None = field(default=None, compare=False)
+    names: BrokerNames = NO_NAMES
 
     @classmethod
     def whole(cls, file: CommitLogFile, store: str = "", ends_log: bool = False) -> LogRange:
@@ -203,8 +205,9 @@ class RangeBatches:
     ) -> Records:
         part = self._part
         return Records(
-            piece.data, piece.positions[rows], offsets[rows], part.store, self._decompressed
-        )
+            piece.data, piece.positions[rows], offsets[rows], part.store, self._decompressed,
+            part.names,
+        )  # fmt: skip
 
     def _decoded(self, records: Records) -> Iterator[pa.RecordBatch]:
         for part, batch in records.batches(self._schema, self._batch_bytes):
@@ -224,9 +227,9 @@ class RangeBatches:
     def _damaged(self, damage: Sequence[Finding]) -> Iterator[pa.RecordBatch]:
         self._take_note(damage)
         if damage and self._on_corrupt == "row":
-            rows = damage_rows(damage, self._part.store, self._conditions).select(
-                self._schema.names
-            )
+            part = self._part
+            rows = damage_rows(damage, part.store, self._conditions, part.names)
+            rows = rows.select(self._schema.names)
             self.report.rows += len(rows)
             yield rows
 
@@ -249,11 +252,16 @@ def damage_at_end(
 
 
 def damage_rows(
-    damage: Sequence[Finding], store: str, conditions: Iterable[Condition] = ()
+    damage: Sequence[Finding],
+    store: str,
+    conditions: Iterable[Condition] = (),
+    names: BrokerNames = NO_NAMES,
 ) -> pa.RecordBatch:
     """Return a row for each, in all columns, if it meets the conditions that do not keep it anyway."""
     values = {
         "store": [store] * len(damage),
+        "broker": [names.broker] * len(damage),
+        "cluster": [names.cluster] * len(damage),
         "physical_offset": [lost.physical_offset for lost in damage],
         "size": [lost.length for lost in damage],
         CORRUPT_REASON.name: [lost.detail for lost in damage],

@@ -52,7 +52,7 @@ def check_store(
     Raises:
         StoreNotFoundError: There is no CommitLog.
         StoreAccessError: A file cannot be read.
-        UsageError: The store is a URL.
+        UsageError: The store is a URL: `reput.check` copies it first.
     """
     if is_url(store):
         raise UsageError(

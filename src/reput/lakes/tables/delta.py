@@ -88,14 +88,16 @@ class _Delta:
     ) -> tuple[pa.Schema, pa.Schema]:
         self._partition_by, self._reject_schema = list(request.partition_by), reject_schema
         extra = [(name, _DERIVED[name]) for name in request.partition_by if name in _DERIVED]
-        if "topic" in request.partition_by and "topic" not in schema.names:
-            extra.insert(0, ("topic", pa.string()))
+        texts = [name for name in request.text_partitions if name not in schema.names]
+        extra = [*((name, pa.string()) for name in texts), *extra]
         self._schema = pa.schema([*schema, *(pa.field(*column) for column in extra)])
         return without(schema, request.partition_by), reject_schema
 
     @staticmethod
-    def why_no_partition(topic: str) -> str:
-        return "" if topic else "in a Delta table a partition without a name is one without a topic"
+    def why_no_partition(column: str, text: str) -> str:
+        return (
+            "" if text else f"in a Delta table a partition without a name is one without a {column}"
+        )
 
     def publish(self, commit: Commit, staged: Staged) -> None:
         self._files.bring(self._places(commit), staged)

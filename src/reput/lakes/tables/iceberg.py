@@ -25,7 +25,7 @@ from reput.lakes.data_file import DataFile, RowTally
 from reput.lakes.lake_bucket import CONTROL_FOLDER, LakeBucket
 from reput.lakes.merging import most_small_files
 from reput.lakes.partitions import SORT_COLUMNS
-from reput.lakes.request import ExportRequest
+from reput.lakes.request import TEXT_PARTITIONS, ExportRequest
 from reput.lakes.table_files import BucketFiles, FolderFiles, TableFiles
 from reput.messages.body_shape import Widenings
 
@@ -52,7 +52,9 @@ _IO_NAMES = {
 }
 """pyiceberg's names of settings of S3, by object_store's names."""
 
-_SOURCES = {"topic": "topic", "day": "store_timestamp", "hour": "store_timestamp"}
+_SOURCES = {
+    **{name: name for name in TEXT_PARTITIONS}, "day": "store_timestamp", "hour": "store_timestamp",
+}  # fmt: skip
 
 
 class _Iceberg:
@@ -175,7 +177,7 @@ class _Iceberg:
         return self._schema, rejects
 
     @staticmethod
-    def why_no_partition(topic: str) -> str:
+    def why_no_partition(column: str, text: str) -> str:
         return ""
 
     def publish(self, commit: Commit, staged: Staged) -> None:
@@ -270,7 +272,7 @@ class _Iceberg:
         from pyiceberg.transforms import DayTransform, HourTransform, IdentityTransform
 
         transforms: dict[str, Any] = {
-            "topic": IdentityTransform(),
+            **dict.fromkeys(TEXT_PARTITIONS, IdentityTransform()),
             "day": DayTransform(),
             "hour": HourTransform(),
         }

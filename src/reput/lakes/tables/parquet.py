@@ -84,12 +84,14 @@ class ParquetTable:
         return without(schema, request.partition_by), reject_schema
 
     @staticmethod
-    def why_no_partition(topic: str) -> str:
-        if topic in ("", _NO_VALUE):  # readers decode a folder's name before they compare it
-            return "a folder of this topic would read as no topic"
-        length = len(os.fsencode(f"topic={_escaped(topic)}"))
+    def why_no_partition(column: str, text: str) -> str:
+        if text in ("", _NO_VALUE):  # readers decode a folder's name before they compare it
+            return f"a folder of this {column} would read as no {column}"
+        length = len(os.fsencode(f"{column}={_escaped(text)}"))
         if length > MOST_NAME_BYTES:
-            return f"a folder of this topic would have a name of more than {MOST_NAME_BYTES} bytes"
+            return (
+                f"a folder of this {column} would have a name of more than {MOST_NAME_BYTES} bytes"
+            )
         return ""
 
     def publish(self, commit: Commit, staged: Path) -> None:
@@ -228,10 +230,10 @@ class ParquetBucketTable:
         return without(schema, request.partition_by), reject_schema
 
     @staticmethod
-    def why_no_partition(topic: str) -> str:
-        if not topic.isprintable():
-            return "a folder of this topic would have a name that buckets do not take"
-        return ParquetTable.why_no_partition(topic)
+    def why_no_partition(column: str, text: str) -> str:
+        if not text.isprintable():
+            return f"a folder of this {column} would have a name that buckets do not take"
+        return ParquetTable.why_no_partition(column, text)
 
     def publish(self, commit: Commit, staged: Staged) -> None:
         """Do nothing: objects in place would be seen."""

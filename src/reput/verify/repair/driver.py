@@ -19,6 +19,7 @@ from reput.errors import StoreAccessError, StoreError, StoreNotFoundError
 from reput.files.anchors import AnchoredRunner, anchored, real_path
 from reput.files.copies import TreeEntry, copy_file, inode_of, look_like, own_like, tree_entries
 from reput.files.lock import locked
+from reput.files.places import refuse_url
 from reput.files.reader import FileReader
 from reput.files.writer import (
     FileWriter,
@@ -458,6 +459,7 @@ def _undo(places: RepairPlaces, at: AtStep) -> Undone:
 
 
 def _places(store: str | PathLike[str]) -> RepairPlaces:
+    refuse_url(store)
     return RepairPlaces(Path(real_path(store)))
 
 

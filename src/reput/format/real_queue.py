@@ -1,0 +1,56 @@
+"""The topic and queue that a message is meant for while it lies in another one.
+
+A broker stores a delayed, timed or half message in a topic of its own and notes its queue in REAL_TOPIC and REAL_QID.
+A consumer that sends a message back to be retried notes its topic in RETRY_TOPIC, which dead letters keep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from reput.format.group_topics import popped_topics
+from reput.format.properties import (
+    DEAD_LETTER_TOPIC_PREFIX,
+    DISCARDED_HALF_TOPIC,
+    HALF_TOPIC,
+    REAL_QUEUE_ID,
+    REAL_TOPIC,
+    RETRY_TOPIC,
+    RETRY_TOPIC_PREFIX,
+    SCHEDULE_TOPIC,
+    TIMER_TOPIC,
+)
+
+_RETRIED = (RETRY_TOPIC_PREFIX, DEAD_LETTER_TOPIC_PREFIX)
+_HOLDING = frozenset({SCHEDULE_TOPIC, TIMER_TOPIC, HALF_TOPIC, DISCARDED_HALF_TOPIC})
+_MOST_QUEUE_ID = (1 << 31) - 1
+
+
+def held_queue(properties: Mapping[str, str]) -> tuple[str, int] | None:
+    """Return the topic and queue in REAL_TOPIC and REAL_QID; None if they are missing or malformed."""
+    topic, queue_id = properties.get(REAL_TOPIC), properties.get(REAL_QUEUE_ID, "")
+    if not topic or not (queue_id.isascii() and queue_id.isdigit()):
+        return None
+    return topic, int(queue_id)
+
+
+def is_meant_for_another(topic: str) -> bool:
+    """Return whether the messages of a topic are meant for other topics."""
+    return topic in _HOLDING or topic.startswith(_RETRIED)
+
+
+def real_queue(topic: str, properties: Mapping[str, str]) -> tuple[str | None, int | None]:
+    """Return the topic and queue that a message of a topic of `is_meant_for_another` is meant for.
+
+    Each is None if it is unknown. The queue of a message that is retried is unknown: nothing records it.
+    """
+    queue_id = None
+    if topic in _HOLDING:
+        held = held_queue(properties)
+        topic = properties.get(REAL_TOPIC, "")
+        queue_id = held[1] if held is not None and held[1] <= _MOST_QUEUE_ID else None
+    if not topic.startswith(_RETRIED):
+        return topic or None, queue_id
+    popped = popped_topics(topic, properties)
+    only = popped[0] if len(popped) == 1 else None
+    return properties.get(RETRY_TOPIC, only), None

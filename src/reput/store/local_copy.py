@@ -1,0 +1,85 @@
+"""A copy of a store in object storage, for operations that read every byte of a store on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from reput.errors import StoreAccessError, UsageError
+from reput.files.scratch import scratch_folder
+from reput.files.storage import FolderEntry, Storage
+from reput.files.writer import FileWriter, make_folder
+from reput.findings import Finding
+from reput.log.paths import find_store
+from reput.tasks import Progress
+
+_BLOCK_BYTES = 4 << 20
+_MOST_DEPTH = 8
+
+
+@dataclass(frozen=True, slots=True)
+class LocalCopy:
+    """The copy of a store; `url` is the original."""
+
+    path: str
+    url: str
+
+    def as_original(self, finding: Finding) -> Finding:
+        """Return a finding of the copy as one of the original."""
+        texts = {
+            name: getattr(finding, name) for name in ("file", "detail", "cost", "at_next_start")
+        }
+        return replace(
+            finding, **{n: text.replace(self.path, self.url) for n, text in texts.items()}
+        )
+
+
+@contextmanager
+def local_copy(
+    url: str, options: Mapping[str, str] | None, progress: Progress
+) -> Iterator[LocalCopy]:
+    """Copy all files of a store into a temporary folder, which is deleted after the body.
+
+    Zeros take no space there. `TMPDIR` chooses the place of the folder. `progress` is called with the phase fetch.
+
+    Raises:
+        UsageError: It is an archive.
+        StoreNotFoundError, StoreAccessError: Something cannot be read, or there is not enough space.
+    """
+    storage, store = find_store(url, options)
+    if storage.is_archive or storage.is_joined:
+        raise UsageError(
+            f"{url}: is an archive; restore it into a folder and use that, or verify it with reput archive"
+        )
+    files = list(_files(storage, store, _MOST_DEPTH))
+    total = sum(file.stat().st_size for file in files)
+    with scratch_folder() as folder:
+        done = 0
+        for file in files:
+            name = file.path.removeprefix(f"{store}/")
+            _fetch(storage, file, folder / "store" / name)
+            done += file.stat().st_size
+            progress("fetch", done, total)
+        yield LocalCopy(str(folder / "store"), url.rstrip("/"))
+
+
+def _files(storage: Storage, folder: str, depth: int) -> Iterator[FolderEntry]:
+    for entry in sorted(storage.list(folder), key=lambda entry: entry.name):
+        if entry.name in ("", ".", "..") or "/" in entry.name or "\0" in entry.name:
+            raise StoreAccessError(f"{entry.path}: no file can have this name")
+        if not entry.is_dir():
+            yield entry
+        elif depth:
+            yield from _files(storage, entry.path, depth - 1)
+
+
+def _fetch(storage: Storage, file: FolderEntry, target: Path) -> None:
+    size = file.stat().st_size
+    make_folder(target.parent)
+    with FileWriter(target, size) as output, storage.open_file(file.path) as reader:
+        for position in range(0, size, _BLOCK_BYTES):
+            block = reader.read(position, min(_BLOCK_BYTES, size - position))
+            if any(block):
+                output.write(block, position)

@@ -1,0 +1,45 @@
+"""Open the stores of a table: paths, URLs, patterns of these, and NamedStores."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from reput.files.patterns import is_pattern
+from reput.files.storage import absolute
+from reput.log.naming import named_from
+from reput.log.paths import find_logs
+from reput.log.sources import BrokerNames, LogListing
+from reput.store.named_stores import NamedStore
+
+
+def logs_of(
+    stores: Sequence[str | NamedStore],
+    options: Mapping[str, str] | None = None,
+    name_from: str | None = None,
+) -> list[LogListing]:
+    """Return the logs of stores, each once.
+
+    Args:
+        stores: Paths and URLs, and NamedStores, which have names and options of their own.
+        options: Of the file systems of URLs.
+        name_from: Names for stores that are given by their paths, see `reput.log.naming`.
+
+    Raises what `find_logs` raises; UsageError if two stores have one name.
+    """
+    paths = [one for one in stores if not isinstance(one, NamedStore)]
+    found = named_from(find_logs(paths, options), name_from) if paths else []
+    for store in stores:
+        found += log_of(store, options) if isinstance(store, NamedStore) else []
+    return found
+
+
+def log_of(store: NamedStore, options: Mapping[str, str] | None = None) -> list[LogListing]:
+    """Return the log of a NamedStore, with its archive; of a pattern all logs. Raises what `find_logs` raises."""
+    path, own = (
+        (store.path, store.options) if is_pattern(store.path) else store.arguments(joined=True)
+    )
+    logs = find_logs([absolute(path)], own.get("storage_options", options))
+    names = BrokerNames(store.broker, store.cluster)
+    is_named = store.name != store.path
+    return [replace(log, names=names, name=store.name if is_named else log.name) for log in logs]
