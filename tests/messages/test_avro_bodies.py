@@ -2,6 +2,9 @@
 
 import json
 import pickle
+import socket
+import threading
+from contextlib import suppress
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -14,9 +17,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reput.errors import StoreUnreachableError, UsageError
+from reput.files.http_json import HttpService
 from reput.messages.body_decoders import BodyDecoder
 from reput.messages.body_shape import BodyShape
-from reput.messages.decoding import decode_bodies, open_decoder
+from reput.messages.decoding import MOST_BODY_BYTES, decode_bodies, open_decoder
 from reput.messages.parsed_bodies import ParsedBodies
 from tests.messages.encoded import avro, framed, record
 from tests.messages.registry import running_registry
@@ -246,3 +250,92 @@ def test_a_registry_is_not_asked_for_any_number_of_unknown_ids() -> None:
         with pytest.raises(ValueError, match="1,000 other ids were unknown: 5"):
             decoder.decode(framed(5, b""))
         assert registry.requests == []
+
+
+def test_a_body_that_would_fill_the_memory_is_a_misfit(tmp_path: Path) -> None:
+    item = {"type": "record", "name": "I", "fields": [{"name": "f", "type": ["null", "long"]}]}
+    decoder = decoder_of(tmp_path, record(("items", {"type": "array", "items": item})))
+    count = MOST_BODY_BYTES
+    bomb = varint(count) + bytes(count) + b"\0"
+    found = decoded(decoder, bomb, varint(1) + b"\0\0")
+    assert found.values.to_pylist() == [None, {"items": [{"f": None}]}]
+    assert found.reasons[0].as_py() == f"the body has more than {count:,} bytes: {len(bomb)}"
+
+
+def test_many_bodies_are_converted_a_few_at_a_time(tmp_path: Path) -> None:
+    decoder = decoder_of(tmp_path, record(("name", TEXT)))
+    texts = [str(number) * 200_000 for number in range(9)]
+    bodies = [varint(len(text)) + text.encode() for text in texts]
+    assert decoded(decoder, *bodies, b"").values.to_pylist() == [
+        *({"name": one} for one in texts),
+        None,
+    ]
+
+
+def test_numbers_of_bytes_that_no_body_has_are_misfits(tmp_path: Path) -> None:
+    decoder = decoder_of(
+        tmp_path, record(("name", TEXT), ("ids", {"type": "array", "items": LONG}))
+    )
+    for hostile in (
+        varint(1 << 62), b"\xff" * 9 + b"\x01", b"\xff" * 4096, b"\0" + varint(1 << 62), b"\0" + b"\x01" * 20,
+    ):  # fmt: skip
+        assert decoded(decoder, hostile).values.to_pylist() == [None]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "avro:https://me:secret@host",
+        "arvo:registry:https://me:secret@host",
+        "proto:https://me:secret@host#M",
+    ],
+)
+def test_no_error_shows_a_password(text: str) -> None:
+    with pytest.raises(UsageError) as error:
+        open_decoder(text)
+    assert "https://***@host" in str(error.value)
+    assert "secret" not in str(error.value)
+
+
+def varint(number: int) -> bytes:
+    """Return a number as Avro has it."""
+    left, found = number << 1, b""
+    while left > 127:
+        left, found = left >> 7, found + bytes([left & 127 | 128])
+    return found + bytes([left])
+
+
+def test_a_registry_that_trickles_is_given_up() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        service = HttpService(
+            f"http://127.0.0.1:{server.getsockname()[1]}",
+            "body",
+            timeout_s=0.1,
+            pause=lambda s: None,
+        )
+        ended = threading.Event()
+
+        def trickle() -> None:
+            while not ended.is_set():
+                connection, _ = server.accept()
+                threading.Thread(target=drip, args=(connection,), daemon=True).start()
+
+        def drip(connection: socket.socket) -> None:
+            with connection, suppress(OSError):
+                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 4000000\r\n\r\n")
+                while not ended.wait(0.02):
+                    connection.sendall(b" ")
+
+        threading.Thread(target=trickle, daemon=True).start()
+        try:
+            with pytest.raises(StoreUnreachableError, match="schemas/ids/1"):
+                service.get("schemas/ids/1")
+        finally:
+            ended.set()
+
+
+def test_an_answer_without_an_end_is_not_read_to_its_end() -> None:
+    with running_registry() as registry:
+        registry.answers["/schemas/ids/1"] = b'{"schema": "' + bytes(5 << 20)
+        with pytest.raises(StoreUnreachableError, match="more than 4,194,304 bytes"):
+            HttpService(registry.url, "body").get("schemas/ids/1")

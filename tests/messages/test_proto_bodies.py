@@ -180,3 +180,26 @@ def test_a_message_that_cannot_be_had_is_refused(folder: Path, argument: str, re
     (folder / "junk.pb").write_bytes(b"\xff\xff")
     with pytest.raises(UsageError, match=reason):
         open_decoder(f"proto:{folder}/{argument}")
+
+
+def test_a_body_of_empty_messages_that_would_fill_the_memory_is_a_misfit(decoder: Any) -> None:
+    items = b"\x22\x00" * 1_000_000
+    found = decoded(decoder, items, b"\x22\x00")
+    assert found.values[0].as_py() is None
+    assert found.reasons[0].as_py() == "the lists of the body have more than 2,097,152 values"
+    assert len(found.values[1].as_py()["items"]) == 1
+
+
+def test_messages_inside_themselves_end_somewhere(decoder: Any) -> None:
+    body = b""
+    for _ in range(5_000):
+        body = b"\x62" + varint(len(body)) + body
+    assert decoded(decoder, body).reasons[0].as_py() == "the body is not a Protobuf message"
+
+
+def varint(number: int) -> bytes:
+    """Return a number as Protobuf has it."""
+    found = b""
+    while number > 127:
+        number, found = number >> 7, found + bytes([number & 127 | 128])
+    return found + bytes([number])

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from base64 import b64encode
 from collections.abc import Callable
+from functools import partial
 from http.client import HTTPException, HTTPMessage
 from typing import IO, Any
 from urllib.error import HTTPError, URLError
@@ -13,12 +15,22 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from reput.errors import StoreUnreachableError, UsageError
+from reput.files.deadlines import within
 
 _TIMEOUT_S = 10.0
+_TRY_TIMEOUTS = 3
 _TRIES = 4
 _FIRST_PAUSE_S = 0.2
 _MOST_BYTES = 4 << 20
 _PASSING = (408, 425, 429, 500, 502, 503, 504)
+
+
+_PASSWORD = re.compile(r"//[^/\s]*@")
+
+
+def without_password(text: str) -> str:
+    """Return a text without the users and passwords of URLs in it."""
+    return _PASSWORD.sub("//***@", text)
 
 
 class _NoRedirects(HTTPRedirectHandler):
@@ -36,7 +48,7 @@ class HttpService:
     Args:
         url: http or https; a user and a password may be in it.
         argument: The caller's argument that the URL is from.
-        timeout_s: Of one try, until its answer begins.
+        timeout_s: Of each step of one try: to connect, and to wait for more bytes. A try takes at most three of them.
         pause: Waits some seconds before the next try.
 
     Raises:
@@ -79,9 +91,13 @@ class HttpService:
         pause_s = _FIRST_PAUSE_S
         for left in reversed(range(_TRIES)):
             try:
-                with build_opener(_NoRedirects).open(request, timeout=self._timeout_s) as answer:
-                    data = answer.read(_MOST_BYTES + 1)
+                # The time-out of a socket begins again with every byte.
+                whole_s = _TRY_TIMEOUTS * self._timeout_s
+                data = within(whole_s, f"{self.name}/{path}", partial(self._read, request))
                 break
+            except StoreUnreachableError:
+                if not left:
+                    raise
             except HTTPError as error:
                 error.close()
                 if error.code == 404:
@@ -100,6 +116,11 @@ class HttpService:
             return json.loads(data)
         except (ValueError, RecursionError):
             raise self._failed(path, "an answer that is not JSON") from None
+
+    def _read(self, request: Request) -> bytes:
+        with build_opener(_NoRedirects).open(request, timeout=self._timeout_s) as answer:
+            data: bytes = answer.read(_MOST_BYTES + 1)
+        return data
 
     def _failed(self, path: str, reason: str) -> StoreUnreachableError:
         return StoreUnreachableError(f"{self.name}/{path}: {reason}")

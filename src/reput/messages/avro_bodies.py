@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from reput.errors import MissingExtraError, UsageError
+from reput.files.http_json import without_password
 from reput.messages.body_decoders import BodyFields, UndecodableBodyError, json_text_of
 from reput.messages.body_shape import MOST_COLUMNS, NUMBERS, BodyShape, united
 from reput.messages.schema_registry import HEADER_BYTES, SchemaRegistry, schema_id
@@ -60,7 +61,13 @@ def open_avro(argument: str) -> AvroFileDecoder | AvroRegistryDecoder:
         return AvroRegistryDecoder(SchemaRegistry(argument.removeprefix(_REGISTRY)))
     try:
         text = Path(argument).read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
+        where = without_password(argument)
+        hint = "; a registry is avro:registry:URL" if "://" in where else ""
+        raise UsageError(
+            f"body avro:{where}: cannot be read: {error.strerror}{hint}", arguments=["body"]
+        ) from None
+    except UnicodeDecodeError as error:
         raise UsageError(f"body avro:{argument}: {error}", arguments=["body"]) from None
     decoder = AvroFileDecoder(text, argument)
     decoder.fields(())

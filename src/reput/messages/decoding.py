@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from reput.errors import UsageError
+from reput.files.http_json import without_password
 from reput.messages.avro_bodies import open_avro
 from reput.messages.body_decoders import BodyDecoder, UndecodableBodyError
 from reput.messages.body_shape import BodyShape
@@ -24,6 +25,12 @@ from reput.messages.parsed_bodies import Misfit, ParsedBodies, field_misfit, who
 from reput.messages.proto_bodies import open_proto
 
 ENTRY_POINTS = "reput.body_decoders"
+
+MOST_BODY_BYTES = 4 << 20
+"""What a broker accepts by default. A byte of Avro or Protobuf can become a list's element of 200 bytes."""
+
+_CHUNK_BYTES = 1 << 20
+_TOO_LARGE = f"the body has more than {MOST_BODY_BYTES:,} bytes"
 
 _EXACT_DOUBLES = range(-(1 << 53), (1 << 53) + 1)
 _EXACT_FLOATS = range(-(1 << 24), (1 << 24) + 1)
@@ -40,7 +47,8 @@ def open_decoder(text: str) -> BodyDecoder:
     name, colon, argument = text.partition(":")
     if not colon or not argument:
         raise UsageError(
-            f"body {text}: write avro:FILE, avro:registry:URL, proto:FILE#Message, json:infer or json:FILE",
+            f"body {without_password(text)}: write avro:FILE, avro:registry:URL, proto:FILE#Message, json:infer or "
+            "json:FILE",
             arguments=["body"],
         )
     if name in _OWN:
@@ -49,7 +57,9 @@ def open_decoder(text: str) -> BodyDecoder:
         found: BodyDecoder = point.load()(argument)
         return found
     known = ["json", *_OWN, *sorted({p.name for p in entry_points(group=ENTRY_POINTS)})]
-    raise UsageError(f"body {text}: there are {', '.join(known)}", arguments=["body"])
+    raise UsageError(
+        f"body {without_password(text)}: there are {', '.join(known)}", arguments=["body"]
+    )
 
 
 def decode_bodies(
@@ -69,11 +79,16 @@ def decode_bodies(
     kind = shape.type
     fits = _check_of(kind)
     values: list[Mapping[str, Any] | None] = []
+    chunks: list[pa.Array] = []
     misfits: dict[int, list[Misfit]] = {}
-    for row, body in enumerate(bodies.to_pylist()):
-        value: Any = None
+    pending_bytes = 0
+    for row, scalar in enumerate(bodies):
+        body, value = scalar.as_py(), None
         if body is not None:
+            pending_bytes += len(body)
             try:
+                if len(body) > MOST_BODY_BYTES:
+                    raise UndecodableBodyError(_TOO_LARGE, len(body))
                 value = decoder.decode(body)
             except UndecodableBodyError as error:
                 misfits[row] = [Misfit(str(error), error.reason, error.example)]
@@ -85,7 +100,11 @@ def decode_bodies(
                 misfits[row] = found
                 value = value if is_permissive else None
         values.append(value)
-    return ParsedBodies(pa.array(values, kind), misfits)
+        if pending_bytes >= _CHUNK_BYTES:  # Python's objects take many times the memory of Arrow's
+            chunks.append(pa.array(values, kind))
+            values, pending_bytes = [], 0
+    last = pa.array(values, kind)
+    return ParsedBodies(pa.concat_arrays([*chunks, last]) if chunks else last, misfits)
 
 
 _Check = Callable[[Any], bool]

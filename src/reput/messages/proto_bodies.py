@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from reput.errors import MissingExtraError, UsageError
+from reput.files.http_json import without_password
 from reput.files.scratch import scratch_folder
 from reput.messages.body_decoders import BodyFields, UndecodableBodyError
 from reput.messages.body_shape import MOST_COLUMNS, BodyShape
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
 _MOST_LEVELS = 32
+_MOST_VALUES = 1 << 21
+"""Of lists in a body: an empty message takes two bytes there, and has a value in each of its columns."""
+
 _COMPILE_TIMEOUT_S = 60
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _WELL_KNOWN = "google.protobuf."
@@ -46,7 +50,7 @@ def open_proto(argument: str) -> ProtoDecoder:
         MissingExtraError: protobuf, or the compiler for a .proto file, is not installed.
     """
     path, _, message = argument.partition("#")
-    where = f"body proto:{argument}"
+    where = f"body proto:{without_password(argument)}"
     try:
         from google.protobuf.descriptor_pb2 import FileDescriptorSet
         from google.protobuf.message import DecodeError
@@ -55,7 +59,9 @@ def open_proto(argument: str) -> ProtoDecoder:
     try:
         data = Path(path).read_bytes()
     except OSError as error:
-        raise _refused(where, f"{path}: cannot be read: {error.strerror}") from None
+        raise _refused(
+            where, f"{without_password(path)}: cannot be read: {error.strerror}"
+        ) from None
     if path.endswith(".proto"):
         data = _compiled(Path(path), where)
     try:
@@ -129,7 +135,7 @@ class _MessageReader:
         kind, self._get = types.of_message(descriptor, "")
         if kind is None:
             raise _refused(where, f"{descriptor.full_name} has no fields")
-        self.notes = types.notes
+        self.notes, self._budget = types.notes, types.budget
         self._has_required = types.has_required
         try:
             self.shape = BodyShape.of_type(kind)
@@ -150,8 +156,11 @@ class _MessageReader:
             raise UndecodableBodyError("the Protobuf message lacks a required field", missing)
         if body and not message.ListFields():
             raise UndecodableBodyError("the body has no field of its Protobuf message")
+        self._budget.left = _MOST_VALUES
         try:
             found: Mapping[str, Any] = self._get(message)
+        except UndecodableBodyError:
+            raise
         except (ValueError, OverflowError) as error:
             raise UndecodableBodyError("the body has a value that no column holds", error) from None
         return found
@@ -272,6 +281,25 @@ def _indexes_of(descriptor: Descriptor, with_entries: bool) -> list[int]:
     return [*_indexes_of(above, with_entries), nested.index(descriptor.name)]
 
 
+class _Budget:
+    """Counts the values of a body.
+
+    Attributes:
+        left: Values that it may still have.
+    """
+
+    def __init__(self) -> None:
+        self.left = _MOST_VALUES
+
+    def take(self, count: int) -> None:
+        """Count values. Raises UndecodableBodyError if there are too many."""
+        self.left -= count
+        if self.left < 0:
+            raise UndecodableBodyError(
+                f"the lists of the body have more than {_MOST_VALUES:,} values"
+            )
+
+
 class _MessageTypes:
     """Finds the type of a column for each field, and how its value is taken out of a message."""
 
@@ -281,6 +309,7 @@ class _MessageTypes:
         self._columns = 0
         self.notes: list[str] = []
         self.has_required = False
+        self.budget = _Budget()
 
     def of_message(self, descriptor: Descriptor, path: str) -> tuple[pa.DataType | None, _Getter]:
         """Return a type, None without fields, and a function of messages."""
@@ -319,15 +348,14 @@ class _MessageTypes:
             return self._of_map(field, path)
         kind: pa.DataType | None
         convert: _Getter | None
+        before = self._columns
         if inner is not None:
             kind, convert = self.of_message(inner, f"{path}[]" if field.is_repeated else path)
         else:
             kind, convert = self._scalar(field, path)
         if field.is_repeated:
             wanted = None if kind is None else pa.list_(pa.field("element", kind))
-            if convert is None:
-                return wanted, lambda message: list(getattr(message, name))
-            return wanted, lambda message: [convert(each) for each in getattr(message, name)]
+            return wanted, self._of_list(name, self._columns - before + 1, convert)
         if field.has_presence:
             if convert is None:
                 return kind, lambda m: getattr(m, name) if m.HasField(name) else None
@@ -336,11 +364,23 @@ class _MessageTypes:
             return kind, lambda message: getattr(message, name)
         return kind, lambda message: convert(getattr(message, name))
 
+    def _of_list(self, name: str, columns: int, convert: _Getter | None) -> _Getter:
+        """Return a function of messages. Each element of the list has values in so many columns."""
+        take = self.budget.take
+
+        def get(message: Any) -> Any:
+            elements = getattr(message, name)
+            take(len(elements) * columns)
+            return [convert(each) for each in elements] if convert else list(elements)
+
+        return get
+
     def _of_map(self, field: FieldDescriptor, path: str) -> tuple[pa.DataType | None, _Getter]:
         entry = field.message_type.fields_by_name
         key, _ = self._scalar(entry["key"], path)
         value: pa.DataType | None
         convert: _Getter | None
+        before = self._columns
         if entry["value"].message_type is not None:
             value, convert = self.of_message(entry["value"].message_type, f"{path}[].value")
         else:
@@ -349,9 +389,11 @@ class _MessageTypes:
             return None, _nothing
         self._columns += 2
         kind = pa.struct([("key", key), ("value", value)])
+        columns, take = self._columns - before, self.budget.take
 
         def get(message: Any) -> Any:
             items = getattr(message, field.name).items()
+            take(len(items) * columns)
             return [{"key": k, "value": convert(v) if convert else v} for k, v in items]
 
         return pa.list_(pa.field("element", kind)), get

@@ -18,7 +18,7 @@ from reput.spark.log import log
 from reput.spark.options import Offsets, SourceOptions
 from reput.table.filters import Condition
 from reput.table.found_records import OpenedQueues
-from reput.table.plan import SPLIT_BYTES, Missing, ReadPlan, ReadTask, bytes_of, pack
+from reput.table.plan import SPLIT_BYTES, MissingLog, ReadPlan, ReadTask, bytes_of, pack
 from reput.table.read import RangeBatches, ReadReport, damage_rows
 from reput.table.warm_up import compile_now, parts_of
 
@@ -28,7 +28,9 @@ _buffers: list[ScanBuffers] = []
 class LogPartition(InputPartition):
     """Ranges to read, or missing files, by store, to give rows for; neither gives none."""
 
-    def __init__(self, tasks: tuple[ReadTask, ...] = (), missing: tuple[Missing, ...] = ()) -> None:
+    def __init__(
+        self, tasks: tuple[ReadTask, ...] = (), missing: tuple[MissingLog, ...] = ()
+    ) -> None:
         self.tasks, self.missing = tasks, missing
 
 

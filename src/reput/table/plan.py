@@ -90,7 +90,7 @@ class ReadTask:
     open_file: OpenFile
 
 
-class Missing(NamedTuple):
+class MissingLog(NamedTuple):
     """Bytes of a store's log that no file has."""
 
     store: str
@@ -98,7 +98,7 @@ class Missing(NamedTuple):
     names: BrokerNames = NO_NAMES
 
     @classmethod
-    def of(cls, source: LogListing, found: Iterable[Finding]) -> list[Missing]:
+    def of(cls, source: LogListing, found: Iterable[Finding]) -> list[MissingLog]:
         """Return one for each finding in a log."""
         return [cls(source.name, lost, source.names) for lost in found]
 
@@ -108,7 +108,7 @@ class ReadPlan:
     """Ranges to read in order, files that are missing between them, and what was left out, a line each."""
 
     tasks: list[ReadTask] = field(default_factory=list)
-    missing: list[Missing] = field(default_factory=list)
+    missing: list[MissingLog] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
 
@@ -213,7 +213,7 @@ def plan_between(
             CommitLogFile(own.stop, 0, source.name),
         ]
         gone = [] if source.is_compacted else holes(edges)
-        plan.missing += Missing.of(source, gone)
+        plan.missing += MissingLog.of(source, gone)
         for file in files:
             begin, end = max(own.start, file.start), min(own.stop, file.end)
             ends_log = source.is_compacted
@@ -240,17 +240,17 @@ def _plan_source(
     source = index.source
     last = source.last_with_data()
     if last is None:
-        plan.missing += Missing.of(source, index.find_lost_end())
+        plan.missing += MissingLog.of(source, index.find_lost_end())
         plan.notes.append(f"{source.name}: holds no message")
         return
     files = [file for file in source.files if file.start <= last.start]
     start, stop = _offset_bounds(files, conditions, bounds)
     lost_files = [] if source.is_compacted else holes(files)
-    plan.missing += Missing.of(
+    plan.missing += MissingLog.of(
         source, (lost for lost in lost_files if start < lost.stop and lost.start < stop)
     )
     if use_indexes and stop >= files[-1].end:
-        plan.missing += Missing.of(source, index.find_lost_end())
+        plan.missing += MissingLog.of(source, index.find_lost_end())
     end = index.log_end
     if not source.is_compacted and stop >= files[-1].end:
         # As an export: the last record may be in the making.
