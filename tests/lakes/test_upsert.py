@@ -15,13 +15,15 @@ import pytest
 
 import reput
 from reput.errors import StoreAccessError, UsageError
-from reput.format.commit_log import MessageExt
+from reput.format.commit_log import MessageExt, decode_located
 from reput.lakes import upsert as upserting
 from reput.lakes.compaction import compact_table
 from reput.lakes.merging import shaped
 from reput.lakes.tables.opening import open_table
+from reput.query.compacted import CompactedLog, compacted_queues
 from reput.tasks import SerialRunner
 from reput.testing.builders import MESSAGE, write_log
+from tests.golden.stores import GoldenStore
 from tests.lakes.exporting import export, iceberg_table, offsets, read_table
 from tests.lakes.test_kills import files_of_table
 from tests.slow import examples
@@ -131,6 +133,31 @@ def test_a_run_of_many_commits_keeps_what_one_commit_keeps(tmp_path: Path, layou
     check(out, layout, messages)
     assert report.commits > 3
     assert report.rows - report.superseded == len(kept(messages))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_table_has_what_a_broker_s_compaction_has(
+    golden: Callable[[str], GoldenStore], tmp_path: Path, layout: str
+) -> None:
+    """The broker's log still has messages that it has not compacted: of these the newest of each key counts."""
+    path, out = golden("five_compaction").path, tmp_path / "out"
+    topics = tuple({queue.topic for queue in compacted_queues(str(path))})
+    export(path, out, layout, incremental=True, upsert_by="key", topics=topics)
+    expected, records = set(), 0
+    for queue in compacted_queues(str(path)):
+        records += sum(1 for _ in CompactedLog(queue))
+        for record in CompactedLog(queue).latest():
+            one = decode_located(record.data, record.layout)
+            expected.add((queue.topic, queue.queue_id, one.properties["KEYS"], one.queue_offset))
+    rows = read_table(out, layout).select(["topic", "queue_id", "keys", "queue_offset"])
+    found = {
+        (row["topic"], row["queue_id"], " ".join(row["keys"]), row["queue_offset"])
+        for row in rows.to_pylist()
+    }
+    assert found == expected
+    assert len(rows) == len(expected) > 0
+    messages = reput.dataset(path, ["topic"], topic=list(topics)).count_rows()
+    assert len(expected) < records < messages
 
 
 def killed_at(moment: str, store: Path, out: Path, layout: str) -> None:
