@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from benchmarks import simulated
+from benchmarks import many_stores, simulated
 from benchmarks.generate import MESSAGE_BYTES, order_key, topic_of
 from benchmarks.lookup import mixed_keys
 from benchmarks.own_process import in_own_process
@@ -43,6 +43,7 @@ def measure(folder: Path, store: Path) -> Iterator[Figure]:
         finally:
             shutil.rmtree(work)
     yield from simulated.measure(folder)
+    yield from many_stores.measure(folder)
 
 
 def _of_one(store: Path) -> Iterator[Figure]:

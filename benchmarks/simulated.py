@@ -166,7 +166,7 @@ def plan_cost(folder: Path, splits: int, queues: int, *, counts: bool = False) -
     try:
         begun = time.process_time()
         if counts:
-            calls, memory = _counted(lambda: plan_queues(task))
+            calls, memory = counted(lambda: plan_queues(task))
         else:
             plan_queues(task)
         seconds = time.process_time() - begun
@@ -218,7 +218,7 @@ def driver_cost(
     try:
         begun = time.process_time()
         if counts:
-            calls, memory = _counted(rebuild)
+            calls, memory = counted(rebuild)
         else:
             rebuild()
         seconds = time.process_time() - begun - runner.seconds
@@ -227,8 +227,8 @@ def driver_cost(
     return Cost(runner.tasks, seconds, calls, memory, runner.sent, runner.received)
 
 
-def _counted(function: Callable[[], object]) -> tuple[int, int]:
-    """Return how often functions were called, and the most memory at a time."""
+def counted(function: Callable[[], object]) -> tuple[int, int]:
+    """Return how often a function and all that it calls were called, and the most memory at a time."""
     calls = 0
 
     def count(frame: object, event: str, argument: object) -> None:

@@ -1,6 +1,7 @@
 """A look-up without Spark: keys from Arrow and files, the answer as Arrow and as files."""
 
 import csv
+import errno
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -15,8 +16,10 @@ import pytest
 
 import reput
 from reput.errors import StoreAccessError, UsageError
+from reput.lookup import arrow
 from reput.lookup.arrow import find, keys_of
 from reput.lookup.local_files import read_keys, write_answer
+from reput.store.store_reader import StoreReader
 from reput.tasks import SerialRunner
 from tests.golden.stores import GoldenStore
 from tests.query.stores import expected_offsets, keyed_messages
@@ -199,3 +202,25 @@ def test_parquet_keys_from_a_folder_and_parquet_answers(golden: Golden, tmp_path
         expected = pa.Table.from_batches(found.batches(), found.schema)
     assert pa.dataset.dataset(tmp_path / "out").to_table() == expected
     assert set(expected["key"].to_pylist()) == {"order-100377", "customer-48"}
+
+
+def test_a_store_that_cannot_be_opened_for_a_moment_is_searched(
+    golden: Golden, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("reput.tasks.time.sleep", lambda seconds: None)
+    opened: list[str] = []
+
+    class Stale(StoreReader):
+        def __init__(self, path: str, **options: Any) -> None:
+            opened.append(path)
+            if opened.count(path) < 3:
+                stale = OSError(errno.ESTALE, "Stale file handle")
+                raise StoreAccessError(f"{path}: cannot be opened") from stale
+            super().__init__(path, **options)
+
+    monkeypatch.setattr(arrow, "StoreReader", Stale)
+    stores = [str(golden(name).path) for name in ("orders", "basic")]
+    with find(stores, keys_of([("orders", "nobody")]), SerialRunner()) as found:
+        assert found.answer.coverage.failed == ()
+        assert len(found.stores) == 2
+    assert len(opened) == 6

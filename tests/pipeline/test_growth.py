@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.many_stores import JOBS, stores_cost
 from benchmarks.simulated import Cost, Size, driver_cost, plan_cost, slope
 
 _STEPS = (1, 2, 4)
@@ -54,6 +55,18 @@ def test_the_plan_of_queues_grows_no_faster_than_the_store(
     for column in ("calls", "memory", "sent"):
         grown = slope(_STEPS, [getattr(cost, column) for cost in costs])
         assert grown <= 1.1, (column, costs)
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize("job", JOBS)
+def test_many_stores_cost_the_driver_little_each(tmp_path: Path, job: str) -> None:
+    costs = [stores_cost(tmp_path / "stores", 20 * step, job, counts=True) for step in (1, 2, 3)]
+    for column in ("calls", "memory", "sent", "received"):
+        grown = slope((1, 2, 3), [getattr(cost, column) for cost in costs])
+        assert grown <= 1.1, (column, costs)
+    last = costs[-1]
+    assert last.calls / last.tasks < 4000  # some 400 microseconds
+    assert (last.sent + last.received) / last.tasks < 2048
 
 
 def _cost(folder: Path, size: Size) -> Cost:

@@ -1,5 +1,6 @@
 """Tasks that wait at the same time, in threads of one process."""
 
+import errno
 from threading import Barrier
 
 import pytest
@@ -39,5 +40,24 @@ def test_the_first_error_is_raised_once_none_runs() -> None:
     assert sorted(running) == [0, 1, 2]
 
 
-def test_local_files_are_opened_by_one_thread() -> None:
+def test_a_few_local_stores_are_opened_by_one_thread() -> None:
     assert waiting(is_remote=False) is SERIAL
+
+
+def test_many_local_stores_are_opened_at_the_same_time_and_again_after_a_transient_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("reput.tasks.time.sleep", lambda seconds: None)
+    failed: set[int] = set()
+
+    def open_one(task: int) -> int:
+        if task % 2 and task not in failed:
+            failed.add(task)
+            raise OSError(errno.ESTALE, "stale")
+        return -task
+
+    runner = waiting(is_remote=False, count=64)
+    assert runner.parallelism == ThreadRunner.parallelism
+    numbers = list(range(64))
+    assert runner.run(open_one, numbers, numbers, no_progress) == [-n for n in numbers]
+    assert len(failed) == 32

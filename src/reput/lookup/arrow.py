@@ -40,7 +40,7 @@ from reput.query.answers import coverage_in_words
 from reput.store.named_stores import NamedStore
 from reput.store.replicas import answered_by, find_replicas
 from reput.store.store_reader import StoreReader
-from reput.tasks import Progress, Runner, no_progress, silent, waiting
+from reput.tasks import Progress, Runner, no_progress, retried, silent, waiting
 
 StorePath = str | PathLike[str]
 _FOLDER = "reput-lookup-"
@@ -161,14 +161,18 @@ def run_lookup(
         raise UsageError("index is for one store; these are several", arguments=["index"])
     with ExitStack() as stack:
 
+        def open_reader(store: NamedStore) -> StoreReader:
+            path, own = store.arguments(joined=True)
+            return StoreReader(
+                absolute(path), config=own.get("config", config), hash_slots=hash_slots,
+                index_items=index_items, index=index and absolute(index),
+                storage_options=own.get("storage_options", storage_options),
+            )  # fmt: skip
+
         def open_store(store: NamedStore) -> StoreReader | ReputError:
             try:
-                path, own = store.arguments(joined=True)
-                opened = StoreReader(
-                    absolute(path), config=own.get("config", config), hash_slots=hash_slots,
-                    index_items=index_items, index=index and absolute(index),
-                    storage_options=own.get("storage_options", storage_options),
-                )  # fmt: skip
+                # Requests to remote storage are repeated one by one.
+                opened = open_reader(store) if is_url(store.path) else retried(open_reader, store)
             except ReputError as error:
                 if len(named) == 1:
                     raise
@@ -176,8 +180,8 @@ def run_lookup(
             stack.push(opened)  # closed also if another store cannot be opened
             return opened
 
-        runner_of_stores = waiting(any(is_url(store.path) for store in named))
-        found = runner_of_stores.run(open_store, named, [1] * len(named), no_progress)
+        opener = waiting(any(is_url(store.path) for store in named), len(named))
+        found = opener.run(open_store, named, [1] * len(named), no_progress)
         searched, opened, failed = _opened(named, found)
         names = tuple(store.name for store in searched)
         folder = _staging_folder(staging, staging_access, storage_options)

@@ -67,7 +67,9 @@ def look_up(
     judges = judged(runner, stores, partial(progress, "judge"))
     plans = enumerate(zip(stores, judges, names or [None] * len(stores), strict=True))
     is_remote = not all(store.log_storage.is_local for store in stores)
-    job.stores = waiting(is_remote).run(_plan_of, list(plans), [1] * len(stores), no_progress)
+    job.stores = waiting(is_remote, len(stores)).run(
+        _plan_of, list(plans), [1] * len(stores), no_progress
+    )
     job.search()
     stale = job.read([run for plan in job.stores for run in plan.runs])
     job.lose(stale)

@@ -6,6 +6,7 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Protocol, TypeVar
 
 from reput.errors import is_transient
@@ -149,6 +150,26 @@ def no_progress(done: int, total: int) -> None:
 SERIAL = SerialRunner()
 
 
-def waiting(is_remote: bool) -> Runner:
-    """Return what opens many files in the driver, remote ones at the same time."""
-    return ThreadRunner() if is_remote else SERIAL
+class _RetryingThreads(ThreadRunner):
+    """Threads that repeat a task after a transient error: file systems of this machine have no time-outs of reput's."""
+
+    def run(
+        self,
+        function: Callable[[Task], Result],
+        tasks: Sequence[Task],
+        weights: Sequence[int],
+        progress: TaskProgress,
+    ) -> list[Result]:
+        """See Runner."""
+        return super().run(partial(retried, function), tasks, weights, progress)
+
+
+_MANY = 64
+"""So many files or stores are opened at the same time: each may take milliseconds on a network's file system."""
+
+
+def waiting(is_remote: bool, count: int = 1) -> Runner:
+    """Return what opens `count` files or stores in the driver: remote ones, and many, at the same time."""
+    if is_remote:
+        return ThreadRunner()
+    return _RetryingThreads() if count >= _MANY else SERIAL
