@@ -43,7 +43,7 @@ class Form(NamedTuple):
 
 
 planned: dict[Form, None] = {}
-"""In the process that plans: what was called so far, in that order."""
+"""In the planning process: the forms that were called so far, in order."""
 
 
 def plan(modules: Sequence[str]) -> list[Form]:

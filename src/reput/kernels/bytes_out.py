@@ -80,7 +80,7 @@ def _compiled_release(typing_context: Any) -> Any:
     return types.void(), generate
 
 
-# release(): whoever sees what is stored after it, in mapped memory say, sees all that was stored before it.
+# release(): a process that sees a later store, in mapped memory for example, also sees all earlier stores.
 release = _interpreted_release if INTERPRETED else _compiled_release
 # Each takes (uint8 array, position, value); the caller has checked that the bytes are inside.
 put_byte = _interpreted_store(1) if INTERPRETED else _compiled_store(1)

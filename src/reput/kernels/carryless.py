@@ -1,8 +1,8 @@
-"""The carry-less multiplication that folds 16 bytes of a CRC into the 16 bytes behind them, where the CPU has it.
+"""Carry-less multiplication, which folds 16 bytes of a CRC into the next 16 bytes, if the CPU has it.
 
 `fold(low, high, k_low, k_high)` is low * k_low ^ high * k_high without carries, 128 bits as a pair of uint64. The
 constants are x**n modulo the CRC's polynomial, bit-reversed (Gopal and others, "Fast CRC Computation for Generic
-Polynomials Using PCLMULQDQ Instruction", Intel 2009). FOLDS tells whether compiled kernels may use it.
+Polynomials Using PCLMULQDQ Instruction", Intel 2009). FOLDS is whether compiled kernels may use it.
 """
 
 from __future__ import annotations

@@ -156,7 +156,7 @@ def body_crcs(data, position, length, crc):
 
 @njit(cache=True, nogil=True)
 def find_wrong_bodies(data, position, sys_flag, wrong):
-    """Numbers of the records at these positions whose body does not match its CRC into `wrong`; how many they are.
+    """Write the numbers of records whose body does not match its CRC to `wrong`; return how many.
 
     position, sys_flag  int64, int32 per record, each wholly inside `data`; an empty body needs no CRC
     """

@@ -71,7 +71,7 @@ def scan_records(
     queue = 0
     status, needed = STOPPED, np.int64(0)
     while position < stop:
-        # 1. Lengths: nothing is believed before it is checked.
+        # 1. Lengths: no field is used before it is checked.
         status, needed, topic_at, topic_bytes, properties_at = check_record(
             data, position, end, at_file_end
         )
@@ -150,7 +150,7 @@ def scan_records(
             if key_row > first_key:
                 end_offset = physical_offset
 
-        # 6. The row, and those of further queues.
+        # 6. The row, and the rows of further queues.
         message = messages[row]
         message.physical_offset = physical_offset
         message.queue_offset = read_i64(data, position + 20)
@@ -179,7 +179,7 @@ def scan_records(
 def _add_multi(
     data, start, stop, row, multi_row, queue_id, lmq, state, multi, used, slots, queues, names
 ):
-    """One row for each queue of INNER_MULTI_DISPATCH (ConsumeQueue.multiDispatchLmqQueue); return the next row."""
+    """Write a row per queue of INNER_MULTI_DISPATCH (ConsumeQueue.multiDispatchLmqQueue); return the next row."""
     name, names_stop = find_value(data, start, stop, _QUEUE_NAMES)
     offset, offsets_stop = find_value(data, start, stop, _QUEUE_OFFSETS)
     if is_blank(data, name, names_stop) or is_blank(data, offset, offsets_stop):

@@ -47,7 +47,7 @@ class Level(NamedTuple):
 
     Attributes:
         name: of the processor, as LLVM calls it.
-        compiled_with: features beyond those of the level, as LLVM takes them.
+        compiled_with: features beyond the level, as LLVM takes them.
         needs: features that a processor must have, as llvmlite reports them.
     """
 
@@ -68,7 +68,7 @@ LEVELS = {
 
 @cache
 def sources() -> str:
-    """Return a digest of the source of all kernels, wherever the package lies.
+    """Return a digest of the source of all kernels, the same for every place of the package.
 
     numba compiles the functions that a kernel calls into it, but takes its cache for current while the kernel's own
     file is unchanged. With this digest as its stamp, a kernel is compiled again when any of them changes.
@@ -83,7 +83,7 @@ def sources() -> str:
 
 @cache
 def shipped() -> tuple[Path, Level] | None:
-    """Return the folder and level of the shipped kernels that fit this processor; None if there are none."""
+    """Return the folder and level of the shipped kernels that fit this processor; None without them."""
     if find_spec("numba") is None:
         return None
     folder = SHIPPED / release()
@@ -163,7 +163,7 @@ def _user_cache() -> Path:
 
 
 def _is_own_cache(folder: Path) -> bool:
-    """Return whether only this user can write there: what it holds is executed."""
+    """Return whether only this user can write there: its files are executed."""
     if not _is_writable(folder) or not is_out_of_reach(folder):
         return False
     with suppress(OSError):

@@ -50,7 +50,7 @@ def check_items(items, stop, newest):
 
 @njit(cache=True, nogil=True)
 def written_entries(entries, before):
-    """How many ConsumeQueue entries, from the first on, are written and each of a message behind the one before.
+    """Count the leading ConsumeQueue entries that are written, each for a message after the previous one.
 
     entries  uint32[n, 5], the file's bytes
     before   physical offset of the message before the first; pre-blank entries count as written
@@ -74,7 +74,7 @@ def written_entries(entries, before):
 def entries_follow(entries, before):
     """Count the leading entries that are written, each for a message after the previous one; where the last ends.
 
-    entries  uint32[n, 5], the file's bytes; a pre-blank entry is none of a message
+    entries  uint32[n, 5], the file's bytes; a pre-blank entry has no message
     before   physical offset at which the message of the entry before the first ends
     """
     for row in range(len(entries)):

@@ -1,7 +1,7 @@
-"""Whether the entries of ConsumeQueues and IndexFiles are those that a batch of messages would be given today.
+"""Compare entries of ConsumeQueues and IndexFiles with the entries that dispatch would write today.
 
-What is asked of each message is one comparison where its entry must stand; nothing is searched, so a difference says
-only that there is one.
+Each message costs one comparison, at the place where its entry must be. Nothing is searched, so the result is only
+whether there is a difference.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def _is_entry_of(message, queue_offset, queue, first, start, count, entries):
 
 @njit(cache=True, nogil=True)
 def match_queue_entries(messages, multi, offsets, first, start, count, entries, matched):
-    """Whether each message lies where it says, and has its entries, each at its queue offset.
+    """Return whether each message is at its stated offset, and has its entries at its queue offsets.
 
     messages, multi  columns of a DispatchBatch
     offsets          int64 per message, where it lies
@@ -67,14 +67,14 @@ def match_queue_entries(messages, multi, offsets, first, start, count, entries, 
 
 @njit(cache=True, nogil=True)
 def match_items(messages, key_hash, state, items, begin, first_begin):
-    """Whether items are those of the keys from a place in the batch on, in order, up to the end of either.
+    """Return whether items match the keys from a place in the batch on, in order, up to the end of either.
 
     messages, key_hash  columns of a DispatchBatch
-    state        int64[ITEM_STATE_FIELDS]: row and key to go on with (its number in the row, and in all), the item,
-                 and the times of the messages of the first and the last item met; counted on here
+    state        int64[ITEM_STATE_FIELDS]: row and key to continue with (its number in the row, and in all), the item,
+                 and the message times of the first and the last item so far; updated here
     items        uint32[n, 5], the file's bytes
-    begin        what the items' times are counted from, ms
-    first_begin  the same of items[0], ANY_TIME where its time is not to be looked at
+    begin        start of the items' times, ms
+    first_begin  the same of items[0]; ANY_TIME if its time is not compared
     """
     row, of_row, key, item = state[ROW], state[KEY_OF_ROW], state[KEY], state[ITEM]
     is_match = True

@@ -108,7 +108,7 @@ def _length_at(begin, sys_flag):
 
 @njit(inline="always")
 def _has_crc(data, start, end):
-    """Whether a record that ends there ends with the property of its CRC."""
+    """Return whether a record that ends there ends with the property of its CRC."""
     at = end - _CRC_BYTES
     if at < start or byte_at(data, end - 1) != 2:
         return False

@@ -1,7 +1,7 @@
-"""IndexFile slots and items: many keys put, many keys looked up.
+"""IndexFile slots and items: put many keys, look up many keys.
 
-Mirrors `IndexFile.putKey` (tag rocketmq-all-4.9.3), whose rules `reput.format.index_file` tells; looking up follows
-`reput.index.reader`, which is its specification. An IndexFile is made of 32-bit words, so slots are a
+Mirrors `IndexFile.putKey` (tag rocketmq-all-4.9.3), whose rules `reput.format.index_file` describes. Look-ups follow
+`reput.index.reader`, their specification. An IndexFile is made of 32-bit words, so slots are a
 `uint32` array and items a `uint32` array of shape (n, 5), both holding the file's bytes as they are (big endian); see
 `integers.swap32`.
 """
@@ -112,7 +112,7 @@ def _offset_of(items, item):
 
 @njit(inline="always")
 def _is_in_order(items, row, item, offset, count):
-    """Whether an item's physical offset lies between its neighbours'; that of a lost one hardly does."""
+    """Return whether an item's physical offset lies between its neighbours': for a lost item this is unlikely."""
     if item > 1 and _offset_of(items, row - 1) > offset:
         return False
     return item >= count or offset <= _offset_of(items, row + 1)
@@ -144,7 +144,7 @@ def _step(items, first, item, count, wanted, newest, slot, slot_total):
         and item <= count
         and not _is_in_order(items, row, item, offset, count)
     ):
-        # A write that was lost in part leaves an end where there should be none.
+        # A partly lost write leaves an end in the middle of a chain.
         following = np.int64(CHAIN_BROKEN)
     return following, np.int64(-1)
 
@@ -187,16 +187,16 @@ def follow_chain(items, first, item, count, newest, begin, end, key_hash, slot_t
 def look_up_keys(
     slots, items, count, begin, end, key_hash, start, hits_key, hits_offset, broken
 ):  # fmt: skip
-    """Physical offsets of many keys by their hash, newest first for each; the rules are `IndexFileReader.offsets`.
+    """Find the physical offsets of many keys by hash, newest first for each, as `IndexFileReader.offsets` does.
 
     slots, items      as in `put_keys`, items from number 0 to the file's last
     count             number of the newest item; newer ones may be on their way into the chains
-    begin, end        physical offsets: what lies before `begin` is not looked for, what lies from `end` on passed over
+    begin, end        physical offsets: the search ends before `begin`, and skips offsets from `end` on
     key_hash          int32, keys from `start` on are looked up
-    hits_key, hits_offset  int32 and int64, room for hits: the key's number and the offset; no two alike in a row
-    broken            uint8 per key, set to 1 where a chain leads nowhere, in circles, or astray
-    Returns (keys done, hits): fewer keys than given when there was no room for the next hit. Hits of keys from
-    "keys done" on are not whole then.
+    hits_key, hits_offset  int32 and int64, room for hits: the key's number and the offset; no two identical in a row
+    broken            uint8 per key, set to 1 if a chain leads nowhere, in circles, or into another slot
+    Returns (keys done, hits): fewer keys than given if there was no room for the next hit. Hits of keys from
+    "keys done" on are incomplete then.
     """
     slot_total = np.uint32(len(slots))
     lane_key = np.full(LANES, -1, np.int64)

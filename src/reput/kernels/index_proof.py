@@ -2,8 +2,8 @@
 
 A look-up follows `reput.index.reader`: from a slot, along items of that slot with ever smaller numbers, to 0. It
 reaches every item exactly when each item is pointed to once from within its own slot, by the slot or by a newer item,
-and so is each slot's end. That is one multiset of pairs (slot, item) equal to another, and two sums of hashes tell:
-the pass over the items is sequential, where following the chains would miss the cache for each of them.
+and so is each slot's end. Then two multisets of pairs (slot, item) are equal, which two sums of hashes prove. The pass
+over the items is sequential; following the chains would miss the cache at each item.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def _offset_of(items, item):
 
 @njit(inline="always")
 def _slot_of(hashed, slot_total):
-    """Of a hash below zero, which is damaged, the slot of a plain remainder."""
+    """Return the slot of a plain remainder for a hash below zero, which is damaged."""
     if hashed >= 0:
         return np.uint64(np.uint32(hashed) % np.uint32(slot_total))
     return np.uint64(np.int64(hashed) % np.int64(slot_total))
@@ -45,10 +45,10 @@ def _mixed(slot, item, seed):
 
 @njit(cache=True, nogil=True)
 def check_slots(slots, seed):
-    """One of the two sums of a file: that of its slots. Those that are 0 add nothing, for 0 is a chain's end.
+    """Return the sum over a file's slots, one of its two sums. Empty slots (0, a chain's end) add nothing.
 
     slots  uint32[hash_slots], the file's bytes
-    seed   uint64 that whoever wrote the file cannot have known
+    seed   uint64, unknown to the writer of the file
     Returns (sum, slots that are not 0, the highest number of an item in one).
     """
     total, used, newest = np.uint64(0), 0, 0
@@ -92,7 +92,7 @@ def check_items(items, first, last, slot_total, seed, total, before):
 
 @njit(cache=True, nogil=True)
 def count_falls(items, first, last, before):
-    """How many items from the second to `last` say less seconds than the one before, or less than none.
+    """Count the items from the second to `last` with fewer seconds than the previous one, or below 0.
 
     items, first  as in `check_items`
     before        the seconds of the item before, 0 to begin with
@@ -135,7 +135,7 @@ def find_lost_items(items, first, last, leads_to, offset_after, lost, found):
             if found < len(lost):
                 lost[found] = item
             found += 1
-        if is_late:  # either of the two may be the one that is wrong
+        if is_late:  # either of the two may be wrong
             if found < len(lost):
                 lost[found] = item + 1
             found += 1
@@ -145,12 +145,12 @@ def find_lost_items(items, first, last, leads_to, offset_after, lost, found):
 
 @njit(cache=True, nogil=True)
 def find_wide_gaps(items, first, least, gaps, widths, found):
-    """Items, all but the last, whose message lies more than `least` bytes before the next item's.
+    """Find items, except the last, whose message lies more than `least` bytes before the next item's.
 
     items         as in `check_items`
     gaps, widths  int64, room for their numbers, ascending, and how far that is
-    found         how many there are already
-    Returns (how many, least): where there is no room for all, `least` is doubled until there is.
+    found         the number of earlier gaps
+    Returns (number of gaps, least). Without room for all, `least` is doubled until they fit.
     """
     offset = _offset_of(items, 0)
     for row in range(len(items) - 1):

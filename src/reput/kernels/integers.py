@@ -160,7 +160,7 @@ def _compiled_bytes_above_127(typing_context: Any, data: Any, position: Any) -> 
     return types.uint64(data, types.int64), generate
 
 
-# equal_bytes(data, position, byte): a bit for each of the 64 bytes from `position` on, set where it is `byte`.
+# equal_bytes(data, position, byte): a bit for each of the 64 bytes from `position` on, set if it is `byte`.
 equal_bytes = _interpreted_equal_bytes if INTERPRETED else _compiled_equal_bytes
 # bytes_above_127(data, position): the same of bytes that are not ASCII.
 bytes_above_127 = _interpreted_bytes_above_127 if INTERPRETED else _compiled_bytes_above_127
@@ -175,7 +175,7 @@ word_at = _loader(8, False, False)
 
 @njit(inline="always")
 def same_bytes(left, left_start, right, right_start, count):
-    """Whether two runs of bytes are equal; both lie within their arrays."""
+    """Return whether two runs of bytes are equal; both lie within their arrays."""
     index = 0
     while index + 8 <= count:
         if word_at(left, left_start + index) != word_at(right, right_start + index):

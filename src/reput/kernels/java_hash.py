@@ -42,7 +42,7 @@ def java_hash(data, start, end, value):
             position += 8
     rest = end - position
     if 0 < rest < 8 and end >= 8:
-        # The last few in one step, too: bytes before them, as zeros, add nothing.
+        # The last few also in one step: the bytes before them, as zeros, add nothing.
         word = word_at(data, end - 8) & (_ALL_BITS << np.uint64(64 - 8 * rest))
         others = word & _NOT_ASCII
         if not others:
@@ -98,7 +98,7 @@ def _hash_any(data, position, end, value):
 
 @njit(cache=True, nogil=True)
 def character_at(data, position, end):
-    """(code point, bytes) of the character at `position` < `end`; -1 for those of four bytes."""
+    """Return (code point, bytes) of the character at `position` < `end`; -1 for a character of four bytes."""
     first = byte_at(data, position)
     if first < 0x80:
         return first, np.int64(1)
@@ -131,7 +131,7 @@ def _low_bits(data, position):
 
 @njit(cache=True, nogil=True)
 def sequence_length(data, position, end):
-    """Bytes of the well-formed sequence of two to four, or minus those that one U+FFFD replaces."""
+    """Return the length of the well-formed sequence (2 to 4 bytes), or minus the length that one U+FFFD replaces."""
     first = byte_at(data, position)
     if first < 0xC2 or first > 0xF4:
         return -1
@@ -159,7 +159,7 @@ def sequence_length(data, position, end):
 
 @njit(inline="always")
 def positive_hash(value):
-    """`Math.abs` of the low 32 bits as an int, and 0 where that has no positive (IndexFile.indexKeyHashMethod)."""
+    """Return `Math.abs` of the low 32 bits as an int; 0 for the least int (IndexFile.indexKeyHashMethod)."""
     value &= 0xFFFFFFFF
     if value > 0x80000000:
         return 0x100000000 - value

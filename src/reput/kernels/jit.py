@@ -15,7 +15,7 @@ from reput.kernels.llvm import HAS_NUMBA, INTERPRETED
 
 
 def njit(*, cache: bool = False, **options: Any) -> Callable[[Any], Any]:
-    """`numba.njit` with these options; with `cache`, kernels are found and kept as `compile_cache` describes."""
+    """Apply `numba.njit` with these options; with `cache`, kernels are kept as `compile_cache` describes."""
     if INTERPRETED:
         # Without `cache` it is a part of other kernels, which take NumPy's integers.
         return _interpreted if cache else lambda function: function

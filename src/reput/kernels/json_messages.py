@@ -1,9 +1,8 @@
-"""Messages out of lines of JSON, as the columns of a put: the plain ones, which are nearly all.
+"""Parse plain lines of JSON, nearly all lines, into the columns of a put.
 
-A line is plain if it is one object of known fields, each once and of its type, whose strings are UTF-8, whose body is
-not compressed, whose properties are a map with nothing that the store must refuse or think about, and whose fields do
-not contradict each other. What is not plain is left to `reput.messages.json_lines`, which decides what it is: so this
-kernel never has to say why a line is none.
+A line is plain if it is one object of known fields, each once and of its type, without contradictions. Its strings are
+UTF-8, its body is not compressed, and its properties are a map without names that the store must refuse or check. All
+other lines are left to `reput.messages.json_lines`, which also explains errors.
 """
 
 from __future__ import annotations
@@ -82,13 +81,13 @@ def parse_lines(
 ):
     """Read plain lines from data[start:stop] until one is not plain: (rows, where that line begins or `stop`, lines).
 
-    data      uint8, whole lines, PADDING more bytes behind `stop`
+    data      uint8, whole lines, PADDING more bytes after `stop`
     rows      PUT_DTYPE[n], n one more than there can be messages; topic, born_host and queue are set by the caller
     spans     SPANS_DTYPE[n]: where topic and host of a row lie in `data`; the same place twice for no host
     body_at, bodies     int64[n + 1], uint8: body r is bodies[body_at[r]:body_at[r + 1]]
-    head_at, heads      the same of properties strings; where a unique key is to be made, which rows.reserved says by
-                        a 1, of what comes before it
-    tail_at, tails      and of what comes behind it
+    head_at, heads      the same of properties strings; if a unique key must be created (rows.reserved is 1), of the
+                        part before it
+    tail_at, tails      and of the part after it
     text                uint8; like bodies, heads and tails as long as `data`
     """
     pairs = np.zeros((MOST_PAIRS + 4, 6), np.int64)

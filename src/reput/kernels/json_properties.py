@@ -129,7 +129,7 @@ def complete_pairs(text, used, pairs, count, own, start, stop):
 
 @njit(inline="always")
 def _has_separator(text, start, stop):
-    """Whether there may be a byte 0, 1 or 2; reads up to 7 bytes more."""
+    """Return whether there may be a byte 0, 1 or 2; reads up to 7 bytes more."""
     found = np.uint64(0)
     position = start
     while position < stop:
@@ -144,17 +144,17 @@ def _has_separator(text, start, stop):
 
 @njit(inline="always")
 def _bucket(text, start, stop):
-    """Of a HashMap that has 16."""
+    """Return the bucket in a HashMap of 16 buckets."""
     value = java_hash(text, start, stop, 0) & 0xFFFFFFFF
     return (value ^ value >> 16) & 15
 
 
 @njit(cache=True, nogil=True)
 def put_properties(text, pairs, count, out, used, cut):
-    """Write the properties string in a broker's order and return its end; -1 where the store must think about it.
+    """Write the properties string in a broker's order and return its end; -1 if the store must check it.
 
     pairs  int64[MOST_PAIRS + 4, 6]: the last two columns are set here, to the bucket and the order
-    cut    int64[1], set to the end of what comes before the unique key that is to be made; -1 where it is there
+    cut    int64[1], set to the place of the unique key that must be created; -1 if the map has it
     """
     has_unique = False
     for pair in range(count):
@@ -206,7 +206,7 @@ def put_properties(text, pairs, count, out, used, cut):
 
 @njit(cache=True, nogil=True)
 def _is_twice(text, pairs, place, start, stop):
-    """Whether a name in the bucket of that place, or before it in the same bucket, is this one."""
+    """Return whether this name is at that place of the bucket, or before it in the bucket."""
     bucket, length = pairs[pairs[place, 5], 4], stop - start
     while place >= 0 and pairs[pairs[place, 5], 4] == bucket:
         other = pairs[place, 5]

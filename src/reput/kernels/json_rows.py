@@ -1,9 +1,9 @@
-"""Rows of JSON, column by column: first how many bytes each value takes, then each value in its place.
+"""Write rows of JSON, column by column: first measure each value, then write it in its place.
 
 A column is bytes of some buffer with a start, a stop and a kind in each row. All rows are measured first, so that all
-columns are written into one buffer of the right size: a column's values go where the cursor of their row stands, and
-move it. The rules of what is escaped are `reput.messages.json_text`'s, its table of characters without a glyph is an
-argument; those of UTF-8 are Java's (`reput.kernels.java_utf8`), so malformed bytes are written as U+FFFD.
+columns are written into one buffer of the right size: each value is written at the cursor of its row, which it moves.
+The rules of escaping are in `reput.messages.json_text`; its table of characters without a glyph is an argument. UTF-8
+is read as Java does (`reput.kernels.java_utf8`): malformed bytes are written as U+FFFD.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MISSING, PRESENT, SKIPPED = 0, 1, 2
 
 _QUOTE, _BACKSLASH, _DELETE, _SPACE = 0x22, 0x5C, 0x7F, 0x20
 _DELETES = np.uint64(0x7F7F7F7F7F7F7F7F)
-# What stands behind the backslash of a short escape, by the character; 0 for \u00XX.
+# The character after the backslash of a short escape, by the escaped character; 0 for \u00XX.
 _SHORT = np.zeros(128, np.uint8)
 for _char, _letter in zip('\b\t\n\f\r"\\', 'btnfr"\\', strict=True):
     _SHORT[ord(_char)] = ord(_letter)
@@ -55,7 +55,7 @@ def _code_point(data, position, length):
 
 @njit(cache=True, nogil=True)
 def _escaped_bytes(data, position, stop, invisible):
-    """How many bytes the text takes between its quotes."""
+    """Return the number of bytes of the text between its quotes."""
     total = np.int64(0)
     while position < stop:
         if position + 8 <= stop:
@@ -89,7 +89,7 @@ def _escaped_bytes(data, position, stop, invisible):
 
 @njit(cache=True, nogil=True)
 def _put_escaped(out, at, data, position, stop, invisible):
-    """Write the text as it stands between its quotes; return the position behind it.
+    """Write the text between its quotes; return the position after it.
 
     Eight bytes are stored at once where the text has so many left: it takes no fewer when written.
     """

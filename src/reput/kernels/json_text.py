@@ -1,7 +1,7 @@
-"""Which bodies are one JSON object each, by brackets and strings alone.
+"""Find the bodies that are one JSON object each, by their brackets and strings.
 
-A parser that is given many bodies one behind the other reads as many objects as there are bodies only if each of
-them closes what it opens. What lies between the brackets is the parser's affair.
+A parser that reads concatenated bodies finds as many objects as there are bodies only if each body closes its own
+brackets. The text between the brackets is left to the parser.
 """
 
 from __future__ import annotations

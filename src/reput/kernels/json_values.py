@@ -1,6 +1,6 @@
-"""Values in JSON text: strings, base64 and whole numbers, those that are written plainly.
+"""Parse plain values in JSON text: strings, base64 and whole numbers.
 
-What is not plain is answered with -1: the caller leaves it to a reader that knows all of JSON.
+The result for other values is -1: the caller leaves them to a reader of all of JSON.
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ def plain_end(data, at):
 
 @njit(cache=True, nogil=True)
 def decode_string(data, at, stop, out, used):
-    """Decode the string that begins at `at` to out[used:]: what follows its quote, and the end of what was written.
+    """Decode the string that begins at `at` to out[used:]; return (position after its quote, end of the output).
 
-    -1 for a string that is not plain. Up to 7 bytes behind the end may be overwritten.
+    -1 for a string that is not plain. Up to 7 bytes after the end may be overwritten.
     """
     while at < stop:
         found = special_in(word_at(data, at))
@@ -143,7 +143,7 @@ def _unit_escape(data, at, out, used):
 
 @njit(cache=True, nogil=True)
 def _unit(data, at):
-    """Four hexadecimal digits; a large negative number where they are none."""
+    """Parse four hexadecimal digits; a large negative number for other characters."""
     value = np.int64(0)
     for index in range(4):
         byte = byte_at(data, at + index)
@@ -159,7 +159,7 @@ def _unit(data, at):
 
 @njit(cache=True, nogil=True)
 def decode_base64(data, at, out, used):
-    """As `decode_string`, of a string in base64 with all its padding and no bits left over."""
+    """Decode as `decode_string` does, for base64 with its whole padding and no spare bits."""
     while True:
         first, second = _DIGITS64[byte_at(data, at)], _DIGITS64[byte_at(data, at + 1)]
         if first == 255 or second == 255:

@@ -51,7 +51,7 @@ class KernelCache(FunctionCache):
         if found is None and on_compile:
             for compiling in on_compile:
                 compiling(self._py_func.__qualname__)
-            found = self._find(signature, context)  # whoever was told may have compiled it
+            found = self._find(signature, context)  # the callback may have compiled it
         return found
 
     def _find(self, signature: Any, context: Any) -> Any:

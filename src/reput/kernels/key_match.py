@@ -1,7 +1,7 @@
-"""Records against many wanted keys: hashes of keys, which index entries are wanted, exact comparison.
+"""Match records with many wanted keys: hash keys, select index entries, compare exactly.
 
-The rules are those of `reput.log.keyed_record` and `reput.format.commit_log.locate`. Texts are compared as the
-Java strings that their bytes become.
+The rules are in `reput.log.keyed_record` and `reput.format.commit_log.locate`. Texts are compared as the Java strings
+that their bytes become.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ def hash_keys(topics, topic_at, keys, key_at, hashes):
 
 @njit(cache=True, nogil=True)
 def find_wanted(key_hash, wanted, bounds, shift, found):
-    """Numbers of those of key_hash that are among `wanted`, into found, int64[len(key_hash)]; returns how many.
+    """Write the rows of key_hash that are in `wanted` to found, int64[len(key_hash)]; return their number.
 
-    wanted  int32, sorted; those whose hash >> shift is b are wanted[bounds[b]:bounds[b + 1]]
+    wanted  int32, sorted; hashes with hash >> shift == b are wanted[bounds[b]:bounds[b + 1]]
     """
     count = 0
     for number in range(len(key_hash)):
@@ -75,7 +75,7 @@ def locate_records(data, begins, ends, at_file_end, records):
     """Locate a look-up's fields in records that begin at data[begins[n]] and were read up to ends[n].
 
     at_file_end  uint8, whether no more bytes could be read
-    records      RECORD_DTYPE[n], filled; its positions are those in data
+    records      RECORD_DTYPE[n], filled; its positions are positions in data
     """
     for number in range(len(begins)):
         record = records[number]
@@ -139,7 +139,7 @@ def locate_records(data, begins, ends, at_file_end, records):
 def match_keys(
     data, records, candidates, record_of, offsets, key_hash, topics, topic_at, keys, key_at, verdicts
 ):  # fmt: skip
-    """Compare candidates' topics and keys with those of their records; the verdicts into verdicts, uint8[n].
+    """Compare topics and keys of candidates with their records; write verdicts, uint8[n].
 
     candidates  int64[n], rows of offsets (int64: where each lies), key_hash (int32), and texts as in `hash_keys`
     record_of   int64[n], each one's row of `records`
@@ -174,7 +174,7 @@ def _is_same(data, start, end, text, text_start, text_end):
 
 @njit(cache=True, nogil=True)
 def _is_same_decoded(data, start, end, text, text_start, text_end):
-    """Whether the two are one Java string: malformed bytes are replaced on the way to it."""
+    """Return whether both decode to one Java string, with malformed bytes replaced."""
     while start < end and text_start < text_end:
         point, length = character_at(data, start, end)
         other, other_length = character_at(text, text_start, text_end)
@@ -189,7 +189,7 @@ def _is_same_decoded(data, start, end, text, text_start, text_end):
 
 @njit(cache=True, nogil=True)
 def _has_key(data, record, keys, key_start, key_end):
-    """Whether a unique key or one of KEYS is that text."""
+    """Return whether a unique key or one of KEYS is that text."""
     if key_start == key_end:
         return False
     start, limit = record.unique_at, record.unique_at + record.unique_bytes
@@ -215,7 +215,7 @@ def _has_key(data, record, keys, key_start, key_end):
 
 @njit(cache=True, nogil=True)
 def _has_hash(data, record, key_hash):
-    """Whether one of the record's index entries has that hash."""
+    """Return whether one of the record's index entries has that hash."""
     prefix = hash_unit(
         java_hash(data, record.topic_at, record.topic_at + record.topic_bytes, 0), 35
     )
@@ -268,7 +268,7 @@ def hash_own_ids(data, records, hashes, record_of):
     records    RECORD_DTYPE[n], of `locate_records`
     hashes     int32, and record_of, int64, filled: each one's hash and row
 
-    Returns how many there are, and the rows that are done: fewer than n where there was no room for all.
+    Returns their number, and the number of finished rows: fewer than n if there was no room for all.
     """
     count = 0
     for row in range(len(records)):
@@ -301,7 +301,7 @@ def hash_own_ids(data, records, hashes, record_of):
 
 @njit(cache=True, nogil=True)
 def batch_has_wanted(data, topic, wanted, bounds, shift):
-    """Whether a message of an inner batch has an index hash that is among `wanted`; True where lengths do not add up.
+    """Return whether a message of an inner batch has a hash in `wanted`; True if lengths do not add up.
 
     data    uint8, the messages one after the other (`reput.messages.inner_batch`)
     wanted  int32, sorted, with bounds and shift as in `find_wanted`

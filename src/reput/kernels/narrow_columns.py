@@ -1,7 +1,7 @@
-"""Columns of integers made narrow: each value as its distance from the least, in few bytes; and made wide again.
+"""Narrow columns of integers, each value as its distance from the least in few bytes, and widen them again.
 
-Columns are those of an array of two dimensions: fields of one kind in an array of rows. NumPy passes four times over
-all rows to make one of them narrow.
+The columns are in a two-dimensional array: fields of one type in an array of rows. NumPy would pass four times over
+all rows to narrow one column.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ _DIGIT_ZEROS = np.array(DIGIT_ZEROS, np.int64)
 _SPACES = np.array(
     [*range(0x09, 0x0E), *range(0x1C, 0x21), 0x1680, 0x2028, 0x2029, 0x205F, 0x3000], np.int64
 )
-_FIGURE_SPACE = 0x2007  # does not break a line, so it is none
+_FIGURE_SPACE = 0x2007  # non-breaking, so not white space
 _UNIQ_KEY, _KEYS, _TAGS = (
     np.uint64(int.from_bytes(name, "little")) for name in (b"UNIQ_KEY", b"KEYS", b"TAGS")
 )
@@ -36,13 +36,13 @@ _TOP_BITS = np.uint64(0x8080808080808080)
 
 @njit(inline="always")
 def find_index_properties(data, start, stop):
-    """Where the values of UNIQ_KEY, KEYS and TAGS lie in the properties data[start:stop]; and the longest name's bytes.
+    """Find the values of UNIQ_KEY, KEYS and TAGS in the properties data[start:stop], and the longest name's length.
 
-    Three pairs of start and stop, which are equal where there is no such property. There are 8 bytes of data before
-    `start`, of a record's header for instance; no position is 2**31 or more.
+    Returns three pairs of start and stop, equal for a missing property. There are 8 bytes of data before `start`, of a
+    record's header for example; no position is 2**31 or more.
 
-    No processor can predict where a property ends and what it is called: so one comparison finds all separators of
-    64 bytes, there is one step a property, and names are told apart without branches.
+    No processor can predict the ends and names of properties. So one comparison finds all separators of 64 bytes, each
+    property takes one step, and names are compared without branches.
     """
     unique, keys, tags, longest = np.int64(0), np.int64(0), np.int64(0), np.int64(0)
     name, name_stop = start, np.int64(-1)
@@ -95,7 +95,7 @@ def separators(data, position, stop):
 
 @njit(inline="always")
 def has_others(data, position, stop):
-    """Whether a byte of the up to 64 bytes of data[position:stop] is not ASCII."""
+    """Return whether a byte of the up to 64 bytes of data[position:stop] is not ASCII."""
     others = _NONE
     if position + 64 <= len(data):
         others = bytes_above_127(data, position)
@@ -109,7 +109,7 @@ def has_others(data, position, stop):
 
 @njit(cache=True, nogil=True)
 def find_value(data, start, stop, name):
-    """Start and stop of the value of the property `name`, uint8, within data[start:stop]; equal if there is none."""
+    """Return start and stop of the value of the property `name`, uint8, in data[start:stop]; equal if it is missing."""
     found, found_stop = start, start
     first, first_stop, value_stop = next_property(data, start, stop)
     while first < stop:
@@ -122,7 +122,7 @@ def find_value(data, start, stop, name):
 
 @njit(inline="always")
 def next_property(data, position, stop):
-    """Start and stop of the name, and stop of the value, of the next property; `stop` three times if there is none."""
+    """Return start and stop of the next property's name, and stop of its value; three times `stop` at the end."""
     while position < stop:
         name_stop = next_separator(data, position, stop)
         if name_stop >= stop:
@@ -219,7 +219,7 @@ def _digit(point):
 
 @njit(cache=True, nogil=True)
 def is_blank(data, start, stop):
-    """Whether data[start:stop] is empty or white space alone (StringUtils.isBlank)."""
+    """Return whether data[start:stop] is empty or only white space (StringUtils.isBlank)."""
     position = start
     while position < stop:
         point, length = character_at(data, position, stop)

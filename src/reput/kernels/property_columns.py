@@ -52,7 +52,7 @@ _UNIQ_KEY, _KEYS, _TAGS = (
 
 @njit(cache=True, nogil=True)
 def find_spans(data, parts, spans):
-    """Where UNIQ_KEY, KEYS and TAGS of each record lie, SPANS_DTYPE[n]; 0 bytes where there is none."""
+    """Write the places of UNIQ_KEY, KEYS and TAGS of each record, SPANS_DTYPE[n]; 0 bytes for a missing one."""
     for row in range(len(parts)):
         _find_span(data, parts, row, spans[row])
 
@@ -94,7 +94,7 @@ def split_keys(data, start, count, lists, offsets, out):
 
 @njit(cache=True, nogil=True)
 def split_unique_keys(data, start, count, lists, offsets, out):
-    """Every UNIQ_KEY of each properties string data[start[i]:start[i] + count[i]], in order.
+    """Find every UNIQ_KEY of each properties string data[start[i]:start[i] + count[i]], in order.
 
     lists    int32[n + 1], where the ids of each row begin
     offsets  int32, one more than there can be ids: where each begins in `out`
@@ -119,7 +119,7 @@ def split_unique_keys(data, start, count, lists, offsets, out):
 def split_properties(
     data, parts, spans, maps, name_offsets, names, value_offsets, values, progress
 ):  # fmt: skip
-    """All properties of each record as names and values, up to the first record that `split_any_properties` is for.
+    """Split the properties of each record into names and values, up to the first record for `split_any_properties`.
 
     spans  as `find_spans` sets them
     maps   int32[n + 1], where the properties of each row begin
@@ -213,8 +213,8 @@ def split_any_properties(
 def _put_ascii(out, at, data, start, stop):
     """Copy data[start:stop], at least a byte, to out[at:].
 
-    There are 8 bytes of data before `start`; up to 7 bytes behind the copy may be overwritten. Returns a number that
-    texts have in common only if they are the same, or as good as never, and the last 8 bytes, or all, as a word.
+    There are 8 bytes of data before `start`; up to 7 bytes after the copy may be overwritten. Returns a hash of the
+    text, which practically never collides, and the last 8 bytes, or all, as a word.
     """
     count = stop - start
     last = word_at(data, stop - 8)

@@ -22,11 +22,12 @@ def _mark(position, seed):
 
 @njit(cache=True, nogil=True)
 def sum_of_steps(entries, count, seed):
-    """(sum, furthest end) over `count` entries: each adds the mark of its record's end, less that of its begin.
+    """Return (sum, furthest end) over `count` entries: the marks of ends minus the marks of begins.
 
-    entries  uint8, entries of 20 bytes as stored; seed, uint64, no one can guess
-    Where records follow each other from a to b, in whatever order, the sum is mark(b) - mark(a); a gap, an
-    overlap or a repetition leaves marks that nothing cancels.
+    entries  uint8, entries of 20 bytes as stored
+    seed     uint64, secret
+    If records cover the range from a to b, in any order, the sum is mark(b) - mark(a). A gap, an overlap or a
+    repetition leaves marks that do not cancel.
     """
     total = np.uint64(0)
     furthest = np.int64(-1)

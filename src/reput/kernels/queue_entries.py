@@ -14,7 +14,7 @@ _PREPARED = 4  # bit of the two transaction types that have no entries: prepared
 
 @njit(inline="always")
 def has_no_entry(message):
-    """Whether a message gets no ConsumeQueue entry of its own: it is prepared, or rolled back."""
+    """Return whether a message gets no ConsumeQueue entry of its own: it is prepared, or rolled back."""
     return message.sys_flag & _PREPARED != 0
 
 
@@ -71,7 +71,7 @@ def lay_out_entries(messages, rows, entries):
 
 @njit(cache=True, nogil=True)
 def _lost_between(lost, start, stop):
-    """How many bytes of the ranges `lost`, int64[n, 2], lie between two physical offsets."""
+    """Return the number of bytes of the ranges `lost`, int64[n, 2], between two physical offsets."""
     total = 0
     for part in range(len(lost)):
         total += max(min(lost[part, 1], stop) - max(lost[part, 0], start), 0)
@@ -84,12 +84,12 @@ def append_entries(
 ):
     """Lay out the entries that `ConsumeQueue.putMessagePositionInfo` (4.9.3) takes.
 
-    Unlike the broker, which closes every gap in the queue offsets up, this leaves those that lost messages explain: the
-    bytes lost since the entry before have room for as many records, or the next message continues after the gap.
+    Unlike the broker, which closes every gap in the queue offsets, this keeps gaps that lost messages explain: the
+    bytes lost since the previous entry have room for as many records, or the next message continues after the gap.
 
     messages             rows with physical_offset, size and tags_code
-    rows, queue_offset   int64 per entry; a further queue offset is that of the message after the last
-    position             entries the queue has, that is, where the next is appended
+    rows, queue_offset   int64 per entry; one more is the queue offset after the last message
+    position             the number of entries in the queue: where the next is appended
     max_physical_offset  end of the last message it has, or -1
     lost                 int64[n, 2], ranges of the log that cannot be read
     room                 bytes of messages that were refused since the last was taken; -1 for a queue without gaps
@@ -134,7 +134,7 @@ def append_entries(
 
 @njit(cache=True, nogil=True)
 def summarize_runs(bounds, queue_offset, first, slack, ahead, highest):
-    """For each group of entries: its first queue offset, how far ahead its queue offsets stay and get, its highest.
+    """Write the first queue offset, `slack`, `ahead` and the highest queue offset of each group of entries.
 
     A queue that holds p entries takes a whole group, each entry where p says, if and only if p <= slack. It leaves no
     gap if p >= ahead. bounds int64[g + 1]; first, slack, ahead, highest int64[g], set here. Offsets of 0 are always

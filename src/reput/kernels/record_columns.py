@@ -1,7 +1,7 @@
 """Columns out of CommitLog records whose lengths are checked: fixed fields, texts, hosts.
 
-The records are those of a walk (`reput.kernels.commit_log_scan`), so every part lies inside the buffer; the
-layout is that of `reput.format.commit_log`.
+The records come from a walk (`reput.kernels.commit_log_scan`), so every part lies inside the buffer. Their layout is
+described in `reput.format.commit_log`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _MIX, _SHIFT = np.uint64(0x9E3779B97F4A7C15), np.uint64(32)
 
 @njit(cache=True, nogil=True)
 def locate_parts(data, positions, parts):
-    """Where the parts of the record at each position lie, PARTS_DTYPE[n]: positions in `data` and lengths."""
+    """Write the places of the parts of the record at each position, PARTS_DTYPE[n]: positions in `data` and lengths."""
     for row in range(len(positions)):
         at = positions[row]
         sys_flag = read_i32(data, at + 36)
@@ -84,7 +84,7 @@ def gather_micros(data, start, step, out, valid):
 
 @njit(cache=True, nogil=True)
 def bodies_match(data, parts, out):
-    """Whether each body has the CRC that its record states (uint8[n]); an empty one is not compared."""
+    """Return whether each body has the CRC that its record states (uint8[n]); an empty one is not compared."""
     for row in range(len(parts)):
         start, count = parts[row].body, parts[row].body_bytes
         stated = read_i32(data, parts[row].record + 8)
@@ -93,7 +93,7 @@ def bodies_match(data, parts, out):
 
 @njit(cache=True, nogil=True)
 def worst_text_bytes(data, start, count):
-    """How many bytes texts data[start[i]:start[i] + count[i]] take at most, as Java decodes them."""
+    """Return the most bytes that texts data[start[i]:start[i] + count[i]] can take, as Java decodes them."""
     total = np.int64(0)
     for row in range(len(start)):
         ascii_only = is_ascii(data, start[row], start[row] + count[row])
@@ -103,7 +103,7 @@ def worst_text_bytes(data, start, count):
 
 @njit(cache=True, nogil=True)
 def copy_runs(data, start, count, offsets, out):
-    """data[start[i]:start[i] + count[i]] one behind the other; offsets, int32[n + 1], are set."""
+    """Concatenate data[start[i]:start[i] + count[i]]; set offsets, int32[n + 1]."""
     at = np.int64(0)
     offsets[0] = 0
     for row in range(len(start)):

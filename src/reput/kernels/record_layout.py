@@ -54,12 +54,12 @@ def lay_out_records(
     out          uint8, a whole CommitLog file whose physical offset is `base`
     progress     int64[2]: the first row, and the physical offset of its record; counted on with each record
     bodies, body_at          uint8; int64[n + 1]: row r has bodies[body_at[r]:body_at[r + 1]]
-    properties, property_at  uint8; int64[p, n + 1]: values of p properties, an empty one is left out
+    properties, property_at  uint8; int64[p, n + 1]: values of p properties, an empty one is omitted
     names, name_at           uint8; int64[p + 1]: their names; a value without a name is a whole properties string
-    topics, topic_at, hosts, host_at   what rows' `topic` and `born_host` count
+    topics, topic_at, hosts, host_at   texts that rows' `topic` and `born_host` number
     next_offset  int64 per rows' `queue`, counted on here
     physical_offset, queue_offset      int64[n], set here
-    is_five      a separator follows each property with a name, too
+    is_five      a separator also follows each property with a name
     has_crc      the record ends with the property of its CRC (reput.format.record_crc)
     """
     head = np.empty(8, np.uint8)
@@ -148,7 +148,7 @@ def _put_crc(out, start, stop, head):
 
 @njit(inline="always")
 def _joined_bytes(property_at, name_at, is_five, row):
-    """Bytes of the properties string of a row."""
+    """Return the length of a row's properties string."""
     total = 0
     for column in range(len(property_at)):
         value_bytes = property_at[column, row + 1] - property_at[column, row]
@@ -186,7 +186,7 @@ def _join(out, at, properties, property_at, names, name_at, is_five, row):
 
 @njit(cache=True, nogil=True)
 def joined_bytes(property_at, name_at, is_five, lengths):
-    """Bytes of the properties string of every row into lengths, int64[n]."""
+    """Write the length of every row's properties string to lengths, int64[n]."""
     for row in range(len(lengths)):
         lengths[row] = _joined_bytes(property_at, name_at, is_five, row)
 

@@ -1,8 +1,8 @@
-"""What the walks over CommitLog bytes share: why they stop, their state, and what a record must be.
+"""Common parts of the walks over CommitLog bytes: reasons to stop, their state, and the checks of a record.
 
-The rules of lengths are those of `CommitLog.checkMessageAndReturnSize` as `reput.format.commit_log` has them. A walk
-stops, and says why, wherever a decision is not its own: the caller gives it more bytes, more room, or goes on behind
-what cannot be read.
+The checks of lengths follow `CommitLog.checkMessageAndReturnSize`, as `reput.format.commit_log` describes it. A walk
+stops with a reason at each decision of its caller, who passes more bytes or more room, or continues after unreadable
+bytes.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ BATCH_FULL = 2
 TABLE_FULL = 3
 BLANK = 4  # the file's end-of-file record is at the position
 UNREADABLE = 5
-SIZE_MISMATCH = 6  # TOTALSIZE is not the sum of the parts; the broker reads on behind the parts
-SCHEDULED = 7  # only the properties of the record at the position say whether it can be read
+SIZE_MISMATCH = 6  # TOTALSIZE is not the sum of the parts; the broker continues after the parts
+SCHEDULED = 7  # whether the record at the position can be read depends on its properties
 
 # The fields of a walk's state, an int64 array that lives across calls.
 POSITION = 0  # where the next record begins, in the buffer
@@ -40,7 +40,7 @@ _SCHEDULE_TOPIC = np.frombuffer(b"SCHEDULE_TOPIC_XXXX", np.uint8)
 
 @njit(inline="always")
 def check_record(data, position, end, at_file_end):
-    """Compare the lengths of the record at `position` with each other and with `end`, before any is believed.
+    """Compare the lengths of the record at `position` with each other and with `end`, before any is used.
 
     at_file_end  whether position `end` would be the next file's
     Returns why the walk stops here, STOPPED if it does not; bytes the record takes, or takes at least, of MORE_BYTES;
@@ -89,17 +89,17 @@ def check_record(data, position, end, at_file_end):
 
 @njit(inline="always")
 def store_timestamp_at(position, sys_flag):
-    """Where STORETIMESTAMP lies in the record at `position`, behind a host of 8 or 20 bytes."""
+    """Return the place of STORETIMESTAMP in the record at `position`, after a host of 8 or 20 bytes."""
     return position + (68 if sys_flag & 16 else 56)
 
 
 @njit(inline="always")
 def is_scheduled(data, topic, topic_bytes):
-    """Whether this is the topic of delayed messages, whose tags code is the time that they are due."""
+    """Return whether this is the topic of delayed messages, whose tags code is their due time."""
     return equals(data, topic, topic_bytes, _SCHEDULE_TOPIC)
 
 
 @njit(inline="always")
 def equals(data, start, count, expected):
-    """Whether data[start:start + count] has the bytes of `expected`, uint8."""
+    """Return whether data[start:start + count] has the bytes of `expected`, uint8."""
     return count == len(expected) and same_bytes(data, start, expected, 0, count)

@@ -11,7 +11,7 @@ from reput.kernels.llvm import INTERPRETED
 
 
 def new_rows(count: int, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    """`count` rows of a structured dtype, with nothing of meaning in them.
+    """Create `count` rows of a structured dtype, not initialised.
 
     Kernels reach a row's fields as attributes. Compiled they always can; with NUMBA_DISABLE_JIT=1 only in a
     record array.
