@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+import reput
 from reput.errors import StoreError
 from reput.writer.put.message import Message
 from reput.writer.store_writer import StoreWriter
@@ -12,6 +13,7 @@ from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenLibrary, GoldenStore, TornCase
 from tests.oracle.walk import read_log, walk
 from tests.recovery.checking import check_index, check_store
+from tests.small import SMALL
 from tests.writer.golden_puts import store_config
 
 Golden = Callable[[str], GoldenStore]
@@ -109,3 +111,21 @@ def test_a_sound_store_stays_as_it_is(golden: Golden, tmp_path: Path, name: str)
                 assert (store / path.relative_to(case.path)).read_bytes() == path.read_bytes()
     index = [path.read_bytes() for path in sorted((store / "index").iterdir())]
     assert index == [path.read_bytes() for path in sorted((case.path / "index").iterdir())]
+
+
+@pytest.mark.parametrize("number", [0, -1])
+def test_a_log_is_not_continued_without_a_file_that_was_renamed(
+    tmp_path: Path, number: int
+) -> None:
+    """Its messages would be lost for good: others would get their physical offsets."""
+    with reput.open_store(tmp_path, mode="rw", config=SMALL) as opened:
+        opened.put_many(Message("T", bytes(40), [f"k{n}"]) for n in range(120))
+    file = sorted((tmp_path / "commitlog").iterdir())[number]
+    away = file.rename(file.with_name(f"{file.name}.bak"))
+    names = sorted((tmp_path / "commitlog").iterdir())
+    with pytest.raises(StoreError, match=f"rename it to {file.name}, or move it out"):
+        StoreWriter(tmp_path)
+    assert sorted((tmp_path / "commitlog").iterdir()) == names
+    file.write_bytes(away.read_bytes())  # now it is a copy
+    with reput.open_store(tmp_path, mode="rw") as opened:
+        assert len(opened.query("T", "k119").messages) == 1

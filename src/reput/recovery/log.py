@@ -8,19 +8,24 @@ cuts off: bytes that stay could become records again when a message of the same 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
+
+import numpy as np
 
 from reput.errors import CorruptMessageError, MessageNotFoundError, StoreError, StoreNotFoundError
 from reput.files.disk import Disk
 from reput.files.reader import FileReader
 from reput.format.checkpoint import Checkpoint
 from reput.format.commit_log import BLANK_BYTES, BLANK_MAGIC, crc_matches, read_size_and_magic
-from reput.format.file_names import COMMIT_LOG_FOLDER
+from reput.format.file_names import COMMIT_LOG_FOLDER, offset_file_name, parse_offset_file_name
 from reput.format.properties import PROPERTY_SEPARATOR
 from reput.format.record_crc import stated_record_crc
 from reput.log.broker_end import recovered_end
 from reput.log.files import CommitLogFile
 from reput.log.reader import CommitLogReader, LocatedRecord
+from reput.log.scan import FileScan
+from reput.log.scan_mode import SALVAGE
 from reput.log.sources import StoreLog
 from reput.queues.store_queues import KnownOffset
 from reput.recovery.report import RecoveryReport
@@ -31,12 +36,13 @@ def log_files(store: Path, disk: Disk) -> list[CommitLogFile]:
     """Return the files of a log that can be continued; deletes a last file that was never filled.
 
     Returns an empty list for a new log. Raises StoreError for files that a broker would refuse: unequal sizes, gaps
-    between names, or a missing first file.
+    between names, or a missing first file; also for messages in a file with another name.
     """
     try:
         files = list(StoreLog(store).list().files)
     except StoreNotFoundError:
-        return []
+        files = []
+    check_none_renamed(store, files)
     for file in files:
         if not os.path.isfile(file.path):
             raise StoreError(f"{file.path}: is not a regular file; move it out of the store")
@@ -63,6 +69,38 @@ def log_files(store: Path, disk: Disk) -> list[CommitLogFile]:
         if file.start != files[0].start + number * file.size or file.start % file.size:
             raise StoreError(f"{file.path}: is not where the file before it ends")
     return files
+
+
+def stated_start(file: CommitLogFile) -> int | None:
+    """Return where a file begins by the physical offsets that its records state.
+
+    Returns None without a record, and if records state several places. Raises StoreAccessError.
+    """
+    starts: set[int] = set()
+    for piece in FileScan(file, file.start, file.end, SALVAGE).pieces():
+        shifts = piece.batch.messages["physical_offset"] - (piece.positions + piece.base)
+        starts.update((np.unique(shifts) + file.start).tolist())
+        if len(starts) > 1:
+            return None
+    return min(starts) if starts and min(starts) >= 0 else None
+
+
+def check_none_renamed(store: Path, files: Sequence[CommitLogFile]) -> None:
+    """Raise StoreError if a file without the name of a log file holds messages that the log lacks.
+
+    A log that is continued, or whose indexes are rebuilt, would lose these messages for good.
+    """
+    folder = store / COMMIT_LOG_FOLDER
+    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+        is_named = parse_offset_file_name(path.name) is not None
+        if is_named or path.is_symlink() or not path.is_file():
+            continue
+        start = stated_start(CommitLogFile(0, path.stat().st_size, str(path)))
+        if start is not None and not any(file.start <= start < file.end for file in files):
+            raise StoreError(
+                f"{path}: holds messages from physical offset {start} on, which no file of the log has; "
+                f"rename it to {offset_file_name(start)}, or move it out of the store"
+            )
 
 
 def find_log_end(

@@ -242,20 +242,6 @@ def verifiable_end(files: Sequence[CommitLogFile]) -> int:
     return files[0].start
 
 
-def stated_start(file: CommitLogFile) -> int | None:
-    """Return where a file begins by the physical offsets that its records state.
-
-    Returns None without a record, and if records state several places. Raises StoreAccessError.
-    """
-    starts: set[int] = set()
-    for piece in FileScan(file, file.start, file.end, SALVAGE).pieces():
-        shifts = piece.batch.messages["physical_offset"] - (piece.positions + piece.base)
-        starts.update((np.unique(shifts) + file.start).tolist())
-        if len(starts) > 1:
-            return None
-    return min(starts) if starts and min(starts) >= 0 else None
-
-
 def ranges_to_fill(
     files: Sequence[CommitLogFile],
     chosen: Collection[str],

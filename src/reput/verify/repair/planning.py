@@ -28,18 +28,14 @@ from reput.format.index_file import ITEM_BYTES
 from reput.log.files import CommitLogFile
 from reput.log.scan import FileScan
 from reput.log.scan_mode import SALVAGE, DispatchRules
+from reput.recovery.log import check_none_renamed, stated_start
 from reput.store.existing import refuse_to_repair
 from reput.store.facts import facts_of
 from reput.tasks import Progress, Runner
 from reput.verify.check import check_store
 from reput.verify.checking.checked_store import CheckedStore, look_at
 from reput.verify.checking.tally import MOST_OF_A_KIND
-from reput.verify.repair.log_damage import (
-    can_be_filled,
-    ranges_to_fill,
-    stated_start,
-    verifiable_end,
-)
+from reput.verify.repair.log_damage import can_be_filled, ranges_to_fill, verifiable_end
 from reput.verify.repair.plan import (
     OF_ABORT,
     OF_CHECKPOINT,
@@ -104,7 +100,8 @@ def make_plan(
     found = look_at(store, config)
     findings = list(check_store(store, config=config, runner=runner, progress=progress))
     _refuse_exchanged(found, findings)
-    _refuse_renamed(found, findings)
+    if not facts_of(store).ledger_folders:
+        check_none_renamed(store, found.files)
     plan = Plan(store, backup, found.config, findings, seen=seen)
     plan.seconds = 2 * (time.monotonic() - begin)
     _Planning(plan, found, truncate_tail, salvage).run(config is not None)
@@ -163,23 +160,6 @@ def _refuse_exchanged(found: CheckedStore, findings: Iterable[Finding]) -> None:
         f"{found.path}: CommitLog files that have names of others, by the physical offsets that their messages state; "
         f"give them their own names, and repair it again: {' && '.join([*aside, *back])}"
     )
-
-
-def _refuse_renamed(found: CheckedStore, findings: Iterable[Finding]) -> None:
-    """Raise StoreError if a file without the name of a log file holds messages that the log lacks.
-
-    A repair would leave the file out, and rebuild the queues without these messages.
-    """
-    for path in (Path(one.file) for one in findings if one.kind is Kind.FOREIGN_LOG_FILE):
-        if path.parent.name != COMMIT_LOG_FOLDER or path.is_symlink() or not path.is_file():
-            continue
-        start = stated_start(CommitLogFile(0, path.stat().st_size, str(path)))
-        if start is None or any(file.start <= start < file.end for file in found.files):
-            continue
-        raise StoreError(
-            f"{path}: holds messages from physical offset {start} on, which no file of the log has; rename it to "
-            f"{offset_file_name(start)}, or move it out of the store, and repair it again"
-        )
 
 
 def check_unchanged(
