@@ -191,6 +191,7 @@ class Follower:
         log.list_files()
         state.checkpoints = log.held(state.checkpoints)
         settled = log.settled_before(state.checkpoints)
+        # The walk begins at a place that a cut of the log cannot have changed unnoticed.
         log.look(max(settled, log.last_with_data()))
         found = RecoveryReport(log_begin=log.begin)
         found.log_end = min(log.seen, self._unchanged_until())
@@ -320,6 +321,7 @@ class Follower:
 
         Raises StoreAccessError.
         """
+        # First the state, then the indexes: checkpoints of messages without entries do no harm.
         self._state.save(self._disk)
         self._queues.sync()
         self._index.sync()
@@ -364,6 +366,7 @@ class Follower:
     def _is_same_log(self) -> bool:
         """Return whether the last indexed message is still there, or has expired."""
         log, last = self._log, self._last
+        # The log is shorter than what was indexed: a broker cut it when it recovered.
         if log.files[-1].end < self.report.position:
             return False
         return last is None or last.physical_offset < log.begin or log.holds(last)

@@ -195,6 +195,7 @@ class IndexFileReader:
             at = part.find(wanted)
             while at >= 0:
                 number, rest = divmod(at, ITEM_BYTES)
+                # The four bytes may also stand inside an item.
                 if rest == 0:
                     yield first + number
                 at = part.find(wanted, at + ITEM_BYTES - rest)
@@ -286,6 +287,7 @@ class IndexFileReader:
                 raise BrokenChainError(self.path, position, f"item {item} is damaged")
             if previous == 0:
                 return
+            # A chain leads to ever older items, so no damage can make it a circle.
             last, item = item - 1, previous
         raise BrokenChainError(self.path, position, f"slot {slot}: its chain leads to item {item}")
 

@@ -120,7 +120,7 @@ def check(
         progress: Called with the phase, units done and units in all.
 
     Raises:
-        StoreNotFoundError: there is no CommitLog.
+        StoreNotFoundError: the store has no CommitLog.
         StoreAccessError: something cannot be read.
         UsageError: no such runner.
     """

@@ -75,8 +75,10 @@ def pull(
     if queue_offset < least:
         return Pulled(PullStatus.OFFSET_TOO_SMALL, [], least, least, most)
     if queue_offset > most:
+        # As `DefaultMessageStore.getMessage` corrects OFFSET_OVERFLOW_BADLY in a queue that begins at 0.
         end = most if least else 0
         return Pulled(PullStatus.OFFSET_TOO_LARGE, [], end, least, most)
+    # Entries of the schedule topic have the delivery time in place of the tags code.
     hashes = {hash_code(tag) for tag in wanted} if topic != SCHEDULE_TOPIC else set()
     newest, position, size_bytes = queue.span(most - 1)[0], queue_offset, 0
     records: list[LocatedRecord] = []
@@ -88,9 +90,11 @@ def pull(
             if entry is None:
                 break
             is_newest = number == newest
+            # Nothing says whether messages are missing here but the log itself.
             if entry == PRE_BLANK:
                 if number >= gap_stop:
                     gap_stop = check_gap(topic, queue_id, number)
+            # The newest entry may be half written: it is read whatever its tags code is.
             elif is_newest or _may_match(entry.tags_code, hashes):
                 place = QueuePlace(topic, queue_id, number)
                 record = _read(store, queue, place, entry, is_newest)
@@ -176,6 +180,7 @@ def _read(
             return None
         reason = str(error)
     if is_newest:
+        # Its writer may be at work: a half-written entry is whole, and another, a moment later.
         time.sleep(_PATIENCE_S)
         if queue.entry(place.queue_offset) != entry:
             return None

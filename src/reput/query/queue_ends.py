@@ -92,6 +92,7 @@ class QueueEnds:
         """Return the first message of the queue after its last entry, as far as the allowance permits."""
         log = self._store.commit_log
         known_end, position = self._walked.get((topic, queue_id), (-1, 0))
+        # The queue has grown, so what follows its new end has not been looked at.
         if known_end != end:
             position = self._end_of_last(topic, queue_id, end)
         start = max(position, log.min_offset)
@@ -212,6 +213,7 @@ class QueueEnds:
         self._allowance += (now - self._refilled) * _ALLOWANCE_BYTES_PER_S
         self._allowance = min(self._allowance, _FIRST_ALLOWANCE_BYTES)
         self._refilled = now
+        # A client that polls an empty queue must not make each poll read the log.
         return max(min(wanted_bytes, int(self._allowance), _MOST_BYTES_A_LOOK), 0)
 
     def _end_of_last(self, topic: str, queue_id: int, end: int) -> int:

@@ -194,7 +194,7 @@ class QueueMatching:
         survey = self.survey
         last = -1 if survey is None else survey.last
         if offsets[-1] > last:
-            # Messages after the last entry were not dispatched yet: that is no damage.
+            # Messages after the last entry were not dispatched yet, which is not damage.
             after = int(np.searchsorted(offsets, last, side="right"))
             part._add_tail(Tail.of(offsets[after:], stated[after:]))
             stated, offsets, expected = stated[:after], offsets[:after], expected[:after]
@@ -237,7 +237,7 @@ class QueueMatching:
         self, part: QueuePart, numbers: Offsets, offsets: Offsets, stated: Offsets
     ) -> None:
         moved = np.flatnonzero(numbers != stated)
-        # Entries of a light queue follow each other, whatever their messages state.
+        # Entries of a light queue follow each other, so their numbers may differ from the stated ones.
         if len(moved) and not self._is_light:
             part.moved.add(len(moved), int(offsets[moved[0]]))
 

@@ -50,7 +50,7 @@ def check_store(
         Findings: of names and sizes, IndexFiles, queues, files of the log in order, then of the store as a whole.
 
     Raises:
-        StoreNotFoundError: There is no CommitLog.
+        StoreNotFoundError: The store has no CommitLog.
         StoreAccessError: A file cannot be read.
         UsageError: The store is a URL: `reput.check` copies it first.
     """

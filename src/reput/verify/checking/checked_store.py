@@ -110,7 +110,7 @@ def look_at(path: Path, config: StoreConfig | None) -> CheckedStore:
 
     Raises:
         UsageError: it is an archive.
-        StoreNotFoundError: there is no CommitLog.
+        StoreNotFoundError: the store has no CommitLog.
         StoreAccessError: a file cannot be read.
     """
     refuse_archive(path)

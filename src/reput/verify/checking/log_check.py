@@ -54,7 +54,7 @@ class LogFileFound:
     latest         latest store timestamp, ms
     without_queue  messages of missing queues, and the offset of the first
     without_index  number of keys without an entry, in a store without IndexFiles
-    light          how far the entries of %LMQ% queues lag behind the queue offsets of their messages
+    light          by how much queue offsets of messages in %LMQ% queues exceed the numbers of their entries
     """
 
     latest: int | None = None

@@ -336,7 +336,7 @@ def plan_repair(
         progress: Called as work is done.
 
     Raises:
-        StoreNotFoundError: there is no CommitLog.
+        StoreNotFoundError: the store has no CommitLog.
         StoreLockedError: a broker or another writer owns the store.
         StoreAccessError: a file cannot be read.
         StoreError: the store contains a link, or it cannot be swapped with a folder beside it.

@@ -88,7 +88,7 @@ def make_plan(
     """Check a store, and plan its repair; nothing is changed.
 
     Raises:
-        StoreNotFoundError: there is no CommitLog.
+        StoreNotFoundError: the store has no CommitLog.
         StoreLockedError: a broker or another writer owns the store.
         StoreError: the store contains a link, or files with messages of the log have wrong names.
         StoreAccessError: a file cannot be read.

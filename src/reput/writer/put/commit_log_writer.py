@@ -376,8 +376,8 @@ class CommitLogWriter:
         start, stop = self.position - files.start, end - files.start
         data = files.file.data
         self._under_way = _new(PutUnderWay, (end, now, ends, heads))
-        # Size and magic last: no reader takes half a record for one. Those of further records come after those of the
-        # records before them: after a kill, no record is valid behind a gap, where another one will be put.
+        # Size and magic last, so that no reader takes half a record for a whole one. Further records get them after
+        # the records before them: after a kill, no record is valid after a gap that another record will fill.
         data[start + _HEAD_BYTES : stop] = rest
         data[start : start + _HEAD_BYTES] = head
         if heads:

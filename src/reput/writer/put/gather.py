@@ -1,7 +1,7 @@
 """Messages to put as columns: one pass over all of them for each of their attributes.
 
 Messages whose properties have the same names share columns. Where those would not say what is meant, the properties
-string of each message is made by itself: that is also where one that cannot be stored is refused.
+string of each message is made by itself, which also refuses a message that cannot be stored.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ _MOST_OPEN = 32
 class Preparer:
     """Calls `prepare_piece` in its own thread, for as long as that returns True, whenever it is asked to.
 
-    There is no thread before the writer has come twice within a fifth of a second: what is prepared is also flushed.
+    The thread starts once the writer comes twice within a fifth of a second, because prepared bytes are also flushed.
     """
 
     def __init__(self, prepare_piece: Callable[[], bool]) -> None:
