@@ -145,6 +145,7 @@ class Planner:
         Raises StoreAccessError, StoreChangedError.
         """
         newest = self._index.newest_entry
+        # The newest entry leads beyond the log, or its message was put since the log was walked.
         if newest >= log_end:
             try:
                 self._log.locate(newest)
@@ -165,6 +166,7 @@ class Planner:
         segments: list[Segment] = []
         position = self._log.min_offset
         for part in self._parts:
+            # Neighbouring IndexFiles may overlap by a message whose keys are in both.
             start, stop = max(part.start, position), min(part.stop, self._trusted_until)
             if start < stop:
                 segments += self._scanned(position, start, keep=True)
@@ -181,6 +183,7 @@ class Planner:
             if begin >= stop:
                 return
             if begin < end:
+                # Only ranges between trusted parts are kept: the end of the log grows.
                 small = keep and end - begin <= _KEPT_BYTES
                 yield self._read(begin, end) if small else Segment(begin, end)
 

@@ -185,6 +185,7 @@ class FileScan:
         base = self._window_base = self.end.position
         left = self._stop - base
         beyond = min(max(left, _LEAST_BEYOND_BYTES), _MOST_BEYOND_BYTES)
+        # The record that crosses the end of the range belongs to this walk, so a little more is read.
         wanted = max(left + beyond, self._least_bytes)
         length = min(wanted, len(self._buffers.data), self._file.end - base)
         reader.read_into(self._buffers.data[:length], base - self._file.start)
@@ -194,6 +195,7 @@ class FileScan:
             self.end.position = base + int(self._state[walk.POSITION])
             if status == walk.BATCH_FULL or (self._by_window and self._state[walk.MESSAGES]):
                 yield self._take_batch()
+            # More queues than expected: the kernel continues with a larger table where it stopped.
             if status == walk.TABLE_FULL:
                 self._table = grown(self._table)
             elif status != walk.BATCH_FULL:
@@ -274,10 +276,12 @@ class FileScan:
 
     def _take_batch(self) -> DispatchBatch:
         state, buffers = self._state, self._buffers
+        # Views: the next batch overwrites them, so consumers copy what they keep.
         messages = buffers.messages[: state[walk.MESSAGES]]
         multi = buffers.multi[: state[walk.MULTI_ROWS]]
         self._name_queues()
         _renumber_queues(self._queues, messages, multi)
+        # 5.x ignores the property in retry and system topics (`MixAll.topicAllowsLMQ`).
         if self._rules.checks_topic and len(multi):
             allowed = np.array([allows_light_queues(queue.topic) for queue in self._queues])
             multi = multi[allowed[messages["queue"][multi["row"]]]]

@@ -127,6 +127,7 @@ class FullCheck:
 
     def run(self) -> Iterator[Finding]:
         """Yield all findings as they are found. Raises StoreAccessError."""
+        # Index and queues first: their spans say which entries lead into each file of the log.
         yield from self._read_index()
         yield from self._read_queues()
         yield from self._join_index()
@@ -239,6 +240,8 @@ class FullCheck:
         )
 
     def _index_spans(self, number: int) -> Iterator[IndexSpan]:
+        # None = 0 if self._store.begin == 0 else None | The first file of a log that has expired in part counted
+        # from a file that is gone.
         base: int | None = 0 if self._store.begin == 0 else None
         for place, table in enumerate(self._index):
             span = table.spans.get(number)

@@ -148,6 +148,7 @@ class _Reading:
                 items, first, table.items, len(slots), seed, np.uint64(total), before
             )
             wrong += forwards + disordered
+            # Bisection needs order.
             if disordered:
                 spans.add(offsets_of_items(items), first)
             else:
@@ -182,6 +183,7 @@ class _Reading:
                 f"{header.end_physical_offset}, its items lead to {table.first} to {table.last}"
             )
             table.note(Kind.INDEX_HEADER, detail, 16)
+        # A lost page of the header leaves an older count; the items after it are cut off from look-ups.
         following = table.items + 1
         if following < job.index_items and self._items(following, following + 1).any():
             detail = f"the header counts {table.items} items, but more are written"
