@@ -1,8 +1,8 @@
 """Queries of keys that nothing has, in a hundred IndexFiles of full size, all of which are asked.
 
-A full file has 420 MB, a hundred of them 42 GB. Here a file has only the pages that the keys asked for lead to, those
+A full file has 420 MB, a hundred of them 42 GB. Here a file has only the pages that the wanted keys lead to: pages
 of their slots and of the items in their chains; the rest are holes. So nothing can judge such files: the benchmark says
-itself that they are believed, and the checks of an open file are measured, not those of opening it.
+itself that they are trusted, and the checks of an open file are measured, not the checks of opening it.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def _write(path: Path, keys: list[str]) -> None:
 
 
 class _IndexFile:
-    """Full of items of 16 messages; what is written of it are the pages that some keys lead to."""
+    """Write a file full of items of 16 messages, of which only the pages of some keys are real."""
 
     def __init__(self, number: int, random: Random) -> None:
         self._first, self._random = number * _MESSAGES, random

@@ -2,7 +2,7 @@
 
 python -m benchmarks.echo PORT
 
-It does nothing else, in the event loop that `reput serve` uses. What a server does more slowly than this is its own
+It does nothing else, in the event loop that `reput serve` uses. The time that a server takes beyond this is its own
 work; what both do slowly is the machine's.
 """
 

@@ -33,7 +33,7 @@ _PRICE = "export to Parquet: the price of guarantees"
 _BASE = "pyarrow"
 _PROFILED_BYTES = 64 << 20
 _SLOTS = 2
-_ALONE = "pyarrow alone, of batches as they are decoded"
+_ALONE = "only pyarrow, of batches as they are decoded"
 _ROUNDS = 4  # the first finds memory that was never touched
 Result = TypeVar("Result")
 

@@ -1,4 +1,4 @@
-"""JSON lines out of a store and into one: the form alone, and whole exports and puts.
+"""JSON lines out of a store and into one: only the form, and whole exports and puts.
 
 Measured in the processor time of the thread that makes or reads the lines: dispatch has a thread of its own.
 """

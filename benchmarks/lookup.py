@@ -62,7 +62,7 @@ def _staged_s(keys: Path, folder: Path) -> float:
 
 
 def mixed_keys(messages: int, count: int) -> pa.Table:
-    """Unique keys of messages all over the log, and as many of messages behind its end, mixed."""
+    """Unique keys of messages all over the log, mixed with as many of messages after its end."""
     random = np.random.default_rng(1)
     present = random.choice(messages, count // 2, replace=False)
     absent = messages + np.arange(count - count // 2)

@@ -81,7 +81,7 @@ JOBS: dict[str, Callable[[Sequence[str], Untimed, Path], None]] = {
 
 
 def stores_cost(folder: Path, count: int, job: str, *, counts: bool = False) -> Cost:
-    """Return what the driver takes for a job over so many small stores with indexes; see `driver_cost`."""
+    """Return the driver's time for a job over so many small stores with indexes; see `driver_cost`."""
     shutil.rmtree(folder, ignore_errors=True)
     first, work = folder / "store-0", folder / "work"
     work.mkdir(parents=True)
@@ -107,7 +107,7 @@ def stores_cost(folder: Path, count: int, job: str, *, counts: bool = False) -> 
 
 
 def measure(folder: Path) -> Iterator[Figure]:
-    """Yield what the driver takes for jobs over growing numbers of stores."""
+    """Yield the driver's time for jobs over growing numbers of stores."""
     for job in JOBS:
         costs = []
         for step in STEPS:

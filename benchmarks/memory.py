@@ -1,4 +1,4 @@
-"""Peak memory of this process and of those that it starts."""
+"""Return the peak memory of this process and the processes that it starts."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def measure(store: Path, indexes: Path, folder: Path) -> list[Figure]:
 
 
 def _join(store: Path, indexes: Path, opened: Path) -> None:
-    """Log and indexes in one store, without a copy of what is not written to: the log's last file is."""
+    """Combine log and indexes in one store; only the log's last file, which is written to, is copied."""
     (opened / "commitlog").mkdir(parents=True)
     *full, last = sorted((store / "commitlog").iterdir())
     for path in full:

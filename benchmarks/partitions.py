@@ -1,6 +1,6 @@
 """What one more partition costs on local[2]: the same work in 16 and in 128 partitions, in time of cores.
 
-Tasks of a rebuild are plain ones, those of a look-up go through DataFrames; here neither has anything to do. Those of
+Tasks of a rebuild are plain ones, tasks of a look-up go through DataFrames; here neither does any work. Tasks of
 the table read the queues of one small log.
 """
 
@@ -79,7 +79,7 @@ def _cost_ms(run: Callable[[int], None]) -> float:
 
 
 def _core_s() -> float:
-    """Seconds of processor time that this process and those below it have had, of those that still run."""
+    """Return the processor seconds of this process and of its running children."""
     own = os.getpid()
     parents, spent = {}, {}
     for path in Path("/proc").glob("[0-9]*/stat"):

@@ -1,4 +1,4 @@
-"""What it costs to prove IndexFiles, and what a query from the shell pays for files that are not proven."""
+"""The cost of proving IndexFiles, and the cost of unproven files for a query from the shell."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def measure(store: Path, index: Path, messages: int) -> Iterator[Figure]:
         log = opened.commit_log
         known = prove(file, log)
         yield Figure("proof", "entries of the file", known.items / 1e6, "million")
-        # What is known of the log is not read again: what is left is slots, entries and their links.
+        # Known parts of the log are not read again: slots, entries and their links remain.
         seconds = best_of(3, lambda: prove(file, log, known))
         yield Figure("proof", "slots and entries of one IndexFile, warm", seconds, "s", most=0.7)
         yield Figure("proof", "… million entries/s", known.items / seconds / 1e6, "million/s")

@@ -91,7 +91,7 @@ def _put(folder: Path) -> Iterator[Figure]:
 
 
 def _close(folder: Path) -> Iterator[Figure]:
-    """Everything is dispatched and flushed: what is left is to prove the growing IndexFile, and to sync."""
+    """Close the store after everything was dispatched and flushed: prove the growing IndexFile, and sync."""
     store = open_store(folder, mode="rw")
     store.put_many(_messages(_MANY))
     store.flush()

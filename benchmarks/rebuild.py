@@ -1,6 +1,6 @@
 """`reput rebuild` of the benchmark store on local[2], as often as asked, with a new session each time.
 
-Beside it rebuilds without Spark: one process alone, and two at once, each of the whole log into a folder of its own.
+It also measures rebuilds without Spark: one process, and two at once, each of the whole log into a folder of its own.
 What two reach together is what two cores have to give; what local[2] lacks of that is hand-over and waiting.
 """
 

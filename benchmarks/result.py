@@ -1,4 +1,4 @@
-"""What a measurement yields, and how it is shown."""
+"""The results of a measurement, and their display."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RESULTS = Path(__file__).parent / "results"
 
 @dataclass(frozen=True, slots=True)
 class Figure(Measured):
-    """One measured number. `least` or `most` is what it is wanted to be, None where it only informs."""
+    """One measured number. `least` or `most` is its goal, None for information only."""
 
     least: float | None = None
     most: float | None = None

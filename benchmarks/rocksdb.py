@@ -1,4 +1,4 @@
-"""Measure queues in RocksDB (5.x): a rebuild that writes them, against one that writes files, and reading them."""
+"""Measure queues in RocksDB (5.x): rebuilds that write them or files, and reading them."""
 
 from __future__ import annotations
 

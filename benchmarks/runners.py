@@ -1,6 +1,6 @@
 """Where each runner pays: rebuild, look-up, check and export of growing logs, serial, in processes and on Spark.
 
-Each run is a process of its own, and its time includes the start of the runner: that is what a user waits for.
+Each run is a process of its own, and its time includes the start of the runner, as for a user.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The jobs at 1, 2, 4 and 8 partitions, on a standalone cluster of two workers with a core each.
 
-The work is the same each time, only dealt out to more partitions. Two cores do two at a time: what 4 and 8 show is what
-a partition costs. What is shuffled, and what comes back to the driver, is what Spark itself counted.
+The work is the same each time, but in more partitions. Two cores run two at a time, so the results for 4 and 8 show the
+cost of a partition. Spark itself counts the bytes that are shuffled and that come back to the driver.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def measure(folder: Path, store: Path) -> Iterator[Figure]:
 
 
 def _part_of(store: Path, part: Path) -> tuple[int, int]:
-    """A store with the first file alone. Returns bytes of its log, and messages."""
+    """Create a store with only the first file. Return bytes of its log, and messages."""
     first = min((store / COMMIT_LOG_FOLDER).iterdir())
     (part / COMMIT_LOG_FOLDER).mkdir(parents=True)
     (part / COMMIT_LOG_FOLDER / first.name).symlink_to(first.resolve())
@@ -179,7 +179,7 @@ def _timed(spark: SparkSession, tag: str, run: Callable[[], None]) -> float:
 
 def _counts(spark: SparkSession) -> dict[str, dict[str, int]]:
     """By tag: tasks, bytes written to shuffles, bytes of results that tasks sent to the driver."""
-    time.sleep(2)  # Spark counts behind its jobs
+    time.sleep(2)  # Spark updates its counters after its jobs
     stages = {stage["stageId"]: stage for stage in _rest(spark, "stages")}
     counted: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
     for job in _rest(spark, "jobs"):

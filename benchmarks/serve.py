@@ -254,7 +254,7 @@ def _check(port: int, frames: Sequence[bytes]) -> None:
 
 @contextmanager
 def _core_time(process: subprocess.Popen[str]) -> Iterator[list[float]]:
-    """Seconds that a server computes meanwhile, in all its threads: what it does on a machine that others use, too."""
+    """Measure the seconds that all threads of a server compute meanwhile, independent of other processes."""
     begun, used = _cpu_s(process), [0.0]
     yield used
     used[0] = max(_cpu_s(process) - begun, 0.01)

@@ -1,6 +1,6 @@
 """The driver's share of a rebuild of any size: a sparse log, and tasks that return at once what they would.
 
-The real driver plans, stitches, lays out and commits. What it would send to executors, and what would come back, is
+The real driver plans, stitches, lays out and commits. The data that it would exchange with executors is
 counted in pickled bytes. Nothing of the log is read but its last file, and nothing is written but names.
 """
 
@@ -54,7 +54,7 @@ class Size(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """What the driver of one rebuild took.
+    """The cost of one rebuild for the driver.
 
     tasks   that were run
     seconds of the processor, without what stands for the tasks
@@ -146,9 +146,9 @@ def _planned(task: PlanTask, size: Size) -> QueueLayout:
 
 
 def plan_cost(folder: Path, splits: int, queues: int, *, counts: bool = False) -> Cost:
-    """Return what the task that plans queues takes for so many staged files, each with entries of every queue.
+    """Return the cost of the task that plans queues for so many staged files, each with entries of every queue.
 
-    A cost of one task per split; `sent` are the bytes of its plan, `received` those of its result.
+    Assumes one task per split; `sent` are the bytes of its plan, `received` the bytes of its result.
     """
     shutil.rmtree(folder, ignore_errors=True)
     scanned, plan = folder / "scanned", folder / "plan"
@@ -178,9 +178,9 @@ def plan_cost(folder: Path, splits: int, queues: int, *, counts: bool = False) -
 
 
 def _stage_runs(path: Path, names: list[Queue], split: int) -> None:
-    """A staged file without messages, whose queues continue those of the split before it."""
+    """Write a staged file without messages, whose queues continue the queues of the previous split."""
     runs = new_runs(len(names))
-    entries = _PLANNED_ENTRIES // len(names)  # a split has as many, whatever the queues are
+    entries = _PLANNED_ENTRIES // len(names)  # a split has as many for any number of queues
     runs["entries"] = entries
     runs["first"] = runs["slack"] = runs["ahead"] = entries * split
     runs["highest"] = entries * (split + 1) - 1
@@ -252,7 +252,7 @@ GROWING: dict[str, Callable[[int], Size]] = {
     "queues": lambda step: Size(1250, 2500 * step, 20_000_000),
     "IndexFiles": lambda step: Size(1250, 1000, 20_000_000 // step),
 }
-"""What grows to eight times of what it was: to 10 TB, to 20,000 queues, and to eight times as many IndexFiles."""
+"""Eight times the size: 10 TB, 20,000 queues, and eight times as many IndexFiles."""
 
 
 def slope(sizes: Sequence[float], costs: Sequence[float]) -> float:
@@ -287,7 +287,7 @@ def _measure_plans(folder: Path) -> Iterator[Figure]:
 
 
 def measure(folder: Path) -> Iterator[Figure]:
-    """What the driver takes for stores of growing sizes, and the task that plans queues."""
+    """Yield the costs of the driver for stores of growing sizes, and of the task that plans queues."""
     yield from _measure_plans(folder)
     for what, size_of in GROWING.items():
         costs = []

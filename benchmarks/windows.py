@@ -28,7 +28,7 @@ _TOPIC, _KEY = "topic-0000", "order-0000000000"
 
 
 def measure(folder: Path) -> Iterator[Figure]:
-    """Nothing of it stays in `folder`, nor of what is proved."""
+    """Measure, and leave nothing in `folder` and no remembered proofs."""
     store, cache = folder / "windows", folder / "windows-proofs"
     known = os.environ.get("XDG_CACHE_HOME")
     try:

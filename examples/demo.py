@@ -84,11 +84,9 @@ def main(picture: str | None = None) -> int:
         with steps.step("lose both indexes"):
             for name in ("consumequeue", "index"):
                 shutil.rmtree(store / name)
-            console.print(
-                "Deleted consumequeue/ and index/ from a copy. What is left is commitlog/."
-            )
+            console.print("Deleted consumequeue/ and index/ from a copy. commitlog/ remains.")
         rebuild_indexes(broker, store, console, steps)
-        with steps.step("compare with what the broker wrote"):
+        with steps.step("compare with the broker's files"):
             same = compare(broker / STORE, store, console)
         with reput.open_store(store) as opened:
             with steps.step(f"everything that happened to {ORDER}"):
@@ -116,7 +114,7 @@ def main(picture: str | None = None) -> int:
 
 
 def keep(store: Path) -> Path:
-    """Copy the store to build/demo, in place of that of an earlier run. Returns its path, short where it can be."""
+    """Copy the store to build/demo, and replace an earlier copy. Return its path, relative if possible."""
     shutil.rmtree(KEPT, ignore_errors=True)
     KEPT.parent.mkdir(parents=True, exist_ok=True)
     shutil.copytree(store, KEPT)
@@ -208,7 +206,7 @@ def files_of(folder: Path) -> dict[str, bytes]:
 
 
 def history(store: reput.MessageStore, order: str) -> list[reput.MessageExt]:
-    """All messages with the order's key, whatever their topic, oldest first."""
+    """Return all messages with the order's key, of all topics, oldest first."""
     found = [
         message for topic in store.queues.topics() for message in store.query(topic, order).messages
     ]
@@ -241,7 +239,7 @@ def details(message: reput.MessageExt) -> str:
 
 
 def remark(messages: list[reput.MessageExt]) -> Text:
-    """What a person should take from it."""
+    """Print the conclusion."""
     topics = {message.topic for message in messages}
     count = f"{len(messages)} messages in {len(topics)} topics."
     if "%DLQ%billing" not in topics or "shipments" not in topics:

@@ -30,7 +30,7 @@ def export(store: Path, lake: Path) -> None:
 
 
 def told(lake: Path) -> str:
-    """What an Iceberg reader finds: it knows nothing of reput."""
+    """Print the rows that an Iceberg reader without reput finds."""
     catalog = load_catalog("reput", type="sql", uri=f"sqlite:///{lake}/catalog.db")
     table = catalog.load_table("shop.messages")
     messages = table.scan(selected_fields=("physical_offset",)).to_arrow()

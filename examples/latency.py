@@ -30,7 +30,7 @@ def latencies(
 
 
 def _messages(spark: SparkSession, store: Path, topic: str) -> DataFrame:
-    """Only what a topic's ConsumeQueues lead to is read, where that is less."""
+    """Read only the records of a topic's ConsumeQueues, if these are fewer."""
     return (
         spark.read.format("rocketmq")
         .schema("keys array<string>, tags string, store_timestamp timestamp")

@@ -73,7 +73,7 @@ def _write_seeds(seeds: list[bytes], corpus: Path) -> None:
 
 
 def _start(target: str, *arguments: str) -> int:
-    """Run `fuzz.drive` with a folder in memory, where there is one, that goes away with it."""
+    """Run `fuzz.drive` with a temporary folder, in memory if possible."""
     memory = _RAM if os.access(_RAM, os.W_OK) else None
     with tempfile.TemporaryDirectory(prefix="reput-fuzz-", dir=memory) as folder:
         # Interpreted kernels count for the coverage, and raise IndexError where they read outside.

@@ -1,4 +1,4 @@
-"""What may come of bytes that are no store's."""
+"""The permitted outcomes for bytes that are not a store."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from reput.errors import ReputError
 
 
 def allowed() -> AbstractContextManager[object]:
-    """Lets a ReputError end the block: bad bytes told as such."""
+    """Let a ReputError end the block: bad bytes were reported as such."""
     return suppress(ReputError)

@@ -15,7 +15,7 @@ from typing import Any
 from fuzz import INPUT_SECONDS
 from fuzz.allowed import allowed
 
-_ADDRESS_SPACE_BYTES = 4 << 30  # a length that is believed unchecked becomes a MemoryError
+_ADDRESS_SPACE_BYTES = 4 << 30  # a length that is used unchecked becomes a MemoryError
 
 
 def main() -> None:

@@ -18,7 +18,7 @@ from tests.golden.tables import MessageRow
 
 MAX_BYTES = 512
 _STORE = "extremes"
-# As if the rest had expired: what is read in less time is read more often.
+# As if the rest had expired: a shorter log is read more often.
 _KEPT_FILES = {"commitlog": 1, "index": 6}
 _CUT, _REMOVE = 255, 254
 _HEAD_BYTES = 4
@@ -26,7 +26,7 @@ _SEED_PATCHES = ((0, 48), (91, 100), (600, 60))  # position, length
 
 
 class PatchedStore:
-    """`path` is the store, `offsets` are those of its messages.
+    """`path` is the store, `offsets` are the offsets of its messages.
 
     keys_at   by physical offset, the (topic, key) that lead to the message
     queries   the golden ones: (topic, key), each once

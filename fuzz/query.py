@@ -76,7 +76,7 @@ def _check_pages(store: MessageStore, topic: str, key: str, everything: set[int]
 
 
 def _check_copied(store: MessageStore, topic: str, key: str) -> None:
-    """What a broker would answer: it compares nothing, so there is nothing to hold it against."""
+    """Query as a broker does: it compares nothing, so there is nothing to compare with."""
     offsets = store.query_offset(topic, key, 64, 0, _FOREVER).physical_offsets
     assert len(offsets) <= store.config.max_query_messages
     store.query_message(topic, key, 64, 0, _FOREVER)

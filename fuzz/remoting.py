@@ -1,4 +1,4 @@
-"""Bytes from a client: every frame is a command or a RemotingError, in whatever pieces it arrives, and is answered."""
+"""Bytes from a client: every frame, in any pieces, is a command or a RemotingError, and is answered."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _BODY = (
 
 
 class Client:
-    """A peer that takes whatever it is sent."""
+    """A peer that accepts everything."""
 
     address, server_host = Host("127.0.0.1", 1), "127.0.0.1"
 
@@ -87,7 +87,7 @@ class Target:
 
 
 def _commands(data: bytes, size: int) -> list[Command]:
-    """What a session makes of the bytes before they go wrong."""
+    """Return the commands of a session before its bytes go wrong."""
     session, found = Session(Limits(frame_bytes=1 << 20)), list[Command]()
     try:
         for at in range(0, len(data), size):

@@ -35,7 +35,7 @@ _MOST_KEYS = 1 << 15  # of one record; less could never be enough
 
 
 class Row(NamedTuple):
-    """What both walks tell of a record; `place` is where it lies, whatever it states."""
+    """The fields that both walks report of a record; `place` is its position in the log."""
 
     place: int
     size: int
@@ -98,7 +98,7 @@ class Target:
                 end_offset = scan.end_offset
 
     def _salvage(self, log: CommitLogReader, rows: list[Row]) -> None:
-        """Salvage takes what the ordinary walk takes, but for records that hid others, and goes on."""
+        """Salvage finds the records of the ordinary walk, except records that hid others, and further ones."""
         for file in log.files:
             scan = FileScan(file, file.start, file.end, SALVAGE, buffers=self._roomy)
             places = {row.place for row in _rows(scan, file.start)}
@@ -127,7 +127,7 @@ def _walked(log: CommitLogReader) -> Iterator[Row]:
 
 
 def _rows(scan: FileScan, start: int) -> Iterator[Row]:
-    """Rows of a scan from `start`; where each lies follows from the sizes, and from what was damaged."""
+    """Yield rows of a scan from `start`; their places follow from sizes and damage."""
     rows: list[Row] = []
     for batch in scan.batches():
         keys = iter(batch.key_hash.tolist())

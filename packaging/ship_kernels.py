@@ -57,7 +57,7 @@ def compile_into(folder: Path, python: str, settings: dict[str, str]) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     with tempfile.TemporaryDirectory() as cache:
-        # The package without compiled kernels: one that is found is not compiled again.
+        # The package without compiled kernels: an existing kernel would not be compiled again.
         bare = Path(cache, "src")
         shutil.copytree(
             ROOT / "src", bare, ignore=shutil.ignore_patterns("compiled", "__pycache__")

@@ -54,7 +54,7 @@ def opened_page(
     has_csp: bool = False,
     has_script: bool = True,
 ) -> Iterator[Page]:
-    """A page in a browser of its own; scripts of the test may run in it, whatever its policy says of others."""
+    """Open a page in a browser of its own, in which scripts of the test may run despite its policy."""
     context = browser.new_context(
         viewport={"width": width, "height": 900}, color_scheme=scheme,
         bypass_csp=not has_csp, java_script_enabled=has_script,

@@ -39,8 +39,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile:
 
 @pytest.fixture(scope="session", autouse=True)
 def _own_environment() -> Iterator[None]:
-    """Wherever tests run: in a terminal or behind a job, in one process or several."""
-    # It would be so in every process that tests start, too.
+    """The environment of all tests: in a terminal or a background job, in one process or several."""
+    # All processes that tests start would inherit it.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     with pytest.MonkeyPatch.context() as patch:
@@ -58,7 +58,7 @@ def _own_tracebacks() -> Iterator[None]:
 
 @pytest.fixture(scope="module", autouse=True)
 def _own_proofs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """What a file's tests prove of IndexFiles is remembered for them alone, whatever ran before them.
+    """Remember proofs of IndexFiles for the tests of one file only.
 
     It is remembered of stores in memory as well: /tmp may lie there.
     """
@@ -87,7 +87,7 @@ def golden_library(tmp_path_factory: pytest.TempPathFactory) -> GoldenLibrary:
 
 @pytest.fixture(scope="session")
 def golden(golden_library: GoldenLibrary) -> Callable[[str], GoldenStore]:
-    """`golden(name)`: that golden store, read only; where it is not on this machine see `passed_over`."""
+    """Return `golden(name)`, that golden store, read only; if it is not on this machine see `passed_over`."""
 
     def store(name: str) -> GoldenStore:
         try:
@@ -100,7 +100,7 @@ def golden(golden_library: GoldenLibrary) -> Callable[[str], GoldenStore]:
 
 @pytest.fixture(scope="session")
 def torn(golden_library: GoldenLibrary) -> Callable[[str], TornCase]:
-    """`torn(case)`: that damaged golden store, read only; where it is not on this machine see `passed_over`."""
+    """Return `torn(case)`, that damaged golden store, read only; if it is not on this machine see `passed_over`."""
 
     def case(name: str) -> TornCase:
         try:
@@ -119,7 +119,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def keys_csv(tmp_path: Path) -> Path:
-    """Keys of the store `orders` to look up: two that it has, one that it has not."""
+    """Keys of the store `orders` to look up: two existing ones and a missing one."""
     path = tmp_path / "keys.csv"
     path.write_text(
         "topic,key,begin,note\n"

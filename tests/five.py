@@ -1,4 +1,4 @@
-"""Writing stores of 5.x in tests: batch topics, inner batches, and what a queue of them holds."""
+"""Write stores of 5.x in tests: batch topics, inner batches, and contents of their queues."""
 
 import json
 import struct
@@ -46,7 +46,7 @@ def batch_queue_bytes(records: Sequence[Record], file_bytes: int) -> dict[str, b
     """The files of one batch queue, by name, of the records that it is of: the rule written down once more."""
     entries = b""
     for record in records:
-        # Of a record that was not flushed any page may be lost, the one with its properties, too.
+        # Any page of an unflushed record may be lost, also the page with its properties.
         stated = record.properties.get("INNER_NUM", "1")
         count = int(stated) if record.sys_flag & 128 else 1
         entries += _ENTRY.pack(

@@ -13,7 +13,7 @@ _RANGE_BYTES = 24
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What was changed. `file` is the one that it began with, relative to the store."""
+    """A change to a store. `file` is the changed file, relative to the store."""
 
     file: Path
     how: str
@@ -62,7 +62,7 @@ def changed_store(store: Path, random: Random) -> Iterator[Change]:
 
 
 def _new_name(name: str, taken: list[str], random: Random) -> str:
-    """One that a broker could have given it, where the name is a number; or the same with something after it."""
+    """Return a file name that a broker could choose, if the name is a number; or the same with a suffix."""
     step = random.choice((1, 600, 4096, 1_000_000)) * random.choice((-1, 1))
     shifted = str(int(name) + step).zfill(len(name)) if name.isdigit() else name
     as_last = str(int(taken[-1]) + 4096).zfill(len(name)) if taken[-1].isdigit() else name

@@ -17,9 +17,9 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[1]
 
 LIMITS: dict[tuple[str, ...], float] = {
-    ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "docs"): 2.6,
-    ("src",): 7.5,
-    ("tests", "benchmarks", "examples", "fuzz", "packaging"): 14.0,
+    ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "docs"): 1.5,
+    ("src",): 5.0,
+    ("tests", "benchmarks", "examples", "fuzz", "packaging"): 1.2,
 }
 """Most habits per 1,000 words in each group of trees."""
 

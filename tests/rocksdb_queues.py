@@ -1,4 +1,4 @@
-"""Databases of queues in tests: what one has, and one that is behind its log."""
+"""Databases of queues in tests: their contents, and a database that is behind its log."""
 
 from collections.abc import Mapping
 from contextlib import closing
@@ -20,7 +20,7 @@ Items = Mapping[str, Mapping[bytes, bytes]]
 
 
 def items(store: Path) -> Items:
-    """What the database has, but the minima, which a broker writes when somebody asks for one."""
+    """Return the contents of the database without minima, which a broker writes on request."""
     with closing(RocksDatabase(str(store / "consumequeue"))) as database:
         return {
             ENTRIES_FAMILY: dict(database.items(b"")),

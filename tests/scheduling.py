@@ -1,4 +1,4 @@
-"""Which tests run in one process where there are several: those of a file, and all that need Spark.
+"""Tests that must run in one process of several: tests of a file, and all that need Spark.
 
 What a file's tests share is made once that way, and there is one JVM. (pytest-xdist's own groups do not reach its
 scheduler since pytest 9.2.)

@@ -47,7 +47,7 @@ def slow_from(first: int, cases: Iterable[Any]) -> list[Any]:
 def thin_out(items: list[pytest.Item]) -> None:
     """Mark slow all but the first and the last of each test's cases, and all but one where each is a Spark job.
 
-    Tests marked `every_case` keep all, and so do those of rooms where a case takes milliseconds.
+    Tests marked `every_case` keep all cases, and so do rooms whose cases take milliseconds.
     """
     for _, group in groupby(items, key=lambda item: item.nodeid.split("[")[0]):
         cases = [item for item in group if item.get_closest_marker("slow") is None]

@@ -113,7 +113,7 @@ for arguments in (["export", store, f"{folder}/lake"], ["inspect", "s3://bucket/
 
 
 def base_distributions(*left_out: str) -> set[str]:
-    """The names of what the base needs, and of what that needs."""
+    """Return the names of the base's requirements, and of their requirements."""
     needed: set[str] = set()
     waiting = [Requirement(text) for text in PROJECT["dependencies"]]
     waiting = [each for each in waiting if each.name not in left_out]
@@ -132,7 +132,7 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture(scope="module")
 def run_with_base_only() -> Run:
-    """Runs code where nothing is installed but the base and its dependencies."""
+    """Run code in an environment with only the base and its dependencies."""
     return running_with(base_distributions())
 
 

@@ -1,4 +1,4 @@
-"""The wheel: what is in it, and that the README's first commands run from it in an empty environment."""
+"""The wheel: its contents, and the README's first commands in an empty environment."""
 
 import os
 import re
@@ -26,7 +26,7 @@ _FOLLOWING_S = 60  # what follows a store is interrupted after this
 
 
 def run(*arguments: object, cwd: Path) -> str:
-    """What a command prints; fails where it does not end with 0."""
+    """Return the output of a command; fail if it does not end with 0."""
     ended = subprocess.run(
         list(map(str, arguments)), cwd=cwd, capture_output=True, text=True, timeout=_TIMEOUT_S,
         check=False, env={k: v for k, v in os.environ.items() if k != "PYTHONPATH"},

@@ -14,7 +14,7 @@ OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
 
 
 def room_of(path: Path) -> str:
-    """The folder below reput/, or the module where there is none."""
+    """Return the folder below reput/, or the module if it is directly below."""
     return path.relative_to(SOURCE).parts[0].removesuffix(".py")
 
 
@@ -45,7 +45,7 @@ def test_only_commands_and_their_reports_name_options() -> None:
     assert found == []
 
 
-# Names of files that are words of other meanings, too: these stand in a module where they are not part of a path.
+# Names of files that are also other words: these occur in a module only outside paths.
 WORDS = {
     "abort", "checkpoint", "commitlog", "config", "consumequeue", "index", "lock", "tiered", "topics",
 }  # fmt: skip
@@ -68,7 +68,7 @@ def test_names_of_a_store_s_files_stand_in_one_module() -> None:
     names = {
         text for name, text in vars(file_names).items() if name.isupper() and isinstance(text, str)
     }
-    names.discard("data")  # Iceberg's folder, too
+    names.discard("data")  # also Iceberg's folder
     assert len(names) > 25
     assert names > WORDS
     found = [
@@ -108,7 +108,7 @@ def test_only_facts_say_what_a_store_is() -> None:
 WALKS = {
     "name.isdigit": ("queues/folders.py", "format/file_names.py"), ":020d": ("format/file_names.py",),
 }  # fmt: skip
-# Folders and files that are none of a store's queues or log.
+# Folders and files outside a store's queues and log.
 OTHER_NUMBERS = {
     "query/compacted.py": "the copies that compaction makes", "query/tiered.py": "tiered storage",
     "verify/repair/places.py": "repairs", "lakes/tables/parquet.py": "commits of a table",
@@ -135,7 +135,7 @@ BANNED = re.compile(
 BANNED_METHODS = {
     "write_text", "write_bytes", "mkdir", "rmdir", "unlink", "touch", "chmod", "symlink_to", "hardlink_to",
 }  # fmt: skip
-# numba needs a folder for what it compiles, and kernels know nothing of files/.
+# numba needs a folder for compiled code, and kernels do not import files/.
 FILES_OF_THEIR_OWN = {"files", "testing", "kernels/compile_cache.py"}
 # The command line redirects its own stdout to nowhere when nobody reads it any more.
 EXCEPTIONS = {("cli/main.py", "os.open")}
@@ -196,7 +196,7 @@ def test_tests_mirror_the_rooms() -> None:
 
 
 def imports_of(path: Path) -> Iterator[str]:
-    """Rooms that a module imports, wherever in it."""
+    """Yield the rooms that a module imports, also inside functions."""
     for node in nodes_of(path):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("reput."):
             yield (node.module or "").split(".")[1]

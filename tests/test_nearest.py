@@ -1,4 +1,4 @@
-"""Names that are most like one that is not there."""
+"""Names that are most similar to an unknown one."""
 
 from reput.nearest import did_you_mean, nearest_first
 

@@ -1,4 +1,4 @@
-"""Whoever uses a public signature can name every type in it."""
+"""Users of a public signature can name every type in it."""
 
 import dataclasses
 import inspect
@@ -130,7 +130,7 @@ print([name for name in sys.argv[1:] if not callable(getattr(reput, name))])
 
 
 def test_no_module_takes_the_name_of_an_operation() -> None:
-    """A module that is imported becomes an attribute of its package, whatever function was there."""
+    """An imported module becomes an attribute of its package, and would hide a function."""
     done = subprocess.run(
         [sys.executable, "-c", _IMPORT_ALL, *_OPERATIONS],
         capture_output=True,

@@ -1,4 +1,4 @@
-"""Archives of golden stores: restored byte for byte, answering as the store does, whatever happens to archivers."""
+"""Archives of golden stores: restored byte for byte, equal answers, and archivers that are interrupted."""
 
 import shutil
 import struct
@@ -209,7 +209,7 @@ def test_indexes_are_merged_and_open_as_parquet(
 
 
 class Killed(BaseException):
-    """What a process that is killed does: nothing more."""
+    """Do nothing more, as a killed process."""
 
 
 _STEPS = ("archive", "scan", "keys", "queues", "commit", "merge", "snapshot", "clean")

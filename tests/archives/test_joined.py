@@ -43,7 +43,7 @@ def place(tmp_path: Path) -> str:
 
 
 def _answers(store: MessageStore, golden: GoldenStore) -> Iterator[object]:
-    """What a store answers to every recorded query, and of every queue."""
+    """Return the store's answers to every recorded query, and of every queue."""
     for asked in golden.queries:
         found = store.query(asked.topic, asked.key, asked.begin, asked.end)
         yield asked.topic, asked.key, found.messages, found.is_complete

@@ -26,7 +26,7 @@ REVIVE = "rmq_sys_REVIVE_LOG_c"
 
 
 def checkpoint(start: int, count: int, waits: bool = False, **more: object) -> Message:
-    """As the sources of 5.3.3 have it; one that waits is in the timer's topic."""
+    """Return the popped messages, as the sources of 5.3.3 have it; a waiting one is in the timer's topic."""
     body = {
         "bm": 0,
         "bn": "b",

@@ -1,4 +1,4 @@
-"""What a broker keeps beside its store: topics, offsets, locks, groups; in memory and in config/."""
+"""A broker's data besides its store: topics, offsets, locks, groups; in memory and in config/."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -20,12 +20,12 @@ SIZES = (
 REPUT = Path(sys.executable).with_name("reput")
 _TIMEOUT_S = 600
 _COMPILING = re.compile(r"^Compiling kernels for this processor, once\.\n", re.MULTILINE)
-"""The first command on a machine prints it, whichever that is."""
+"""The output of the first command on a machine."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """How a command ended and what it wrote."""
+    """The exit code and output of a command."""
 
     code: int
     out: str
@@ -62,7 +62,7 @@ def reput_process(*args: object, env: Mapping[str, str] | None = None) -> Ran:
 
 
 def one_line(ran: Ran) -> str:
-    """The single line on stderr; fails where there is none, more than one, or a traceback."""
+    """Return the single line on stderr; fail for no line, several lines, or a traceback."""
     lines = ran.err.splitlines()
     assert len(lines) == 1, ran.err
     assert lines[0].startswith("reput: ")
@@ -71,7 +71,7 @@ def one_line(ran: Ran) -> str:
 
 
 def without_compiling(stderr: bytes) -> str:
-    """What a command writes to stderr on a machine that has all kernels already."""
+    """Return a command's stderr without the compilation of kernels."""
     return _COMPILING.sub("", stderr.decode())
 
 

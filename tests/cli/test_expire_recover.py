@@ -1,4 +1,4 @@
-"""`reput expire` and `reput recover`: what they do to a store, print, and return."""
+"""`reput expire` and `reput recover`: their effect on a store, output, and exit codes."""
 
 import json
 import os

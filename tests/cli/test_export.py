@@ -1,4 +1,4 @@
-"""`reput export`: what it shows, its options, and one line for whatever is wrong."""
+"""`reput export`: its output, its options, and one line for every error."""
 
 import json
 import subprocess

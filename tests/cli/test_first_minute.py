@@ -1,4 +1,4 @@
-"""What a newcomer types first: mistakes, mqadmin's commands, Tab, and a look at the installation."""
+"""A newcomer's first commands: mistakes, mqadmin's commands, Tab, and `--diagnose`."""
 
 import os
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""`reput rebuild --follow` where nothing is to be rebuilt: it waits, reports and ends without Spark."""
+"""`reput rebuild --follow` of a rebuilt store: it waits, reports and ends without Spark."""
 
 import json
 import signal

@@ -52,7 +52,7 @@ def test_a_damaged_index_file_is_told_with_its_offset(
     assert any(
         line.startswith(f"reput: {path}: offset {offset}: {says}") for line in ran.err.splitlines()
     ), ran.err
-    assert "entries" in ran.out, "what can be told is told all the same"
+    assert "entries" in ran.out, "the readable part is printed nevertheless"
 
 
 def test_items_on_no_chain(golden: Golden, tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ def test_damage_that_a_broker_met(torn: Torn, case: str, file: str | None) -> No
 def test_no_mutation_of_a_file_is_more_than_damage(
     golden: Golden, tmp_path: Path, data: st.DataObject
 ) -> None:
-    """Whatever the bytes, the answer is one of the exit codes and lines with an offset."""
+    """For any bytes, the answer is one of the exit codes and lines with an offset."""
     store = golden("basic")
     kinds = {
         "index": sorted((store.path / "index").iterdir())[0],

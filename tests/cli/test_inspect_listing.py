@@ -1,4 +1,4 @@
-"""`reput inspect --slots`, `--items`, `--chain`: what docs/format/index-file.md draws, and what a broker wrote."""
+"""`reput inspect --slots`, `--items`, `--chain`: the drawings of docs/format/index-file.md, and a broker's file."""
 
 import json
 import struct

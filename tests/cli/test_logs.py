@@ -1,4 +1,4 @@
-"""What the library logs: as much as is asked for, a line each."""
+"""The log of the library: at the requested level, one line each."""
 
 import logging
 import re

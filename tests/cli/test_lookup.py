@@ -1,4 +1,4 @@
-"""`reput lookup` without Spark: what it prints, what it writes, what it refuses."""
+"""`reput lookup` without Spark: its output, its files, its errors."""
 
 import csv
 import json

@@ -49,7 +49,7 @@ def scale(request: pytest.FixtureRequest) -> Scale:
 
 
 def run(scale: Scale, *arguments: str | Path) -> str:
-    """What a command prints that has so many descriptors and cannot get more."""
+    """Return the output of a command that has so many descriptors and cannot get more."""
 
     def limit_files() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (scale.limit, scale.limit))

@@ -1,4 +1,4 @@
-"""`reput rebuild`, as a process too, and what it shows."""
+"""`reput rebuild`, also as a process, and its output."""
 
 import fcntl
 import io
@@ -25,7 +25,7 @@ SIZES = ("--hash-slots", 1000, "--index-items", 4000, "--queue-entries", 1000)
 
 
 def contents(folder: Path) -> list[tuple[str, bytes]]:
-    """Every file of a folder; those of an index without their names, in order."""
+    """Return every file of a folder; files of an index without their names, in order."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     named = folder.name != "index"
     return [(str(p.relative_to(folder)) if named else "", p.read_bytes()) for p in files]

@@ -1,4 +1,4 @@
-"""`reput report` and the page of `reput trace`: what is on them, and that nothing in a store steers them."""
+"""`reput report` and the page of `reput trace`: their contents, and that nothing in a store steers them."""
 
 import os
 import re
@@ -109,7 +109,7 @@ def test_columns_on_the_page_are_as_high_as_their_messages(shop: _Page) -> None:
 
 
 def _first_paths(page: _Page) -> list[tuple[str, str]]:
-    """Class and path of everything drawn as a path, in order: those of messages come first."""
+    """Return class and path of everything drawn as a path, in order: messages come first."""
     return [(a["class"] or "", a["d"] or "") for tag, a in page.elements if tag == "path"]
 
 

@@ -36,7 +36,7 @@ def stored(path: Path) -> Iterator[MessageExt]:
 
 
 def kept(message: MessageExt) -> tuple[object, ...]:
-    """What a message has of its own, and not of the store that it is in."""
+    """Return the parts of a message that do not depend on its store."""
     return (
         message.topic, message.queue_id, message.flag, message.sys_flag & ~SYS_FLAG_STORE_HOST_V6,
         message.born_timestamp, message.born_host, message.reconsume_times,

@@ -1,4 +1,4 @@
-"""`reput serve`: what it prints, how it ends, what it refuses."""
+"""`reput serve`: its output, its end, its errors."""
 
 import json
 import os
@@ -166,7 +166,7 @@ def test_a_certificate_covers_pages_too(store: Path, tmp_path: Path) -> None:
         (["--http-token-file", "token"], "--http-token-file needs --http"),
         (["--http", "127.0.0.1:0", "--http-token-file", "/dev/null"], "/dev/null"),
         (["--workers", "2", "--accept-sends"], "--accept-sends"),
-        (["--acl", "FILE", "--http", "127.0.0.1:0"], "pass --http-token-file, too"),
+        (["--acl", "FILE", "--http", "127.0.0.1:0"], "also pass --http-token-file"),
         (["--flush", "sync"], "--flush needs --accept-sends"),
         (["--tls-key", "key.pem"], "--tls-key needs --tls-cert"),
         (["--tls-cert", "no-such.pem"], "--tls-cert no-such.pem: No such file"),

@@ -134,7 +134,7 @@ def test_a_record_whose_lengths_cannot_be_right(golden: Golden, tmp_path: Path) 
 
 
 def shown_body(folder: Path, body: bytes, sys_flag: int = 0) -> tuple[str, str]:
-    """What is said of the body, and its lines."""
+    """Return the heading of the body, and its lines."""
     store = write_log(folder, [replace(MESSAGE, body=body, sys_flag=sys_flag)])
     ran = reput("show", store, "0")
     assert (ran.code, ran.err) == (FOUND, "")

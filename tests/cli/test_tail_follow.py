@@ -84,7 +84,7 @@ def numbers(process: subprocess.Popen[bytes], count: int) -> list[int]:
 
 
 def interrupted(process: subprocess.Popen[bytes]) -> bytes:
-    """What it still says when it is interrupted; it must go quietly."""
+    """Return the output after an interrupt; it must end quietly."""
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=600)
     assert (process.returncode, err.strip()) == (INTERRUPTED, b"")

@@ -1,4 +1,4 @@
-"""What a command says of a topic that a store does not have."""
+"""The output of commands for a topic that a store does not have."""
 
 from collections.abc import Callable
 

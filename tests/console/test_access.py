@@ -1,4 +1,4 @@
-"""Who may ask: the token, the hosts, other sites; and what a page may do."""
+"""Access to the console: the token, the hosts, other sites; and the permissions of a page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pages in headless Chromium: what a person does, in light and dark, wide and narrow; `make test-browser` runs it.
+"""The pages in headless Chromium, as users operate them, in light and dark, wide and narrow (`make test-browser`).
 
 No page may have an accessibility violation that axe-core finds, log an error, break its own Content-Security-Policy,
 scroll sideways, or ask another host for anything. Screenshots stay in build/browser/screenshots.
@@ -43,7 +43,7 @@ _LARGE = replace(_SMALL, commit_log_file_bytes=1 << 23)
 
 
 def expect(what: Any) -> Any:
-    """Playwright's, which waits for what is expected. Its own five seconds are too few on a busy machine."""
+    """Return Playwright's `expect` with more than its five seconds, too few on a busy machine."""
     from playwright import sync_api
 
     sync_api.expect.set_options(timeout=_PATIENCE_MS)
@@ -100,7 +100,7 @@ def opened(
     *,
     has_script: bool = True,
 ) -> Iterator[Page]:
-    """A page of a fresh browser; what it logs as an error, and whom else it asks, fails the test."""
+    """Open a page of a fresh browser; errors that it logs and requests to other hosts fail the test."""
     with opened_page(browser, "about:blank", width, scheme, True, has_script) as page:
         page.context.grant_permissions(["clipboard-read", "clipboard-write"])
         page.set_default_timeout(_PATIENCE_MS)
@@ -113,7 +113,7 @@ def opened(
 
 
 def faults(page: Page, name: str) -> list[str]:
-    """What is wrong with how a page looks; keeps a screenshot of it."""
+    """Return the visual defects of a page; keep a screenshot of it."""
     page.wait_for_load_state("networkidle")
     screenshot(page, name)
     found = [f"{name}: {one}" for one in violations(page)]

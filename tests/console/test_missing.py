@@ -1,4 +1,4 @@
-"""Stores that should be there and are not: the console says so everywhere, and never answers as if all were well."""
+"""Missing stores: the console reports them on each page, and no answer ignores them."""
 
 from __future__ import annotations
 

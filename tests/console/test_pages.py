@@ -1,4 +1,4 @@
-"""Pages: what a message holds is text on them, results are sent while they are found, every view has a URL."""
+"""Pages: contents of messages are text, results are sent while they are found, every view has a URL."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ def test_a_user_without_the_role_sees_no_body_anywhere(client: TestClient) -> No
             if _SECRET in answer.text or hexadecimal in answer.text:
                 seen[name].append(page)
     assert seen["bob"] == []
-    # Some pages show no bodies to anybody, such as those of stores.
+    # Some pages never show bodies, for example pages of stores.
     assert {"/?key=k", "/messages/0", "/messages/0?view=hex", "/live", "/api/messages?key=k"} <= {
         *seen["ann"]
     }

@@ -1,4 +1,4 @@
-"""Syncs are free here, where nothing but a power cut could tell, and that is a matter of the forgetful disk."""
+"""Skip syncs, which only matter in a power cut: the forgetful disk tests these."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""The plain model of a store: what was put, in a list, and what each kind of damage must take from it."""
+"""The plain model of a store: a list of the messages, and the effect of each kind of damage on it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Put:
 class Model:
     """puts     the messages that are there, oldest first
     expired  the last queue offset that went of each queue
-    lost     queues whose number is told by nothing any more: all their messages are gone, and their files were damaged
+    lost     queues whose number is unknown: all their messages have expired, and their files were damaged
     """
 
     config: StoreConfig
@@ -78,7 +78,7 @@ class Model:
         return self.config.commit_log_file_bytes
 
     def damage_indexes(self) -> None:
-        """Where no message of a queue is left, its files alone told what the next one gets."""
+        """If a queue has no messages left, only its files show the number of the next one."""
         self.lost |= set(self.expired) - {put.queue for put in self.puts}
 
     def check(self, records: list[tuple[int, Record]]) -> None:

@@ -1,4 +1,4 @@
-"""The power is cut under a store of 5.x with batch queues: what was flushed is there, its entries are there, once."""
+"""The power is cut under a store of 5.x with batch queues: flushed messages and their entries survive, once."""
 
 import shutil
 from pathlib import Path
@@ -54,7 +54,7 @@ def live(store: Path, disk: ForgetfulDisk, durable: Bodies) -> None:
 
 
 def check(store: Path, promised: Bodies) -> None:
-    """Opened twice, the second time as it was left: the batch queues are those of the log, byte for byte."""
+    """Open the store twice, the second time unchanged: the batch queues match the log, byte for byte."""
     for clean in (None, True):
         writer = StoreWriter(store, CONFIG)
         assert clean is None or writer.recovery.is_clean
@@ -66,7 +66,7 @@ def check(store: Path, promised: Bodies) -> None:
 
 
 def check_batch_queues(store: Path) -> None:
-    """Entries of messages that the log holds; those of messages that have expired are passed over."""
+    """Return the entries of messages in the log, without entries of expired messages."""
     records: dict[tuple[str, int], list[Record]] = {}
     for _, record in walk(read_log(store)).records:
         if record.topic == "B":

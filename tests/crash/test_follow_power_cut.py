@@ -1,4 +1,4 @@
-"""The power goes while indexes are kept beside a log: continued, they are those of a rebuild, byte for byte."""
+"""The power is cut while indexes follow a log: when continued, they match a rebuild, byte for byte."""
 
 import shutil
 from pathlib import Path
@@ -83,7 +83,7 @@ def cut_at(folder: Path, point: str, occurrence: int, random: Random) -> None:
         ends.append(log.end)
     shutil.rmtree(folder / "out")
     kind = random.randrange(3)
-    if kind == 0:  # the log has lost its end, too, and was written on
+    if kind == 0:  # the log has also lost its end, and was continued
         kept = random.randrange(30, next(n for n, at in enumerate(made.offsets) if at >= ends[0]))
         fresh = forged(random, 80, 1_710_000_000_000)
         again = forge_log(

@@ -1,4 +1,4 @@
-"""A process that puts with synchronous flush is killed at random: whatever it was told is stored is there, once."""
+"""A process that puts with synchronous flush is killed at random: each acknowledged message is stored once."""
 
 import os
 import signal
@@ -23,7 +23,7 @@ _ACK = struct.Struct(">qi")
 
 
 def put_until_killed(store: Path, seed: int, acks: int) -> None:
-    """What the child does: four threads put, and tell of each message once `put` has returned."""
+    """Put in four threads, and print each message once `put` has returned; the child's main function."""
     living = reput.open_store(store, mode="rw", config=CONFIG, flush="sync")
 
     def run(number: int) -> None:
@@ -46,7 +46,7 @@ def put_until_killed(store: Path, seed: int, acks: int) -> None:
 
 
 def kill_once(store: Path, seed: int) -> list[tuple[int, int]]:
-    """(physical offset, token) of what a child, killed some time after its first put, was told is stored."""
+    """Return (physical offset, token) of the messages that a killed child had acknowledged."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:

@@ -1,4 +1,4 @@
-"""A process that puts and expires is killed at random: what is left is whole, and goes on where it was."""
+"""A process that puts and expires is killed at random: the remaining store is valid, and continues."""
 
 import os
 import signal
@@ -17,7 +17,7 @@ QUEUES = 3
 
 
 def put_and_expire(store: Path, ready: int) -> None:
-    """What the child does; the body of each message is its queue offset."""
+    """Put and expire; the body of each message is its queue offset. The child's main function."""
     with reput.open_store(
         store,
         mode="rw",

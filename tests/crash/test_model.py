@@ -1,6 +1,6 @@
-"""Everything that happens to a store, in any order, against a plain list of what was put.
+"""All events of a store's life, in any order, compared with a plain list of the messages.
 
-After every step that leaves the store at rest, an independent slow reader goes over all of it: each message lies where
+After every step that leaves the store at rest, an independent slow reader reads all of it: each message is where
 it was put, has one entry in its queue and one index entry a key, and nothing else is there.
 """
 
@@ -54,7 +54,7 @@ MESSAGES = st.builds(
     tags=st.sampled_from(["", "t"]),
     queue_id=st.integers(0, 1),
 )
-MOST_RECORD_BYTES = 700  # of one of these messages, with a blank behind it
+MOST_RECORD_BYTES = 700  # of one of these messages, with a blank after it
 DAMAGES = ["delete", "cut", "zero", "garble", "hole", "again"]
 SHARES = st.floats(0, 1, exclude_max=True)
 
@@ -127,7 +127,7 @@ class StoreMachine(RuleBasedStateMachine):
     @precondition(is_open)
     @rule(messages=st.lists(MESSAGES, min_size=1, max_size=20), after=st.integers(1, 400))
     def put_and_interrupt(self, messages: list[Message], after: int) -> None:
-        """Ctrl-C at a call within a put: none of the messages is there, or all, or those that filled a file."""
+        """Press Ctrl-C at a call within a put: no message is there, or all, or the messages that filled a file."""
         results: list[PutResults] = []
         before = self.open_writer.end_offset
         is_interrupted = interrupted(
@@ -170,7 +170,7 @@ class StoreMachine(RuleBasedStateMachine):
     @precondition(is_open)
     @rule()
     def crash(self) -> None:
-        """The process is gone, at whatever its other threads were doing; memory that the system keeps is not."""
+        """End the process at any point of its other threads; memory that the system keeps survives."""
         self.copies += 1
         target = self.folder / str(self.copies)
         shutil.copytree(self.path, target)
@@ -247,7 +247,7 @@ class StoreMachine(RuleBasedStateMachine):
     @precondition(is_closed)
     @rule(share=SHARES)
     def put_a_link_in_place(self, share: float) -> None:
-        """A link to a file outside is refused, whichever it is, and the file stays as it is."""
+        """Links to files outside are refused, and these files stay unchanged."""
         files = [*self.log_files(), *self.index_files()]
         path = files[int(share * len(files))]
         outside = self.folder / "outside"
@@ -323,7 +323,7 @@ class StoreMachine(RuleBasedStateMachine):
 
 
 def results_after(physical_offset: int, store: Path) -> list[PutResult]:
-    """Of the messages that lie behind an offset, as an independent reader finds them."""
+    """Return the messages after an offset, as an independent reader finds them."""
     return [
         PutResult(at, record.queue_offset, "", record.store_timestamp)
         for at, record in walk(read_log(store)).records
@@ -349,7 +349,7 @@ def damaged(data: bytes, place: int, how: str) -> bytes:
 
 @contextmanager
 def touched(path: Path) -> Iterator[Path]:
-    """Whoever changes a file leaves the time at which it did; two times of one tick of the clock are alike."""
+    """Set the time at which a file was changed; two times within one tick of the clock are equal."""
     yield path
     later = path.stat().st_mtime_ns + 1_000_000_000
     os.utime(path, ns=(later, later))

@@ -1,4 +1,4 @@
-"""The power is cut: of what was not synced any pages and names are gone, of what was acknowledged nothing is.
+"""The power is cut: any unsynced pages and names are lost, but no acknowledged message is.
 
 At every crash point that a store passes in a life of all it can do, and at random moments.
 """
@@ -70,7 +70,7 @@ def recovery(store: Path, disk: ForgetfulDisk, durable: Bodies) -> None:
 
 
 def killed(store: Path, disk: ForgetfulDisk, durable: Bodies) -> None:
-    """A process dies, the system lives on: what it never synced is there, and the next must sync it."""
+    """A process dies and the system survives: unsynced data is there, and the next process must sync it."""
     writer = StoreWriter(store, CONFIG, QUIET, disk)
     put_and_flush(writer, some(Random(12), 20), durable)
     writer.dispatcher.wait(writer.end_offset, 20)  # so that recovery finds queues and an IndexFile
@@ -117,7 +117,7 @@ def damaged_store(store: Path) -> Bodies:
 def cut_at(
     point: str, occurrence: int, life: Life, source: Path, durable: Bodies, random: Random
 ) -> tuple[Path, Bodies]:
-    """Live on a forgetful disk; the store as it would be found after a cut at that point, and what must be there."""
+    """Run on a forgetful disk; return the store after a power cut at that point, and its guaranteed messages."""
     disk = ForgetfulDisk(source)
     target = source.with_name("found")
     promised: Bodies = {}
@@ -235,7 +235,7 @@ def test_what_was_flushed_survives_for_long(tmp_path: Path, seed: int) -> None:
 def cut_now_and_then(folder: Path, random: Random) -> None:
     source = folder / "0"
     flushed: Bodies = {}
-    for cut in range(3):  # each time on what the cut before has left
+    for cut in range(3):  # each time on the store that the previous cut left
         disk = ForgetfulDisk(source)
         writer = StoreWriter(source, CONFIG, QUIET, disk)
         fresh: Bodies = {}

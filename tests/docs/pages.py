@@ -1,4 +1,4 @@
-"""The worked examples of docs/format: found in a page, and the bytes they speak of.
+"""The worked examples of docs/format: find them in a page, with the bytes that they describe.
 
 An example is a caption in backticks, a dump and a table:
 

@@ -70,7 +70,7 @@ def _linked(folder: Path) -> Path:
 
 
 def run_in_shell(commands: list[str], folder: Path) -> list[str]:
-    """What each command of one shell session prints; raises where one does not end with 0."""
+    """Return the output of each command of one shell session; raise if one does not end with 0."""
     lines = []
     for number, command in enumerate(commands):
         lines += [command, f'echo "{_MARK.format(number, "$?")}"']

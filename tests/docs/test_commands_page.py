@@ -1,4 +1,4 @@
-"""docs/what-changes.md and docs/killed.md: every command is in both tables, and the help names those that write."""
+"""docs/what-changes.md and docs/killed.md: both tables have every command, and the help names commands that write."""
 
 import re
 
@@ -14,7 +14,7 @@ _NAME = re.compile(r"`([a-z][a-z-]*)[^`]*`")
 
 
 def rows(page: str) -> dict[str, list[str]]:
-    """What the first table of a page says of the store, by command."""
+    """Return the first table of a page, by command."""
     text = (CHECKOUT / "docs" / page).read_text(encoding="utf-8")
     found: dict[str, list[str]] = {}
     for row in _ROW.finditer(text):

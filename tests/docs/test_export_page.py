@@ -1,4 +1,4 @@
-"""What docs/export.md shows runs, and what it says of readers is so."""
+"""The examples of docs/export.md run, and its statements about readers are true."""
 
 import os
 import re

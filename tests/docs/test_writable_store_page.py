@@ -1,4 +1,4 @@
-"""The tour of docs/writable-store.md is what a reader gets: its Python, then its commands, in one folder."""
+"""The tour of docs/writable-store.md is correct: its Python, then its commands, in one folder."""
 
 import os
 import re
@@ -28,7 +28,7 @@ def masked(output: str) -> str:
 
 @pytest.fixture(scope="module")
 def folder() -> Iterator[Path]:
-    """The folder in which the Python of the page has run, and what it printed in `printed`."""
+    """Run the Python of the page in a folder, and keep its output in `printed`."""
     steps = [f"{code}print({_MARK!r})\n" for code, _ in _STEP.findall(TEXT)]
     with checkout_on_disk() as folder:
         ended = subprocess.run(

@@ -1,4 +1,4 @@
-"""Stores that tell a story: records with the times that it takes place at, and the indexes of a broker."""
+"""Stores with a story: records with their times, and the indexes of a broker."""
 
 from collections import Counter
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Two stores compared: what the oracle finds to differ, by offset and by queue, and nothing else."""
+"""Compare two stores: exactly the differences that the oracle finds, by offset and by queue."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence

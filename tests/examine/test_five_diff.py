@@ -1,4 +1,4 @@
-"""Two stores of 5.x compared: their queues, in whatever files they are."""
+"""Compare two stores of 5.x: their queues, in any kind of file."""
 
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""The figures of a store: what the oracle's walk counts one by one."""
+"""The figures of a store match the oracle's walk."""
 
 from collections import Counter
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What a trace finds: the records of the oracle's life of a message, and nothing else, with what was searched."""
+"""A trace finds exactly the records of the oracle's life of a message, and reports the searched ranges."""
 
 from collections.abc import Callable
 from itertools import pairwise

@@ -1,4 +1,4 @@
-"""Why a message came late, twice or never: each rule, on a store that it is true of and on one that it is not."""
+"""Why a message came late, twice or never: each rule on a store for which it holds and on another."""
 
 from pathlib import Path
 from typing import Any
@@ -148,7 +148,7 @@ def test_a_timer_has_not_delivered(
     story.put(TIMER, unique_key="U2", key="x", **{**TIMED, "TIMER_OUT_MS": "soon"})
     story.put("other", end_ms, unique_key="X", key="x")
     assert kinds(told(story, tmp_path)) == [kind]
-    # One that states no time has no reason.
+    # A message without a time has no reason.
     assert kinds(traced(tmp_path / "s", message_id="U2")) == []
 
 
@@ -304,7 +304,7 @@ def test_a_damaged_body(story: Story, tmp_path: Path) -> None:
 
 
 def test_messages_are_told_apart(story: Story, tmp_path: Path) -> None:
-    """Retries without an origin belong to the message with their keys, one that names another does not."""
+    """Retries without an origin belong to the message with their keys; retries that name another do not."""
     story.put("orders", key=f"{KEY} a")
     story.put("orders", unique_key="U2", key=f"{KEY} b", body=b"another")
     story.put("%RETRY%g", 5_000, unique_key="R1", key=f"{KEY} b", times=1)

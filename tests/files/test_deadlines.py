@@ -1,4 +1,4 @@
-"""A call has its time: what it returns or raises in that time counts, and nothing that comes later."""
+"""A call has a deadline: results and errors within it count, later ones do not."""
 
 import threading
 

@@ -1,4 +1,4 @@
-"""The owner's lock: against other processes, and whatever this one does with the file."""
+"""The owner's lock: against other processes, and through any use of the file by its own process."""
 
 import fcntl
 import shutil
@@ -37,7 +37,7 @@ except StoreLockedError:
 
 
 def another(program: str, path: Path) -> str:
-    """What a second process says that tries to lock the file."""
+    """Return the error of a second process that tries to lock the file."""
     ran = subprocess.run([sys.executable, "-c", program, str(path)], capture_output=True, text=True)
     return ran.stdout.strip() or ran.stderr
 

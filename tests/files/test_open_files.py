@@ -1,4 +1,4 @@
-"""Descriptors of a pool: never too many, never of another file, whoever asks."""
+"""Descriptors of a pool: never too many, never of another file, from any thread."""
 
 from __future__ import annotations
 

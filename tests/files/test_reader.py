@@ -1,4 +1,4 @@
-"""Reading ranges of files: all of them or an error, and zeros that are not read where they are holes."""
+"""Reading ranges of files: all of them or an error; holes are zeros that are not read."""
 
 import os
 from pathlib import Path
@@ -28,10 +28,10 @@ def last_nonzero(path: Path) -> int | None:
         return reader.last_nonzero(path.stat().st_size)
 
 
-@pytest.fixture(params=["holes are told", "holes are not told"])
+@pytest.fixture(params=["holes are reported", "holes are not reported"])
 def holes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """With and without a file system that knows its holes."""
-    if request.param == "holes are not told":
+    if request.param == "holes are not reported":
 
         def lseek(fd: int, position: int, whence: int) -> int:
             raise OSError(22, os.strerror(22))

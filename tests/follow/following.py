@@ -1,4 +1,4 @@
-"""Logs that grow, and followers of them that are held against a rebuild."""
+"""Logs that grow, and followers of them, which are compared with a rebuild."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,7 +16,7 @@ from tests.pipeline.rebuilding import index_files, rebuild, tree
 
 
 class GrowingLog:
-    """A log of which a broker has written up to some offset; what is not written is zero."""
+    """A log that a broker has written up to some offset; the rest is zeros."""
 
     def __init__(self, folder: Path, files: Files) -> None:
         self.path, self._files = folder, files
@@ -59,7 +59,7 @@ def assert_as_rebuilt(log: GrowingLog, output: Path, config: StoreConfig) -> Non
 
 
 def assert_same_messages(log: GrowingLog, output: Path, config: StoreConfig) -> None:
-    """Every byte of the IndexFiles, and the entries of each queue in the same order, whatever gaps are between them.
+    """Compare every byte of the IndexFiles, and the order of entries of each queue, ignoring gaps between them.
 
     A rebuild knows the next message when it decides about a gap in the queue offsets; a follower may not.
     """
@@ -84,7 +84,7 @@ def _entries(queue: Path) -> list[bytes]:
 def resumed(
     log: GrowingLog, output: Path, config: StoreConfig, check: Check = assert_as_rebuilt
 ) -> Follower:
-    """A follower that went on from whatever lies in `output`, to the end of the log."""
+    """Return a follower that continued with the contents of `output`, to the end of the log."""
     follower = open_follower(log, output, config)
     catch_up(follower)
     follower.close()

@@ -34,7 +34,7 @@ def rebuilt(store: Path, output: Path, config: StoreConfig) -> RebuildReport:
 
 
 class Following(Thread):
-    """A run in a thread of its own, and what it called."""
+    """A run in a thread of its own, and its calls."""
 
     def __init__(self, store: Path, output: Path) -> None:
         super().__init__(daemon=True)

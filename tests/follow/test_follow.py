@@ -118,7 +118,7 @@ def test_it_goes_on_from_a_rebuild(golden: Golden, tmp_path: Path) -> None:
     log.write_to(log.last)
     follower = open_follower(log, tmp_path / "out", config)
     catch_up(follower)
-    assert follower.report.messages < 2100, "what the rebuild has is not read again"
+    assert follower.report.messages < 2100, "the rebuilt part is not read again"
     follower.close()
     assert_as_rebuilt(log, tmp_path / "out", config)
 

@@ -149,7 +149,7 @@ def test_what_is_left_behind_a_cut_proves_nothing(
     follower.close()
     if same_size:
         assert_as_rebuilt(log, tmp_path / "out", CONFIG)
-    else:  # a rebuild takes what is left for damage, this for what is to be written yet
+    else:  # a rebuild reports the rest as damage, a follower waits for it to be written
         assert follower.report.position == again.end_offset
         until = GrowingLog(tmp_path / "until", files)
         until.write_to(again.end_offset)
@@ -224,7 +224,7 @@ def expired(log: GrowingLog, begins: int) -> None:
 
 
 def resumed_quietly(log: GrowingLog, output: Path) -> list[object]:
-    """What a further run reports as damage; it finds nothing to delete."""
+    """Return the damage that a further run reports; it finds nothing to delete."""
     follower = open_follower(log, output, CONFIG)
     follower.close()
     assert follower.report.expired_files == 0
@@ -233,7 +233,7 @@ def resumed_quietly(log: GrowingLog, output: Path) -> list[object]:
 
 @pytest.mark.parametrize("ended", ENDS)
 def test_files_of_the_index_that_were_begun_and_have_no_entries(tmp_path: Path, ended: str) -> None:
-    """Messages without keys behind one that fills a file: it is followed by one with the time of the last entry."""
+    """Put messages without keys after one that fills a file: the next file has the time of the last entry."""
     full = 2 * (CONFIG.index_items - 1)
     records = [record(n) for n in range(full)]
     records += [record(n, properties={}) for n in range(full, full + 40)]
@@ -295,7 +295,7 @@ def follow_step_by_step(
 def test_files_of_a_queue_that_were_begun_for_an_entry_that_was_refused(
     tmp_path: Path, ended: str
 ) -> None:
-    """A broker makes the file behind a full one before it looks at an entry from before the end."""
+    """A broker creates the file after a full one before it looks at an entry from before the end."""
     entries = CONFIG.queue_entries
     records = [record(n, topic="full", queue_id=1, queue_offset=n) for n in range(entries)]
     records += [record(n) for n in range(5)]
@@ -362,5 +362,5 @@ def test_checkpoints_after_one_that_does_not_match_prove_nothing(tmp_path: Path)
     sorted((log.path / "commitlog").iterdir())[0].unlink()
     found.list_files()
     assert found.held([checkpoints[0], checkpoints[2]]) == [checkpoints[2]], (
-        "what has expired is left out"
+        "expired ones are excluded"
     )

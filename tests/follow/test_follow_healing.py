@@ -1,4 +1,4 @@
-"""Whatever was done to followed indexes while nobody followed: the next start heals it."""
+"""Changes to followed indexes while no process followed them: the next start repairs them."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""CommitLog records: the oracle's bytes, the broker's bytes, and bytes that are none."""
+"""CommitLog records: the oracle's bytes, the broker's bytes, and invalid bytes."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -161,7 +161,7 @@ def test_a_record_can_be_cut_anywhere() -> None:
         with pytest.raises(RecordError):
             locate(RECORD[:length], 0, length)
         with pytest.raises(RecordError):
-            locate(RECORD, 0, length)  # what lies behind the end is not looked at
+            locate(RECORD, 0, length)  # bytes after the end are not read
 
 
 @pytest.mark.parametrize("seed", range(6))

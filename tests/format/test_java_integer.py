@@ -1,4 +1,4 @@
-"""Java's numbers: what parses, what does not, what is left of what is too large."""
+"""Java's numbers: valid and invalid ones, and the remainder of numbers that are too large."""
 
 import unicodedata
 

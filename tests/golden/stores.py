@@ -1,4 +1,4 @@
-"""Golden stores: what a real broker wrote, unpacked and with its tables parsed.
+"""Golden stores: stores written by a real broker, unpacked and with parsed tables.
 
 Those of 4.9.3 (six, and the damaged ones of `torn`) and those of 5.3.3 that no other stands for are shipped in data/
 (see data/PROVENANCE.md). The others are large or not ours to ship: they are looked for in ``../shared/golden`` and
@@ -159,9 +159,9 @@ class GoldenStore:
 
 
 class TornCase(GoldenStore):
-    """One damaged store of `torn`: `path` (= `before`) is what the broker was started on.
+    """One damaged store of `torn`: `path` (= `before`) is the store before the broker started.
 
-    `after` is what it made of it, `after_more` the same restarted with 60 more puts; the tables
+    `after` is the store afterwards, `after_more` the same restarted with 60 more puts; the tables
     describe `after`, and `answers` are to `queries`, asked of `after`. A few cases lack some of
     them. The base store is `basic`, with its config and queries, where the case has none.
     """

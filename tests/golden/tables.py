@@ -67,7 +67,7 @@ class QueueRow:
 
 @dataclass(frozen=True, slots=True)
 class QueueEntryRow:
-    """One entry of a queue of 5.3.3; `tags_code` is the address in the extension file where there is one."""
+    """One entry of a queue of 5.3.3; `tags_code` may be the address in the extension file."""
 
     topic: str
     queue_id: int
@@ -105,7 +105,7 @@ class QueryRow:
 
 @dataclass(frozen=True, slots=True)
 class AnswerRow:
-    """What the broker answered to the query of the same position.
+    """The broker's answer to the query of the same position.
 
     `query_offset` is IndexService.queryOffset's list in its order, `query_message` that of
     DefaultMessageStore.queryMessage, `client_matched` what a client keeps of the latter; the two
@@ -126,7 +126,7 @@ class AnswerRow:
 
 @dataclass(frozen=True, slots=True)
 class PutRow:
-    """The result of one put; everything after the status is None where nothing was written."""
+    """The result of one put; the fields after the status are None if nothing was written."""
 
     number: int
     status: str
@@ -138,7 +138,7 @@ class PutRow:
 
 
 def unescape(cell: str) -> str | None:
-    """The string behind a cell; None for the null cell. Lone surrogates stay what they are."""
+    """Return the string of a cell; None for the null cell. Lone surrogates are kept."""
     if cell == r"\N":
         return None
 

@@ -1,4 +1,4 @@
-"""What the tests of proofs share: a store whose index is made of some of its messages, and what a look-up must find."""
+"""Common parts of the tests of proofs: a store whose index has some of its messages, and the expected look-ups."""
 
 import struct
 from collections.abc import Callable, Iterator, Sequence
@@ -89,7 +89,7 @@ def missed(
 
 
 class Everything:
-    """Contains every offset: what a look-up that notices damage leads to is a scan."""
+    """Contains every offset: a look-up that notices damage leads to a scan."""
 
     def __contains__(self, _: object) -> bool:
         return True

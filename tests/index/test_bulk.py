@@ -1,4 +1,4 @@
-"""Many hashes in one IndexFile: whichever way they are looked up, what one look-up after another finds is found."""
+"""Many hashes in one IndexFile: all ways of looking them up find the same as single look-ups."""
 
 from pathlib import Path
 from random import Random

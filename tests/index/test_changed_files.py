@@ -1,4 +1,4 @@
-"""What is remembered of an IndexFile, by a process or under the cache folder, ends with any change below it."""
+"""Remembered facts of an IndexFile, in a process or in the cache folder, end with any change of it."""
 
 import os
 import struct
@@ -52,7 +52,7 @@ def opened(store: Path) -> MessageStore:
 
 
 def found_by(reader: MessageStore, key: str) -> list[int] | None:
-    """Physical offsets of the messages with a key; None where the answer says that it is not complete."""
+    """Return the physical offsets of the messages with a key; None for an incomplete answer."""
     answer = reader.query("T", key)
     return [one.physical_offset for one in answer.messages] if answer.is_complete else None
 
@@ -139,7 +139,7 @@ def test_a_slot_is_lost_between_two_queries(store: Path, log: LogForge, is_open:
 
 
 def test_another_file_of_the_same_inode_that_has_more(store: Path, log: LogForge) -> None:
-    """The newer messages alone: its first and last items are those of the file before it and of the one that grew."""
+    """Return only the newer messages: the first and last items belong to the file before and to the grown one."""
     path = index_file(store)
     with opened(store) as reader:
         assert found_by(reader, "k100") == [log.offsets[100]]

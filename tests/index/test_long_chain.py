@@ -1,4 +1,4 @@
-"""A long chain in arrays is the chain item by item, whatever is wrong with it."""
+"""A long chain in arrays equals the chain item by item, for any damage."""
 
 import struct
 from collections.abc import Iterator

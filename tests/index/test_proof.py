@@ -46,7 +46,7 @@ def test_an_index_that_a_broker_wrote_is_proved_from_its_first_message_to_its_la
         ((start, stop),) = verdict.ranges
         assert verdict.problems == ()
         assert verdict.gap_bytes == 0
-        # The keys of its first message may be in the file before, those of the last in the next.
+        # The keys of its first message may be in the previous file, the keys of the last in the next.
         assert row.begin_physical_offset <= start < stop
         assert row.end_physical_offset <= stop
 

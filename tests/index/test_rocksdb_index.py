@@ -1,4 +1,4 @@
-"""The index of keys in RocksDB (RIP-82): queries through it are those of a scan, or it is not believed."""
+"""The index of keys in RocksDB (RIP-82): queries through it match a scan, or it is not trusted."""
 
 import shutil
 import struct
@@ -23,7 +23,7 @@ Items = dict[bytes, bytes]
 
 
 def index_items(messages: list[MessageExt]) -> Items:
-    """What a broker of 5.4 notes of messages, written down from its facts once more."""
+    """The entries of a broker of 5.4 for messages, an independent implementation."""
     items: Items = {}
     for message in messages:
         unique = message.unique_key

@@ -1,4 +1,4 @@
-"""What an IndexFile that nobody has proved is looked at for: holes, lost and stale pages of slots, broken links."""
+"""Spot checks of an unproven IndexFile: holes, lost and stale pages of slots, broken links."""
 
 import struct
 from collections.abc import Iterator, Sequence
@@ -37,7 +37,7 @@ def reader(request: pytest.FixtureRequest) -> Reader:
 
 
 def asked_of(log: LogForge, numbers: Sequence[int]) -> dict[tuple[str, str], list[int]]:
-    """(topic, key) to what must be found: of messages of `messages` that have keys."""
+    """Return the expected offsets by (topic, key), of the messages of `messages` that have keys."""
     return {("T", f"k{n}"): [log.offsets[n]] for n in numbers if n % 3}
 
 

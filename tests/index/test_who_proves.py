@@ -1,4 +1,4 @@
-"""Whoever wrote an index proves it: a query after that rests on proofs, not on spot checks."""
+"""The writer of an index proves it: later queries rest on proofs, not on spot checks."""
 
 import time
 from pathlib import Path
@@ -100,7 +100,7 @@ def full(tmp_path: Path) -> Path:
 
 
 def judged(store: Path) -> tuple[Verdict, int]:
-    """What a query believes the store's one file for, and how many items it looked at for that."""
+    """Return the verdict of a query on the store's one file, and the number of items that it checked for it."""
     with StoreReader(store) as reader:
         (file,) = reader.index.current()
         last = file.next_item - 1

@@ -1,4 +1,4 @@
-"""The scan kernel: what the oracle finds, however little room it gets, and never a byte beyond."""
+"""The scan kernel finds what the oracle finds, with any buffer sizes, and never reads beyond."""
 
 from dataclasses import replace
 from random import Random

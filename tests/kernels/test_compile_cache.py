@@ -98,7 +98,7 @@ def test_a_cache_of_the_users_own_is_used_in_silence(sealed: Path) -> None:
 
 @pytest.mark.parametrize("mode", [0o777, 0o770])
 def test_a_cache_that_others_may_write_is_not_used(sealed: Path, mode: int) -> None:
-    """What it holds is executed."""
+    """Files of the cache are executed."""
     (sealed / "home").chmod(0o755)
     cache = sealed / "home" / ".cache" / "reput" / "kernels"
     cache.mkdir(parents=True)

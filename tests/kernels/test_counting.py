@@ -1,4 +1,4 @@
-"""Figures: what the kernels count, held against counting one by one."""
+"""Figures: the kernels' counts compared with counting one by one."""
 
 from collections import Counter
 from itertools import pairwise

@@ -1,4 +1,4 @@
-"""Items and entries as recovery checks them, held against what put them and against plain Python."""
+"""Items and entries as recovery checks them, compared with their writers and with plain Python."""
 
 import struct
 from random import Random

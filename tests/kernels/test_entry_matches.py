@@ -1,4 +1,4 @@
-"""Entries that a batch of messages would be given, held against entries that it was given and that were changed."""
+"""Expected entries of a batch compared with its real entries, some of them changed."""
 
 from random import Random
 from typing import Any

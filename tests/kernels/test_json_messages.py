@@ -1,4 +1,4 @@
-"""Plain lines of JSON: whatever stands in a line, nothing outside the buffers is read or written."""
+"""Plain lines of JSON: no contents of a line make a kernel read or write outside the buffers."""
 
 import numpy as np
 from hypothesis import given

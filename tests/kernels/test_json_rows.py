@@ -1,4 +1,4 @@
-"""Values written as JSON by kernels: held against Python's own."""
+"""Values that kernels write as JSON, compared with Python's own."""
 
 from base64 import b64encode
 
@@ -29,7 +29,7 @@ TEXTS = st.one_of(
 def _runs(
     values: list[bytes],
 ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """In a buffer that ends with the last of them: no kernel reads behind it."""
+    """Put the texts at the end of a buffer: no kernel reads after it."""
     ends = np.cumsum([0, *map(len, values)])
     return np.frombuffer(b"".join(values) or b"-", np.uint8), ends[:-1], ends[1:]
 

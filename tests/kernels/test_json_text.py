@@ -1,4 +1,4 @@
-"""Which bodies are one JSON object: held against Python's parser."""
+"""Bodies that are one JSON object, compared with Python's parser."""
 
 import json
 
@@ -31,7 +31,7 @@ def test_objects_are_objects_and_nothing_else_is(values: list[object]) -> None:
 
 @given(st.lists(st.text('{}[]"\\ ,:1', max_size=12), max_size=5))
 def test_what_is_taken_for_an_object_cannot_reach_beyond_itself(texts: list[str]) -> None:
-    """Whatever Python reads as an object is one, and what is taken for one stays balanced in any company."""
+    """All objects of Python's parser are found, and found bodies stay balanced next to any other."""
     for text, taken in zip(texts, judged([text.encode() for text in texts]), strict=True):
         try:
             value = json.loads(text)

@@ -85,7 +85,7 @@ def test_verdicts_are_those_of_a_plain_reading(
 
 
 class Asked(NamedTuple):
-    """A key that is asked for at a place; `collides_with` is taken for its hash."""
+    """A key that is searched at a place; `collides_with` replaces its hash."""
 
     place: int
     topic: str

@@ -1,4 +1,4 @@
-"""Staged batches come back as they were, whatever bytes their columns need."""
+"""Staged batches are unchanged after narrowing, for any width of their columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Properties as columns: what the specification decodes, from arrays without a byte to spare."""
+"""Properties as columns match the specification, in arrays without a spare byte."""
 
 from random import Random
 
@@ -31,7 +31,7 @@ OTHER = (
 
 
 class Split:
-    """The kernels over these texts, each behind a header, the last at the end of the data."""
+    """Run the kernels over these texts, each after a header, the last at the end of the data."""
 
     def __init__(self, texts: list[bytes]) -> None:
         self.parts, self.spans = (

@@ -27,7 +27,7 @@ ONE_FILE = 1 << 30  # the oracle's queue in one file, so that only entries are c
 
 
 class Given(NamedTuple):
-    """What an entry is made of."""
+    """The parts of an entry."""
 
     physical_offset: int
     size: int

@@ -1,4 +1,4 @@
-"""The table of queues: every (name, id) one number, whatever collides."""
+"""The table of queues: every (name, id) has one number, despite collisions."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Driving the scan kernel over whole logs with the least of everything, and what the oracle says."""
+"""Drive the scan kernel over whole logs with the smallest buffers, and compare with the oracle."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -30,7 +30,7 @@ DELAYS_MS = np.array(StoreConfig().delay_table_ms(), np.int64)
 
 
 class Row(NamedTuple):
-    """What is dispatched of one message. `further` are (topic, queue id, queue offset)."""
+    """The dispatched entries of one message. `further` are (topic, queue id, queue offset)."""
 
     physical_offset: int
     queue_offset: int
@@ -68,7 +68,7 @@ class Room:
 class KernelWalk:
     """Walks log files as `store.scan` does, without files. Raises AssertionError where a call makes no sense.
 
-    With `places` rows have neither tags code nor keys, but for those of a window's rest behind a delayed message.
+    With `places` rows have neither tags code nor keys, except rows after a delayed message in a window.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class KernelWalk:
                 return
 
     def _walk_window(self, window: bytes, base: int, at_file_end: bool) -> tuple[int, int]:
-        # Nothing lies behind the window: an interpreted kernel that reads on raises IndexError.
+        # Nothing comes after the window: an interpreted kernel that reads on raises IndexError.
         data = np.frombuffer(bytearray(window), np.uint8)
         self.state[kernel.POSITION] = 0
         while True:
@@ -188,7 +188,7 @@ class KernelWalk:
 def oracle_walk(
     files: Sequence[tuple[int, bytes]], *, enable_multi: bool = False, lmq: bool = False
 ) -> Walked:
-    """The same by the oracle; nothing is taken for a torn tail here."""
+    """Return the oracle's result, in which nothing counts as a torn end."""
     found, end_offset = Walked(), 0
     for start, data in files:
         at = 0

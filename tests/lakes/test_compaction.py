@@ -1,4 +1,4 @@
-"""Compaction: fewer files with the same rows, between exports that go on, whatever happens in its midst."""
+"""Compaction: fewer files with the same rows, between exports that continue, with interruptions."""
 
 import json
 import os
@@ -85,7 +85,7 @@ def test_files_become_few_and_exports_go_on(
     assert report.committed
     assert report.new_files < report.files
     assert rows_of(out, layout) == before
-    assert not compact(out, layout).committed, "what is one file stays one"
+    assert not compact(out, layout).committed, "a single file stays one"
     grow_to(golden("orders").path, store, 1 << 40)
     export(store, out, layout, incremental=True, partition_by=partition_by)
     expected = [message.physical_offset for message in golden("orders").messages]

@@ -100,7 +100,7 @@ def test_drifted_tables_are_read_by_other_engines(
     has_late = rounds == 5
     is_wide = layout == "parquet" and has_late  # the others keep int64, and the reason beside it
     wanted = expected(rounds, is_wide)
-    if is_wide:  # the docs say so
+    if is_wide:  # as documented
         with pytest.raises((PySparkException, Py4JError), match="CANNOT_MERGE_SCHEMAS"):
             engines["spark"](out, layout, has_late)
     for name, read in engines.items():

@@ -78,7 +78,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def ask(table: Path, where: str) -> tuple[list[tuple[int, ...]], int, int]:
-    """The offsets that DuckDB finds, the bytes it read for them, and those of the table."""
+    """Return the offsets that DuckDB finds, the bytes that it read, and the table's size."""
     counting = CountingFiles()
     with duckdb.connect() as connection:
         connection.register_filesystem(counting)

@@ -1,4 +1,4 @@
-"""Formats of tables are found by name, those that somebody registered as well as reput's own."""
+"""Formats of tables are found by name, reput's own and registered ones."""
 
 from collections.abc import Callable
 from importlib.metadata import EntryPoint

@@ -1,4 +1,4 @@
-"""Runs that go on where the last one ended: each message once, and no store taken for another."""
+"""Runs that continue after the last one: each message once, and no store is mistaken for another."""
 
 import json
 from collections.abc import Callable

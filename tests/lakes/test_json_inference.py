@@ -46,7 +46,7 @@ def test_what_most_bodies_are_is_inferred() -> None:
 
 
 def test_names_that_differ_by_capitals_alone_are_one() -> None:
-    """Delta and Spark do not tell them apart."""
+    """Delta and Spark do not distinguish them."""
     bodies = [b'{"id":1}'] * 9 + [b'{"ID":"a","deep":{"x":1,"X":2,"":3}}']
     shape = infer_shape(bodies)
     assert shape.as_json()["fields"] == {"id": "int64", "deep": {"x": "int64"}}
@@ -73,7 +73,7 @@ def test_a_hundred_thousand_names_are_a_thousand_columns() -> None:
 
 
 def test_what_is_learned_from_is_read_body_by_body(tmp_path: Path) -> None:
-    """Two thousand bodies of what a few bytes inflate to would be a hundred gigabytes."""
+    """Two thousand bodies that inflate like bombs would be a hundred gigabytes."""
     packed = zlib.compress(b'{"a":"' + b"x" * (BATCH_BYTES - 8) + b'"}')
     fields = [RecordFields(queue_offset=n, body=packed, sys_flag=1) for n in range(24)]
     store = write_store(tmp_path / "store", forge_log(fields, file_bytes=1 << 20).files())

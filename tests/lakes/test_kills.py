@@ -1,4 +1,4 @@
-"""An export that is killed at its worst moments and run again: each message once, whatever the table."""
+"""An export that is killed at its worst moments and repeated: each message once, in all formats."""
 
 import json
 import os
@@ -91,7 +91,7 @@ def test_killed_and_run_again(golden: Golden, tmp_path: Path, layout: str, momen
     source, store, out = golden("orders"), tmp_path / "store", tmp_path / "out"
     schema = tmp_path / "schema.json"
     schema.write_text('{"order": "string", "amount": "string"}')
-    for end in (1_000_000, 2_200_000):  # the first run and one that goes on
+    for end in (1_000_000, 2_200_000):  # the first run and one more
         grow_to(source.path, store, end)
         killed_at(moment, store, out, layout, schema)
         if moment in ("committed", "finished") and layout != "parquet":

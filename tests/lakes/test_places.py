@@ -1,4 +1,4 @@
-"""Where an export may go: a place that is none, another table's or a store's is refused and left as it is."""
+"""Destinations of an export: an invalid one, another table's or a store's is refused and not changed."""
 
 import json
 import os
@@ -308,7 +308,7 @@ def test_a_folder_that_cannot_be_made_is_told_before_the_commit(
 ) -> None:
     """After it nothing could be done: the manifest would name files that cannot be put in their place.
 
-    Such a folder is one of a system whose names are shorter than those of Linux.
+    Such a folder is on a system whose names are shorter than on Linux.
     """
     monkeypatch.setattr(parquet, "MOST_NAME_BYTES", 1000)
     store, out = tmp_path / "store", tmp_path / "out"

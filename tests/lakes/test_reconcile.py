@@ -1,4 +1,4 @@
-"""A commit is made only of what was read: whatever goes wrong with a file on its way is found before."""
+"""A commit has only what was read: damage to a file on its way is found before."""
 
 from collections.abc import Callable
 from pathlib import Path

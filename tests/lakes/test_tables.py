@@ -1,4 +1,4 @@
-"""What a table holds after one export: every message that was asked for, with every column, once."""
+"""A table after one export has every selected message, with every column, once."""
 
 import os
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Avro and Protobuf bodies, those of other packages, and other charsets as typed columns of tables."""
+"""Avro and Protobuf bodies, encodings of other packages, and other charsets as typed columns of tables."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""A log that grows while it is read: its end moves, and what is broken in it is still told from its end."""
+"""A log that grows while it is read: its end moves, and damage is distinguished from the end."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -98,7 +98,7 @@ def test_looking_for_the_end_does_not_fill_the_space_taken_ahead(tmp_path: Path)
     (path,) = (tmp_path / "commitlog").iterdir()
     with FileReader(str(path)) as reader:
         if reader.next_run(32 << 20) is not None:
-            pytest.skip("a file system that does not tell its holes")
+            pytest.skip("a file system that does not report its holes")
     for _ in range(2):
         with reput.open_store(tmp_path) as store:
             assert len(store.query("T", "k").messages) == 1

@@ -1,4 +1,4 @@
-"""What a path to a store may be: the store, its commitlog folder, a pattern that matches one."""
+"""Valid paths to a store: the store, its commitlog folder, a pattern that matches one."""
 
 import os
 from pathlib import Path

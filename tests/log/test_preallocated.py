@@ -44,7 +44,7 @@ def test_opening_a_store_does_not_read_the_space_taken_ahead(
 
 
 class ReadingAhead:
-    """A preallocated file: whatever is read makes data of as much again behind it, as a kernel's read-ahead does."""
+    """A preallocated file: reading at a place turns as many bytes after it into data, as a kernel's read-ahead does."""
 
     def __init__(self, size: int) -> None:
         self.size, self.data_end, self.bytes_read = size, 1 << 16, 0

@@ -1,4 +1,4 @@
-"""Bulk look-ups in tests: keys in, what was found out, held against queries one by one."""
+"""Bulk look-ups in tests: keys in, results out, compared with queries one by one."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,10 +19,10 @@ Asked = tuple[str, str, int | None, int | None]
 
 @dataclass(frozen=True)
 class Found:
-    """Physical offsets in the order of the answer, and what it covers.
+    """Physical offsets in the order of the answer, and its coverage.
 
-    A look-up proves what it searches, a query spot-checks it: how much of the log came from the index, and what was
-    wrong with that, may differ.
+    A look-up proves its files, a query spot-checks them: the share of the log that comes from the index, and
+    the damage found in it, may differ.
     """
 
     offsets: list[int]
@@ -52,7 +52,7 @@ def bulk(
     storage_options: Mapping[str, str] | None = None,
     runner: Runner | None = None,
 ) -> list[Found]:
-    """What a look-up finds for each row, in the order of the rows."""
+    """Return the result of a look-up for each row, in the order of the rows."""
     folder.mkdir(parents=True)
     parts = list(stage_parts([batch_of(asked)], folder / "keys"))
     opened = [StoreReader(path, index=index, storage_options=storage_options) for path in stores]

@@ -1,4 +1,4 @@
-"""IndexFiles are judged by tasks where there are many, with the same answer."""
+"""Many IndexFiles are judged by tasks, with the same answer."""
 
 from __future__ import annotations
 

@@ -149,7 +149,7 @@ def test_csv_is_read_as_others_write_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize("line", ["orders,a key, with a comma", "orders"])
 def test_a_line_of_other_columns_is_refused(golden: Golden, tmp_path: Path, line: str) -> None:
     staged = tmp_path / "staged"
-    # After the first block, too, which has been read when the others are.
+    # Also after the first block, which is read before the others.
     for before in (1, 200_000):
         keys = text(tmp_path / "keys.csv", ["topic,key", *["orders,order-1"] * before, line])
         with pytest.raises(UsageError, match=f"more or fewer values than names: {line}$"):

@@ -1,4 +1,4 @@
-"""A bulk look-up finds for each key what a query for it finds, and says of it what that says."""
+"""A bulk look-up finds for each key what a query finds, with the same coverage."""
 
 from collections.abc import Callable
 from dataclasses import replace

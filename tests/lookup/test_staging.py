@@ -1,4 +1,4 @@
-"""What a look-up stages is as closed as its folder, whatever the umask is."""
+"""Staged files of a look-up are as private as their folder, for any umask."""
 
 import os
 import stat

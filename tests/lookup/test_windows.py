@@ -1,4 +1,4 @@
-"""Look-ups of windows of time: complete to the millisecond whatever the clock did, and narrow where it never fell."""
+"""Look-ups of time windows: complete to the millisecond for any clock, and narrow if it never stepped back."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""A schema registry on loopback that answers as Confluent's does, counts requests, and fails when told to."""
+"""A schema registry on loopback that answers as Confluent's does, counts requests, and fails on request."""
 
 import json
 from collections.abc import Iterator

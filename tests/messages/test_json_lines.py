@@ -1,4 +1,4 @@
-"""Messages out of JSON lines: everything that is printed is read back, and what is not right is told."""
+"""Messages in JSON lines: all printed lines are read back, and errors are reported."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Plain lines read by a kernel: whatever it takes is what the reader of single lines makes of it."""
+"""Plain lines read by a kernel equal the result of the reader of single lines."""
 
 import json
 from typing import Any
@@ -91,7 +91,7 @@ def damaged(draw: st.DrawFn) -> bytes:
 
 
 def _taken(reader: LineColumns, data: bytes) -> PutColumns | None:
-    """The columns of one line, None where it is not plain, or refused."""
+    """Return the columns of one line; None if it is not plain, or refused."""
     reader.begin(data, data.count(b"\n"))
     if reader.read(0).messages != 1:
         return None

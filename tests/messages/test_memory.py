@@ -1,4 +1,4 @@
-"""Memory while bodies are decompressed: one batch and one body, however many there are and whatever they claim."""
+"""Memory while bodies are decompressed: one batch and one body, for any number and any stated size."""
 
 import tracemalloc
 import zlib

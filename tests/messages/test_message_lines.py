@@ -38,7 +38,7 @@ RAW_CHUNKS = st.lists(
 
 
 def _stored(names: dict[str, str], unique_key: str | None) -> bytes:
-    """As a put stores them, where there is a unique key."""
+    """Return the properties as a put stores them, if they have a unique key."""
     names = {**names, **({} if unique_key is None else {"UNIQ_KEY": unique_key})}
     return encode_utf8(
         "\x02".join(f"{name}\x01{names[name]}" for name in hash_map_order(tuple(names)))
@@ -50,7 +50,7 @@ PROPERTIES = RAW_CHUNKS | st.builds(_stored, MAPS, st.none() | st.text("ab", min
 
 @st.composite
 def records(draw: st.DrawFn) -> bytes:
-    """Records of all forms: odd properties, CRCs that are wrong, bodies that are compressed or say so."""
+    """Records of all forms: odd properties, wrong CRCs, compressed bodies and false flags of compression."""
     message = draw(messages())
     body = draw(BODIES)
     kind = draw(st.sampled_from(["plain", "zlib", "damaged", "unknown"]))
@@ -65,7 +65,7 @@ def records(draw: st.DrawFn) -> bytes:
     if draw(st.booleans()):
         record[BODY_CRC_POSITION + 3] ^= 1
     layout = locate(bytes(record), 0, len(record))
-    if layout.topic_bytes and draw(st.booleans()):  # bytes that are no text
+    if layout.topic_bytes and draw(st.booleans()):  # invalid text
         record[layout.topic_position] = draw(st.sampled_from([0x80, 0xED, 0xFF, 0x22, 0x5C, 0x01]))
     return bytes(record)
 
@@ -104,7 +104,7 @@ def test_an_offset_that_is_given_counts(parts: list[bytes], first: int) -> None:
 def test_properties_as_a_broker_stores_them(
     host: Host | None, names: dict[str, str], unique_key: str, text: str
 ) -> None:
-    """Those that a put would store alike have no `properties_string`, whatever their names."""
+    """Properties that a put would store identically have no `properties_string`."""
     stored = _stored(
         {**names, "x": text.replace("\x02", "") or "-"}, unique_key.replace("\x02", "") or "u"
     )

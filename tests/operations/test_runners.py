@@ -1,4 +1,4 @@
-"""Who runs a command's tasks, by its options, the size of the log and what is installed."""
+"""The runner of a command's tasks, by its options, the size of the log and installed extras."""
 
 from importlib.machinery import ModuleSpec
 
@@ -25,7 +25,7 @@ def without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def inner(runner: Runner) -> Runner:
-    """The runner itself, below the one that hands anchors on."""
+    """Return the runner itself, without the one that passes anchors on."""
     return runner._runner if isinstance(runner, AnchoredRunner) else runner
 
 

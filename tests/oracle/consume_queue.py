@@ -1,6 +1,6 @@
 """Consume queues, put one entry after the other.
 
-ConsumeQueue.putMessagePositionInfo and MappedFileQueue.getLastMappedFile of rocketmq-all-4.9.3, but for gaps in the
+ConsumeQueue.putMessagePositionInfo and MappedFileQueue.getLastMappedFile of rocketmq-all-4.9.3, except for gaps in the
 queue offsets of a queue that is not light: the broker closes them up, and all later entries move. Here a gap stays,
 filled with pre-blank entries, where messages were lost: either as many records as it is long fit into the bytes since
 the entry before that cannot be read, or were refused; or as many fit into all bytes between, and the next message of
@@ -44,7 +44,7 @@ class ConsumeQueue:
     ) -> None:
         """`following` is the queue offset of the queue's next message."""
         if to_long(physical_offset + size) <= self.max_physical_offset:
-            return  # taken for a repeated dispatch
+            return  # counts as a repeated dispatch
         self._fill_gap(physical_offset, queue_offset, following)
         expected = to_long(queue_offset * ENTRY.size)
         start = self._file_to_write(expected)
@@ -52,7 +52,7 @@ class ConsumeQueue:
         if len(self.files) == 1 and not file and queue_offset != 0:
             while len(file) < expected - self._file_start(expected):
                 file += PRE_BLANK
-        # Queue offset 0 goes wherever the end is, and so does one beyond it; only one before the
+        # Queue offset 0 goes to the end, and so does one beyond it; only one before the
         # end is dropped (and a file made for it stays).
         if queue_offset != 0 and expected < start + len(file):
             self.refused_bytes += size
@@ -77,7 +77,7 @@ class ConsumeQueue:
                 self.files[self._file_to_write(number * ENTRY.size)] += PRE_BLANK
 
     def _file_to_write(self, expected: int) -> int:
-        """The start of the last file, or of a new one where that is full or there is none."""
+        """Return the start of the last file, or of a new one if it is full or missing."""
         if not self.files:
             start = self._file_start(expected)
         else:
@@ -138,7 +138,7 @@ def multi_dispatch(record: Record, *, enable_lmq: bool) -> list[tuple[str, int, 
 
     The broker's dispatch is stuck for ever at a record without properties, and at an offset that
     is no number. A rebuild has to get past both: the first has no further queues here, the second
-    ends the list before it (which is what the broker has written by then).
+    ends the list before it (the broker has written these by then).
     """
     queues = record.properties.get("INNER_MULTI_DISPATCH")
     offsets = record.properties.get("INNER_MULTI_QUEUE_OFFSET")

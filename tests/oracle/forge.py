@@ -97,9 +97,9 @@ def encode_blank(declared_size: int) -> bytes:
 
 @dataclass
 class LogForge:
-    """Writes log files as the broker does: whole records, and BLANK where one does not fit.
+    """Write log files as the broker does: whole records, and a BLANK if one does not fit.
 
-    `offsets` and `blanks` tell where records and end-of-file records went.
+    `offsets` and `blanks` are the places of records and end-of-file records.
     """
 
     file_bytes: int
@@ -131,7 +131,7 @@ class LogForge:
         return self.end_offset
 
     def end_file(self, *, rest: bytes = b"") -> None:
-        """Write a BLANK; at the start of a file, one that is nothing else (a too large message)."""
+        """Write a BLANK; at the start of a file, a whole file of it (a too large message)."""
         room = self.room
         self.blanks.append((self.end_offset, room))
         ending = encode_blank(room) + rest[: room - BLANK_BYTES]

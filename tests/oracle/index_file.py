@@ -60,7 +60,7 @@ class IndexFile:
         slot_at = hashed % self.hash_slots * SLOT.size
         (before,) = SLOT.unpack_from(self.slots, slot_at)
         if not 0 < before <= self.index_count:
-            before = 0  # whatever a damaged file holds there
+            before = 0  # a damaged file can have any number there
         # The difference is to `begin` as it was: in a file that was rolled to, the first key's is
         # to the end of the file before.
         seconds = divide(to_long(store_timestamp - self.begin_timestamp), 1000)
@@ -105,7 +105,7 @@ def write_index_files(
         # Looked for before the record's keys: one without any can make a file.
         file = _last_file(files, hash_slots, index_items, record)
         if record.physical_offset < file.end_physical_offset:
-            continue  # taken for indexed already; an equal offset is not
+            continue  # counts as indexed already; an equal offset does not
         for key in record.index_keys:
             file = _last_file(files, hash_slots, index_items, record)
             file.put(record.topic, key, record.physical_offset, record.store_timestamp)
@@ -115,7 +115,7 @@ def write_index_files(
 def _last_file(
     files: list[IndexFile], hash_slots: int, index_items: int, record: Record
 ) -> IndexFile:
-    """The file to put to: the last one, or a new one where that is full or there is none."""
+    """Return the file to put to: the last one, or a new one if it is full or missing."""
     if not files:
         files.append(IndexFile(hash_slots, index_items, record.store_timestamp))
     elif files[-1].is_full:

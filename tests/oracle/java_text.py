@@ -131,7 +131,7 @@ def parse_number(text: str, bits: int) -> int:
 
 
 def is_blank(text: str | None) -> bool:
-    """`StringUtils.isBlank`: null, empty, or whitespace by `Character.isWhitespace` alone."""
+    """`StringUtils.isBlank`: null, empty, or only `Character.isWhitespace` characters."""
     return text is None or all(_is_whitespace(character) for character in text)
 
 

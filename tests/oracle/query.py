@@ -100,7 +100,7 @@ def query_offset(
 
 @dataclass(frozen=True)
 class Message:
-    """What a query needs of a message that it looked at."""
+    """The fields of a message that a query compares."""
 
     store_timestamp: int
     topic: str
@@ -115,7 +115,7 @@ class CommitLogView:
         self.end_offset = end_offset
 
     def _readable(self, offset: int, *, first_if_none: bool) -> tuple[Buffer, int, int] | None:
-        """(file, position, end of what is readable in it); None where there is nothing."""
+        """Return (file, position, end of the readable bytes); None outside the log."""
         for start, data in self.files:
             if start <= offset < start + len(data):
                 return data, offset - start, min(len(data), self.end_offset - start)
@@ -143,7 +143,7 @@ class CommitLogView:
     def message_size(self, offset: int) -> int | None:
         """The size of the message that getData hands out there; raises ValueError where it throws.
 
-        None where there is nothing.
+        Returns None outside the log.
         """
         place = self._readable(offset, first_if_none=False)
         if place is None or place[1] >= place[2]:
@@ -158,7 +158,7 @@ class CommitLogView:
 
 
 def _decode_message(data: Buffer, at: int, end: int) -> Message | None:
-    """MessageDecoder.decode: checks no magic, no sum of lengths; None where it fails."""
+    """MessageDecoder.decode: checks no magic, no sum of lengths; None if it fails."""
     try:
         return _read_message(Reader(data, at, end))
     except UnreadableError:
@@ -197,7 +197,7 @@ def query_message(
     begin: int,
     end: int,
 ) -> Answer:
-    """DefaultMessageStore.queryMessage: what the index points to, hash collisions included."""
+    """DefaultMessageStore.queryMessage: the messages of the index, including hash collisions."""
     answer = Answer(0, 0, ())
     last_query_time = end
     for _ in range(_PASSES):
@@ -229,7 +229,7 @@ def query_message(
 def client_matched(
     log: CommitLogView, offsets: Sequence[int], topic: str, key: str
 ) -> tuple[int, ...]:
-    """What a client keeps of an answer: topic equal, and the key among KEYS split at spaces."""
+    """The client's filter of an answer: equal topic, and the key among KEYS split at spaces."""
     kept = []
     for offset in offsets:
         message = log.look(offset)

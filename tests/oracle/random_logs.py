@@ -64,7 +64,7 @@ FREE_AT_THE_END = (8, 9, 10, 12, 15, 16, 20, 100)
 
 @dataclass(frozen=True)
 class LogOptions:
-    """What a random log holds.
+    """The contents of a random log.
 
     `queue_start` is the offset at which every queue starts (as after an expired head);
     `irregular` adds queue offsets that repeat, jump or start again, and physical offsets that are
@@ -136,7 +136,7 @@ class _Generator:
         self.forge.put_bytes(encode_record(fields))
 
     def _behind_a_blank(self, size: int) -> bytes:
-        """Sometimes a record that says it is where it is, after the end of its file."""
+        """Sometimes add a record with its right offset, after the end of its file."""
         if size + BLANK_BYTES <= self.forge.room or self.chance(0.5):
             return b""
         offset = self.forge.end_offset + BLANK_BYTES
@@ -222,7 +222,7 @@ class _Generator:
         )
         offsets = []
         for queue in queues:
-            # No message has this queue id: the counter is of further dispatches alone.
+            # No message has this queue id: only further dispatches use the counter.
             offsets.append(str(self.next_offsets[queue, -1]))
             self.next_offsets[queue, -1] += 1
         if self.chance(0.1):

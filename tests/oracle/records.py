@@ -1,4 +1,4 @@
-"""One CommitLog record: what is in it, and what dispatch makes of it.
+"""One CommitLog record: its contents, and its dispatch.
 
 CommitLog.checkMessageAndReturnSize of rocketmq-all-4.9.3, and records of magic V2 as 5.x writes
 them. Read field by field, slowly; nothing is trusted.
@@ -33,7 +33,7 @@ Buffer = bytes | bytearray | mmap
 
 
 class UnreadableError(ValueError):
-    """No record can be read here; nothing tells where the next one is."""
+    """No record can be read here; the place of the next one is unknown."""
 
 
 @dataclass(frozen=True)
@@ -207,7 +207,7 @@ def parse_properties(string: str) -> dict[str, str]:
 def _tags_code(topic: str, properties: dict[str, str], store_timestamp: int) -> int:
     """The hash of the tags or, for a delayed message, the time at which it is due.
 
-    A level that is no number makes the broker take the whole record for unreadable.
+    A level that is not a number makes the whole record unreadable for the broker.
     """
     code = hash_code(properties.get("TAGS", ""))
     if topic != SCHEDULE_TOPIC or "DELAY" not in properties:

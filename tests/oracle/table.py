@@ -70,8 +70,8 @@ def salvaged(files: LogListing) -> Walk:
 
 
 def _walk_to_damage(found: Walk, start: int, data: Buffer, at: int) -> int:
-    """Walk one file from a position; where to go on behind the first damage, or the file's end."""
-    # What follows is no torn end: something lies behind it.
+    """Walk one file from a position; return where to continue after the first damage, or the file's end."""
+    # This is not a torn end: data comes after it.
     part = walk([(start + at, bytes(data[at:])), (start + len(data), b"\1")])
     lost = next((d for d in part.damage if d.offset < start + len(data)), None)
     end = start + len(data) if lost is None else lost.offset
@@ -90,7 +90,7 @@ def timestamp(micros: int | None) -> datetime | None:
 
 
 def _micros(milliseconds: int) -> int | None:
-    """None where no timestamp of 64 bits holds it."""
+    """Return None if no timestamp of 64 bits holds it."""
     return milliseconds * 1000 if -_MICROS < milliseconds * 1000 < _MICROS else None
 
 
@@ -100,7 +100,7 @@ def _host(host: tuple[bytes, int]) -> str:
 
 
 def _body(record: Record) -> bytes:
-    """As it was sent; as it is stored where it cannot be decompressed."""
+    """Return the body as sent; as stored if it cannot be decompressed."""
     if not record.sys_flag & _COMPRESSED:
         return record.body
     try:

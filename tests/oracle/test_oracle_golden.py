@@ -31,7 +31,7 @@ STORES = [
 
 
 class Walked:
-    """A golden store, its log files and what the oracle's walk finds in them."""
+    """Return a golden store, its log files and the result of the oracle's walk."""
 
     def __init__(self, store: GoldenStore) -> None:
         self.store = store

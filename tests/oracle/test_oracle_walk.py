@@ -1,4 +1,4 @@
-"""The walk and the forge: what was put is found, and damage costs what the rules say."""
+"""The walk and the forge: all records are found, and damage costs what the rules state."""
 
 from dataclasses import replace
 

@@ -1,7 +1,7 @@
 """The serial walk over a CommitLog that dispatch follows.
 
 DefaultMessageStore.ReputMessageService of rocketmq-all-4.9.3, on files at rest: where the broker
-knows its own write position, the walk has to tell the end of the log from damage.
+knows its own write position, the walk must distinguish the end of the log from damage.
 """
 
 import zlib
@@ -37,7 +37,7 @@ class Damage:
 
 @dataclass
 class Walk:
-    """What a walk found.
+    """The result of a walk.
 
     `records` are (log offset, record); a record's own `physical_offset` is what dispatch uses, and
     nothing says that the two are the same. `blanks` are (log offset, declared size). `end_offset`
@@ -73,7 +73,7 @@ def walk(files: LogListing) -> Walk:
 
     - BLANK: on to the next file.
     - Nothing readable: the rest of that file is damage.
-    - TOTALSIZE is not the sum of the lengths: that record is damage, and the walk goes on behind
+    - TOTALSIZE is not the sum of the lengths: that record is damage, and the walk continues after
       its parts (the broker's reader has read them; only its counter goes on by TOTALSIZE).
     - Damage that nothing follows, in the last file that has data, is the end of the log (a torn
       tail): neither does the walk read anything after it, nor does a record prove itself there.

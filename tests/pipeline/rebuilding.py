@@ -1,4 +1,4 @@
-"""Rebuilding in tests: a store in, and what came out held against a broker's files or the oracle's."""
+"""Rebuild in tests: a store in, and the output compared with a broker's files or the oracle's."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -47,7 +47,7 @@ def rebuild_log(
 
 @dataclass(frozen=True)
 class Expected:
-    """What the oracle makes of records: ConsumeQueue files by name, IndexFiles in order."""
+    """Return the oracle's files for records: ConsumeQueue files by name, IndexFiles in order."""
 
     queues: dict[str, bytes]
     index: list[IndexFile]
@@ -75,7 +75,7 @@ def expected_files(
 
 
 def assert_oracle(output: Path, found: Walk, config: StoreConfig) -> None:
-    """Every file of `output` is what the oracle makes of a walk, and nothing else is there."""
+    """Every file of `output` equals the oracle's file of a walk, and no other file exists."""
     lost = [(damage.offset, damage.length) for damage in found.damage]
     assert_files(output, expected_files(found.dispatched, config, lost))
 
@@ -148,7 +148,7 @@ def damage_of(report: RebuildReport) -> list[tuple[int, int]]:
 
 
 def assert_log_end(report: RebuildReport, found: Walk) -> None:
-    """The log ends where the oracle's walk does, but for a last file of which the rest was not read.
+    """The log ends where the oracle's walk does, unless the rest of the last file was not read.
 
     There it ends after the last record that is left, which the walk does not look for.
     """

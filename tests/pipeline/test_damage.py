@@ -1,4 +1,4 @@
-"""Damaged logs: what the broker would still dispatch is rebuilt, and every lost byte is told."""
+"""Damaged logs: everything that the broker would dispatch is rebuilt, and every lost byte is reported."""
 
 from dataclasses import replace
 from pathlib import Path

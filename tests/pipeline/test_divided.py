@@ -49,7 +49,7 @@ class _Reads:
 
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> _Reads:
-    """Divide whatever can be divided, into sections of a few messages; a pack has two queues."""
+    """Divide everything into sections of a few messages; a pack has two queues."""
     monkeypatch.setattr(queue_plan, "_MOST_UNDIVIDED", 0)
     monkeypatch.setattr(queue_plan, "_MOST_PACKED", 2)
     monkeypatch.setattr(divided, "_MOST_ROWS", 20)

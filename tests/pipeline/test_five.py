@@ -1,4 +1,4 @@
-"""Rebuilding stores of RocketMQ 5.3.3: ConsumeQueues and IndexFiles are those of the broker, byte for byte."""
+"""Rebuild stores of RocketMQ 5.3.3: ConsumeQueues and IndexFiles equal the broker's, byte for byte."""
 
 import shutil
 from collections.abc import Callable, Mapping
@@ -41,7 +41,7 @@ def files_below(folder: Path) -> dict[str, bytes]:
 
 
 def differing(found: Mapping[Key, bytes], expected: Mapping[Key, bytes]) -> list[Key]:
-    """Names of what is not the same, the first few: a comparison of the bytes would take pytest minutes to explain."""
+    """Return the first few differing names: pytest would take minutes to explain a comparison of the bytes."""
     names = found.keys() | expected.keys()
     return sorted(name for name in names if found.get(name) != expected.get(name))[:5]
 

@@ -1,4 +1,4 @@
-"""What the driver of a rebuild does grows no faster than the store: the same driver, with tasks that take no time."""
+"""The driver's work for a rebuild grows no faster than the store: the real driver, with tasks that take no time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Light queues whose queue offsets were counted again: what RocksDB has of them, and what a rebuild says of it."""
+"""Light queues whose queue offsets were counted again: their entries in RocksDB, and the report of a rebuild."""
 
 import struct
 from collections.abc import Callable
@@ -51,7 +51,7 @@ def converted(store: Path, config: StoreConfig = CONFIG) -> RebuildReport:
     ("numbers", "replaced", "renumbered"),
     [
         ((0, 1, 2, 3, 4, 5, 6, 7), 0, 0),
-        ((0, 1, 3, 4, 6), 0, 3),  # 2 and 5 are those of open transactions
+        ((0, 1, 3, 4, 6), 0, 3),  # 2 and 5 belong to open transactions
         ((0, 1, 3, 4, 4, 5, 6, 7, 8), 1, 1),  # 3, which is not replaced, was number 2
         ((5, 6, 7), 0, 0),  # the first messages have expired
         ((0,), 0, 0),

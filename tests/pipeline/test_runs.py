@@ -169,7 +169,7 @@ def test_what_a_lost_worker_left_behind_is_not_in_the_store(
 
     def swapped_in(*arguments: Any) -> None:
         for attempt in runner.tasks:
-            attempt()  # a worker that was taken for lost finishes after all
+            attempt()  # a worker that was reported lost finishes after all
         swap_in(*arguments)
 
     monkeypatch.setattr(commit, "swap_in", swapped_in)

@@ -1,4 +1,4 @@
-"""One random change to a file of a 5.x store, and what is wrong about the answers that it gives then."""
+"""One random change to a file of a 5.x store, and the errors in its answers."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Changes:
 
     asked   changes made
     loud    of these, such after which an answer said that it is not complete, or raised
-    wrong   changes and what was wrong then
+    wrong   changes and the wrong answers after them
     """
 
     golden: GoldenStore
@@ -79,7 +79,7 @@ class Changes:
 
 
 class _Answers:
-    """What a store says, held against what it held before the change."""
+    """Compare a store's answers with its answers before the change."""
 
     def __init__(
         self, golden: GoldenStore, whole: MessageStore, path: Path, random: Random
@@ -127,7 +127,7 @@ class _Answers:
         return queues
 
     def _is_intact(self, store: MessageStore, offset: int) -> bool:
-        """Whether the log still has the record as it was; else no reader can find it by what it was."""
+        """Return whether the log still has the record unchanged; else no reader can find it."""
         try:
             return store.get_record(offset) == self._whole.get_record(offset)
         except ReputError:
@@ -147,7 +147,7 @@ class _Answers:
             found: list[int] = []
             try:
                 start, first = store.min_queue_offset(*queue), self._first[queue]
-                if self._golden.name not in _LOGS:  # where it may be that they expired
+                if self._golden.name not in _LOGS:  # in which messages may have expired
                     self._note(start > first)
                 while True:
                     answer = store.pull(*queue, start, _MOST_PULLED)

@@ -29,7 +29,7 @@ _MOST_STEPS = 1000
 
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """What a scan of the log finds: offsets by key, offsets of the queue; `newest` of all."""
+    """Return the result of a scan of the log: offsets by key, offsets of the queue; `newest` of all."""
 
     keyed: dict[str, list[int]]
     queued: list[int]
@@ -97,7 +97,7 @@ class Mutations:
             self._compare(change, "table", lambda: self._table(keys, wanted))
 
     def _compare(self, change: str, what: str, ask: Callable[[], bool | None]) -> None:
-        """`ask` returns whether all was found, None where the answer says that it is not complete."""
+        """`ask` returns whether all was found; None for an incomplete answer."""
         self.asked += 1
         try:
             found = ask()

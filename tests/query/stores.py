@@ -1,4 +1,4 @@
-"""What the tests of queries share: stores built by the oracle, and what must be found in them."""
+"""Common parts of the tests of queries: stores built by the oracle, and the expected answers."""
 
 from collections import defaultdict
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Compaction logs: what a broker kept of compacted topics, through the command and the table."""
+"""Compaction logs: the remaining messages of compacted topics, through the command and the table."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Exact queries: everything with the key, nothing else, newest first; pages; what was covered."""
+"""Exact queries: everything with the key, nothing else, newest first; pages; coverage."""
 
 from collections.abc import Callable
 from pathlib import Path

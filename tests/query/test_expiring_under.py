@@ -1,4 +1,4 @@
-"""Files expire at every single step that a reader takes: it answers for what was there, or for what is left."""
+"""Files expire at every single step of a reader: it answers for the old or for the remaining store."""
 
 import os
 import shutil

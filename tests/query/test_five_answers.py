@@ -1,4 +1,4 @@
-"""Queries by key over stores of RocketMQ 5.3.3: what the broker's own classes answered, and every message there is."""
+"""Queries by key over stores of RocketMQ 5.3.3: the answers of the broker's own classes, and every message."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""Whatever single thing is changed in a file of a 5.x store, one line says so or no answer is wrong."""
+"""After any single change to a file of a 5.x store, one line reports it or no answer is wrong."""
 
 from collections.abc import Callable
 from pathlib import Path

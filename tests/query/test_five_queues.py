@@ -33,7 +33,7 @@ Queue = tuple[str, int]
 
 
 def entries_of(store: GoldenStore) -> dict[Queue, list[QueueEntryRow]]:
-    """By queue, without those that only fill a queue's first file."""
+    """Return entries by queue, without entries that only fill a queue's first file."""
     found: dict[Queue, list[QueueEntryRow]] = defaultdict(list)
     for row in store.queue_entries:
         if row.size != PRE_BLANK.size:
@@ -54,7 +54,7 @@ def pulled(
 
 
 def least_of(opened: MessageStore, queue: QueueRow) -> int:
-    """The queue's minimum; of RocksDB the broker's, which is too high where there are holes, as the rows are."""
+    """Return the queue's minimum; for RocksDB the broker's, which is too high with holes, as the rows are."""
     if queue.java_class == "RocksDBConsumeQueue":
         return queue.min_offset
     return opened.min_queue_offset(queue.topic, queue.queue_id)

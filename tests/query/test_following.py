@@ -63,7 +63,7 @@ class Writer:
 
 
 class Follower:
-    """Reads all queues to their ends, again and again, and asks for what it has read in other ways."""
+    """Read all queues to their ends, repeatedly, and query the same messages in other ways."""
 
     def __init__(
         self, store: MessageStore | WritableStore, topics: Callable[[], list[str]], seed: int

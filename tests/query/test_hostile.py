@@ -1,4 +1,4 @@
-"""Whatever stands in the files: an answer or one line, and never a traceback."""
+"""Any contents of the files: an answer or one line, and never a traceback."""
 
 from array import array
 from collections.abc import Callable, Iterator

@@ -237,8 +237,8 @@ class CutLog:
         written = tail.files()[0][1][: tail.end_offset - self.cut_at]
         files = overwrite(log.files(), self.cut_at, written)
         self.path = write_store(path, files)
-        # The index is never cut: it has all of the old entries, and of the new ones those
-        # that lie behind the last old one.
+        # The index is never cut: it has all of the old entries, and of the new ones only
+        # entries after the last old one.
         write_index(path, log.files(), hash_slots=50, index_items=150)
         checkpoint = struct.pack(">qqq", 0, 9000 + more - 1, 0)
         (path / "checkpoint").write_bytes(checkpoint.ljust(4096, b"\0"))
@@ -331,5 +331,5 @@ def test_an_expired_head_is_no_damage(golden: Golden, tmp_path: Path) -> None:
             assert found.coverage.log.start == first
             assert found.is_complete
             assert found.coverage.problems == ()
-        # A file of the index that speaks of both is still used for what is left.
+        # A file of the index with entries of both is still used for the rest.
         assert found.coverage.indexed[-1].start == first

@@ -1,4 +1,4 @@
-"""The newest messages of a log are lost, and its index, a queue or the checkpoint knows: every reader says so."""
+"""The newest messages of a log are lost, and its index, a queue or the checkpoint shows it: all readers report it."""
 
 import struct
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Whatever single thing is changed in a store, no answer misses a message of the log without saying so."""
+"""After any single change in a store, each answer that misses a message of the log is marked incomplete."""
 
 from pathlib import Path
 from random import Random

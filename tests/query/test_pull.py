@@ -1,4 +1,4 @@
-"""Pulling from queues: what a broker's getMessage makes of the same offset, and tags that are compared exactly."""
+"""Pulling from queues: the results of a broker's getMessage, and tags that are compared exactly."""
 
 from collections.abc import Callable
 from dataclasses import replace

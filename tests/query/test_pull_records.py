@@ -1,4 +1,4 @@
-"""Records that are pulled many at a time are those that are pulled one by one, wherever that begins and stops."""
+"""Records that are pulled many at a time equal records that are pulled one by one, for any range."""
 
 import struct
 from collections.abc import Callable

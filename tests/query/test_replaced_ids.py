@@ -75,7 +75,7 @@ def _store(path: Path, seed: int, indexed: int) -> tuple[LogForge, list[RecordFi
 
 @pytest.fixture(params=[4096, 1 << 20])
 def small(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is found out of small files is kept, in pieces of some records."""
+    """Facts about small files are kept, in pieces of some records."""
     monkeypatch.setattr(known_ranges, "_LEAST_RANGE_BYTES", request.param)
     monkeypatch.setattr(range_scan, "_LEAST_PIECE_BYTES", 1000)
     monkeypatch.setattr(range_scan, "_ROOM", 2)
@@ -96,7 +96,7 @@ def test_every_id_is_found_as_the_slow_way_finds_it(tmp_path: Path, indexed: int
     asked += Random(1).sample(sorted(set(every) - set(asked)), 60)
     expected = [_expected(log, records, *question) for question in asked]
     assert sum(map(bool, expected)) > 60
-    for _ in range(2):  # the second time with what the first has kept
+    for _ in range(2):  # the second time with the facts that the first kept
         with reput.open_store(tmp_path / "s") as store:
             for question, offsets in zip(asked, expected, strict=True):
                 found = store.query(*question)

@@ -1,4 +1,4 @@
-"""Windows of time where no index helps: complete whatever the clock did, and no range is scanned twice in vain."""
+"""Windows of time without an index: complete for any clock, and no range is scanned twice in vain."""
 
 import os
 import struct
@@ -20,7 +20,7 @@ FILE_BYTES = 1 << 13
 
 @pytest.fixture(autouse=True)
 def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is found out of small files is kept, too; half of each is walked, half read by the kernel."""
+    """Facts about small files are also kept; half of each is walked, half read by the kernel."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(known_ranges, "_LEAST_RANGE_BYTES", 1000)
     monkeypatch.setattr(wanted_scan, "WALKED_BYTES", 3 * FILE_BYTES // 2)

@@ -1,4 +1,4 @@
-"""What follows the index is read by every query, whether or not its records were seen before."""
+"""Every query reads the log after the index, whether or not its records were seen before."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What a pull asks of the operating system.
+"""The system calls of a pull.
 
 Counted at the functions of `os` through which alone files are read (`reput.files`): each is one system call.
 `strace -c` counts the same.

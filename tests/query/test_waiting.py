@@ -1,4 +1,4 @@
-"""A query by the topic that a message was sent to says where it is while it waits elsewhere."""
+"""A query by the topic that a message was sent to names its place while it waits elsewhere."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Queries of a window of time: complete to the millisecond whatever the clock did, and quick where it never fell."""
+"""Queries of a window of time: complete to the millisecond for any clock, and quick if it never stepped back."""
 
 import struct
 from collections.abc import Iterator, Sequence
@@ -161,7 +161,7 @@ def _hot_offsets(path: Path) -> list[int]:
 )
 @pytest.mark.usefixtures("many_at_once")
 def test_what_is_wrong_outside_the_window_is_noticed(tmp_path: Path, damage: str) -> None:
-    """As if each candidate had been read by itself: the part is not believed, and scanned."""
+    """As if each candidate had been read by itself: the part is not trusted, and scanned."""
     times = [BEGIN + 100 * n for n in range(300)]
     path = _store(tmp_path / "store", times, items=3000)
     wrong = _hot_offsets(path)[100]
@@ -209,7 +209,7 @@ def test_a_file_of_the_log_that_is_gone_is_passed_over(tmp_path: Path) -> None:
         expected = store.query("T", "hot", **window).messages
         logs = sorted((path / "commitlog").iterdir())
         assert len(logs) > 4
-        logs[1].unlink()  # one that is lost
+        logs[1].unlink()  # a lost file
         found = store.query("T", "hot", **window)
         assert found.messages == expected
         assert not found.is_complete
@@ -283,7 +283,7 @@ def test_seconds_that_are_wrong_are_not_relied_on(tmp_path: Path, damage: str) -
         first, last = (2, 900) if damage == "an edge" else (700, 700)
         for item in range(first, last + 1):
             struct.pack_into(">i", data, item_position(SLOTS, item) + 12, 0)
-    # The same inode: what was proved is asked for by size, begin and last item
+    # The same inode: a proof is looked up by size, begin and last item
     index.write_bytes(data)
     monkeyed = _prove_all(path, 3000)
     if damage != "the header":

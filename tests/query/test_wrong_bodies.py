@@ -1,4 +1,4 @@
-"""An answer with a message whose body is not the one that was put says so."""
+"""An answer with a message whose body was changed reports it."""
 
 from collections.abc import Callable
 from pathlib import Path

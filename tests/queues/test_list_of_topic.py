@@ -1,4 +1,4 @@
-"""The queues of one topic are those that a list of all queues has."""
+"""The queues of one topic equal its part of a list of all queues."""
 
 from __future__ import annotations
 

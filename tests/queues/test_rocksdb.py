@@ -1,4 +1,4 @@
-"""Queues in RocksDB: read without a trace, whatever the database lacks, and nothing invented where it is damaged."""
+"""Queues in RocksDB: read without a trace, from incomplete databases, and nothing is invented for damage."""
 
 import shutil
 from collections.abc import Callable

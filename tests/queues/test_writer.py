@@ -19,7 +19,7 @@ from tests.oracle.consume_queue import ConsumeQueue as OracleQueue
 
 
 class Entry(NamedTuple):
-    """What an entry is made of."""
+    """The parts of an entry."""
 
     physical_offset: int
     queue_offset: int
@@ -77,7 +77,7 @@ def test_parts_of_a_queue_can_be_written_in_any_order(
     entries = [Entry(10 * n, start + n) for n in range(cut + 5)]
     with TemporaryDirectory() as name:
         folder = Path(name) / "t" / "0"
-        # The part that goes on is told where; it knows nothing of the one before.
+        # The next part gets the place as an argument; it does not know the part before.
         later = ConsumeQueueWriter(folder, file_entries, start + cut)
         assert append(later, entries[cut:]) == 5
         later.close(sync=False)

@@ -72,7 +72,7 @@ def queue_entries(folder: Path, config: StoreConfig) -> dict[int, tuple[int, int
 def check_index(
     store: Path, config: StoreConfig, records: list[Record], log_begin: int | None = None
 ) -> None:
-    """The entries, in order, are those of the records; every chain leads through all of its entries."""
+    """The entries, in order, belong to the records; every chain leads through all of its entries."""
     expected = [
         (key_hash(record.topic, key), record.physical_offset)
         for record in records

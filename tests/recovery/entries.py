@@ -1,4 +1,4 @@
-"""Queue entries by number, read from the files as a slow oracle, and what it means that none of them moved."""
+"""Queue entries by number, read from the files by a slow oracle, and the meaning of "no entry moved"."""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -74,7 +74,7 @@ class _Units:
 
 
 def _stored_in_rocksdb(folder: Path) -> Iterator[tuple[tuple[str, ...], int, bytes]]:
-    """Entries up to the end of each queue: a broker believes none after it."""
+    """Return entries up to the end of each queue: a broker ignores later ones."""
     if not is_database(str(folder), LOCAL):
         return
     with closing(RocksDatabase(str(folder))) as database:

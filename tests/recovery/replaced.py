@@ -1,4 +1,4 @@
-"""A store whose ConsumeQueues and IndexFiles are those of another log: what is old can be told from new."""
+"""A store with the ConsumeQueues and IndexFiles of another log: old and new can be distinguished."""
 
 import os
 from pathlib import Path
@@ -45,7 +45,7 @@ def in_place(store: Path, **options: Any) -> RebuildReport:
 
 
 def store_of_another_log(tmp_path: Path) -> Path:
-    """A store whose ConsumeQueues and IndexFiles are of another log: what is old can be told from new."""
+    """A store with the ConsumeQueues and IndexFiles of another log: old and new can be distinguished."""
     old = write_store(tmp_path / "old", OLD_LOG.files())
     in_place(old)
     store = write_store(tmp_path / "store", FILES)

@@ -1,11 +1,11 @@
 """Random damage to log and queues at once, for everything that writes indexes: no entry of a readable message moves.
 
-The oracle knows the store as it was before the damage. Of what a command leaves it demands:
+The oracle knows the store before the damage. It demands of each command's result:
 
 - A message has the number that it had, or no entry where its own was damaged; never another number.
 - A number has the entry that it had, unless the damage was to this entry.
 - No queue ends before its last undamaged entry of a message that the log still has.
-- A refusal names `reput repair`, changes nothing, and comes only where the log is damaged in what a broker reads
+- A refusal names `reput repair`, changes nothing, and occurs only if the log is damaged in a place that a broker reads
   when it starts.
 """
 
@@ -51,14 +51,14 @@ FLIPS = {
     "magic": (4, 0x10), "size": (2, 0x01), "queue offset": (27, 0x04), "crc": (11, 0x01),
     "physical offset": (34, 0x02),
 }  # fmt: skip
-"""Byte of the record, and what it is xored with."""
+"""Byte of the record, and its mask for xor."""
 PAGE = 4096
 EntryKey = tuple[tuple[str, ...], int]
 
 
 @dataclass
 class Attack:
-    """What was damaged: offsets in the log, entries by queue and number, whole queues.
+    """The damage: offsets in the log, entries by queue and number, whole queues.
 
     `readable` are the offsets of the records that can be read all the same.
     """
@@ -99,7 +99,7 @@ class Attacker:
         self._write_log(start, bytes(PAGE))
         self.attack.said.append(f"page at {start}")
         self.attack.log += [one for one in self._records if start <= one < start + PAGE]
-        # The record that begins before it may be damaged, too.
+        # The record that begins before it may also be damaged.
         self.attack.log += [one for one in self._records if one < start][-1:]
 
     def _zeroed_entry(self) -> None:

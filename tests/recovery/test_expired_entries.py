@@ -1,4 +1,4 @@
-"""Damage to the entries of messages that have expired: they cannot be made again, and must not shift those that can."""
+"""Damage to entries of expired messages: they cannot be rebuilt, and must not shift other entries."""
 
 import logging
 import os

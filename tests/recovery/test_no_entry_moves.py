@@ -1,11 +1,11 @@
-"""Damage in the log of a store that a broker wrote: whatever opens it for writing, no entry of a message moves.
+"""Damage in the log of a broker's store: no way of opening it for writing moves an entry of a message.
 
 What is allowed, and nothing else:
 
-- An entry of a message that ends before the end of the log stays where it is, byte for byte, readable or not.
+- An entry of a message that ends before the end of the log stays at its place, byte for byte, readable or not.
 - Entries of messages after the end of the log go. The log ends where it ended, or at the damaged record: there a
-  broker cuts it too, as the record is one of those that it reads when it starts (`checked_from`).
-- Entries may be added after the last one of a queue, and of a store that was not shut down cleanly, anywhere where
+  broker also cuts it, as it reads the record when it starts (`checked_from`).
+- Entries may be added after the last one of a queue and, in a store that was not shut down cleanly, anywhere where
   none was.
 - The command refuses, names `reput repair`, and changes nothing.
 """
@@ -34,7 +34,7 @@ from tests.writer.golden_puts import store_config
 
 Golden = Callable[[str], GoldenStore]
 FLIPS = {"magic": (4, 0x10), "size": (2, 0x01), "queue offset": (27, 0x04), "crc": (11, 0x01)}
-"""Byte of the record, and what it is xored with."""
+"""Byte of the record, and its mask for xor."""
 STORES = (
     "basic", "timed", "tricky", "lmq", "orders", "five_batch", "five_timer", "five_compaction",
     "five_crc", "five_default", "five_ext", "five_life", "five_rocksdb", "extremes", "git",
@@ -45,7 +45,7 @@ REBUILT = (*(name for name in STORES if name != "lmq"), "five_multipath")
 
 
 class Damage(NamedTuple):
-    """One record of a log file, and what is flipped in it."""
+    """One record of a log file, and its flipped bits."""
 
     file: str
     physical_offset: int
@@ -119,7 +119,7 @@ def test_every_kind_of_damage_in_every_file(
     ],
 )
 def test_a_log_that_is_only_read(golden: Golden, tmp_path: Path, name: str, needed: str) -> None:
-    """Whoever would write it is told what is needed, and nothing changes, damaged or not."""
+    """Writers are refused with what is needed, and nothing changes, damaged or not."""
     store = copy_store(golden(name).path, tmp_path / "store")
     for damaged in (False, True):
         if damaged:

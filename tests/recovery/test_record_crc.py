@@ -1,4 +1,4 @@
-"""The CRC of whole records (5.x) at the start after a crash: compared with forceVerifyPropCRC alone, as brokers do."""
+"""The CRC of whole records (5.x) at the start after a crash: compared only with forceVerifyPropCRC, as brokers do."""
 
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Recovery of what a broker left, sound and damaged: the log ends where the broker ends it, and is indexed once."""
+"""Recovery of a broker's stores, valid and damaged: the log ends where the broker ends it, and is indexed once."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -33,7 +33,7 @@ SOUND_LOGS = ("lmq_restart", "name_collision")
 
 
 def broker_log(case: TornCase) -> dict[str, bytes]:
-    """The log that the broker made of the case, without what it left behind its end, or put when it was done."""
+    """Return the log of the broker for the case, without bytes after its end, or later messages."""
     if case.root.name in SOUND_LOGS:
         return {path.name: path.read_bytes() for path in (case.before / "commitlog").iterdir()}
     folder = case.after / "commitlog"

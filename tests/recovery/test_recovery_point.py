@@ -1,4 +1,4 @@
-"""What a store notes of itself while it is open: after a crash only the rest is compared with the log, never less."""
+"""A store's notes while it is open: after a crash only the rest is compared with the log, never less."""
 
 import os
 import shutil
@@ -139,9 +139,7 @@ def test_a_log_that_ends_before_what_was_noted(tmp_path: Path) -> None:
     writer = StoreWriter(store, SMALL_16K)
     end = writer.recovery.log_end
     assert writer.recovery.compared_from == end < known
-    assert not (
-        store / "reput.known"
-    ).exists()  # before it is written again it is not to be believed
+    assert not (store / "reput.known").exists()  # before it is written again it must not be trusted
     writer.put_many([Message("T", b"other", [str(n)]) for n in range(300)])
     shutil.copytree(store, tmp_path / "again")
     writer.close()

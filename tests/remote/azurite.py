@@ -27,7 +27,7 @@ _START_S = 60.0
 
 @contextmanager
 def azurite() -> Iterator[dict[str, str]]:
-    """Run it, with a container `objects`; the environment for its clients. Skips where it is not installed."""
+    """Run it, with a container `objects`; return the environment for its clients. Skip if it is not installed."""
     program = shutil.which("azurite-blob", path=f"{_INSTALLED}{os.pathsep}{os.environ['PATH']}")
     if program is None:
         if os.environ.get("REPUT_BUCKETS") == "required":

@@ -34,7 +34,7 @@ class Pair(NamedTuple):
 
 @pytest.fixture(autouse=True)
 def no_proofs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No IndexFile was proved yet: proofs are of local files, and would make the one answer rest on them alone."""
+    """Start without proven IndexFiles: proofs are of local files, so only one of the answers would rest on them."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 

@@ -19,7 +19,7 @@ _SLOW_DOWN = (
 
 
 class FaultyServer(ThreadingHTTPServer):
-    """Forwards requests, but for the next ones that `fail` names.
+    """Forward requests, except the next ones that `fail` names.
 
     requests    method and path of each
     sent_bytes  of the answers' bodies

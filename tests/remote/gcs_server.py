@@ -1,6 +1,6 @@
 """The part of Cloud Storage's XML API that writers need, on the loopback interface.
 
-Emulators that can be installed know the JSON API alone, and obstore asks the XML API: objects with generations and
+Emulators that can be installed have only the JSON API, and obstore uses the XML API: objects with generations and
 ETags, the condition `x-goog-if-generation-match` (0 for "none yet"), listings, and uploads in parts.
 """
 

@@ -54,7 +54,7 @@ def _expected(golden: Golden, end: int) -> Answers:
 
 
 def _check(golden: Golden, url: str, options: dict[str, str]) -> None:
-    """Every log file is there once, every byte is right, and the answers are those of the store."""
+    """Every log file is there once, every byte is right, and the answers equal the store's."""
     manifest = Archive(url, options).manifest
     names = sorted(path.name for path in (golden("orders").path / "commitlog").iterdir())[:-1]
     assert [Path(file.path).name for file in manifest.log] == names

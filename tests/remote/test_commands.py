@@ -40,7 +40,7 @@ class SendingRunner(SerialRunner):
 
 @pytest.fixture
 def environment(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What tells commands where the server is, and who asks."""
+    """Return the environment for commands: the server's address, and credentials."""
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", pair.options["s3.access_key"])
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", pair.options["s3.secret_key"])
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{pair.options['s3.endpoint_override']}")

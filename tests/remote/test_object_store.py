@@ -1,4 +1,4 @@
-"""Conditional writes: the same rules in buckets of S3, Cloud Storage and Azure, in one that fails, and in a folder."""
+"""Conditional writes: the same rules in buckets of S3, Cloud Storage and Azure, in a failing one, and in a folder."""
 
 import json
 import os

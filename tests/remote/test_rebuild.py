@@ -56,7 +56,7 @@ def _rebuild(golden: GoldenStore, options: Options, **more: Any) -> None:
 
 
 def _fetched(url: str, options: Options, folder: Path) -> Path:
-    """The result: all but the log and what is staged."""
+    """Return the result: everything except the log and staged files."""
     bucket = Bucket(url, options)
     for one in bucket.list():
         if not one.name.startswith(("commitlog/", "config/", STAGING_FOLDER)):
@@ -93,7 +93,7 @@ def test_a_result_is_fetched_into_a_folder(
 def test_a_run_that_was_cut_off_writes_nothing_into_the_next(
     golden: Golden, s3: Options, archive: str, tmp_path: Path, tasks: int
 ) -> None:
-    """Also one that is cut off while it publishes."""
+    """Also a worker that is cut off while it publishes."""
     store, output = golden("lmq"), f"{archive}/cut-{tasks}"
     killed = Stopping(tasks)
     with pytest.raises(KeyboardInterrupt):

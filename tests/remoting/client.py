@@ -71,7 +71,7 @@ class Client:
         return self._answers.pop(0)
 
     def wait_for_push(self) -> None:
-        """Receive until the server has asked or told something."""
+        """Receive until the server has sent a request or a notice."""
         while not self.pushed:
             for command in self._session.receive(self._socket.recv(1 << 20)):
                 (self._answers if command.is_response else self.pushed).append(command)

@@ -1,6 +1,6 @@
 """What mqadmin 4.9.3 sends and reads, command by command (`org.apache.rocketmq.tools.command`, `MQClientAPIImpl`).
 
-Bodies are read as fastjson reads them into RocketMQ's classes: a field that a class lacks is ignored, one that a
+Bodies are read as fastjson reads them into RocketMQ's classes: unknown fields are ignored, and a field that a
 command prints must be there and be of its type. Headers must have every field that is `@CFNotNull`.
 """
 
@@ -26,7 +26,7 @@ _PULL_HAS_SUBSCRIPTION = 4
 
 
 class MqAdminError(Exception):
-    """What it prints instead of an answer: `MQClientException`, `MQBrokerException`."""
+    """The error that it prints instead of an answer: `MQClientException`, `MQBrokerException`."""
 
     def __init__(self, code: int, remark: str | None) -> None:
         super().__init__(code, remark)

@@ -41,7 +41,7 @@ class Request:
     """One recorded request, and the broker's answer to it.
 
     Attributes:
-        file: name of its record, that of the command or scenario
+        file: name of its record, the command's or the scenario's
         connection: number of its connection
         is_for_broker: whether it went to the broker, else to the name server
         code, fields, flag, version, body: of the request
@@ -143,7 +143,7 @@ def needed_fields(version: str) -> dict[int, set[str]]:
 
 
 def as_json(body: bytes) -> Any:
-    """What a body holds; names that are numbers or objects are texts then. None for what is not JSON."""
+    """Return the contents of a body, with names that are numbers or objects as texts. None if it is not JSON."""
     text = _BARE_NAME.sub(r'\1"\2":', body.decode(errors="replace"))
     text = _OBJECT_NAME.sub(lambda match: json.dumps(match[1]), text)
     try:
@@ -209,7 +209,7 @@ class Connection:
 
 
 class Outcome(NamedTuple):
-    """A request, and what the server answered; None for nothing."""
+    """A request, and the server's answer; None for no answer."""
 
     request: Request
     answer: Command | None
@@ -387,7 +387,7 @@ def _messages(body: bytes) -> list[MessageExt]:
 
 
 def lacking(request: Request, answer: Command | None, needed: set[str]) -> list[str]:
-    """What an answer lacks of the broker's: its code, and fields without which a tool fails."""
+    """Return the missing parts of the broker's answer: its code, and fields without which a tool fails."""
     recorded = request.answer
     if recorded is None:
         return []

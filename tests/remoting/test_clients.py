@@ -56,7 +56,7 @@ def _node(server: Host, arguments: tuple[object, ...]) -> tuple[list[str], dict[
 
 
 class Started:
-    """A client's process; what it says is read as it comes."""
+    """A client's process, whose output is read as it comes."""
 
     def __init__(self, what: Any, server: Host, *arguments: object) -> None:
         command, environment = what(server, arguments)
@@ -76,7 +76,7 @@ class Started:
                     self.lines.append(json.loads(line))
 
     def all(self) -> list[Line]:
-        """What it said, once it has ended well."""
+        """Return its output, after it has ended well."""
         try:
             code = self._process.wait(_TIMEOUT_S)
         finally:
@@ -87,12 +87,12 @@ class Started:
 
 
 def python(server: Host, *arguments: object) -> list[Line]:
-    """What the C++ client says."""
+    """Return the output of the C++ client."""
     return Started(_python, server, *arguments).all()
 
 
 def node(server: Host, *arguments: object) -> list[Line]:
-    """What the client for Node.js says."""
+    """Return the output of the client for Node.js."""
     return Started(_node, server, *arguments).all()
 
 

@@ -1,4 +1,4 @@
-"""Stores that fail under the server: it says so, loses nothing acknowledged, and never calls it "not found"."""
+"""Stores that fail under the server: it reports it, loses nothing acknowledged, and never answers "not found"."""
 
 import errno
 import shutil

@@ -55,7 +55,7 @@ def live(server: Serving) -> Iterator[MqAdmin]:
         client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, place)
         other.ask(RequestCode.UPDATE_CONSUMER_OFFSET, place)
         wait_for(lambda: int(_max_offset(client, 3)) == 2)
-        yield MqAdmin(west)  # whichever is the name server
+        yield MqAdmin(west)  # each of them is the name server
 
 
 def _max_offset(client: Client, queue_id: int) -> str:
@@ -121,7 +121,7 @@ def test_query_by_key_and_unique_key(live: MqAdmin, archive: MqAdmin, orders: Go
 
 
 def _found(admin: MqAdmin, key: str, count: int) -> list[MessageExt]:
-    """Those of both brokers, once they are indexed."""
+    """Return the offsets of both brokers, once they are indexed."""
     try:
         found = admin.by_key("T", key)
     except MqAdminError:
@@ -177,7 +177,7 @@ EXPORTED = (
     "flushDiskType", "maxMessageSize", "messageDelayLevel", "msgTraceTopicName", "slaveReadEnable", "traceOn",
     "traceTopicEnable", "useTLS", "autoCreateTopicEnable", "autoCreateSubscriptionGroup",
 )  # fmt: skip
-"""What exportConfigs of 4.9.3 reads; it fails where one is missing."""
+"""Return the fields that exportConfigs of 4.9.3 reads; fail if one is missing."""
 MEASURED = (
     "putTps", "getTransferedTps", "getTransferredTps", "msgPutTotalTodayMorning", "msgPutTotalYesterdayMorning",
     "msgGetTotalTodayMorning", "msgGetTotalYesterdayMorning", "putMessageAverageSize", "commitLogDiskRatio",

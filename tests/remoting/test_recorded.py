@@ -1,4 +1,4 @@
-"""Each recorded request of stock tools and clients is answered as the broker answered it, but for listed departures."""
+"""Each recorded request of stock tools and clients is answered as by the broker, except listed departures."""
 
 import re
 from collections import defaultdict
@@ -37,7 +37,7 @@ _FROM_BROKERS = ("broker_start", "broker_stop")
 
 
 def documented(version: str) -> set[tuple[int, str]]:
-    """Departures that the documentation lists: code, and what the answer lacks."""
+    """Return the departures that the documentation lists: code, and missing parts of the answer."""
     text = PAGE.read_text().partition("## Departures")[2]
     return {
         (int(code), lacks.strip())
@@ -47,7 +47,7 @@ def documented(version: str) -> set[tuple[int, str]]:
 
 
 def compare_stored(player: Player, found: list[Recording]) -> int:
-    """Compare the properties of messages as they are stored with those of the broker, byte for byte."""
+    """Compare the stored properties of messages with the broker's, byte for byte."""
     compared = 0
     for recorded in recorded_messages(found):
         stored = player.stored(recorded)

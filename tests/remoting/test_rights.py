@@ -237,7 +237,7 @@ def test_a_prepared_message_is_shown_to_producers_that_may_send_to_its_topic(
 
 
 def forged(topic: str, queue_offset: int, at: int) -> bytes:
-    """What looks like a record of a topic, and goes on for 300 bytes in what is stored after it."""
+    """Return bytes that look like a record of a topic, and continue for 300 bytes into the next stored record."""
     host = Host("127.0.0.1", 1)
     message = MessageExt(
         topic=topic, queue_id=0, queue_offset=queue_offset, physical_offset=at, flag=0, sys_flag=0,

@@ -92,7 +92,7 @@ def test_the_old_form_of_a_send_does_the_same(client: Client) -> None:
 
 
 def test_fields_that_repeat_are_parsed_as_those_that_do_not() -> None:
-    """What is remembered of one send changes nothing about a later one that differs in a field, or in its type."""
+    """The memory of one send changes nothing about a later one that differs in a field, or in its type."""
     plain = {
         "a": "p", "b": "T", "c": "TBW102", "d": "4", "e": "1", "f": "0", "g": "1", "h": "0", "i": "", "j": "0",
         "k": "false", "l": "3", "m": "false",

@@ -1,4 +1,4 @@
-"""What the service does around its stores."""
+"""The service around its stores."""
 
 import asyncio
 import socket

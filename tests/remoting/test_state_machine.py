@@ -1,7 +1,7 @@
-"""Topics, groups, offsets and delays against a model, through kills at any moment.
+"""Compare topics, groups, offsets and delays with a model, through kills at any moment.
 
 What was answered is kept: topics and groups exactly, messages at least once. Offsets of groups are kept soon: after a
-kill each is one that was committed.
+kill each is a committed one.
 """
 
 import json
@@ -37,7 +37,7 @@ def serve(path: Path, offset_ms: int, pipe: Pipe) -> None:
 
 
 class Model:
-    """What the server must have."""
+    """The expected state of the server."""
 
     def __init__(self) -> None:
         self.topics: dict[str, int] = {}
@@ -60,7 +60,7 @@ class Model:
 
 
 class Machine:
-    """The model, the process, and what is done to both."""
+    """The model, the process, and the actions on both."""
 
     def __init__(self, path: Path, seed: int) -> None:
         self._path, self._random, self.model = path, random.Random(seed), Model()
@@ -178,7 +178,7 @@ class Machine:
         self._offset_ms = self._pipe.recv()
 
     def check(self, is_restarted: bool = False) -> None:
-        """Compare everything; what was uncertain is known then."""
+        """Compare everything; uncertain parts of the model are known then."""
         model = self.model
         table = as_json(self._client.ask(RequestCode.GET_ALL_TOPIC_CONFIG).body)["topicConfigTable"]
         found = {topic: table[topic]["writeQueueNums"] for topic in TOPICS if topic in table}

@@ -1,4 +1,4 @@
-"""A storm of hostile clients against `reput serve` with little memory and few descriptors, and one that behaves.
+"""A storm of hostile clients, and one good client, against `reput serve` with little memory and few descriptors.
 
 It lasts seconds; `make test-storm` lets it last 30 minutes (REPUT_STORM_S).
 """

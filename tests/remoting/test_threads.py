@@ -1,4 +1,4 @@
-"""Who is next for a thread: the client that has used them least, whatever it connects, waits or leaves."""
+"""The next client for a thread is the one that has used them least, even if it reconnects, waits or leaves."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -19,7 +19,7 @@ class Clock:
 
 
 class Bench:
-    """One thread at a time, unless there are more; what it began, in order."""
+    """Run one thread at a time, unless there are more; its calls, in order."""
 
     def __init__(self, threads: int = 1) -> None:
         self.clock = Clock()

@@ -234,7 +234,7 @@ def test_groups_work_whichever_process_a_connection_is_handed_to(
         found = clients[0].ask(RequestCode.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": "g"})
         seen = {each["clientAddr"] for each in json.loads(found.body)["connectionSet"]}
         assert seen == {"{}:{}".format(*each._socket.getsockname()) for each in clients}
-        # One that goes is missed, whichever process it was connected to.
+        # One that leaves is noticed by every process.
         clients.pop().__exit__()
         wait_for(lambda: len(members(clients[0])) == 5)
     finally:

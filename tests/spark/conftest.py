@@ -25,7 +25,7 @@ def tables(spark: SparkSession) -> SparkSession:
 
 @pytest.fixture
 def standalone_cluster(tmp_path: Path) -> Iterator[StandaloneCluster]:
-    """A master and two workers, of this test alone, so that it may kill one."""
+    """Start a master and two workers only for this test, which may kill one."""
     cluster = StandaloneCluster(tmp_path)
     yield cluster
     cluster.stop()

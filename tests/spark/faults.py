@@ -61,7 +61,7 @@ SETTINGS = {
         "spark.speculation.minTaskRuntime": "50ms",
     },
 }
-"""What is set for each kind of fault, by its name."""
+"""Settings for each kind of fault, by name."""
 
 
 class _Disturbed(SparkRunner):
@@ -123,7 +123,7 @@ def _send(process: int, number: signal.Signals) -> None:
 
 @contextmanager
 def _meanwhile(action: Callable[[threading.Event], None]) -> Iterator[None]:
-    """Run an action in a thread while the body runs; it is told when that is over."""
+    """Run an action in a thread while the body runs; an event reports the end of the body."""
     over = threading.Event()
     thread = threading.Thread(target=action, args=(over,))
     thread.start()

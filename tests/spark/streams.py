@@ -11,7 +11,7 @@ _ATTEMPTS = 4
 def run(start: Callable[[], StreamingQuery]) -> list[StreamingQuery]:
     """The runs of a stream until one ended by itself. Raises StreamingQueryException where one failed.
 
-    Spark gives a stream's Python worker ten seconds to start, which a busy machine may need for its imports alone;
+    Spark gives a stream's Python worker ten seconds to start, which a busy machine may need only for its imports;
     such a stream is started again, as its operator would.
     """
     queries: list[StreamingQuery] = []

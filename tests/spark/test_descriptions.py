@@ -1,4 +1,4 @@
-"""What Spark's pages say of reput's jobs, and what help() says of reput.spark."""
+"""The descriptions of reput's jobs on Spark's pages, and help() of reput.spark."""
 
 import importlib
 import pydoc

@@ -42,7 +42,7 @@ fi
 
 @pytest.fixture(autouse=True)
 def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """No Java in sight but what a test adds, and nothing cached; returns the cache folder."""
+    """Hide all Java installations except the test's, and caches; return the cache folder."""
     cache = tmp_path / "cache"
     monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
     monkeypatch.delenv("JAVA_HOME", raising=False)

@@ -207,7 +207,7 @@ def test_the_answer_as_text(
     suffix = {"jsonl": "json", "csv": "csv"}[layout]
     files = sorted((tmp_path / "found").glob(f"part-*.{suffix}"))
     written = [line for file in files for line in file.read_text().splitlines()]
-    assert written == lines, "one form, wherever it goes"
+    assert written == lines, "one form for all destinations"
     if layout == "csv":
         assert lines[:2] == [
             "topic,key,begin,note,tags,physical_offset,is_complete",

@@ -1,4 +1,4 @@
-"""What `reput.spark` offers is functions, whatever has been imported before."""
+"""`reput.spark` offers functions, even after other imports."""
 
 from importlib import import_module
 from inspect import isfunction

@@ -50,7 +50,7 @@ def test_plain_tasks_and_dataframes_run_in_the_same_workers(spark: SparkSession)
 
 
 class _Session:
-    """Of another maker: its workers are those of its settings."""
+    """A session of another maker: its workers follow its settings."""
 
     def __init__(self) -> None:
         self.sparkContext: Any = SimpleNamespace(environment={}, defaultParallelism=2)

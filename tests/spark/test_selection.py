@@ -1,4 +1,4 @@
-"""Which rows a load has, and which of the log is read for them: whatever else is done with the same DataFrame."""
+"""The rows of a load, and the part of the log that is read for them, for all uses of the same DataFrame."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -42,7 +42,7 @@ def spark_pushes_filters(spark: SparkSession) -> Iterator[None]:
 def messages(
     tables: SparkSession, golden: Golden, request: pytest.FixtureRequest
 ) -> Iterator[DataFrame]:
-    """All of them, in a session that pushes filters into sources that take them, and in one that does not."""
+    """Return all of them, in a session that pushes filters into sources, and in one that does not."""
     loaded = load(tables, golden("orders").path, SCHEMA)
     if request.param:
         with spark_pushes_filters(tables):
@@ -116,7 +116,7 @@ def test_a_frame_is_a_view(messages: DataFrame, golden: Golden, made_in_sql: boo
 
 
 def test_registering_leaves_other_sources_as_they_were(tables: SparkSession) -> None:
-    """Spark refuses those that push filters until somebody who knows what that means allows it."""
+    """Spark refuses sources that push filters without an explicit setting."""
     assert tables.conf.get(PUSHDOWN) == "false"
 
 
@@ -253,7 +253,7 @@ def test_a_stream_selects_as_a_batch_does(
 
 
 def told(path: Path, capsys: pytest.CaptureFixture[str], **options: str) -> list[str]:
-    """What the reader tells that it plans."""
+    """Return the reader's report of its plan."""
     assert reader_of(path, verbose="true", **options).partitions()
     return capsys.readouterr().err.splitlines()
 

@@ -59,7 +59,7 @@ spark.stop()
 print(json.dumps({"installed": installed, "bare": bare, "refused": refused}))
 """
 
-# Half of the tasks wait until a worker is gone: what it had done and was doing is done again.
+# Half of the tasks wait until a worker is gone: its finished and running tasks are done again.
 KILLED_DRIVER = """
 import sys
 from pathlib import Path

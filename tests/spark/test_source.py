@@ -1,4 +1,4 @@
-"""The data source in Spark: the same rows as without it, one clear line for what is wrong."""
+"""The data source in Spark: the same rows as without it, and one clear line for each error."""
 
 import sys
 from collections.abc import Callable
@@ -80,7 +80,7 @@ def test_a_machine_that_compiles_first_is_told(
     assert "reput: compiling kernels in the background" in capsys.readouterr().err
     monkeypatch.undo()
     reader_of(golden("basic").path).partitions()
-    assert capsys.readouterr().err == "", "tests run where they are compiled"
+    assert capsys.readouterr().err == "", "kernels are compiled before tests"
 
 
 def test_names_of_columns_have_any_capitals(golden: Golden) -> None:
@@ -194,7 +194,7 @@ def test_what_is_wrong_is_reported_at_load(
     assert printed.count("\n") == 1
     RocketMQDataSource({"path": str(store / "commitlog"), "topic": "orders"})
     RocketMQDataSource({"path": str(next((store / "commitlog").iterdir())), "topic": "order"})
-    assert capsys.readouterr().err == "", "what has no queues does not show which topics exist"
+    assert capsys.readouterr().err == "", "without queues the topics are unknown"
 
 
 def test_columns_are_an_option(golden: Golden) -> None:

@@ -132,7 +132,7 @@ def test_the_docs_example_appends_each_batch_once_though_it_is_planned_again(
     batches = len(deltalake.DeltaTable(table).history())
     assert batches > 2
     for mark in (tmp_path / "checkpoint" / "commits").glob(f"*{batches - 1}*"):
-        mark.unlink()  # as if killed behind the table's commit, before Spark's own
+        mark.unlink()  # as if killed after the table's commit, before Spark's own
     exec(example, {"spark": tables})
     written = deltalake.DeltaTable(table).to_pyarrow_table()
     assert sorted(written["physical_offset"].to_pylist()) == [at for _, at in expected(store)]
@@ -223,7 +223,7 @@ def test_a_wrong_option_is_one_clear_line(
     assert '.py"' not in text
 
 
-# A broker of a kind: it goes on putting until it is told to stop, two hundred messages a second.
+# A kind of broker: it puts two hundred messages a second until it is stopped.
 
 
 @needs_limits

@@ -1,4 +1,4 @@
-"""The stream into files: each message once, whoever is killed meanwhile, over a store that is being written."""
+"""The stream into files: each message once, with any process killed, over a store that is being written."""
 
 import json
 import subprocess
@@ -54,7 +54,7 @@ query.awaitTermination()
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[tuple[Path, Callable[[], int]]]:
-    """A store that another process writes, and what to call to stop it; that tells how many messages it has."""
+    """Start a process that writes a store; return a function that stops it and returns its number of messages."""
     store, stop = tmp_path / "store", tmp_path / "stop"
     process = subprocess.Popen(
         [sys.executable, "-c", WRITER, str(store), str(stop)], stdout=subprocess.PIPE, text=True

@@ -1,4 +1,4 @@
-"""What a stream's offsets say of a log, and what becomes of a log that was replaced or truncated: without a session."""
+"""A stream's offsets, and logs that were replaced or truncated: without a session."""
 
 import json
 import shutil
@@ -51,7 +51,7 @@ def stored(offset: Offset) -> Offset:
 
 
 def log_of(name: str, count: int) -> Files:
-    """Records of one length each, so that those of two logs begin at the same places."""
+    """Records of one length each, so that records of two logs begin at the same places."""
     bodies = (f"{name}{number:06d}".encode() for number in range(count))
     return forge_log([RecordFields(body=body) for body in bodies], file_bytes=FILE_BYTES).files()
 

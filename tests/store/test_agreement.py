@@ -1,7 +1,6 @@
 """Every command says the same of a store: sizes, version and the end of the log, or the same doubt.
 
-Readers of the table and exports leave out a last record that is not whole; each that stops elsewhere than the log's
-data says so.
+Readers of the table and exports exclude an incomplete last record, and report it.
 """
 
 import json
@@ -122,7 +121,7 @@ def sizes(config: api.StoreConfig) -> list[object]:
 
 
 def whole(store: api.MessageStore | SharedStore, physical_offset: int) -> object:
-    """The message there, or why there is none."""
+    """Return the message there, or the reason for its absence."""
     try:
         return store.get(physical_offset)
     except ReputError as error:

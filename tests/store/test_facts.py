@@ -1,4 +1,4 @@
-"""What the files of a store show of their sizes, and what is done where they disagree."""
+"""Sizes that the files of a store show, and contradictions between them."""
 
 import os
 from collections.abc import Callable
@@ -50,7 +50,7 @@ def command(store: Path, args: tuple[str, ...]) -> Ran:
 
 
 def refused(ran: Ran, path: Path, name: str) -> None:
-    """A writer names the files and what it needs, and changes nothing."""
+    """A writer names the files and the missing setting, and changes nothing."""
     line = one_line(ran)
     assert ran.code == 2
     assert str(path) in line

@@ -1,4 +1,4 @@
-"""What a store consists of, as its names show."""
+"""The parts of a store, by their names."""
 
 from collections.abc import Callable
 from pathlib import Path

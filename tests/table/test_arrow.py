@@ -1,4 +1,4 @@
-"""`reput.to_arrow`: what the table has, for whatever reads Arrow."""
+"""`reput.to_arrow`: the rows of the table, for all readers of Arrow."""
 
 import logging
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""`reput.dataset`: read again and again by DuckDB, Polars, pandas and pyarrow, with what they push down."""
+"""`reput.dataset`: repeated reads by DuckDB, Polars, pandas and pyarrow, with their pushed-down filters."""
 
 import datetime
 import pickle

@@ -1,4 +1,4 @@
-"""Every condition against brute force, with and without what the indexes tell."""
+"""Every condition against brute force, with and without indexes."""
 
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -26,7 +26,7 @@ TEXTS = [f.name for f in COLUMNS if str(f.type) == "string"]
 
 
 def meets(row: Row, condition: Condition) -> bool:
-    """What SQL says of a row, slowly."""
+    """Evaluate a condition on a row as SQL does, slowly."""
     value, wanted = row[condition.column], condition.value
     operator = condition.operator
     if operator in ("is null", "is not null"):

@@ -100,7 +100,7 @@ def test_a_frequent_key_is_read_like_the_whole_log(keyed: Path) -> None:
 def test_what_lies_where_a_record_was_found_and_changed_since_is_read_anew(
     keyed: Path, tmp_path: Path
 ) -> None:
-    """The index led there when the plan was made; whoever reads it trusts nothing but the log."""
+    """The index led there when the plan was made; readers trust only the log."""
     store = tmp_path / "store"
     shutil.copytree(keyed, store)
     conditions = dispatched_under("keys", ["rare"])

@@ -1,4 +1,4 @@
-"""What a path may be, and on which file systems."""
+"""Valid paths, and their file systems."""
 
 import os
 import shutil
@@ -112,7 +112,7 @@ def test_files_with_names_of_a_log_that_are_none_are_refused(
     assert offsets(log) == []
     data = (golden("basic").path / "commitlog" / log.name).read_bytes()
     log.write_bytes(bytes(8) + data[8:])
-    assert find_logs([str(log)]), "damage is told by who reads it"
+    assert find_logs([str(log)]), "readers report the damage"
 
 
 def test_a_job_of_too_many_tasks_is_refused(golden: Golden) -> None:

@@ -43,7 +43,7 @@ def source_of(store: Path) -> LogListing:
 def test_the_first_record_of_a_range_is_the_one_that_a_walk_meets(
     approach_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However far before it the walk begins, and whatever is forged in bodies."""
+    """The first record is found from any distance before it, despite forged records in bodies."""
     monkeypatch.setattr(splits, "_APPROACH_BYTES", max(approach_bytes, 700))
     for seed in range(3):
         log = random_log(seed, LogOptions(records=60))

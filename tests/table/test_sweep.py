@@ -30,7 +30,7 @@ _SIZES = StoreConfig(
 
 
 def swept(store: Path, wanted: TailFilter, content: Content | None = None) -> list[MessageExt]:
-    """What a sweep finds; nothing may be damaged."""
+    """Return the result of a sweep; nothing may be damaged."""
     with MessageStore(store) as opened:
         sweep = Sweep(opened, wanted, content, most_body_bytes=1 << 20)
         found = [one for one in sweep.steps() if isinstance(one, MessageExt)]

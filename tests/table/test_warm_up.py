@@ -1,4 +1,4 @@
-"""Kernels of the table are compiled once on a machine, whoever needs them first."""
+"""Kernels of the table are compiled once on a machine, for all processes."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""What runs tasks repeats those that failed for a moment, and no others."""
+"""Runners repeat tasks that failed for a moment, and no others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`reput.testing.Broker`: clients find topics and messages there, time passes when the test says so."""
+"""`reput.testing.Broker`: clients find topics and messages there, and tests control the time."""
 
 import json
 import re

@@ -14,7 +14,7 @@ Facts = dict[str, tuple[int, int, int, bytes]]
 
 
 def facts(store: Path) -> Facts:
-    """Size, mtime, ctime and bytes of everything below a store; those of folders too."""
+    """Return size, mtime, ctime and bytes of everything below a store, folders included."""
     found: Facts = {}
     for path in [store, *sorted(store.rglob("*"))]:
         status = os.lstat(path)
@@ -25,7 +25,7 @@ def facts(store: Path) -> Facts:
 
 @contextmanager
 def unchanged(store: Path) -> Iterator[None]:
-    """Whatever the body does leaves the store as it is."""
+    """The body leaves the store unchanged."""
     before = facts(store)
     yield
     assert facts(store) == before

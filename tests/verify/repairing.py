@@ -54,7 +54,7 @@ def second_record_of_second_file(path: Path) -> int:
 
 
 def held(store: Path) -> dict[str, bytes]:
-    """Every file below a store with its bytes, but for `lock`."""
+    """Return every file below a store with its bytes, except `lock`."""
     return {
         str(path.relative_to(store)): path.read_bytes()
         for path in sorted(store.rglob("*"))
@@ -99,5 +99,5 @@ def assert_a_broker_starts(store: Path, config: StoreConfig) -> None:
     )
     assert logged == queued == found.records[-1][1].store_timestamp
     for path in (store / "index").iterdir():
-        if path.name.isdigit():  # one that ends later is deleted after a crash
+        if path.name.isdigit():  # files that end later are deleted after a crash
             assert int.from_bytes(path.read_bytes()[8:16], "big", signed=True) <= indexed

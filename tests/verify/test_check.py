@@ -135,7 +135,7 @@ def test_missing_keys_are_counted_with_their_times(torn: Torn) -> None:
 
 @pytest.fixture
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if files of the log were far larger than what is compared at a time."""
+    """As if files of the log were far larger than the compared pieces."""
     monkeypatch.setattr(stretch, "_STRETCH_BYTES", 5_000)
 
 
@@ -176,7 +176,7 @@ def test_repeated_findings_are_counted(torn: Torn) -> None:
     damage = checked(torn("cq_one_topic_deleted").after)
     entries = [f for f in damage if f.kind is Kind.MISSING_QUEUE_ENTRY]
     assert len(entries) == tally.MOST_OF_A_KIND + 1
-    # Of 327 that a rebuild makes, one is in what the broker left
+    # Of 327 that a rebuild creates, the broker had left one
     assert sum(f.count for f in entries) == 326
 
 

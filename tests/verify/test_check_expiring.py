@@ -19,7 +19,7 @@ _EACH, _STEP = 6, 9  # opens before each of which files expire; later ones are t
 
 
 def expire(store: Path) -> None:
-    """Delete the oldest files of the log, and those of queues and index that lead nowhere then, as a broker does."""
+    """Delete the oldest files of the log, and files of queues and index that only point into them, as a broker does."""
     *oldest, kept, _ = sorted((store / "commitlog").iterdir())
     for file in oldest:
         file.unlink()
@@ -36,7 +36,7 @@ def expire(store: Path) -> None:
 
 @contextmanager
 def expiring_before_open(store: Path, number: int) -> Iterator[list[str]]:
-    """What is opened, in order; before it is for the `number`-th time, files expire."""
+    """Record the opened files, in order; before the `number`-th, files expire."""
     opened: list[str] = []
     as_it_is = FileReader.__init__
 

@@ -1,4 +1,4 @@
-"""Whatever single thing is changed in a valid store, a full check finds it if any answer of the store changes.
+"""After any single change in a valid store, a full check finds it if any answer of the store changes.
 
 What cannot be found is exempted by name, as docs/check.md lists it, and counted.
 """
@@ -77,7 +77,7 @@ class Mutations:
 
     found     changes that the check found
     harmless  that it did not find, and that change no answer
-    exempted  by name, of those that it did not find and that change an answer
+    exempted  by name, changes that it did not find and that change an answer
     missed    the others
     """
 
@@ -120,7 +120,7 @@ def is_found(store: Path) -> bool:
 
 
 def answers_over(whole: dict[Any, Any], path: Path, after: Records, before: Records) -> Any:
-    """What the unchanged store answers; for keys that only the changed one has, nothing."""
+    """Return the answers of the unchanged store; nothing for keys that only the changed one has."""
     asked = questions({**after, **before})
     return {question: whole.get(question, []) for question in asked}
 
@@ -180,7 +180,7 @@ def _pulled(store: Any, topic: str, queue_id: int) -> Iterator[Any]:
 
 
 def exemptions(before: Records, after: Records) -> set[str]:
-    """Names of what no check can find; empty where there is something else."""
+    """Return the names of changes that no check can find; empty for others."""
     lost = [offset for offset in before if offset not in after]
     if lost and not (after.keys() - before.keys()) and max(lost) < min(after, default=0):
         if all(before[offset] == record for offset, record in after.items()):

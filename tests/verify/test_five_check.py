@@ -1,4 +1,4 @@
-"""The check of healthy stores of RocketMQ 5.3.3: whatever a broker does on its own is no finding."""
+"""The check of healthy stores of RocketMQ 5.3.3: a broker's own actions are not findings."""
 
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Repairs of stores of RocketMQ 5.3.3: their queues and IndexFiles are again those of the broker."""
+"""Repairs of stores of RocketMQ 5.3.3: their queues and IndexFiles equal the broker's again."""
 
 import shutil
 from collections.abc import Callable

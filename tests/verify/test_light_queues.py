@@ -1,4 +1,4 @@
-"""Numbers of light queues: what a 5.x broker leaves out is no finding, what is lost is."""
+"""Numbers of light queues: gaps of a 5.x broker are not findings, lost entries are."""
 
 from collections.abc import Sequence
 from functools import partial

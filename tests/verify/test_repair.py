@@ -1,4 +1,4 @@
-"""The repair of a store: every golden damage, plans that change nothing, the way back, and what is refused."""
+"""The repair of a store: every golden damage, plans that change nothing, the undo, and refusals."""
 
 import json
 import os
@@ -58,7 +58,7 @@ CASES = (
     "index_deleted_noabort", "index_header_zero_noabort", "index_short_file", "kill9",
     "magic_first_lastfile_abort", "name_collision", "tail_noabort",
 )  # fmt: skip
-BROKEN_BY_ITS_BROKER = ("name_collision", "lmq_restart")  # what is damaged is what it left
+BROKEN_BY_ITS_BROKER = ("name_collision", "lmq_restart")  # the broker left the damage
 NOTHING_TO_REPAIR = ("index_junk_file", "lmq_restart")
 OF_THEIR_OWN = ("kill9", "name_collision")  # not the messages of `basic`
 

@@ -167,7 +167,7 @@ def put_and_expire(home: Path, start: Start) -> None:
 
 
 def save_topics(store: Path, n: int) -> None:
-    """As a broker does: what was loaded is saved beside."""
+    """As a broker does: the loaded file is also saved as a backup."""
     topics = ConfigFile(store, "topics.json", is_kept=True)
     with suppress(ReputError):
         topics.load()

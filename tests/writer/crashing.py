@@ -33,7 +33,7 @@ class Steps:
 
     def wrap(self, call: Callable[..., Any]) -> Callable[..., Any]:
         if call in (os.fsync, os.fdatasync):
-            call = _ignore  # only a power cut could tell, and it takes most of the time
+            call = _ignore  # only matters in a power cut, and takes most of the time
 
         def step(*arguments: Any, **options: Any) -> Any:
             if self.last is not None and self.made >= self.last:

@@ -83,7 +83,7 @@ def message_of(record: Record, of_batch: bool, of_five: bool = False) -> Message
     known = decode_properties(record.properties_string)
     stored = record.properties_string.replace("INNER_MULTI_QUEUE_OFFSET\x01\x02", "")
     encoded = encode_properties(known)
-    # A batch of one is a batch, and what the timer delivers is made of a map that was a larger one before.
+    # A batch of one is a batch, and the map of a message from the timer was a larger one before.
     names = [name for name in known if name != "__CRC32#"]
     of_batch |= names[-2:] == ["CLUSTER", "WAIT"] or "TIMER_DEQUEUE_MS" in known
     if UNIQ_KEY in known and not of_batch and stored == encoded + "\x02" * of_five:

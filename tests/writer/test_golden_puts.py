@@ -1,4 +1,4 @@
-"""What a broker was given is put again: the same CommitLog, the same ConsumeQueues, whichever way it is put."""
+"""A broker's messages are put again: the same CommitLog, the same ConsumeQueues, for all ways of putting."""
 
 import shutil
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Links in a store that is written: whatever they point to outside stays as it is."""
+"""Links in a store that is written: their targets outside stay unchanged."""
 
 import os
 from collections.abc import Callable

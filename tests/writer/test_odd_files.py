@@ -1,4 +1,4 @@
-"""What lies in the place of a store's file and is none is refused or passed over in one line, and soon."""
+"""Foreign files in the place of a store's file are refused or skipped in one line, and soon."""
 
 import os
 from collections.abc import Callable
@@ -31,7 +31,7 @@ def test_a_log_file_that_is_none_is_refused(
     log = sorted((store / "commitlog").iterdir())
     put(log[number])
     before = sorted(path.lstat() for path in log)
-    if put is empty and number == 2:  # as a broker leaves one that it was about to fill
+    if put is empty and number == 2:  # as a broker leaves a file before it fills it
         reput.open_store(store, mode="rw", config=SMALL).close()
         return
     with pytest.raises(StoreError, match=r"empty|bytes, but|regular file"):

@@ -1,4 +1,4 @@
-"""Messages put at once are what they are put one by one: the same bytes, or the same refusal."""
+"""Messages that are put at once equal messages that are put one by one: the same bytes, or the same refusal."""
 
 import tempfile
 from dataclasses import replace

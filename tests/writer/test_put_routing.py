@@ -1,4 +1,4 @@
-"""Where messages go besides their own queue, and batches: what no golden store shows."""
+"""Destinations of messages besides their own queue, and batches: cases that no golden store has."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Stores whose queues are in RocksDB, written: the entries that a 5.3.3 broker writes, whatever a crash left."""
+"""Writing stores whose queues are in RocksDB: the entries of a 5.3.3 broker, after any crash."""
 
 import shutil
 import subprocess

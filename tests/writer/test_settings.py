@@ -1,4 +1,4 @@
-"""Settings of a writable store: given, from a broker's configuration, and what they do."""
+"""Settings of a writable store: given, or from a broker's configuration, and their effects."""
 
 import logging
 import os

@@ -1,4 +1,4 @@
-"""Who is told of what is dispatched, and further dispatchers."""
+"""Subscribers of dispatched messages, and further dispatchers."""
 
 from pathlib import Path
 

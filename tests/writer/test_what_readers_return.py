@@ -1,4 +1,4 @@
-"""What a reader returns can be put, and is then what it was."""
+"""A message that a reader returned can be put, and is unchanged then."""
 
 from collections.abc import Callable
 from dataclasses import replace

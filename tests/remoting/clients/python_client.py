@@ -63,7 +63,7 @@ def insist(address: str, topic: str, count: str, pause_s: str) -> None:
 
 @_command
 def push(address: str, topic: str, group: str, count: str, tags: str = "*") -> None:
-    """What a consumer in order gets, until it has so many different ones, and a little longer: none comes twice."""
+    """Print an ordered consumer's messages until it has so many different ones, and a little longer: none repeats."""
     arrived, seen = threading.Event(), set[tuple[int, int]]()
     consumer = PushConsumer(group, orderly=True)
     consumer.set_namesrv_addr(address)
