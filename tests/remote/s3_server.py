@@ -5,10 +5,13 @@ import logging
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from http.client import HTTPConnection
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import pyarrow.fs
@@ -22,6 +25,7 @@ def s3_server() -> Iterator[dict[str, str]]:
     # Here, for it takes half a second in each process that collects tests.
     from moto.server import ThreadedMotoServer
 
+    _write_one_at_a_time()
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -39,6 +43,24 @@ def s3_server() -> Iterator[dict[str, str]]:
         "s3.allow_bucket_creation": "true",
     }
     server.stop()
+
+
+@cache
+def _write_one_at_a_time() -> None:
+    """Make writes atomic: moto checks a condition and then writes, and another thread could write in between."""
+    from moto.s3.responses import S3Response
+
+    lock = threading.Lock()
+
+    def locked(method: Callable[..., Any]) -> Callable[..., Any]:
+        def write(*args: Any) -> Any:
+            with lock:  # the request's body has been read by now, so no slow client holds the lock
+                return method(*args)
+
+        return write
+
+    for name in ("_key_response_put", "_key_response_post"):
+        setattr(S3Response, name, locked(getattr(S3Response, name)))
 
 
 @contextmanager
