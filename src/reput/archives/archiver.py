@@ -12,13 +12,13 @@ import io
 import os
 import tarfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Container, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -38,26 +38,30 @@ from reput.clock import now_ms
 from reput.config import StoreConfig
 from reput.errors import ObjectConflictError, StoreChangedError, StoreError, UsageError
 from reput.files.archive import Archive
+from reput.files.archive_storage import ArchiveStorage
 from reput.files.bucket import open_object_store
 from reput.files.object_store import ObjectStore
 from reput.files.places import is_url
 from reput.files.reader import FileReader
 from reput.files.scratch import scratch_folder
+from reput.files.storage import LOCAL, JoinedStorage
 from reput.format.archive import IndexObject, LogFile, Manifest, Snapshot, tree_root
 from reput.format.file_names import CONFIG_FOLDER, offset_file_name
 from reput.format.seekable_zstd import FRAME_BYTES, encode_tail
+from reput.log.archived import continues
 from reput.log.files import CommitLogFile
 from reput.log.scan_mode import DispatchRules
 from reput.queues.store_queues import open_queues
 from reput.store.facts import StoreFacts, facts_of
 from reput.store.topics_file import batch_topics
-from reput.tasks import Progress, silent
+from reput.tasks import Progress, Runner, silent
 
 LEVEL = 3
 _FAN = 8
 """So many indexes of one size are merged into one."""
 _READ_BYTES = 4 << 20
 _PART_BYTES = 8 << 20
+_ZEROS_DIGEST = hashlib.sha256(bytes(FRAME_BYTES)).digest()
 _ORPHAN_NS = 24 * 3600 * 10**9
 _MOST_SNAPSHOT_FILE_BYTES = 16 << 20
 
@@ -68,54 +72,74 @@ def archive_store(
     *,
     with_last: bool = False,
     options: dict[str, str] | None = None,
+    runner: Runner | None = None,
     progress: Progress = silent,
 ) -> ArchiveReport:
-    """Copy the sealed log files of a store that an archive lacks; see `reput.archive`."""
+    """Copy the sealed log files of a store that an archive lacks; see `reput.archive`.
+
+    With a runner, its tasks copy several files at once, and this process commits them.
+    """
     if is_url(store):
         raise UsageError(f"{store}: only stores on this machine are archived", arguments=["store"])
     facts = facts_of(store)
-    log = facts.log
-    if any(file.gap for file in log.files):
+    if any(file.gap for file in facts.log.files):
         raise UsageError(f"{store}: has a DLedger log, which is not archived yet")
     objects = open_object_store(destination, options)
-    archiver = _Archiver(facts, objects, destination, dict(options or {}), progress)
-    last = log.last_with_data()  # a broker allocates files ahead of the one that it appends to
-    files = [] if last is None else [file for file in log.files if file.start <= last.start]
-    return archiver.run(files, with_last=with_last)
+    archiver = _Archiver(facts, objects, destination, dict(options or {}), runner, progress)
+    return archiver.run(with_last=with_last)
+
+
+@dataclass(frozen=True, slots=True)
+class _CopyTask:
+    """One log file to upload, with its indexes. Can be sent to another process."""
+
+    store: str
+    config: StoreConfig
+    objects: ObjectStore
+    file: CommitLogFile
+    is_sealed: bool
+
+
+class _Copied(NamedTuple):
+    """A log file whose objects are uploaded: its parts of the manifest, and remarks."""
+
+    entry: LogFile
+    keys: IndexObject
+    queues: IndexObject
+    path: str
+    notes: tuple[str, ...]
+
+    @property
+    def objects(self) -> tuple[LogFile | IndexObject, ...]:
+        return self.entry, self.keys, self.queues
 
 
 class _Archiver:
     def __init__(
         self, facts: StoreFacts, objects: ObjectStore, place: str, options: dict[str, str],
-        progress: Progress,
+        runner: Runner | None, progress: Progress,
     ) -> None:  # fmt: skip
         self._facts, self._objects, self._place, self._options = facts, objects, place, options
-        self._progress = progress
-        self._rules = DispatchRules.of(facts.config)
-        self._batch_topics = batch_topics(facts.path)
-        self._threads = os.cpu_count() or 1
+        self._runner, self._progress = runner, progress
         self._report: dict[str, Any] = {
             "log_bytes": 0, "stored_bytes": 0, "messages": 0, "files": 0, "damaged": [], "notes": [],
         }  # fmt: skip
 
-    def run(self, files: list[CommitLogFile], *, with_last: bool) -> ArchiveReport:
+    def run(self, *, with_last: bool) -> ArchiveReport:
         manifest = create(self._objects, self._first_manifest())
-        self._check_is_same(manifest, files)
+        # Listed after the manifest was read: another archiver may have added a newer file before.
+        log = self._facts.refresh().log
+        last = log.last_with_data()  # a broker allocates files ahead of the one that it appends to
+        wanted = [file for file in log.files if last and file.start <= last.start and file.size]
+        self._check_is_same(manifest, wanted)
         self._check_settings(manifest)
-        wanted = [file for file in files if file.size]
-        last = wanted[-1] if wanted else None
         end = max((file.end for file in manifest.log if file.is_sealed), default=0)
         if wanted and manifest.log and wanted[0].start > end:
             self._note(
                 f"the log from {end:,} to {wanted[0].start:,} expired before it was archived"
             )
         todo = [file for file in wanted if file.start >= end and (with_last or file is not last)]
-        total = sum(file.size for file in todo)
-        done = 0
-        for file in todo:
-            self._progress("archive", done, total)
-            self._add(file, is_sealed=file is not last)
-            done += file.size
+        self._add_all(todo, last)
         if last is not None and not with_last:
             self._report["notes"].append(
                 f"{os.path.basename(last.path)} was left out: the broker may still append to it"
@@ -132,6 +156,28 @@ class _Archiver:
             stored_bytes=self._report["stored_bytes"], damaged=tuple(self._report["damaged"]),
             notes=tuple(self._report["notes"]),
         )  # fmt: skip
+
+    def _add_all(self, todo: list[CommitLogFile], last: CommitLogFile | None) -> None:
+        """Copy log files, and commit them in their order."""
+        done, total = 0, sum(file.size for file in todo)
+        at_once = 1 if self._runner is None else max(2 * self._runner.parallelism, 1)
+        for start in range(0, len(todo), at_once):
+            self._progress("archive", done, total)
+            files = todo[start : start + at_once]
+            for copied in self._copies(files, last):
+                self._commit(copied)
+            done += sum(file.size for file in files)
+
+    def _copies(self, files: list[CommitLogFile], last: CommitLogFile | None) -> Iterable[_Copied]:
+        facts = self._facts
+        tasks = [
+            _CopyTask(facts.path, facts.config, self._objects, file, file is not last)
+            for file in files
+        ]
+        if self._runner is None:
+            return (_copied(task, self._progress) for task in tasks)
+        weights = [task.file.size for task in tasks]
+        return self._runner.run(_copied, tasks, weights, lambda done, total: None)
 
     def _note(self, text: str) -> None:
         self._report["notes"].append(text)
@@ -152,102 +198,82 @@ class _Archiver:
             )
 
     def _check_is_same(self, manifest: Manifest, files: list[CommitLogFile]) -> None:
-        """Refuse another store's archive: compare the newest log file that both have."""
+        """Refuse the archive of another store, and of a store that went back to an older state.
+
+        The newest log file that both have is compared at its beginning and where its messages end.
+        """
         here = {(file.start, file.size): file for file in files}
-        common = [one for one in manifest.log if one.is_sealed and (one.begin, one.size) in here]
-        begin = files[0].start if files else 0
-        if not common:
-            if any(one.is_sealed and one.end > begin for one in manifest.log):
+        sealed = [one for one in manifest.log if one.is_sealed]
+        if not files or not sealed:
+            return
+        common = [one for one in sealed if (one.begin, one.size) in here]
+        if sealed[-1].end > files[-1].start:
+            # Nobody appends to a sealed file any more, but a store appends to its last one.
+            raise self._older() if common else self._another()
+        if common:
+            erased = {begin for one in manifest.erasures for begin in one.begins}
+            common = [one for one in common if one.begin not in erased]
+            if common and not self._is_equal(common[-1], here[common[-1].begin, common[-1].size]):
                 raise self._another()
             return
-        erased = {begin for one in manifest.erasures for begin in one.begins}
-        common = [one for one in common if one.begin not in erased]
-        if not common:
-            return  # nothing is as it was archived, but these offsets were
-        newest = common[-1]
-        frames = Archive(self._place, self._options).directory(newest)
-        with FileReader(here[newest.begin, newest.size].path) as reader:
-            data = reader.read(0, min(FRAME_BYTES, newest.size))
-        if hashlib.sha256(data).digest() != frames.digest(0):
+        if sealed[-1].end > files[0].start:
+            raise self._another()
+        archived = ArchiveStorage(Archive(self._place, self._options))
+        joined = JoinedStorage("", LOCAL, self._facts.path, archived)
+        if any(file.messages for file in sealed) and not continues(joined, files):
             raise self._another()
 
-    def _another(self) -> UsageError:
+    def _is_equal(self, entry: LogFile, file: CommitLogFile) -> bool:
+        frames = Archive(self._place, self._options).directory(entry)
+        last = len(frames) - 1
+        while last > 0 and frames.digest(last) == _ZEROS_DIGEST:
+            last -= 1
+        with FileReader(file.path) as reader:
+            for frame in {0, max(last - 1, 0), last} if len(frames) else ():
+                data = reader.read(frame * FRAME_BYTES, frames.content_bytes(frame))
+                if hashlib.sha256(data).digest() != frames.digest(frame):
+                    return False
+        return True
+
+    def _older(self) -> UsageError:
         return UsageError(
-            f"{self._place}: is the archive of another store than {self._facts.path}; choose another destination",
+            f"{self._place}: has more of the log than {self._facts.path}, which is an older copy of it; "
+            "choose another destination",
             arguments=["destination"],
         )
 
-    def _add(self, file: CommitLogFile, *, is_sealed: bool) -> None:
-        """Upload a log file and its indexes, then commit them."""
-        with scratch_folder() as folder:
-            entry = self._upload_log(file, is_sealed=is_sealed)
-            self._progress("scan", 0, 1)
-            found = self._scan(file, entry)
-            end = file.end if is_sealed else max(found.messages_end, file.start)
-            entry = msgspec.structs.replace(
-                entry, messages=found.messages, messages_end=end, times=found.times,
-                is_indexed=found.is_whole, has_replaced_ids=found.has_replaced_ids,
-            )  # fmt: skip
-            self._progress("keys", 0, 1)
-            keys = upload_file(
-                self._objects,
-                write_keys(Path(folder, KEYS), found, file.start, file.end),
-                Path(folder, KEYS),
-            )
-            self._progress("queues", 0, 1)
-            path = Path(folder, ENTRIES)
-            queues = upload_file(
-                self._objects, write_queues(path, found, file.start, file.end), path
-            )
+    def _another(self) -> UsageError:
+        return UsageError(
+            f"{self._place}: is the archive of another store than {self._facts.path}, or of another state of it; "
+            "choose another destination",
+            arguments=["destination"],
+        )
+
+    def _commit(self, copied: _Copied) -> None:
         self._progress("commit", 0, 1)
-        commit(self._objects, lambda manifest: _with_file(manifest, entry, keys, queues))
+        entry, keys, queues = copied.entry, copied.keys, copied.queues
+        try:
+            manifest = commit(self._objects, lambda now: _with_file(now, entry, keys, queues))
+        except UsageError:
+            self._delete_unnamed(copied.objects, {})
+            raise
+        # Another archiver may have been faster, and an erasure after it.
+        self._delete_unnamed(copied.objects, manifest.objects())
         self._report["files"] += 1
         self._report["messages"] += entry.messages
         self._report["log_bytes"] += entry.size
-        self._report["stored_bytes"] += entry.object_bytes + keys.object_bytes + queues.object_bytes
-        if not found.is_whole:
-            self._report["damaged"].append(file.path)
-        for queue in found.unplaced:
-            self._note(
-                f"{queue.topic}/{queue.queue_id}: its entries are missing, so its queue offsets are unknown"
-            )
+        self._report["stored_bytes"] += sum(one.object_bytes for one in copied.objects)
+        if not entry.is_indexed:
+            self._report["damaged"].append(copied.path)
+        self._report["notes"].extend(copied.notes)
 
-    def _upload_log(self, file: CommitLogFile, *, is_sealed: bool) -> LogFile:
-        name = f"log/{offset_file_name(file.start)}-{uuid.uuid4().hex}.zst"
-        with FileReader(file.path) as reader, ThreadPoolExecutor(self._threads) as pool:
-            size = file.size
-            if not is_sealed:
-                last = reader.last_nonzero(size)
-                size = 0 if last is None else last + 1
-            frames = LogFrames(reader, size, pool)
-            stored = self._objects.upload(name, frames.chunks())
-            if reader.size < file.size:
-                raise StoreChangedError(
-                    f"{file.path}: became shorter while it was read; run it again"
-                )
-        inside = os.path.relpath(file.path, self._facts.path)
-        if inside.startswith(".."):
-            inside = f"commitlog/{os.path.basename(file.path)}"
-        return LogFile(
-            inside, file.start, file.size, size, is_sealed, name, stored, frames.sha256, frames.tail_sha256,
-            tree_root(frames.digests), 0, file.start, None, False, False,
-        )  # fmt: skip
-
-    def _scan(self, file: CommitLogFile, entry: LogFile) -> ScannedFile:
-        if not entry.data_bytes:
-            return ScannedFile()
-        part = CommitLogFile(file.start, entry.data_bytes, file.path, file.inode)
-        queues = None
-        with suppress(StoreError):
-            queues = open_queues(self._facts.path, config=self._facts.config)
-        try:
-            return scan_log_file(
-                FileReader, part, self._rules, queues, is_last=not entry.is_sealed,
-                may_replace_ids=self._facts.is_five, batch_topics=self._batch_topics,
-            )  # fmt: skip
-        finally:
-            if queues is not None:
-                queues.close()
+    def _delete_unnamed(
+        self, uploaded: Iterable[LogFile | IndexObject], named: Container[str]
+    ) -> None:
+        """Delete objects that were uploaded for nothing: they may hold what is being erased."""
+        for one in uploaded:
+            if one.object not in named:
+                self._objects.delete(one.object)
 
     def _merge(self) -> None:
         """Merge indexes, so that a query reads few of them; see docs/engineering/archive.md."""
@@ -265,7 +291,8 @@ class _Archiver:
             path = Path(folder, kind)
             whole = upload_file(self._objects, merged(archive, parts, kind, path), path)
         self._progress("commit", 0, 1)
-        commit(self._objects, lambda manifest: _with_merged(manifest, kind, parts, whole))
+        manifest = commit(self._objects, lambda now: _with_merged(now, kind, parts, whole))
+        self._delete_unnamed([whole], manifest.objects())
 
     def _take_snapshot(self) -> None:
         data = self._snapshot_bytes()
@@ -312,6 +339,70 @@ class _Archiver:
             for found in list(self._objects.list(kind)):
                 if found.name not in named and found.modified_ns < until:
                     self._objects.delete(found.name)
+
+
+def _copied(task: _CopyTask, progress: Progress = silent) -> _Copied:
+    """Upload a log file and its indexes. Safe to run twice: each run has its own names."""
+    file = task.file
+    entry = _upload_log(task)
+    progress("scan", 0, 1)
+    found = _scanned(task, entry)
+    end = file.end if task.is_sealed else max(found.messages_end, file.start)
+    entry = msgspec.structs.replace(
+        entry, messages=found.messages, messages_end=end, times=found.times,
+        is_indexed=found.is_whole, has_replaced_ids=found.has_replaced_ids,
+    )  # fmt: skip
+    with scratch_folder() as folder:
+        progress("keys", 0, 1)
+        path = Path(folder, KEYS)
+        keys = upload_file(task.objects, write_keys(path, found, file.start, file.end), path)
+        progress("queues", 0, 1)
+        path = Path(folder, ENTRIES)
+        queues = upload_file(task.objects, write_queues(path, found, file.start, file.end), path)
+    notes = tuple(
+        f"{queue.topic}/{queue.queue_id}: its entries are missing, so its queue offsets are unknown"
+        for queue in found.unplaced
+    )
+    return _Copied(entry, keys, queues, file.path, notes)
+
+
+def _upload_log(task: _CopyTask) -> LogFile:
+    file = task.file
+    name = f"log/{offset_file_name(file.start)}-{uuid.uuid4().hex}.zst"
+    with FileReader(file.path) as reader, ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        size = file.size
+        if not task.is_sealed:
+            last = reader.last_nonzero(size)
+            size = 0 if last is None else last + 1
+        frames = LogFrames(reader, size, pool)
+        stored = task.objects.upload(name, frames.chunks())
+        if reader.size < file.size:
+            raise StoreChangedError(f"{file.path}: became shorter while it was read; run it again")
+    inside = os.path.relpath(file.path, task.store)
+    if inside.startswith(".."):
+        inside = f"commitlog/{os.path.basename(file.path)}"
+    return LogFile(
+        inside, file.start, file.size, size, task.is_sealed, name, stored, frames.sha256, frames.tail_sha256,
+        tree_root(frames.digests), 0, file.start, None, False, False,
+    )  # fmt: skip
+
+
+def _scanned(task: _CopyTask, entry: LogFile) -> ScannedFile:
+    if not entry.data_bytes:
+        return ScannedFile()
+    file, facts = task.file, facts_of(task.store, task.config)
+    part = CommitLogFile(file.start, entry.data_bytes, file.path, file.inode)
+    queues = None
+    with suppress(StoreError):
+        queues = open_queues(task.store, config=task.config)
+    try:
+        return scan_log_file(
+            FileReader, part, DispatchRules.of(task.config), queues, is_last=not entry.is_sealed,
+            may_replace_ids=facts.is_five, batch_topics=batch_topics(task.store),
+        )  # fmt: skip
+    finally:
+        if queues is not None:
+            queues.close()
 
 
 def upload_file(objects: ObjectStore, index: IndexObject, path: Path) -> IndexObject:
@@ -375,7 +466,9 @@ def _with_file(
     """Return the manifest with one more file; None if another archiver has added it."""
     kept = [file for file in manifest.log if file.is_sealed or file.begin < entry.begin]
     if any(file.end > entry.begin for file in kept):
-        if any(file.begin == entry.begin and file.sha256 == entry.sha256 for file in kept):
+        same = [file for file in kept if file.begin == entry.begin and file.size == entry.size]
+        is_erased = any(entry.begin in one.begins for one in manifest.erasures)
+        if same and (is_erased or same[0].sha256 == entry.sha256):
             return None
         raise UsageError(
             f"{entry.path}: the archive has other bytes of these offsets; nothing was added"

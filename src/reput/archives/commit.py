@@ -10,7 +10,7 @@ import msgspec
 from reput.errors import ObjectConflictError, StoreNotFoundError, StoreUnreachableError, UsageError
 from reput.files.archive import manifest_of
 from reput.files.object_store import MOST_PUT_BYTES, ObjectStore
-from reput.format.archive import Manifest, chained, encode_manifest
+from reput.format.archive import Manifest, chained, checksum_of, encode_manifest
 from reput.format.file_names import ARCHIVE_MANIFEST
 
 _MOST_TRIES = 100
@@ -55,9 +55,10 @@ def create(objects: ObjectStore, manifest: Manifest) -> Manifest:
 
 
 def _sealed(manifest: Manifest, generation: int) -> Manifest:
-    return msgspec.structs.replace(
+    sealed = msgspec.structs.replace(
         manifest, generation=generation, writer=uuid.uuid4().hex, chain=chained(manifest.log)
     )
+    return msgspec.structs.replace(sealed, checksum=checksum_of(sealed))
 
 
 def _encoded(objects: ObjectStore, manifest: Manifest) -> bytes:

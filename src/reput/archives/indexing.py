@@ -25,6 +25,8 @@ from reput.errors import StoreError
 from reput.files.archive import (
     DIGESTS,
     GROUP_ROWS,
+    KEY_SCHEMA,
+    QUEUE_SCHEMA,
     QUEUES,
     Archive,
     ParquetIndex,
@@ -52,19 +54,6 @@ _MERGED_ROWS = 1 << 22
 _HASHES = 1 << 31
 """RocketMQ's hashes of keys are not negative."""
 
-KEY_SCHEMA = pa.schema([("key_hash", pa.int32()), ("physical_offset", pa.int64())])
-QUEUE_SCHEMA = pa.schema(
-    [
-        ("topic", pa.string()),
-        ("queue_id", pa.int32()),
-        ("queue_offset", pa.int64()),
-        ("physical_offset", pa.int64()),
-        ("size", pa.int32()),
-        ("store_timestamp", pa.timestamp("ms", "UTC")),
-        ("tags_code", pa.int64()),
-        ("batch_size", pa.int16()),
-    ]
-)
 _DICTIONARIES = ("topic", "queue_id", "size", "tags_code", "batch_size")
 _DELTAS = {"queue_offset", "physical_offset", "store_timestamp"}
 

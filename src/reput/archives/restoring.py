@@ -6,11 +6,18 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from reput.archives.indexing import ENTRIES, KEYS
 from reput.archives.report import RestoreReport, VerifyReport
-from reput.config import StoreConfig
-from reput.errors import CorruptMessageError, FormatError, StoreError, UsageError, is_transient
+from reput.errors import (
+    CorruptMessageError,
+    FormatError,
+    StoreChangedError,
+    StoreError,
+    UsageError,
+    is_transient,
+)
 from reput.files.archive import Archive
 from reput.files.archive_storage import read_snapshot
 from reput.files.reader import FileReader
@@ -21,6 +28,7 @@ from reput.pipeline.driver import rebuild_store
 from reput.tasks import Progress, SerialRunner, silent
 
 _FRAMES_AT_ONCE = 64
+_READ_BYTES = 8 << 20
 
 
 def verify(place: str, options: dict[str, str] | None, progress: Progress = silent) -> VerifyReport:
@@ -52,7 +60,7 @@ def verify(place: str, options: dict[str, str] | None, progress: Progress = sile
         size, objects = size + snapshot.object_bytes, objects + 1
     for record in manifest.erasures:
         try:
-            read_erasure(archive, record)
+            _verify_erasure(archive, record)
         except StoreError as error:
             problems.append(_problem(error))
         size, objects = size + record.object_bytes, objects + 1
@@ -73,12 +81,13 @@ def _problem(error: StoreError) -> str:
     return str(error)
 
 
-def read_erasure(archive: Archive, record: ErasureObject) -> bytes:
-    """Return the record of an erasure as it is stored. Raises FormatError, StoreNotFoundError, StoreAccessError."""
-    data = archive.objects.get_range(record.object, 0, record.object_bytes)
-    if hashlib.sha256(data).hexdigest() != record.sha256:
+def _verify_erasure(archive: Archive, record: ErasureObject) -> None:
+    digest = hashlib.sha256()
+    for at in range(0, record.object_bytes, _READ_BYTES):
+        length = min(_READ_BYTES, record.object_bytes - at)
+        digest.update(archive.objects.get_range(record.object, at, length))
+    if digest.hexdigest() != record.sha256:
         raise FormatError(archive.path(record.object), 0, "does not have its checksum")
-    return data
 
 
 def _verify_log(archive: Archive, file: LogFile) -> None:
@@ -101,14 +110,26 @@ def _contents(archive: Archive, file: LogFile) -> Iterator[bytes]:
         yield from archive.frames(file, first, min(first + _FRAMES_AT_ONCE, file.frames))
 
 
-def archived_until(
+class ArchivedFiles(NamedTuple):
+    """Log files of a store that an archive has, byte for byte.
+
+    Attributes:
+        until: The physical offset at which they end.
+        entries: Their parts of the manifest.
+    """
+
+    until: int
+    entries: tuple[LogFile, ...]
+
+
+def archived_files(
     place: str,
     store: str,
     files: Sequence[str],
     options: dict[str, str] | None = None,
     progress: Progress = silent,
-) -> int:
-    """Return the physical offset up to which log files of a store are in an archive, byte for byte.
+) -> ArchivedFiles:
+    """Return which log files of a store are in an archive, byte for byte.
 
     Every byte is read, here and there. The first file that differs, or whose copy cannot be read, is not in it.
 
@@ -124,7 +145,7 @@ def archived_until(
     """
     archive, log = Archive(place, options, is_cached=False), StoreLog(store).list()
     archived = {file.begin: file for file in archive.manifest.log if file.is_sealed}
-    until = log.begin
+    until, entries = log.begin, []
     for number, file in enumerate(log.files[: len(files)]):
         progress("compare", number, len(files))
         entry = archived.get(file.start)
@@ -132,7 +153,24 @@ def archived_until(
         if entry is None or not is_next or not _is_equal(archive, entry, file.path):
             break
         until = file.end
-    return until
+        entries.append(entry)
+    return ArchivedFiles(until, tuple(entries))
+
+
+def require_unchanged(
+    place: str, found: ArchivedFiles, options: dict[str, str] | None = None
+) -> None:
+    """Refuse to delete files if the archive no longer has what was compared.
+
+    Raises StoreChangedError, StoreNotFoundError, StoreAccessError, FormatError.
+    """
+    archive = Archive(place, options, is_cached=False)
+    for entry in found.entries:
+        is_there = entry in archive.manifest.log
+        if not is_there or archive.objects.head(entry.object).size != entry.object_bytes:
+            raise StoreChangedError(
+                f"{archive.path(entry.object)}: changed after it was compared; nothing was deleted; run it again"
+            )
 
 
 def _is_equal(archive: Archive, entry: LogFile, path: str) -> bool:
@@ -167,20 +205,20 @@ def restore_store(
     chosen = _chosen(archive.manifest.log, begin_ms, end_ms)
     if not chosen:
         raise UsageError(f"{place}: has no log file of that time", arguments=["begin", "end"])
-    total = sum(file.size for file in chosen)
-    done = 0
+    end = chosen[-1].end
+    snapshots = archive.manifest.snapshots
+    fitting = [one for one in snapshots if one.log_end >= end][:1] or list(snapshots[-1:])
+    # Before anything is written: both may be refused.
+    files = read_snapshot(archive, fitting[0]) if fitting else {}
+    config = archive.config
+    done, total = 0, sum(file.size for file in chosen)
     for file in chosen:
         progress("restore", done, total)
         _write_log(archive, file, target / file.path)
         done += file.size
-    end = chosen[-1].end
-    snapshots = archive.manifest.snapshots
-    fitting = [one for one in snapshots if one.log_end >= end][:1] or list(snapshots[-1:])
-    for snapshot in fitting:
-        for path, data in read_snapshot(archive, snapshot).items():
-            make_folder((target / path).parent)
-            write_durable(target / path, data)
-    config = StoreConfig(**archive.manifest.settings)  # type: ignore[arg-type]
+    for path, data in files.items():
+        make_folder((target / path).parent)
+        write_durable(target / path, data)
     rebuild_store(SerialRunner(), target, config=config, progress=progress)
     return RestoreReport(
         place,

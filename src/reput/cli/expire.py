@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -15,6 +16,9 @@ from reput.clock import format_time
 from reput.sizes import format_size
 from reput.text import printable
 from reput.writer.expiry import ExpiryReport, plan_by_time
+
+if TYPE_CHECKING:
+    from reput.archives.restoring import ArchivedFiles
 
 
 @click.command(
@@ -60,11 +64,16 @@ def command(
 
     {times}
     """
-    until = None if archived is None else _archived_until(store, before, archived)
+    kept = None if archived is None else _archived_files(store, before, archived)
+    until = None if kept is None else kept.until
     if dry_run:
         report = plan_by_time(Path(store), before, until)
     else:
         with own(store, broker_config, **sizes) as opened:
+            if archived is not None and kept is not None:
+                from reput.archives.restoring import require_unchanged
+
+                require_unchanged(archived, kept)
             report = opened.expire(before, until=until)
     if layout == "json":
         click.echo(json.dumps({"dry_run": dry_run, **asdict(report)}, indent=2))
@@ -73,16 +82,16 @@ def command(
     return FOUND
 
 
-def _archived_until(store: str, before: int, archive: str) -> int:
-    """Return up to which offset the files to delete are archived; prints which file is the first that is not."""
-    from reput.archives.restoring import archived_until
+def _archived_files(store: str, before: int, archive: str) -> ArchivedFiles:
+    """Return which of the files to delete are archived; prints the first that is not."""
+    from reput.archives.restoring import archived_files
 
     planned = plan_by_time(Path(store), before).log_files
-    until = archived_until(archive, store, planned)
-    missing = [path for path in planned if int(Path(path).name) >= until]
+    found = archived_files(archive, store, planned)
+    missing = [path for path in planned if int(Path(path).name) >= found.until]
     if missing:
         warn(f"{missing[0]}: is not in {archive}, so it is kept, and so are all later ones")
-    return until
+    return found
 
 
 command.help = (command.help or "").format(times=TIME_HELP)

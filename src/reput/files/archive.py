@@ -19,24 +19,51 @@ from functools import cached_property, lru_cache
 from itertools import pairwise
 from typing import Any, NamedTuple, TypeVar
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from reput.errors import CorruptMessageError, FormatError, StoreError
+from reput.config import StoreConfig
+from reput.errors import CorruptMessageError, FormatError, StoreError, UsageError
 from reput.files.bucket import Bucket
 from reput.files.object_folder import ObjectFolder
 from reput.files.object_store import ObjectStore
 from reput.files.places import LOCAL_ARCHIVE, is_url
 from reput.files.user_cache import OwnCache
-from reput.format.archive import IndexObject, LogFile, Manifest, Snapshot, decode_manifest
-from reput.format.file_names import ARCHIVE_MANIFEST
+from reput.format.archive import (
+    IndexObject,
+    LogFile,
+    Manifest,
+    Snapshot,
+    decode_manifest,
+    problem_since,
+)
+from reput.format.consume_queue import ENTRY_BYTES
+from reput.format.file_names import ARCHIVE_MANIFEST, is_folder_name
 from reput.format.seekable_zstd import FRAME_BYTES, Frames, decode_tail, tail_bytes
 
 DIGESTS, QUEUES = b"reput.digests", b"reput.queues"
 """Keys of an index's metadata: SHA-256 of the bytes of each row group; the queues of a queue index, in order."""
 GROUP_ROWS = 1 << 16
+_MOST_GROUP_BYTES = 64 << 20
+MOST_QUEUE_OFFSET = (1 << 62) // ENTRY_BYTES
+KEY_SCHEMA = pa.schema([("key_hash", pa.int32()), ("physical_offset", pa.int64())])
+QUEUE_SCHEMA = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("queue_id", pa.int32()),
+        ("queue_offset", pa.int64()),
+        ("physical_offset", pa.int64()),
+        ("size", pa.int32()),
+        ("store_timestamp", pa.timestamp("ms", "UTC")),
+        ("tags_code", pa.int64()),
+        ("batch_size", pa.int16()),
+    ]
+)
+_MOST_TOPIC_BYTES = 1024
 _KEPT_BYTES = 128 << 20
 _MOST_CACHED_BYTES = 64 << 20
 _CACHE_BYTES = 1 << 30
@@ -97,7 +124,7 @@ class ParquetIndex:
 
     def __init__(self, part: IndexObject, footer: bytes, path: str) -> None:
         """Read the footer. Raises FormatError for a footer that no archiver wrote."""
-        self.part, self._footer, self.path = part, footer, path
+        self.part, self.path = part, path
         try:
             self.metadata = pq.read_metadata(
                 pa.PythonFile(
@@ -106,7 +133,8 @@ class ParquetIndex:
             )
             pairs = self.metadata.metadata or {}
             self.digests: list[str] = json.loads(pairs[DIGESTS])
-            self.queues = tuple(QueueRows(*row) for row in _unpacked(pairs.get(QUEUES)))
+            self.queues = _queues_of(pairs.get(QUEUES), part.rows)
+            self._is_of_queues = QUEUES in pairs
             self.ranges = [self._range(group) for group in range(self.metadata.num_row_groups)]
         except (pa.ArrowException, OSError, ValueError, LookupError, TypeError) as error:
             raise FormatError(path, 0, f"not an index of an archive: {error}") from None
@@ -116,7 +144,7 @@ class ParquetIndex:
         )
         are_texts = all(isinstance(digest, str) for digest in self.digests)
         is_complete = len(self.digests) == len(self.ranges) and self.row_starts[-1] == part.rows
-        if not are_texts or not is_complete:
+        if not are_texts or not is_complete or max(counts, default=0) > GROUP_ROWS:
             raise FormatError(path, 0, "its footer contradicts itself")
 
     def _range(self, number: int) -> tuple[int, int]:
@@ -132,17 +160,30 @@ class ParquetIndex:
         ]
         if not 0 <= min(starts) <= max(stops) <= self.part.object_bytes:
             raise ValueError(f"row group {number} lies outside")
+        unpacked = sum(column.total_uncompressed_size for column in columns)
+        if max(max(stops) - min(starts), unpacked) > _MOST_GROUP_BYTES:
+            raise ValueError(f"row group {number} is longer than an archiver writes")
         return min(starts), max(stops)
 
     def table(self, number: int, data: bytes) -> pa.Table:
         """Return a row group from its bytes, which are verified. Raises FormatError."""
-        source = pa.PythonFile(_FilePiece(self.part.object_bytes, self.ranges[number][0], data))
+        start = self.ranges[number][0]
+        source = pa.PythonFile(_FilePiece(self.part.object_bytes, start, data))
+        schema = QUEUE_SCHEMA if self._is_of_queues else KEY_SCHEMA
         try:
-            return pq.ParquetFile(source, metadata=self.metadata).read_row_group(number)
-        except (pa.ArrowException, OSError) as error:
-            raise FormatError(
-                self.path, self.ranges[number][0], f"cannot be decoded: {error}"
-            ) from None
+            texts = ["topic"] if self._is_of_queues else None
+            file = pq.ParquetFile(source, metadata=self.metadata, read_dictionary=texts)
+            found = file.read_row_group(number)
+            if self._is_of_queues:  # a long topic in each row would take gigabytes
+                topics = found.column("topic").combine_chunks().dictionary
+                if (pc.max(pc.binary_length(topics)).as_py() or 0) > _MOST_TOPIC_BYTES:
+                    raise LookupError("its topics are too long")
+            found = found.cast(schema)
+        except (pa.ArrowException, OSError, ValueError, LookupError, AttributeError) as error:
+            raise FormatError(self.path, start, f"cannot be decoded: {error}") from None
+        if any(column.null_count for column in found.columns):
+            raise FormatError(self.path, start, "has nulls")
+        return found
 
     @cached_property
     def least_hashes(self) -> npt.NDArray[np.int64]:
@@ -154,10 +195,12 @@ class ParquetIndex:
         return self._bounds("max", 1 << 31)
 
     def _bounds(self, which: str, last: int) -> npt.NDArray[np.int64]:
-        found = [
-            getattr(self.metadata.row_group(n).column(0).statistics, which)
-            for n in range(len(self.ranges))
-        ]
+        found = []
+        for group in range(len(self.ranges)):
+            bound = getattr(self.metadata.row_group(group).column(0).statistics, which, None)
+            if not isinstance(bound, int):
+                raise FormatError(self.path, 0, f"row group {group} has no statistics of its keys")
+            found.append(bound)
         return np.array([*found, last], np.int64)
 
 
@@ -234,11 +277,19 @@ class Archive:
         name = kept_manifest(self.place, self.options)
         kept = self._cache.read(name, _MOST_CACHED_BYTES)
         version, _, data = (kept or b"").partition(b"\n")
-        if version and self.objects.has_version(ARCHIVE_MANIFEST, version.decode()):
+        before = None
+        if version:
             with suppress(FormatError):
-                return manifest_of(self.objects, data)
+                before = manifest_of(self.objects, data)
+            if before and self.objects.has_version(ARCHIVE_MANIFEST, version.decode()):
+                return before
         found = self.objects.get(ARCHIVE_MANIFEST)
         manifest = manifest_of(self.objects, found.data)
+        if before and (problem := problem_since(before, manifest)):
+            kept_in = self._cache.folder / name
+            raise FormatError(
+                self.path(ARCHIVE_MANIFEST), 0, f"{problem}; if that is intended, delete {kept_in}"
+            )
         with suppress(StoreError):
             self._cache.write(name, found.version.encode() + b"\n" + found.data, _CACHE_BYTES)
         return manifest
@@ -250,6 +301,14 @@ class Archive:
     @cached_property
     def _threads(self) -> ThreadPoolExecutor:
         return ThreadPoolExecutor(_THREADS, "archive")
+
+    @cached_property
+    def config(self) -> StoreConfig:
+        """The broker's settings. Raises FormatError."""
+        try:
+            return StoreConfig(**self.manifest.settings)  # type: ignore[arg-type]
+        except (UsageError, TypeError) as error:
+            raise FormatError(self.path(ARCHIVE_MANIFEST), 0, f"settings: {error}") from None
 
     def path(self, name: str) -> str:
         """Return an object's path, for messages."""
@@ -417,6 +476,21 @@ def packed(queues: Iterable[QueueRows]) -> bytes:
     return base64.b64encode(
         len(text).to_bytes(8, "little") + pa.Codec("zstd").compress(text, asbytes=True)
     )
+
+
+def _queues_of(data: bytes | None, rows: int) -> tuple[QueueRows, ...]:
+    """Return the queues of an index with so many rows. Raises ValueError, TypeError."""
+    found = tuple(msgspec.convert(_unpacked(data), list[QueueRows]))
+    row = 0
+    for queue in found:
+        is_right = is_folder_name(queue.topic) and 0 <= queue.queue_id < 1 << 31
+        are_right = 0 <= queue.least <= queue.greatest < MOST_QUEUE_OFFSET
+        if not is_right or not are_right or queue.row != row or queue.rows < 1:
+            raise ValueError(f"has a queue that cannot be: {queue.topic!r}")
+        row += queue.rows
+    if found and row != rows:
+        raise ValueError(f"its queues have {row:,} rows")
+    return found
 
 
 def _unpacked(data: bytes | None) -> list[list[Any]]:

@@ -22,13 +22,14 @@ import numpy.typing as npt
 
 from reput.closing import Closing
 from reput.errors import FormatError, StoreChangedError, StoreNotFoundError
-from reput.files.archive import Archive, ParquetIndex, QueueRows, opened, path_of
+from reput.files.archive import MOST_QUEUE_OFFSET, Archive, ParquetIndex, QueueRows, opened, path_of
 from reput.files.places import LOCAL_ARCHIVE
 from reput.format.archive import LogFile, Snapshot
 from reput.format.batch_consume_queue import BATCH_ENTRY_BYTES, BATCH_ENTRY_DTYPE, NOT_COMPACTED
 from reput.format.consume_queue import ENTRY_BYTES
 from reput.format.dtypes import ENTRY_DTYPE
 from reput.format.file_names import (
+    ARCHIVE_MANIFEST,
     BATCH_QUEUE_FOLDER,
     CONFIG_FOLDER,
     CONSUME_QUEUE_FOLDER,
@@ -39,7 +40,7 @@ from reput.format.file_names import (
 _LEAST_STEP_BYTES = 1 << 20
 _PRE_BLANK_BYTES = (1 << 31) - 1
 """The size in entries that a broker puts before the first message of a queue (ConsumeQueue.fillPreBlank)."""
-_MOST_QUEUE_OFFSET = (1 << 62) // ENTRY_BYTES
+_MOST_QUEUE_FILES = 1 << 20
 _QUEUE_FOLDERS = (CONSUME_QUEUE_FOLDER, BATCH_QUEUE_FOLDER)
 _Read = Callable[[int, int], bytes]
 
@@ -175,10 +176,8 @@ class ArchiveStorage:
 
     def __init__(self, archive: Archive) -> None:
         self.archive, self.root = archive, path_of(archive.place)
-        settings = archive.manifest.settings
-        self._entries_in_file = max(int(settings.get("queue_entries", 300_000)), 1)
-        batch_bytes = int(settings.get("batch_queue_file_bytes", 300_000 * BATCH_ENTRY_BYTES))
-        self._batches_in_file = max(batch_bytes // BATCH_ENTRY_BYTES, 1)
+        self._entries_in_file = archive.config.queue_entries
+        self._batches_in_file = archive.config.batch_queue_file_bytes // BATCH_ENTRY_BYTES
 
     @classmethod
     def of(cls, place: str, options: Mapping[str, str] | None = None) -> tuple[ArchiveStorage, str]:
@@ -304,9 +303,6 @@ class ArchiveStorage:
         spans: dict[tuple[str, int], tuple[_QueueSpan, ...]] = {}
         for index in archive.each(archive.index, archive.manifest.queues):
             for rows in index.queues:
-                is_right = is_folder_name(rows.topic) and 0 <= rows.queue_id < 1 << 31
-                if not is_right or not 0 <= rows.least <= rows.greatest < _MOST_QUEUE_OFFSET:
-                    raise FormatError(index.path, 0, f"has a queue that cannot be: {rows.topic!r}")
                 name = rows.topic, rows.queue_id
                 spans[name] = (*spans.get(name, ()), _QueueSpan(index, rows))
         return {name: _Queue(found) for name, found in spans.items()}
@@ -337,6 +333,9 @@ class ArchiveStorage:
         count, entry_bytes = self._layout(queue)
         begin, end = (0, queue.count) if queue.is_batch else (queue.begin, queue.end)
         numbers = range(begin // count, (end - 1) // count + 1)
+        if len(numbers) > _MOST_QUEUE_FILES:
+            place = self.archive.path(ARCHIVE_MANIFEST)
+            raise FormatError(place, 0, f"{inside} would have {len(numbers):,} files")
         size = count * entry_bytes
         return [
             ArchiveEntry(f"{where}/{offset_file_name(one * size)}", size, False) for one in numbers
@@ -419,7 +418,7 @@ class ArchiveStorage:
         known = np.flatnonzero(~is_unused & (entries["size"] != _PRE_BLANK_BYTES))
         unused = np.flatnonzero(is_unused)
         after = np.searchsorted(known, unused)
-        offsets = np.concatenate([[-1], entries["physical_offset"][known], [_MOST_QUEUE_OFFSET]])
+        offsets = np.concatenate([[-1], entries["physical_offset"][known], [MOST_QUEUE_OFFSET]])
         for begin, end in self._holes:
             is_unused[unused[(offsets[after] < end) & (begin <= offsets[after + 1])]] = False
         entries["size"][is_unused] = _PRE_BLANK_BYTES
@@ -455,11 +454,26 @@ def storage_in(files: ArchiveFiles) -> ArchiveStorage:
 
 
 def read_snapshot(archive: Archive, snapshot: Snapshot) -> dict[str, bytes]:
-    """Return the files of a snapshot, by path. Raises FormatError, StoreNotFoundError, StoreAccessError."""
+    """Return the files of a snapshot, by path: plain files of the configuration, and nothing else.
+
+    Raises FormatError, StoreNotFoundError, StoreAccessError.
+    """
     data = archive.snapshot(snapshot)
     path = archive.path(snapshot.object)
+    files: dict[str, bytes] = {}
     try:
-        with tarfile.open(fileobj=io.BytesIO(data)) as tar:
-            return {one.name: tar.extractfile(one).read() for one in tar if one.isfile()}  # type: ignore[union-attr]
+        with tarfile.open(fileobj=io.BytesIO(data), mode="r:") as tar:
+            for member in tar:
+                folder, _, name = member.name.partition("/")
+                is_right = folder == CONFIG_FOLDER and is_folder_name(name)
+                if not is_right or not member.isreg() or member.issparse():
+                    raise FormatError(path, member.offset, f"a snapshot has no {member.name!r}")
+                at = member.offset_data
+                files[member.name] = data[at : at + member.size]
+                if len(files[member.name]) != member.size:
+                    raise FormatError(path, at, f"ends within {member.name!r}")
+    except FormatError:
+        raise
     except (tarfile.TarError, OSError, ValueError) as error:
         raise FormatError(path, 0, f"not a snapshot: {error}") from None
+    return files

@@ -29,6 +29,7 @@ from reput.files.object_store import (
     StoredObject,
     check_conditions,
     check_name,
+    check_readable,
     check_size,
     settle_conflict,
 )
@@ -118,6 +119,7 @@ class Bucket:
 
     def get(self, name: str) -> StoredObject:
         found = self._ask(name, POLICY.metadata, lambda: self._obstore.get(self._store, name))
+        check_readable(f"{self.place}/{name}", found.meta["size"])
         limit = POLICY.for_bytes(found.meta["size"])
         data = self._ask(name, limit, lambda: bytes(found.bytes()))
         return StoredObject(data, str(found.meta[self._version]))

@@ -18,7 +18,13 @@ from reput.errors import (
 from reput.files.anchors import explained
 from reput.files.deadlines import POLICY
 from reput.files.lock import locked
-from reput.files.object_store import ObjectInfo, StoredObject, check_name, check_size
+from reput.files.object_store import (
+    ObjectInfo,
+    StoredObject,
+    check_name,
+    check_readable,
+    check_size,
+)
 from reput.files.reader import FileReader
 from reput.files.writer import (
     FileWriter,
@@ -83,6 +89,7 @@ class ObjectFolder:
 
     def get(self, name: str) -> StoredObject:
         with FileReader(str(self._path(name))) as reader:
+            check_readable(reader.path, reader.size)
             data = reader.read(0, reader.size)
         return StoredObject(data, _version_of(data))
 

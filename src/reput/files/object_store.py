@@ -20,6 +20,8 @@ from reput.errors import ObjectConflictError, StoreAccessError, StoreNotFoundErr
 _MOST_NAME_BYTES = 900
 MOST_PUT_BYTES = 64 << 20
 """Of a conditional write: it is one request, for uploads in parts have no condition."""
+MOST_GET_BYTES = 4 * MOST_PUT_BYTES
+"""Of an object that is read whole. Larger ones were not written for that."""
 
 
 class ObjectInfo(NamedTuple):
@@ -65,7 +67,7 @@ class ObjectStore(Protocol):
         """
 
     def get(self, name: str) -> StoredObject:
-        """Read an object. Raises StoreNotFoundError."""
+        """Return a whole object. Raises StoreNotFoundError, StoreAccessError for more than MOST_GET_BYTES."""
 
     def has_version(self, name: str, version: str) -> bool:
         """Return whether an object has the version that `get` returned. Raises StoreNotFoundError."""
@@ -136,6 +138,12 @@ def check_size(name: str, data: bytes) -> None:
             f"{name}: {len(data):,} bytes, but a conditional write takes at most {MOST_PUT_BYTES:,}; upload them under "
             "a name of their own, and write that name"
         )
+
+
+def check_readable(place: str, size: int) -> None:
+    """Raises StoreAccessError for more than `get` returns."""
+    if size > MOST_GET_BYTES:
+        raise StoreAccessError(f"{place}: has {size:,} bytes; at most {MOST_GET_BYTES:,} are read")
 
 
 def settle_conflict(

@@ -12,12 +12,24 @@ from typing import Annotated
 
 import msgspec
 
+from reput.format.file_names import offset_file_name
 from reput.format.seekable_zstd import DIGEST_BYTES, FRAME_BYTES, tail_bytes
 
 FORM = 1
-_Count = Annotated[int, msgspec.Meta(ge=0)]
+MOST_SMALL_OBJECT_BYTES = 1 << 28
+"""Of a snapshot, and of an index's footer: they are read whole."""
+_MOST_LOG_FILE_BYTES = (1 << 31) - 1
+"""The broker's setting mappedFileSizeCommitLog is a Java int."""
+_Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 62) - 1)]
+_FileBytes = Annotated[int, msgspec.Meta(ge=0, le=_MOST_LOG_FILE_BYTES)]
+_SmallBytes = Annotated[int, msgspec.Meta(ge=0, le=MOST_SMALL_OBJECT_BYTES)]
 _Digest = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
-_Name = Annotated[str, msgspec.Meta(pattern="^[0-9A-Za-z._-]+(/[0-9A-Za-z._-]+)*$", max_length=400)]
+_LogName = Annotated[str, msgspec.Meta(pattern=r"^log/[0-9]{20}-[0-9a-f]{32}\.zst$")]
+_IndexName = Annotated[
+    str, msgspec.Meta(pattern=r"^(keys|queues)/[0-9]{20}-[0-9]{20}-[0-9a-f]{32}\.parquet$")
+]
+_SnapshotName = Annotated[str, msgspec.Meta(pattern=r"^snapshots/[0-9a-f]{64}\.tar$")]
+_ErasureName = Annotated[str, msgspec.Meta(pattern=r"^erasures/[0-9a-f]{16}\.json$")]
 _LEAF, _NODE = b"\0", b"\1"
 
 
@@ -51,10 +63,10 @@ class LogFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     path: str
     begin: _Count
-    size: _Count
-    data_bytes: _Count
+    size: _FileBytes
+    data_bytes: _FileBytes
     is_sealed: bool
-    object: _Name
+    object: _LogName
     object_bytes: _Count
     sha256: _Digest
     tail_sha256: _Digest
@@ -94,10 +106,10 @@ class IndexObject(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     begin: _Count
     end: _Count
     files: _Count
-    object: _Name
+    object: _IndexName
     object_bytes: _Count
     rows: _Count
-    footer_bytes: _Count
+    footer_bytes: _SmallBytes
     footer_sha256: _Digest
 
 
@@ -111,8 +123,8 @@ class Snapshot(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     taken_ms: int
     log_end: _Count
-    object: _Name
-    object_bytes: _Count
+    object: _SnapshotName
+    object_bytes: _SmallBytes
     sha256: _Digest
 
 
@@ -124,7 +136,7 @@ class ErasureObject(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         begins: physical offsets of the log files that it changed
     """
 
-    object: _Name
+    object: _ErasureName
     object_bytes: _Count
     sha256: _Digest
     begins: tuple[_Count, ...]
@@ -145,6 +157,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         snapshots: oldest first
         erasures: records of erasures, oldest first
         chain: links all log files in order; see `chained`
+        checksum: of all the rest; see `checksum_of`
     """
 
     reput_archive: int = FORM
@@ -159,6 +172,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     snapshots: tuple[Snapshot, ...] = ()
     erasures: tuple[ErasureObject, ...] = ()
     chain: str = ""
+    checksum: str = ""
 
     @property
     def end(self) -> int:
@@ -175,6 +189,12 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
 def encode_manifest(manifest: Manifest) -> bytes:
     return msgspec.json.format(msgspec.json.encode(manifest), indent=1)
+
+
+def checksum_of(manifest: Manifest) -> str:
+    """Return the SHA-256 of a manifest without its checksum. The chain is of the log files alone."""
+    without = msgspec.structs.replace(manifest, checksum="")
+    return hashlib.sha256(msgspec.json.encode(without)).hexdigest()
 
 
 def decode_manifest(data: bytes) -> Manifest:
@@ -200,6 +220,8 @@ class _Version(msgspec.Struct):
 
 
 def _problems(manifest: Manifest) -> Iterator[str]:
+    if checksum_of(manifest) != manifest.checksum:
+        yield "its bytes do not have their checksum"
     before = 0
     for file in manifest.log:
         if file.begin < before:
@@ -207,8 +229,8 @@ def _problems(manifest: Manifest) -> Iterator[str]:
         are_ordered = file.begin <= file.messages_end <= file.end and file.data_bytes <= file.size
         if not are_ordered or file.tail_start < 0:
             yield f"{file.path}: its sizes contradict each other"
-        if not _is_below(file.path):
-            yield f"{file.path!r} is not a path below a store"
+        if not _is_path_of(file):
+            yield f"{file.path!r} is not the path of a log file below a store"
         before = file.end
     for parts in (manifest.keys, manifest.queues):
         before = 0
@@ -222,9 +244,31 @@ def _problems(manifest: Manifest) -> Iterator[str]:
         yield "its log files differ from its chain"
 
 
-def _is_below(path: str) -> bool:
-    parts = path.split("/")
-    return len(path) < 1000 and path.isprintable() and not {"", ".", ".."}.intersection(parts)
+def problem_since(before: Manifest, now: Manifest) -> str:
+    """Return why a manifest cannot be a later one of the same archive; an empty text if it can.
+
+    Each adds log files and erasures, and only an erasure changes a sealed file. An archive that was deleted and begun
+    again has another id.
+    """
+    if before.id != now.id:
+        return ""
+    if now.generation < before.generation:
+        return f"is manifest {now.generation:,}, but {before.generation:,} was read before: an old one was put back"
+    if not set(before.erasures) <= set(now.erasures):
+        return "lacks erasures that it had before"
+    erased = {begin for one in now.erasures for begin in one.begins}
+    log = {file.begin: file for file in now.log}
+    for file in before.log:
+        if file.is_sealed and file.begin not in erased and log.get(file.begin) != file:
+            return f"{file.path} is not as it was read before"
+    return ""
+
+
+def _is_path_of(file: LogFile) -> bool:
+    *folders, name = file.path.split("/")
+    is_below = bool(folders) and not {"", ".", ".."}.intersection(folders)
+    is_printable = len(file.path) < 1000 and file.path.isprintable()
+    return is_below and is_printable and name == offset_file_name(file.begin)
 
 
 def chained(files: Sequence[LogFile]) -> str:

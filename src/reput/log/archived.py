@@ -91,7 +91,7 @@ def _check_is_same(
         newest = reversed(common[-_COMPARED_FILES:])
         if not any(_begins_equally(storage, file, here[file.begin]) for file in newest):
             raise _another(storage)
-    elif log and log[-1].end <= begin and not _continues(storage, newer):
+    elif log and log[-1].end <= begin and not continues(storage, newer):
         raise _another(storage)
     if last is None or any(file.begin >= (last.start if file.is_sealed else end) for file in log):
         raise UsageError(
@@ -112,7 +112,7 @@ def _another(storage: JoinedStorage) -> UsageError:
     )
 
 
-def _continues(storage: JoinedStorage, newer: Sequence[CommitLogFile]) -> bool:
+def continues(storage: JoinedStorage, newer: Sequence[CommitLogFile]) -> bool:
     """Return whether queue offsets in the store continue the archived ones; the two have no log file in common.
 
     A queue of a topic that was deleted and created again begins anew, so one queue that continues is enough.

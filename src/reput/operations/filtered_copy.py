@@ -16,7 +16,6 @@ import pyarrow.compute as pc
 
 from reput.archives.report import RestoreReport
 from reput.arguments import Time
-from reput.config import StoreConfig
 from reput.errors import UsageError
 from reput.files.archive import Archive
 from reput.format.commit_log import (
@@ -76,8 +75,7 @@ def copy_messages(
     target = Path(destination)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise UsageError(f"{target}: is not empty; choose a new folder", arguments=["destination"])
-    settings = Archive(archive, options).manifest.settings
-    config = StoreConfig(**settings)  # type: ignore[arg-type]
+    config = Archive(archive, options).config
     rows = dataset(
         archive, _COLUMNS, topic=topics or None, begin=begin, end=end, unwrap_batches=True,
         decompressed=False, storage_options=options,

@@ -1,0 +1,205 @@
+"""Archives that somebody has changed, with right checksums: refused in one line, and nothing is written elsewhere."""
+
+import hashlib
+import io
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow.parquet as pq
+import pytest
+
+import reput
+from reput.archives.indexing import ENTRIES, IndexWriter
+from reput.errors import FormatError, ReputError
+from reput.files.archive import QUEUE_SCHEMA, Archive, ParquetIndex, QueueRows
+from reput.format.archive import LogFile, chained
+from tests.golden.stores import GoldenStore
+
+Golden = Callable[[str], GoldenStore]
+_MANIFEST = "archive.json"
+_SNAPSHOT = f"snapshots/{'a' * 64}.tar"
+
+
+@pytest.fixture
+def place(golden: Golden, tmp_path: Path) -> Path:
+    place = tmp_path / "archive"
+    reput.archive(golden("lmq").path, place, with_last=True)
+    return place
+
+
+def _sealed(place: Path, content: dict[str, Any]) -> None:
+    """Write a manifest whose chain and checksum are right."""
+    log = [LogFile(**file) for file in content["log"]]
+    content["chain"] = chained(log)
+    content["checksum"] = ""
+    content["checksum"] = hashlib.sha256(msgspec.json.encode(content)).hexdigest()
+    (place / _MANIFEST).write_bytes(msgspec.json.encode(content))
+
+
+def _manifest(place: Path) -> dict[str, Any]:
+    found: dict[str, Any] = msgspec.json.decode((place / _MANIFEST).read_bytes())
+    return found
+
+
+def _with_snapshot(place: Path, data: bytes) -> None:
+    (place / _SNAPSHOT).parent.mkdir(exist_ok=True)
+    (place / _SNAPSHOT).write_bytes(data)
+    content = _manifest(place)
+    content["snapshots"] = [
+        {
+            "taken_ms": 1, "log_end": 1 << 40, "object": _SNAPSHOT, "object_bytes": len(data),
+            "sha256": hashlib.sha256(data).hexdigest(),
+        }
+    ]  # fmt: skip
+    _sealed(place, content)
+
+
+def _tar(member: tarfile.TarInfo, data: bytes = b"x") -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        member.size = len(data) if member.isreg() else 0
+        tar.addfile(member, io.BytesIO(data))
+    return buffer.getvalue()
+
+
+def _link(kind: bytes) -> tarfile.TarInfo:
+    member = tarfile.TarInfo("config/link")
+    member.type, member.linkname = kind, "/etc/passwd"
+    return member
+
+
+def _sparse() -> tarfile.TarInfo:
+    member = tarfile.TarInfo("config/sparse")
+    member.pax_headers = {
+        "GNU.sparse.major": "0", "GNU.sparse.minor": "1", "GNU.sparse.name": "config/sparse",
+        "GNU.sparse.size": str(1 << 40), "GNU.sparse.numblocks": "1", "GNU.sparse.map": f"{(1 << 40) - 1},1",
+    }  # fmt: skip
+    return member
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        *(
+            pytest.param(_tar(tarfile.TarInfo(name)), id=name.replace("/", "-"))
+            for name in (
+                "config/../../outside", "/tmp/outside", "../outside", "commitlog/00000000000000000000", "abort",
+                "config/x/y", "config/..", "config/.",
+            )
+        ),
+        *(
+            pytest.param(_tar(_link(kind)), id=f"kind {kind.decode()}")
+            for kind in (tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE)
+        ),
+        pytest.param(_tar(_sparse()), id="sparse"),
+    ],
+)  # fmt: skip
+def test_a_snapshot_with_anything_but_plain_files_of_the_configuration_is_refused(
+    place: Path, tmp_path: Path, data: bytes
+) -> None:
+    _with_snapshot(place, data)
+    before = {path for path in tmp_path.rglob("*") if path.name != "restored"}
+    with pytest.raises(FormatError, match="snapshot"):
+        reput.restore(place, tmp_path / "restored")
+    after = {path for path in tmp_path.rglob("*") if "restored" not in path.parts}
+    assert after == before
+    assert not list((tmp_path / "restored").glob("config/*"))
+    assert not reput.verify_archive(place).is_valid
+
+
+def _change(member: str, value: Any) -> Callable[[dict[str, Any]], None]:
+    def change(content: dict[str, Any]) -> None:
+        content["log"][0][member] = value
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        _change("size", 1 << 62), _change("size", 1 << 32), _change("data_bytes", 1 << 46),
+        _change("path", "config/topics.json"), _change("path", "../commitlog/00000000000000000000"),
+        _change("path", "00000000000000000000"), _change("path", "/commitlog/00000000000000000000"),
+        _change("path", "commitlog/../00000000000000000000"),
+        _change("object", _MANIFEST), _change("object", "../other/log"), _change("object", "log/.."),
+        lambda content: content["keys"][0].update(footer_bytes=1 << 41, object_bytes=1 << 41),
+        lambda content: content["snapshots"][0].update(object_bytes=1 << 41),
+        lambda content: content["settings"].update(queue_entries="x"),
+        lambda content: content["settings"].update(nonsense=1),
+        lambda content: content["settings"].update(queue_entries=0),
+    ],
+)  # fmt: skip
+def test_a_manifest_with_sizes_paths_or_settings_that_no_store_has_is_refused(
+    place: Path, tmp_path: Path, change: Callable[[dict[str, Any]], None]
+) -> None:
+    content = _manifest(place)
+    change(content)
+    _sealed(place, content)
+    for use in (
+        lambda: reput.open_store(place),
+        lambda: reput.restore(place, tmp_path / "restored"),
+    ):
+        with pytest.raises(ReputError, match=_MANIFEST):
+            use()
+    assert not (tmp_path / "restored").exists()
+
+
+@pytest.mark.parametrize("member", ["settings", "keys", "queues", "snapshots", "version"])
+def test_a_part_of_the_manifest_that_is_not_in_its_chain_has_a_checksum(
+    place: Path, member: str
+) -> None:
+    content = _manifest(place)
+    content[member] = "5.x" if member == "version" else type(content[member])()
+    (place / _MANIFEST).write_bytes(msgspec.json.encode(content))
+    with pytest.raises(FormatError, match="checksum"):
+        reput.open_store(place)
+
+
+def test_a_manifest_that_is_too_large_to_be_one_is_not_read(place: Path) -> None:
+    with open(place / _MANIFEST, "r+b") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(ReputError, match="at most"):
+        reput.open_store(place)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"greatest": 1 << 55}, {"rows": 1 << 50}, {"rows": -1}, {"row": 7}, {"topic": "../x"}, {"topic": 5},
+        {"queue_id": "x"}, {"queue_id": -1}, {"least": -1}, {"is_batch": 2},
+    ],
+)  # fmt: skip
+def test_a_list_of_queues_that_cannot_be_is_refused(place: Path, change: dict[str, Any]) -> None:
+    """Of an index whose footer has its checksum."""
+    index = _first_queue_index(place)
+    _replace_queue_index(place, [index.queues[0]._replace(**change), *index.queues[1:]])
+    queue = index.queues[0]
+    with pytest.raises(FormatError):
+        _end_of(place, queue.topic, queue.queue_id)
+
+
+def _end_of(place: Path, topic: str, queue_id: int) -> int:
+    with reput.open_store(place) as store:
+        return store.max_queue_offset(topic, queue_id)
+
+
+def _first_queue_index(place: Path) -> ParquetIndex:
+    archive = Archive(str(place))
+    return archive.index(archive.manifest.queues[0])
+
+
+def _replace_queue_index(place: Path, queues: list[QueueRows]) -> None:
+    """Write the first queue index again, with another list of queues."""
+    part = _first_queue_index(place).part
+    path = place / "new"
+    writer = IndexWriter(path, ENTRIES)
+    writer.add(pq.read_table(place / part.object).cast(QUEUE_SCHEMA))
+    writer._queues = queues
+    new = writer.finish(part.begin, part.end, part.files)
+    path.rename(place / new.object)
+    content = _manifest(place)
+    content["queues"][0] = msgspec.to_builtins(new)
+    _sealed(place, content)
