@@ -141,7 +141,7 @@ def check_size(name: str, data: bytes) -> None:
 
 
 def check_readable(place: str, size: int) -> None:
-    """Raises StoreAccessError for more than `get` returns."""
+    """Raise StoreAccessError for more bytes than `get` returns."""
     if size > MOST_GET_BYTES:
         raise StoreAccessError(f"{place}: has {size:,} bytes; at most {MOST_GET_BYTES:,} are read")
 
