@@ -118,16 +118,15 @@ def test_an_archiver_that_comes_late_leaves_no_copy_of_an_erased_message(
 def test_nothing_expires_if_the_archive_changes_after_it_was_compared(
     store: Path, place: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from reput.cli import expire
+    from reput.cli.options import own
 
     reput.archive(store, place)
-    owned = expire.own
 
     def changed(*args: object, **options: object) -> object:
         os.unlink(Path(place, Archive(place).manifest.log[1].object))
-        return owned(*args, **options)  # type: ignore[arg-type]
+        return own(*args, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(expire, "own", changed)
+    monkeypatch.setattr("reput.cli.expire.own", changed)
     before = _log(store)
     assert main(["expire", str(store), "--before", "now", "--archived", place]) != 0
     assert _log(store) == before
