@@ -13,14 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from benchmarks.generate import (
-    FIRST_TIMESTAMP,
-    MESSAGE_BYTES,
-    MESSAGES_PER_MS,
-    order_key,
-    topic_of,
-    write_store,
-)
+from benchmarks.generate import FIRST_TIMESTAMP, MESSAGE_BYTES, order_key, topic_of, write_store
 from benchmarks.result import Figure
 from reput import archive, open_store
 
@@ -31,8 +24,13 @@ _GROUP = "archive of 1,000 log files, S3 server at 50 ms"
 LOG_FILES, _FILE_BYTES = 1000, 256 << 10
 _PER_FILE = (_FILE_BYTES - 8) // MESSAGE_BYTES
 FILES_A_DAY = 33
+_DAY_MS = 86_400_000
+_MS_PER_MESSAGE = _DAY_MS // (FILES_A_DAY * _PER_FILE)
 _DELAY_S = 0.05
-MOST_REQUESTS = {"cold": 60, "day, cold": 10, "warm": 4, "day, another key, warm": 4}
+MOST_REQUESTS = {
+    "cold": 60, "day, cold": 10, "newest day, cold": 10, "warm": 4, "another key, warm": 20,
+    "day, another key, warm": 4, "newest day, another key, warm": 4,
+}  # fmt: skip
 
 
 class QueryCost(NamedTuple):
@@ -60,7 +58,10 @@ def archive_in_bucket(folder: Path) -> Iterator[_Bucket]:
 
     store, place = folder / "archive-store", folder / "archive"
     try:
-        write_store(store, (LOG_FILES + 1) * _PER_FILE * MESSAGE_BYTES, _FILE_BYTES)
+        size = (LOG_FILES + 1) * _PER_FILE * MESSAGE_BYTES
+        write_store(store, size, _FILE_BYTES, _MS_PER_MESSAGE)
+        (store / "config").mkdir()
+        (store / "config" / "topics.json").write_text("{}")  # so there is a snapshot
         archive(store, place)
         shutil.rmtree(store)
         with s3_server() as options, faulty_server(options["s3.endpoint_override"]) as proxy:
@@ -96,7 +97,7 @@ def query_costs(bucket: _Bucket, cache: Path) -> Iterator[QueryCost]:
 
 def _window(first: int, stop: int) -> dict[str, int]:
     """The store times of some log files."""
-    begin, end = (FIRST_TIMESTAMP + file * _PER_FILE // MESSAGES_PER_MS for file in (first, stop))
+    begin, end = (FIRST_TIMESTAMP + file * _PER_FILE * _MS_PER_MESSAGE for file in (first, stop))
     return {"begin": begin, "end": end - 1}
 
 

@@ -41,8 +41,13 @@ def topic_of(number: int) -> str:
     return RARE_TOPIC if number % 100 == 99 else f"topic-{number % 100 % TOPICS:04d}"
 
 
-def write_store(path: Path, total_bytes: int, file_bytes: int = 1 << 30) -> int:
-    """Write `path`/commitlog of about `total_bytes`; return the number of messages."""
+def write_store(
+    path: Path, total_bytes: int, file_bytes: int = 1 << 30, ms_per_message: int = 0
+) -> int:
+    """Write `path`/commitlog of about `total_bytes`; return the number of messages.
+
+    They are stored `ms_per_message` apart; without it, MESSAGES_PER_MS in each millisecond.
+    """
     folder = path / COMMIT_LOG_FOLDER
     folder.mkdir(parents=True)
     per_file = (file_bytes - 8) // MESSAGE_BYTES
@@ -53,7 +58,8 @@ def write_store(path: Path, total_bytes: int, file_bytes: int = 1 << 30) -> int:
         with open(folder / offset_file_name(begin), "wb") as file:
             for start in range(first, stop, _CHUNK):
                 count = min(_CHUNK, stop - start)
-                file.write(records(start, count, begin + (start - first) * MESSAGE_BYTES))
+                offset = begin + (start - first) * MESSAGE_BYTES
+                file.write(records(start, count, offset, ms_per_message))
             if stop < messages:
                 file.write(encode_blank(file_bytes - per_file * MESSAGE_BYTES))
             file.truncate(file_bytes)
@@ -76,7 +82,7 @@ def _template() -> bytes:
     return encode(MessageExt(**{**fields, "body": body}))
 
 
-def records(first: int, count: int, physical_offset: int) -> bytes:
+def records(first: int, count: int, physical_offset: int, ms_per_message: int = 0) -> bytes:
     """Messages `first` to `first + count` as they lie in the log from an offset on."""
     template = _template()
     rows = np.tile(np.frombuffer(template, np.uint8), (count, 1))
@@ -89,7 +95,8 @@ def records(first: int, count: int, physical_offset: int) -> bytes:
     rows[:, 20:28] = _big_endian(queue_offset, ">i8")
     offsets = physical_offset + np.arange(count, dtype=np.int64) * MESSAGE_BYTES
     rows[:, 28:36] = _big_endian(offsets, ">i8")
-    timestamp = _big_endian(FIRST_TIMESTAMP + number // MESSAGES_PER_MS, ">i8")
+    after = number * ms_per_message if ms_per_message else number // MESSAGES_PER_MS
+    timestamp = _big_endian(FIRST_TIMESTAMP + after, ">i8")
     rows[:, 40:48] = timestamp
     rows[:, 56:64] = timestamp
     topic = template.index(b"topic-0000")

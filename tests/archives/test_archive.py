@@ -182,6 +182,7 @@ def test_indexes_are_merged_and_open_as_parquet(
     golden: Golden, place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("reput.archives.archiver._FAN", 3)
+    monkeypatch.setattr("reput.archives.archiver._MOST_DAY_FILES", 0)
     monkeypatch.setattr("reput.archives.indexing._MERGED_ROWS", 1000)
     store = golden("orders")
     reput.archive(store.path, place)

@@ -12,6 +12,7 @@ import io
 import os
 import tarfile
 import uuid
+from bisect import bisect_left
 from collections.abc import Container, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -45,7 +46,7 @@ from reput.files.places import is_url
 from reput.files.reader import FileReader
 from reput.files.scratch import scratch_folder
 from reput.files.storage import LOCAL, JoinedStorage
-from reput.format.archive import IndexObject, LogFile, Manifest, Snapshot, tree_root
+from reput.format.archive import IndexObject, LogFile, Manifest, Snapshot, chained, tree_root
 from reput.format.file_names import CONFIG_FOLDER, offset_file_name
 from reput.format.seekable_zstd import FRAME_BYTES, encode_tail
 from reput.log.archived import continues
@@ -59,6 +60,7 @@ from reput.tasks import Progress, Runner, silent
 LEVEL = 3
 _FAN = 8
 """So many indexes of one size are merged into one."""
+_DAY_MS, _MOST_DAY_FILES = 86_400_000, 48
 _READ_BYTES = 4 << 20
 _PART_BYTES = 8 << 20
 _ZEROS_DIGEST = hashlib.sha256(bytes(FRAME_BYTES)).digest()
@@ -71,6 +73,7 @@ def archive_store(
     destination: str,
     *,
     with_last: bool = False,
+    retention_days: int | None = None,
     options: dict[str, str] | None = None,
     runner: Runner | None = None,
     progress: Progress = silent,
@@ -86,7 +89,7 @@ def archive_store(
         raise UsageError(f"{store}: has a DLedger log, which is not archived yet")
     objects = open_object_store(destination, options)
     archiver = _Archiver(facts, objects, destination, dict(options or {}), runner, progress)
-    return archiver.run(with_last=with_last)
+    return archiver.run(with_last=with_last, retention_days=retention_days)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +110,7 @@ class _Copied(NamedTuple):
     keys: IndexObject
     queues: IndexObject
     path: str
+    batch_topics: frozenset[str]
     notes: tuple[str, ...]
 
     @property
@@ -122,10 +126,11 @@ class _Archiver:
         self._facts, self._objects, self._place, self._options = facts, objects, place, options
         self._runner, self._progress = runner, progress
         self._report: dict[str, Any] = {
-            "log_bytes": 0, "stored_bytes": 0, "messages": 0, "files": 0, "damaged": [], "notes": [],
+            "log_bytes": 0, "stored_bytes": 0, "messages": 0, "files": 0, "expired": 0,
+            "damaged": [], "notes": [],
         }  # fmt: skip
 
-    def run(self, *, with_last: bool) -> ArchiveReport:
+    def run(self, *, with_last: bool, retention_days: int | None) -> ArchiveReport:
         manifest = create(self._objects, self._first_manifest())
         # Listed after the manifest was read: another archiver may have added a newer file before.
         log = self._facts.refresh().log
@@ -144,6 +149,9 @@ class _Archiver:
             self._report["notes"].append(
                 f"{os.path.basename(last.path)} was left out: the broker may still append to it"
             )
+        if retention_days is not None:
+            self._progress("expire", 0, 1)
+            self._expire(now_ms() - retention_days * _DAY_MS)
         self._progress("merge", 0, 1)
         self._merge()
         self._progress("snapshot", 0, 1)
@@ -153,7 +161,8 @@ class _Archiver:
         return ArchiveReport(
             store=self._facts.path, archive=self._place, files=self._report["files"],
             messages=self._report["messages"], log_bytes=self._report["log_bytes"],
-            stored_bytes=self._report["stored_bytes"], damaged=tuple(self._report["damaged"]),
+            stored_bytes=self._report["stored_bytes"], expired=self._report["expired"],
+            damaged=tuple(self._report["damaged"]),
             notes=tuple(self._report["notes"]),
         )  # fmt: skip
 
@@ -253,7 +262,10 @@ class _Archiver:
         self._progress("commit", 0, 1)
         entry, keys, queues = copied.entry, copied.keys, copied.queues
         try:
-            manifest = commit(self._objects, lambda now: _with_file(now, entry, keys, queues))
+            manifest = commit(
+                self._objects,
+                lambda now: _with_file(now, entry, keys, queues, copied.batch_topics),
+            )
         except UsageError:
             self._delete_unnamed(copied.objects, {})
             raise
@@ -274,6 +286,22 @@ class _Archiver:
         for one in uploaded:
             if one.object not in named:
                 self._objects.delete(one.object)
+
+    def _expire(self, before_ms: int) -> None:
+        """Delete the oldest log files whose messages were all stored before that time, but not the last file."""
+        gone: dict[str, int] = {}
+
+        def change(manifest: Manifest) -> Manifest | None:
+            after = _without_expired(manifest, before_ms)
+            gone.clear()
+            if after is not None:
+                gone.update(manifest.objects())
+                self._report["expired"] = len(manifest.log) - len(after.log)
+            return after
+
+        manifest = commit(self._objects, change)
+        for name in sorted(gone.keys() - manifest.objects().keys()):
+            self._objects.delete(name)
 
     def _merge(self) -> None:
         """Merge indexes, so that a query reads few of them; see docs/engineering/archive.md."""
@@ -335,7 +363,7 @@ class _Archiver:
         manifest = Archive(self._place, self._options).manifest
         named = manifest.objects()
         until = now_ms() * 10**6 - _ORPHAN_NS
-        for kind in ("log/", f"{KEYS}/", f"{ENTRIES}/"):
+        for kind in ("log/", f"{KEYS}/", f"{ENTRIES}/", "snapshots/"):
             for found in list(self._objects.list(kind)):
                 if found.name not in named and found.modified_ns < until:
                     self._objects.delete(found.name)
@@ -344,9 +372,9 @@ class _Archiver:
 def _copied(task: _CopyTask, progress: Progress = silent) -> _Copied:
     """Upload a log file and its indexes. Safe to run twice: each run has its own names."""
     file = task.file
-    entry = _upload_log(task)
+    entry, topics = _upload_log(task), batch_topics(task.store)
     progress("scan", 0, 1)
-    found = _scanned(task, entry)
+    found = _scanned(task, entry, topics)
     end = file.end if task.is_sealed else max(found.messages_end, file.start)
     entry = msgspec.structs.replace(
         entry, messages=found.messages, messages_end=end, times=found.times,
@@ -363,7 +391,7 @@ def _copied(task: _CopyTask, progress: Progress = silent) -> _Copied:
         f"{queue.topic}/{queue.queue_id}: its entries are missing, so its queue offsets are unknown"
         for queue in found.unplaced
     )
-    return _Copied(entry, keys, queues, file.path, notes)
+    return _Copied(entry, keys, queues, file.path, topics, notes)
 
 
 def _upload_log(task: _CopyTask) -> LogFile:
@@ -387,7 +415,7 @@ def _upload_log(task: _CopyTask) -> LogFile:
     )  # fmt: skip
 
 
-def _scanned(task: _CopyTask, entry: LogFile) -> ScannedFile:
+def _scanned(task: _CopyTask, entry: LogFile, topics: frozenset[str]) -> ScannedFile:
     if not entry.data_bytes:
         return ScannedFile()
     file, facts = task.file, facts_of(task.store, task.config)
@@ -398,7 +426,7 @@ def _scanned(task: _CopyTask, entry: LogFile) -> ScannedFile:
     try:
         return scan_log_file(
             FileReader, part, DispatchRules.of(task.config), queues, is_last=not entry.is_sealed,
-            may_replace_ids=facts.is_five, batch_topics=batch_topics(task.store),
+            may_replace_ids=facts.is_five, batch_topics=topics,
         )  # fmt: skip
     finally:
         if queues is not None:
@@ -461,8 +489,9 @@ def settings_of(config: StoreConfig) -> dict[str, int | bool | str]:
 
 
 def _with_file(
-    manifest: Manifest, entry: LogFile, keys: IndexObject, queues: IndexObject
-) -> Manifest | None:
+    manifest: Manifest, entry: LogFile, keys: IndexObject, queues: IndexObject,
+    batch_topics: frozenset[str],
+) -> Manifest | None:  # fmt: skip
     """Return the manifest with one more file; None if another archiver has added it."""
     kept = [file for file in manifest.log if file.is_sealed or file.begin < entry.begin]
     if any(file.end > entry.begin for file in kept):
@@ -482,21 +511,71 @@ def _with_file(
         manifest, log=(*kept, entry),
         keys=(*(one for one in manifest.keys if one.end <= entry.begin), keys),
         queues=(*(one for one in manifest.queues if one.end <= entry.begin), queues),
+        batch_topics=tuple(sorted(batch_topics.union(manifest.batch_topics))),
+    )  # fmt: skip
+
+
+def _without_expired(manifest: Manifest, before_ms: int) -> Manifest | None:
+    """Return the manifest without the log files that have expired; None if none has."""
+    count = 0
+    for number, file in enumerate(manifest.log[:-1], 1):
+        if file.times is None:
+            continue
+        if not file.is_sealed or file.times.greatest >= before_ms:
+            break
+        count = number
+    if not count:
+        return None
+    log = manifest.log[count:]
+    begin = log[0].begin
+    old = tuple(one for one in manifest.snapshots[:-1] if one.log_end <= begin)
+    return msgspec.structs.replace(
+        manifest, log=log, before=chained(manifest.log[:count], manifest.before),
+        keys=tuple(one for one in manifest.keys if one.end > begin),
+        queues=tuple(one for one in manifest.queues if one.end > begin),
+        snapshots=manifest.snapshots[len(old) :],
     )  # fmt: skip
 
 
 def _to_merge(manifest: Manifest, kind: str) -> tuple[IndexObject, ...]:
-    """Return the first run of neighbours of one size that is long enough.
+    """Return the first run of neighbours that is long enough. Indexes of a growing log file do not count.
 
-    Indexes of a growing log file do not count.
+    The indexes of a day become one when it is over, and at most two before, so a window of a day has few. Those of more
+    log files are merged by their size alone.
     """
-    sealed = max((file.end for file in manifest.log if file.is_sealed), default=0)
-    parts = [one for one in getattr(manifest, kind) if one.end <= sealed]
+    sealed = [file for file in manifest.log if file.is_sealed]
+    end = max((file.end for file in sealed), default=0)
+    parts = [one for one in getattr(manifest, kind) if one.end <= end]
+    days = {part: _day_of(part, sealed) for part in parts}
+    newest = days[parts[-1]] if parts else None
+    for day, run in groupby(parts, days.__getitem__):
+        found = tuple(run)
+        is_small = sum(part.files for part in found) <= _MOST_DAY_FILES
+        if is_small and len(found) > (2 if day == newest else 1):
+            return found
+        if is_small and day == newest:
+            parts = parts[: -len(found)]  # its indexes are merged with each other until it is over
     for _, run in groupby(parts, lambda part: _level(part.files)):
         found = tuple(run)
         if len(found) >= _FAN:
             return found[:_FAN]
     return ()
+
+
+def _day_of(part: IndexObject, log: list[LogFile]) -> int:
+    """Return the day (UTC) in which the last message of an index was stored; 0 without messages."""
+    times = [
+        file.times.greatest
+        for file in log[
+            bisect_left(log, part.begin, key=_begin_of) : bisect_left(log, part.end, key=_begin_of)
+        ]
+        if file.times is not None
+    ]
+    return times[-1] // _DAY_MS if times else 0
+
+
+def _begin_of(file: LogFile) -> int:
+    return file.begin
 
 
 def _level(files: int) -> int:

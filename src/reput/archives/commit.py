@@ -56,8 +56,9 @@ def create(objects: ObjectStore, manifest: Manifest) -> Manifest:
 
 def _sealed(manifest: Manifest, generation: int) -> Manifest:
     sealed = msgspec.structs.replace(
-        manifest, generation=generation, writer=uuid.uuid4().hex, chain=chained(manifest.log)
-    )
+        manifest, generation=generation, writer=uuid.uuid4().hex,
+        chain=chained(manifest.log, manifest.before),
+    )  # fmt: skip
     return msgspec.structs.replace(sealed, checksum=checksum_of(sealed))
 
 

@@ -68,7 +68,7 @@ def _proof(archive: Archive, physical_offset: int, size: int) -> MessageProof:
     return MessageProof(
         archive=archive.manifest.id, generation=archive.manifest.generation,
         physical_offset=physical_offset, size=size, frames=frames, file=file,
-        before=chained(log[:number]) if number else "", after=log[number + 1 :],
+        before=chained(log[:number], archive.manifest.before), after=log[number + 1 :],
         chain=archive.manifest.chain,
     )  # fmt: skip
 

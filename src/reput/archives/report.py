@@ -21,6 +21,7 @@ class ArchiveReport(Report):
         messages: Messages in them.
         log_bytes: Size of these files.
         stored_bytes: Size of the objects that hold them, with their indexes.
+        expired: Archived log files that were deleted, because of `retention_days`.
         damaged: Files with damage. Queries scan them.
         notes: Omissions, and their reasons.
     """
@@ -31,6 +32,7 @@ class ArchiveReport(Report):
     messages: int
     log_bytes: int
     stored_bytes: int
+    expired: int = 0
     damaged: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -47,6 +49,8 @@ class ArchiveReport(Report):
             yield f"  messages  {self.messages:,}"
             yield f"  log       {format_size(self.log_bytes)}"
             yield f"  archive   {format_size(self.stored_bytes)}{share}"
+        if self.expired:
+            yield f"  expired   {self.expired:,} archived log files were deleted"
         for path in self.damaged:
             yield f"damage: {printable(path)}; archived as it is, `reput check` shows where"
         for note in self.notes:

@@ -23,12 +23,21 @@ if TYPE_CHECKING:
     epilog="\b\nExamples:"
     "\n  reput archive /data/store s3://bucket/broker-a"
     "\n  reput query s3://bucket/broker-a --topic orders --key o-17"
+    "\n  reput archive /data/store s3://bucket/broker-a --follow --retention 400"
+    "\n  reput archive /data/store s3://bucket/broker-a --runner spark"
     "\n  reput archive --verify s3://bucket/broker-a"
     "\n  reput archive --verify s3://bucket/broker-a --message 4182077 --proof message.proof"
     "\n  reput archive --verify message.proof",
 )
 @click.argument("paths", metavar="[STORE] ARCHIVE", nargs=-1, required=True)
 @click.option("--with-last", is_flag=True, help="Also copy the last log file as it is now.")
+@click.option(
+    "--retention",
+    "retention_days",
+    type=click.IntRange(1),
+    metavar="DAYS",
+    help="Delete the oldest archived log files whose messages are all older than DAYS.",
+)
 @click.option(
     "--follow",
     is_flag=True,
@@ -43,6 +52,14 @@ if TYPE_CHECKING:
     metavar="SECONDS",
     help="With --follow: time between two looks.",
 )
+@click.option(
+    "--runner",
+    type=click.Choice(["serial", "processes", "spark"]),
+    default="serial",
+    show_default=True,
+    help="Copy one log file after the other, or several at once: in processes of this machine, or on Spark.",
+)
+@click.option("--master", metavar="URL", help="The Spark master to run on.  [default: local[*]]")
 @click.option("--verify", is_flag=True, help="Compare every byte of ARCHIVE with its checksums.")
 @click.option(
     "--message",
@@ -67,8 +84,11 @@ if TYPE_CHECKING:
 def command(
     paths: tuple[str, ...],
     with_last: bool,
+    retention_days: int | None,
     follow: bool,
     every_s: float,
+    runner: str,
+    master: str | None,
     verify: bool,
     message: int | None,
     proof: str | None,
@@ -94,9 +114,14 @@ def command(
     Exits with 3 if a log file is damaged, or with --verify if the archive is.
     """
     from reput.operations.archive import archive, verify_archive
+    from reput.operations.runners import Chosen
 
+    if master is not None and runner == "serial":
+        runner = "spark"
+    if runner != "serial" and (verify or follow):
+        raise UsageError("--runner is for a copy without --follow and --verify")
     if verify:
-        if len(paths) != 1 or with_last or follow:
+        if len(paths) != 1 or with_last or follow or retention_days is not None:
             raise UsageError("--verify takes an archive and nothing else")
         report = verify_archive(
             paths[0], physical_offset=message, proof=proof, signing_key=signing_key
@@ -109,15 +134,17 @@ def command(
         if message is not None or proof is not None or signing_key is not None:
             raise UsageError("--message, --proof and --sign need --verify")
         if follow:
-            return _follow(paths[0], paths[1], with_last, every_s, layout)
-        copied = archive(paths[0], paths[1], with_last=with_last)
+            return _follow(paths[0], paths[1], with_last, retention_days, every_s, layout)
+        copied = archive(paths[0], paths[1], with_last=with_last, runner=Chosen(runner, master))
         is_valid = copied.is_valid
         text, data = str(copied), copied.as_dict()
     click.echo(json.dumps(data, indent=2) if layout == "json" else text)
     return FOUND if is_valid else DAMAGED
 
 
-def _follow(store: str, place: str, with_last: bool, every_s: float, layout: str) -> int:
+def _follow(
+    store: str, place: str, with_last: bool, retention_days: int | None, every_s: float, layout: str
+) -> int:  # fmt: skip
     """Archive again and again until a signal comes. A file that is being copied is not finished then."""
     from threading import Event
 
@@ -139,7 +166,9 @@ def _follow(store: str, place: str, with_last: bool, every_s: float, layout: str
                 if last == seen and not with_last and not is_first:
                     stop.wait(every_s)
                     continue
-                copied = archive(store, place, with_last=with_last, progress=check_stop)
+                copied = archive(
+                    store, place, with_last=with_last, retention_days=retention_days, progress=check_stop
+                )  # fmt: skip
             except _StoppedError:
                 break
             except StoreError as error:

@@ -24,6 +24,7 @@ _Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 62) - 1)]
 _FileBytes = Annotated[int, msgspec.Meta(ge=0, le=_MOST_LOG_FILE_BYTES)]
 _SmallBytes = Annotated[int, msgspec.Meta(ge=0, le=MOST_SMALL_OBJECT_BYTES)]
 _Digest = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
+_Link = Annotated[str, msgspec.Meta(pattern="^([0-9a-f]{64})?$")]
 _LogName = Annotated[str, msgspec.Meta(pattern=r"^log/[0-9]{20}-[0-9a-f]{32}\.zst$")]
 _IndexName = Annotated[
     str, msgspec.Meta(pattern=r"^(keys|queues)/[0-9]{20}-[0-9]{20}-[0-9a-f]{32}\.parquet$")
@@ -152,10 +153,12 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         writer: drawn for each manifest, so that no two have the same bytes
         version: of RocketMQ: "4.9 or 5.x" or "5.x"
         settings: by field of StoreConfig: sizes of files and rules of dispatch
+        batch_topics: topics that had batch queues (5.x) when a log file was added; queries scan for them
         log: the log files, by physical offset
         keys, queues: the indexes, by physical offset
         snapshots: oldest first
         erasures: records of erasures, oldest first
+        before: the link of the chain before the first log file: of those that have expired
         chain: links all log files in order; see `chained`
         checksum: of all the rest; see `checksum_of`
     """
@@ -166,11 +169,13 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     writer: str
     version: str
     settings: dict[str, int | bool | str]
+    batch_topics: tuple[str, ...] = ()
     log: tuple[LogFile, ...] = ()
     keys: tuple[IndexObject, ...] = ()
     queues: tuple[IndexObject, ...] = ()
     snapshots: tuple[Snapshot, ...] = ()
     erasures: tuple[ErasureObject, ...] = ()
+    before: _Link = ""
     chain: str = ""
     checksum: str = ""
 
@@ -240,15 +245,15 @@ def _problems(manifest: Manifest) -> Iterator[str]:
             if not part.footer_bytes <= part.object_bytes:
                 yield f"{part.object}: its sizes contradict each other"
             before = part.end
-    if chained(manifest.log) != manifest.chain:
+    if chained(manifest.log, manifest.before) != manifest.chain:
         yield "its log files differ from its chain"
 
 
 def problem_since(before: Manifest, now: Manifest) -> str:
     """Return why a manifest cannot be a later one of the same archive; an empty text if it can.
 
-    Each adds log files and erasures, and only an erasure changes a sealed file. An archive that was deleted and begun
-    again has another id.
+    Each adds log files and erasures, only an erasure changes a sealed file, and only the oldest expire. An archive that
+    was deleted and begun again has another id.
     """
     if before.id != now.id:
         return ""
@@ -258,7 +263,10 @@ def problem_since(before: Manifest, now: Manifest) -> str:
         return "lacks erasures that it had before"
     erased = {begin for one in now.erasures for begin in one.begins}
     log = {file.begin: file for file in now.log}
+    begin = now.log[0].begin if now.log and now.before != before.before else 0
     for file in before.log:
+        if file.begin < begin:
+            continue
         if file.is_sealed and file.begin not in erased and log.get(file.begin) != file:
             return f"{file.path} is not as it was read before"
     return ""
@@ -271,9 +279,12 @@ def _is_path_of(file: LogFile) -> bool:
     return is_below and is_printable and name == offset_file_name(file.begin)
 
 
-def chained(files: Sequence[LogFile]) -> str:
-    """Return the chain of log files: SHA-256 of the chain before a file and of the file's part of the manifest."""
-    link = b""
+def chained(files: Sequence[LogFile], before: str = "") -> str:
+    """Return the chain of log files: SHA-256 of the chain before a file and of the file's part of the manifest.
+
+    `before` is the link before the first of them.
+    """
+    link = bytes.fromhex(before)
     for file in files:
         link = linked(link, file)
     return link.hex()

@@ -26,6 +26,14 @@ def archived_files(storage: Storage) -> tuple[CommitLogFile, ...]:
     return tuple(_log_file(storage, file) for file in storage.archive.manifest.log)
 
 
+def archived_batch_topics(storage: Storage) -> frozenset[str]:
+    """Return the topics that had batch queues when they were archived, for a storage that is or has an archive."""
+    archive = storage.older if isinstance(storage, JoinedStorage) else storage
+    if not isinstance(archive, ArchiveStorage):
+        raise TypeError(f"{storage!r} is not an archive")
+    return frozenset(archive.archive.manifest.batch_topics)
+
+
 def _log_file(storage: ArchiveStorage, file: LogFile) -> CommitLogFile:
     path, identity = f"{storage.root}/{file.path}", int(file.sha256[:15], 16)
     least, most = (

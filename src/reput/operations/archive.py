@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from os import PathLike, fspath
 from pathlib import Path
+from typing import Any
 
 from reput.archives.archiver import archive_store
 from reput.archives.message_proofs import prove_message, verify_proof
@@ -16,7 +18,10 @@ from reput.arguments import Time, checked, optional_milliseconds
 from reput.broker.offsets import ConsumerOffsets
 from reput.errors import UsageError
 from reput.log.paths import with_archive as joined_path
+from reput.log.sources import StoreLog
 from reput.operations.filtered_copy import copy_messages
+from reput.operations.runners import Chosen, opened_runner
+from reput.pipeline.warm_up import warm_up
 from reput.query.message_store import MessageStore
 from reput.tasks import Progress, silent
 
@@ -27,6 +32,8 @@ def archive(
     destination: str | PathLike[str],
     *,
     with_last: bool = False,
+    retention_days: int | None = None,
+    runner: Any = "serial",
     storage_options: Mapping[str, str] | None = None,
     progress: Progress = silent,
 ) -> ArchiveReport:
@@ -39,6 +46,10 @@ def archive(
         store: A store on this machine. It is only read.
         destination: A folder, or a URL of S3, GCS or Azure. It is created if it is missing.
         with_last: Also copy the last file as it is now. A later run replaces that copy.
+        retention_days: Delete the oldest archived log files whose messages are all older; None to keep all.
+        runner: "serial", "processes", "spark", or a SparkSession. With the last three several log files are copied
+            at once, for the first copy of a large store. On a cluster every executor needs the store's path, and
+            the credentials of the destination.
         storage_options: Of the destination, as for `open_store`.
         progress: Called with the phase, units done and units in all.
 
@@ -49,10 +60,18 @@ def archive(
         UsageError: the destination has no conditional writes, or is the archive of another store.
         StoreNotFoundError, StoreAccessError, StoreChangedError, FormatError.
     """
-    return archive_store(
-        fspath(store), fspath(destination), with_last=with_last,
+    if retention_days is not None and retention_days < 1:
+        raise UsageError("retention_days must be at least 1", arguments=["retention_days"])
+    chosen, place = Chosen.of(runner), fspath(store)
+    copy = partial(
+        archive_store, place, fspath(destination), with_last=with_last, retention_days=retention_days,
         options=dict(storage_options or {}), progress=progress,
     )  # fmt: skip
+    if chosen.runner == "serial" and chosen.master is None:
+        return copy()
+    size = sum(file.size for file in StoreLog(place).list().files)
+    with opened_runner(chosen, size, warm_up) as tasks:
+        return copy(runner=tasks)
 
 
 @checked

@@ -82,7 +82,7 @@ class MessageStore(StoreReader):
             self.commit_log, known_end, whole_records=self.config.check_record_crc
         )
         self._ends = QueueEnds(self)
-        self._batch_topics = BatchTopics(self.path, self.storage)
+        self._batch_topics = BatchTopics(self.path, self.storage, self.log_storage)
 
     @checked
     def get(self, physical_offset: int) -> MessageExt:

@@ -82,14 +82,23 @@ def batch_topics(store: str, storage: Storage = LOCAL) -> frozenset[str]:
 class BatchTopics:
     """The batch topics of an open store, read again only when a folder that shows them has changed."""
 
-    def __init__(self, store: str, storage: Storage = LOCAL) -> None:
+    def __init__(self, store: str, storage: Storage = LOCAL, log: Storage | None = None) -> None:
+        """`log` is where the CommitLog lies, if it is an archive, or a store and its archive."""
         self._store, self._storage = store, storage
+        self._archived = log if log is not None and (log.is_archive or log.is_joined) else None
         self._root = storage.watch(store)
         self._watches: list[Watch] = []  # of the folders that are there
         self._names: frozenset[str] = frozenset()
 
     def names(self) -> frozenset[str]:
         """Return the current names. Raises StoreAccessError."""
+        archived: frozenset[str] = frozenset()
+        if self._archived is not None:
+            from reput.log.archived import archived_batch_topics  # which loads pyarrow
+
+            archived = archived_batch_topics(self._archived)
+            if self._archived.is_archive:
+                return archived  # from the manifest, without a request
         is_changed = False
         if self._root.changed():
             folders = (CONFIG_FOLDER, BATCH_QUEUE_FOLDER)
@@ -102,4 +111,4 @@ class BatchTopics:
             is_changed |= watch.changed()
         if is_changed:
             self._names = batch_topics(self._store, self._storage)
-        return self._names
+        return self._names | archived
