@@ -47,7 +47,7 @@ class _NoMatchError(Exception):
     """A comparison that a broker fails on: the message does not match."""
 
 
-class _Part:
+class _Operand:
     """A part of an expression.
 
     Attributes:
@@ -138,29 +138,29 @@ class _FilterParser:
         if self._take(token) is None:
             raise self._error(f"{token} expected")
 
-    def disjunction(self) -> _Part:
+    def disjunction(self) -> _Operand:
         """Parse `a OR b OR c`."""
         parts = [self._conjunction()]
         while self._take("OR"):
             parts.append(self._conjunction())
         return parts[0] if len(parts) == 1 else _joined([*map(self.truth, parts)], True)
 
-    def _conjunction(self) -> _Part:
+    def _conjunction(self) -> _Operand:
         parts = [self._equality()]
         while self._take("AND"):
             parts.append(self._equality())
         return parts[0] if len(parts) == 1 else _joined([*map(self.truth, parts)], False)
 
-    def truth(self, node: _Part) -> _Part:
+    def truth(self, node: _Operand) -> _Operand:
         """Return an operand of AND, OR and NOT, or the whole. A property is never true: it is a text."""
         if node.is_boolean:
             return node
         if node.kind != "property":
             raise self._error("the expression does not result in a boolean value")
         evaluate = node.evaluate
-        return _Part(lambda p: None if evaluate(p) is None else False, "boolean")
+        return _Operand(lambda p: None if evaluate(p) is None else False, "boolean")
 
-    def _equality(self) -> _Part:
+    def _equality(self) -> _Operand:
         left = self._comparison()
         for _ in range(_MOST_DEPTH):
             if self._take("IS"):
@@ -173,7 +173,7 @@ class _FilterParser:
                 return left
         raise self._error("too many comparisons in a row")
 
-    def _equal(self, left: _Part, right: _Part, is_negated: bool) -> _Part:
+    def _equal(self, left: _Operand, right: _Operand, is_negated: bool) -> _Operand:
         for node in (left, right):
             if node.kind == "constant" and node.value is None:
                 raise self._error("NULL cannot be compared; use IS NULL")
@@ -187,9 +187,9 @@ class _FilterParser:
                 return None if a is None and b is not None else a is None
             return _is_same(a, b) or _compare(a, b) == 0
 
-        return _negated(_Part(equal, "boolean")) if is_negated else _Part(equal, "boolean")
+        return _negated(_Operand(equal, "boolean")) if is_negated else _Operand(equal, "boolean")
 
-    def _comparison(self) -> _Part:
+    def _comparison(self) -> _Operand:
         left = self._unary()
         for _ in range(_MOST_DEPTH):
             if symbol := self._take(">", ">=", "<", "<="):
@@ -211,7 +211,7 @@ class _FilterParser:
                 return left
         raise self._error("too many comparisons in a row")
 
-    def _ordered(self, left: _Part, symbol: str, right: _Part) -> _Part:
+    def _ordered(self, left: _Operand, symbol: str, right: _Operand) -> _Operand:
         for node in (left, right):
             is_number = not isinstance(node.value, bool) and isinstance(node.value, int | float)
             if (node.kind == "constant" and not is_number) or node.kind == "boolean":
@@ -226,9 +226,9 @@ class _FilterParser:
                 a, b = _java_double(a), _java_double(b)
             return holds(_compare(a, b))
 
-        return _Part(ordered, "boolean")
+        return _Operand(ordered, "boolean")
 
-    def _between(self, left: _Part, is_negated: bool) -> _Part:
+    def _between(self, left: _Operand, is_negated: bool) -> _Operand:
         low = self._unary()
         self._need("AND")
         high = self._unary()
@@ -243,7 +243,7 @@ class _FilterParser:
         parts = [self._ordered(left, ">=", low), self._ordered(left, "<=", high)]
         return _joined(parts, False)
 
-    def _among(self, left: _Part, is_negated: bool) -> _Part:
+    def _among(self, left: _Operand, is_negated: bool) -> _Operand:
         if left.kind != "property":
             raise self._error("IN needs a property")
         self._need("(")
@@ -257,9 +257,9 @@ class _FilterParser:
             value = evaluate(properties)
             return None if value is None else (value in texts) is not is_negated
 
-        return _Part(among, "boolean")
+        return _Operand(among, "boolean")
 
-    def _unary(self) -> _Part:
+    def _unary(self) -> _Operand:
         self._depth += 1
         if self._depth > _MOST_DEPTH:
             raise self._error("nested too deeply")
@@ -274,7 +274,7 @@ class _FilterParser:
         finally:
             self._depth -= 1
 
-    def _primary(self) -> _Part:
+    def _primary(self) -> _Operand:
         kind, token = self._kind, self._token
         if kind == "text":
             return _constant(self._text_literal())
@@ -287,7 +287,7 @@ class _FilterParser:
         if kind == "name":
             self._advance()
             self.names.add(token)
-            return _Part(lambda properties: properties.get(token), "property")
+            return _Operand(lambda properties: properties.get(token), "property")
         if self._take("("):
             inner = self.disjunction()
             self._need(")")
@@ -319,11 +319,11 @@ _ORDERS: Mapping[str, Callable[[int], bool]] = {
 }  # fmt: skip
 
 
-def _constant(value: Value) -> _Part:
-    return _Part(lambda properties: value, "constant", value)
+def _constant(value: Value) -> _Operand:
+    return _Operand(lambda properties: value, "constant", value)
 
 
-def _joined(parts: list[_Part], stops_at: bool) -> _Part:
+def _joined(parts: list[_Operand], stops_at: bool) -> _Operand:
     """OR of parts (`stops_at` true) or AND: the first such value decides, else an unknown one."""
     evaluates = [part.evaluate for part in parts]
 
@@ -337,20 +337,20 @@ def _joined(parts: list[_Part], stops_at: bool) -> _Part:
                 found = None
         return found
 
-    return _Part(joined, "boolean")
+    return _Operand(joined, "boolean")
 
 
-def _negated(node: _Part) -> _Part:
+def _negated(node: _Operand) -> _Operand:
     evaluate = node.evaluate
 
     def negated(properties: Properties) -> Value:
         value = evaluate(properties)
         return None if value is None else not value
 
-    return _Part(negated, "boolean")
+    return _Operand(negated, "boolean")
 
 
-def _minus(node: _Part) -> _Part:
+def _minus(node: _Operand) -> _Operand:
     evaluate = node.evaluate
 
     def minus(properties: Properties) -> Value:
@@ -360,15 +360,15 @@ def _minus(node: _Part) -> _Part:
 
     if node.kind == "constant" and isinstance(node.value, int | float):
         return _constant(minus({}))
-    return _Part(minus, "other")
+    return _Operand(minus, "other")
 
 
-def _is_null(node: _Part, is_negated: bool) -> _Part:
+def _is_null(node: _Operand, is_negated: bool) -> _Operand:
     evaluate = node.evaluate
-    return _Part(lambda properties: (evaluate(properties) is None) is not is_negated, "boolean")
+    return _Operand(lambda properties: (evaluate(properties) is None) is not is_negated, "boolean")
 
 
-def _contains(node: _Part, word: str, text: str, is_negated: bool) -> _Part:
+def _contains(node: _Operand, word: str, text: str, is_negated: bool) -> _Operand:
     """Return False for a message without the property, and for an empty text, negated or not."""
     evaluate = node.evaluate
 
@@ -381,7 +381,7 @@ def _contains(node: _Part, word: str, text: str, is_negated: bool) -> _Part:
         found = value.startswith(text) if word == "STARTSWITH" else value.endswith(text)
         return found is not is_negated
 
-    return _Part(contains, "boolean")
+    return _Operand(contains, "boolean")
 
 
 def _is_same(a: Value, b: Value) -> bool:

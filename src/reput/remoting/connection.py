@@ -30,8 +30,6 @@ _PIECE_BYTES = 256 << 10
 """So much is given to the transport at once: one with TLS does not count what it has passed on."""
 _JOINED_BYTES = 64 << 10
 """Answers up to this size are written together."""
-_MOST_TOGETHER, _MOST_SEND_BYTES = 32, 32 << 10
-"""Sends that are put together, and the bytes of one after which the others wait for the next put."""
 _HANDED_S = 0.005
 _MOST_OPAQUE = (1 << 31) - 1
 _SLICE_S = 0.001
@@ -58,7 +56,7 @@ class Answering(Protocol):
 
     def answer(self, request: Command, peer: Peer) -> Answer: ...
 
-    def answer_sends(self, requests: Sequence[Command], peer: Peer) -> list[Answer]: ...
+    def answer_sends(self, sends: Sequence[tuple[Command, Peer]]) -> list[Answer]: ...
 
     def needs_state(self, request: Command) -> bool: ...
 
@@ -66,15 +64,19 @@ class Answering(Protocol):
 
 
 class Connection(asyncio.Protocol):
-    """One client."""
+    """One client.
+
+    Attributes:
+        port: what answers its requests
+    """
 
     def __init__(self, server: Server, port: Answering, peer: RelayedPeer | None = None) -> None:
         """`peer` says who is at the other end if another process relays the connection."""
-        self._server, self._port, self._relayed_from = server, port, peer
+        self._server, self.port, self._relayed_from = server, port, peer
         self._session = Session(server.limits)
         self._outgoing: list[bytes] = []
         self._unwritten: deque[memoryview] = deque()
-        self._in_flight = self._asked_bytes = self._reserved_bytes = 0
+        self._in_flight = self._asked_bytes = self._reserved_bytes = self._unput = 0
         self._user = User(self._begin)
         self._is_working = self._is_draining = self._is_ended = False
         self._is_reading = True
@@ -127,13 +129,13 @@ class Connection(asyncio.Protocol):
         self._user.leave()
         self._outgoing.clear()
         self._unwritten.clear()
-        self._in_flight = self._asked_bytes = self._reserved_bytes = 0
+        self._in_flight = self._asked_bytes = self._reserved_bytes = self._unput = 0
         for opaque in list(self._asked):
             self._answered(opaque, None)
         self._server.memory.hold(self, 0)
         if self in self._server.connections:
             self._server.connections.discard(self)
-            self._port.disconnected(self)
+            self.port.disconnected(self)
 
     def data_received(self, data: bytes) -> None:
         now = time.monotonic()
@@ -262,7 +264,6 @@ class Connection(asyncio.Protocol):
             return
         self._is_working = True
         session, begun = self._session, time.monotonic()
-        sends: list[tuple[Command, int]] = []
         while self._may_take():
             if time.monotonic() - begun > _SLICE_S:
                 asyncio.get_running_loop().call_soon(self._work)
@@ -279,16 +280,20 @@ class Connection(asyncio.Protocol):
             self._frame_begun, self.has_asked = begun, True
             size = before - session.buffered_bytes
             if request.code in PLAIN_SENDS and not request.is_response:
-                sends.append((request, size))
-                if len(sends) == _MOST_TOGETHER or size > _MOST_SEND_BYTES:
-                    self._take_sends(sends)
+                request.begun_s = begun
+                self._in_flight += 1
+                self._unput += 1
+                self._asked_bytes += size
+                self._server.put_later(self, request, size)
                 continue
-            self._take_sends(sends)
+            if self._unput:
+                self._server.put_now()  # what was sent before is stored before
             if request.is_response:
                 self._answered(request.opaque, request)
             else:
                 self._take(request, size)
-        self._take_sends(sends)
+        if self._unput:
+            self._server.put_soon()
         self._flush()
         self._is_working = False
         if self._handing is not None:
@@ -300,24 +305,25 @@ class Connection(asyncio.Protocol):
         self._read(has_room and not self._is_draining and not self._has_command())
         self._close_if_ended()
 
-    def _take_sends(self, sends: list[tuple[Command, int]]) -> None:
-        """Answer sends that arrived together; `sends` is empty after that."""
-        if not sends:
+    def settle_sends(self, answered: Sequence[tuple[Command, int, Answer]]) -> None:
+        """Send the answers to sends that `Server.put_later` has taken; each with its request, and the size of that."""
+        if self._transport is None:
             return
-        taken, now = sends.copy(), time.monotonic()
-        sends.clear()
-        for request, _ in taken:
-            request.begun_s = now
-        answers = self._port.answer_sends([request for request, _ in taken], self)
-        for (request, size), answer in zip(taken, answers, strict=True):
-            self._give(request, size, answer)
+        is_working, self._is_working = self._is_working, True
+        self._unput -= len(answered)
+        for request, size, answer in answered:
+            self._settle(request, size, answer)
+        self._is_working = is_working
+        if not is_working:
+            self._flush()
+            self._work()
 
     def _take(self, request: Command, size: int) -> None:
-        if self._server.hand_back is not None and self._port.needs_state(request):
+        if self._server.hand_back is not None and self.port.needs_state(request):
             self._handing = request
             return
         request.begun_s = time.monotonic()
-        self._give(request, size, self._port.answer(request, self))
+        self._give(request, size, self.port.answer(request, self))
 
     def _give(self, request: Command, size: int, answer: Answer) -> None:
         """Send the answer to a request, or note that it comes later."""
@@ -432,7 +438,13 @@ class Connection(asyncio.Protocol):
         if not self._is_ended:
             return
         has_command = self._session.error is None and self._has_command()
-        is_waiting = self._user.running or self._user.waiting or has_command or self._unwritten
+        is_waiting = (
+            self._unput
+            or self._user.running
+            or self._user.waiting
+            or has_command
+            or self._unwritten
+        )
         if not is_waiting:
             self.close()
 

@@ -110,14 +110,14 @@ class Port:
                 return failed(request, error)
         return answer_with(self._handlers, request, peer)
 
-    def answer_sends(self, requests: Sequence[Command], peer: Peer) -> list[Answer]:
+    def answer_sends(self, sends: Sequence[tuple[Command, Peer]]) -> list[Answer]:
         """Return the answers to sends that arrived together."""
         if self._sending is None or self._access is not None:
-            return [self.answer(request, peer) for request in requests]
+            return [self.answer(request, peer) for request, peer in sends]
         try:
-            return self._sending.send_all(requests, peer)
+            return self._sending.send_all(sends)
         except Exception as error:
-            return [failed(request, error) for request in requests]
+            return [failed(request, error) for request, _ in sends]
 
     def needs_state(self, request: Command) -> bool:
         """Whether only the process that keeps groups, offsets and counters can answer."""

@@ -157,11 +157,11 @@ class Sending:
 
         return handle
 
-    def send_all(self, asked: Sequence[Command], peer: Peer) -> list[Answer]:
+    def send_all(self, sends: Sequence[tuple[Command, Peer]]) -> list[Answer]:
         """Return the answers of sends that arrived together; their messages are put together."""
-        answers: list[Answer] = [None] * len(asked)
+        answers: list[Answer] = [None] * len(sends)
         run: list[_AcceptedSend] = []
-        for number, each in enumerate(asked):
+        for number, (each, peer) in enumerate(sends):
             try:
                 sent, is_batch = self._sent(each, peer.address)
                 if is_batch:
@@ -181,7 +181,7 @@ class Sending:
         return answers
 
     def _send(self, request: Command, peer: Peer) -> Answer:
-        return self.send_all((request,), peer)[0]
+        return self.send_all(((request, peer),))[0]
 
     def _waits_for_topic(self, sent_to: str, put_to: str) -> bool:
         """Whether a topic is new here, or in a send before that waits for it."""

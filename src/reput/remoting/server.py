@@ -17,6 +17,7 @@ from reput.errors import ReputError
 from reput.remoting.auditing import audit_fields, is_audited, request_name, response_name
 from reput.remoting.commands import Command
 from reput.remoting.connection import Answering, Connection, RelayedPeer
+from reput.remoting.handling import Answer
 from reput.remoting.listening import Listening
 from reput.remoting.memory import Memory
 from reput.remoting.relay import Relay
@@ -25,6 +26,12 @@ from reput.remoting.threads import FairThreads
 _log = logging.getLogger("reput.serve")
 _PATIENCE_S, _WARNED_S = 5.0, 1.0
 _MOST_WARNED = 1000
+_MOST_TOGETHER, _LARGE_BYTES = 32, 32 << 10
+"""Sends that are put together, and the bytes of one that is put at once."""
+_SHARED_AGAIN = 16
+"""After so many puts for one connection each, it is tried again whether several send at the same time."""
+_UnputSend = tuple[Connection, Command, int]
+"""A connection, its request, and the size of that."""
 
 
 class Server:
@@ -66,6 +73,8 @@ class Server:
             },
         )
         self._warned: dict[str, float] = {}
+        self._unput: list[_UnputSend] = []
+        self._puts, self._is_shared, self._is_put_due = 0, False, False
         self._listening: list[Listening] = []
 
     def listen(
@@ -114,6 +123,38 @@ class Server:
             connection.close()
         finally:
             self.handshakes.discard(made)
+
+    def put_later(self, connection: Connection, request: Command, size: int) -> None:
+        """Put what a client sends with what others send at the same time; `put_soon` is called next."""
+        self._unput.append((connection, request, size))
+        if len(self._unput) >= _MOST_TOGETHER or size > _LARGE_BYTES:
+            self.put_now()
+
+    def put_soon(self) -> None:
+        """Put at once, or after all connections with data are read if several of them send."""
+        self._puts += 1
+        if not (self._is_shared or self._puts % _SHARED_AGAIN == 0):
+            self.put_now()
+        elif not self._is_put_due:
+            self._is_put_due = True
+            asyncio.get_running_loop().call_soon(self.put_now)
+
+    def put_now(self) -> None:
+        """Put what waits for `put_later`, and answer."""
+        taken, self._unput, self._is_put_due = self._unput, [], False
+        if not taken:
+            return
+        self._is_shared = any(each[0] is not taken[0][0] for each in taken)
+        by_port: dict[Answering, list[_UnputSend]] = {}
+        for each in taken:
+            by_port.setdefault(each[0].port, []).append(each)
+        for port, sends in by_port.items():
+            answers = port.answer_sends([(request, connection) for connection, request, _ in sends])
+            by_connection: dict[Connection, list[tuple[Command, int, Answer]]] = {}
+            for (connection, request, size), answer in zip(sends, answers, strict=True):
+                by_connection.setdefault(connection, []).append((request, size, answer))
+            for connection, answered in by_connection.items():
+                connection.settle_sends(answered)
 
     def relay(self, client: asyncio.Transport, own: socket.socket) -> None:
         """Join an encrypted connection with the socket that leads to the process that answers it."""
