@@ -1,7 +1,7 @@
 """Checks of arguments at the entrance of public functions, worded once.
 
 `checked` reads the annotations of a function: `str`, `int`, `bool`, paths, times, collections of these, classes, and
-unions. An argument of another type raises UsageError, which says what to pass. Other annotations are not checked.
+unions. An argument of another type raises UsageError, which names the expected type. Other annotations are not checked.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def check_fields(instance: object, *, of: str = "") -> None:
 
     Args:
         instance: The dataclass.
-        of: What to name before the field.
+        of: Name that precedes the field.
     """
     kind = type(instance)
     if kind not in _of_fields:

@@ -32,7 +32,7 @@ _ESCAPE = re.compile(r"\\(u[0-9A-Fa-f]{4}|.|$)", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class StoreConfig:
-    """What decides the bytes of ConsumeQueue and IndexFile, then what decides the broker's answers.
+    """Settings that decide the bytes of ConsumeQueue and IndexFile, then settings for the broker's answers.
 
     Attributes:
         commit_log_file_bytes: size of a CommitLog file (mappedFileSizeCommitLog)

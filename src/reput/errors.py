@@ -53,7 +53,7 @@ class ReputError(Exception):
 
 
 class UsageError(ReputError, ValueError):
-    """An argument that cannot be right; names it and says what would be."""
+    """An invalid argument; the message names it and the valid values."""
 
 
 class MissingExtraError(UsageError, ImportError):
@@ -125,7 +125,7 @@ class IndexFullError(StoreError):
 
 
 class FormatError(StoreError, ValueError):
-    """Bytes that are not what their file name says.
+    """Bytes that do not have the format of their file name.
 
     Attributes:
         path: The file.

@@ -22,7 +22,7 @@ def is_out_of_reach(path: str | os.PathLike[str]) -> bool:
         place = os.path.normpath(os.path.join(place, names.pop()))
         try:
             status = os.lstat(place)
-        except OSError:  # what root creates there is root's
+        except OSError:  # files that root creates there belong to root
             return True
         if stat.S_ISLNK(status.st_mode):
             links += 1
@@ -37,7 +37,7 @@ def is_out_of_reach(path: str | os.PathLike[str]) -> bool:
 
 
 def _is_closed(status: os.stat_result) -> bool:
-    """Whether nobody but root can rename or delete what root has in a folder."""
+    """Return whether only root can rename or delete root's entries of a folder."""
     if status.st_uid != 0:
         return False
     is_group_s = status.st_mode & stat.S_IWGRP and status.st_gid != 0

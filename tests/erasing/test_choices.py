@@ -173,7 +173,7 @@ def test_it_refuses_in_one_line(golden: Golden, tmp_path: Path) -> None:
     store, out = tmp_path / "s", tmp_path / "out"
     copy_store(golden("lmq").path, store)
     cases: list[tuple[dict[str, Any], str]] = [
-        ({}, "say what to erase"),
+        ({}, "select the messages to erase"),
         ({"topics": ["RMQ_SYS_TRANS_OP_HALF_TOPIC"]}, "broker's own records"),
         ({"keys": ["k"], "output": store / "in"}, "lies in the store"),
         ({"keys": ["k"], "output": tmp_path}, "exists"),

@@ -138,8 +138,8 @@ def test_topics_of_batch_queues_are_known_from_their_folders(
     ("name", "options", "reason"),
     [
         ("five_dledger", ("--truncate-tail",), "only its group may change"),
-        ("five_rocksdb", ("--salvage",), "cannot tell what a lost message was"),
-        ("five_batch", ("--salvage",), "cannot tell what a lost message was"),
+        ("five_rocksdb", ("--salvage",), "cannot identify a lost message"),
+        ("five_batch", ("--salvage",), "cannot identify a lost message"),
         ("five_multipath", (), "with reput rebuild, and restore"),
     ],
 )

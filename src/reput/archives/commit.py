@@ -1,4 +1,4 @@
-"""The manifest of an archive, changed by one of several archivers without losing what another has added."""
+"""The manifest of an archive, changed by one of several archivers without losing another's additions."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ class ScannedFile:
         queues: the queues, sorted
         bounds: int64[queues + 1]; queue q has the entries from bounds[q] to before bounds[q + 1]
         entries: by column of QUEUE_SCHEMA
-        damage: what could not be read
+        damage: the unreadable parts of the log
         unplaced: light queues (%LMQ%) and batch queues whose entries the store does not show
         batch_queues: of the queues, the batch queues (5.x)
     """
@@ -264,7 +264,7 @@ def _own_batches(
 
 
 class IndexWriter:
-    """Writes one index into a local file; `finish` says what it has."""
+    """Writes one index into a local file; `finish` returns its description."""
 
     def __init__(self, path: Path, kind: str) -> None:
         self._path, self._kind = path, kind
@@ -328,7 +328,7 @@ class IndexWriter:
 
 
 class _Sink:
-    """A file that knows what was written to it since it was last asked."""
+    """A file that returns the bytes written since the last call."""
 
     def __init__(self, file: FileWriter) -> None:
         self._file, self.size = file, 0

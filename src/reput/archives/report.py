@@ -1,4 +1,4 @@
-"""What archiving, verifying and restoring report."""
+"""The reports of archiving, verifying and restoring."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from reput.text import printable
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ArchiveReport(Report):
-    """What `reput.archive` added to an archive.
+    """The result of `reput.archive`.
 
     Attributes:
         store, archive: From and to where.
@@ -97,7 +97,7 @@ class ProvenMessage:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class VerifyReport(Report):
-    """What `reput.verify_archive` found.
+    """The result of `reput.verify_archive`.
 
     Attributes:
         archive: Which archive.
@@ -143,7 +143,7 @@ class VerifyReport(Report):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class RestoreReport(Report):
-    """What `reput.restore` wrote.
+    """The result of `reput.restore`.
 
     Attributes:
         archive, store: From and to where.

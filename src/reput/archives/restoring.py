@@ -75,7 +75,7 @@ def verify(place: str, options: dict[str, str] | None, progress: Progress = sile
 
 
 def _problem(error: StoreError) -> str:
-    """Return what an error says. Raises it if it may pass."""
+    """Return the text of an error. Raises a transient error."""
     if is_transient(error):
         raise error
     return str(error)

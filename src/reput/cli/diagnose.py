@@ -30,7 +30,7 @@ class _Row(NamedTuple):
 
 
 def lines() -> Iterator[str]:
-    """Yield a line per part: a name, what was found, and what to do if it is missing."""
+    """Yield a line per part: its name, its state, and the remedy if it is missing."""
     for row in _rows():
         yield f"{'' if row.is_well else '! '}{row.name:<{12 if row.is_well else 10}} {row.value}"
 

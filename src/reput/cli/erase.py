@@ -46,7 +46,7 @@ from reput.cli.options import (
 )
 @time_window_options
 @click.option(
-    "--plan", "plan_only", is_flag=True, help="Print what would be erased; write nothing."
+    "--plan", "plan_only", is_flag=True, help="Print the messages to erase; write nothing."
 )
 @click.option("--reason", default="", metavar="TEXT", help="Why, for the record of the erasure.")
 @click.option(
@@ -101,7 +101,7 @@ def command(
     only read; no broker may run on it. In an ARCHIVE the objects concerned are replaced, and the old ones
     deleted; --output, --audit and --leave-out are not for it.
 
-    The record of the erasure says what was erased (offsets and SHA-256), when, by whom and why.
+    The record of the erasure lists the erased messages (offsets and SHA-256), the time, the person and the reason.
 
     {times}
 

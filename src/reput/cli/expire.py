@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     metavar="URL",
     help="Delete only log files that this archive has, byte for byte; all of them are compared first.",
 )
-@click.option("--dry-run", is_flag=True, help="Print what would be deleted; delete nothing.")
+@click.option("--dry-run", is_flag=True, help="Print the files to delete; delete nothing.")
 @owner_options
 def command(
     store: str,

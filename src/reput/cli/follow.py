@@ -110,7 +110,7 @@ def signals_set(stop: Event) -> Iterator[None]:
 
 @contextmanager
 def _signals_kept() -> Iterator[None]:
-    """Within the body they do what they do by default, after it what they did before: Spark sets SIGINT itself."""
+    """Set the default handlers of signals within the body, and restore them after it: Spark sets SIGINT itself."""
     before = {number: signal.signal(number, handler) for number, handler in _SIGNALS.items()}
     try:
         yield

@@ -1,4 +1,4 @@
-"""What `reput inspect --slots`, `--items` and `--chain` print, row by row: an IndexFile may have millions."""
+"""The output of `reput inspect --slots`, `--items` and `--chain`, row by row: an IndexFile may have millions."""
 
 from __future__ import annotations
 

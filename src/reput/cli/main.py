@@ -1,8 +1,8 @@
-"""Entry point: the group of commands, and what becomes of every error.
+"""Entry point: the group of commands, and the handling of every error.
 
 A command is imported when it is called, so that none waits for another's libraries. Exit codes:
 
-    0  done, or found            3  the input is damaged; what could be done is done
+    0  done, or found            3  the input is damaged; the rest was processed
     1  nothing found             4  another obstacle: permissions, a full disk, no Java, a bug
     2  wrong usage               5  warnings, but no damage
                                  130, 141  interrupted; the reader of the output has gone
@@ -200,7 +200,9 @@ def cli(ctx: click.Context, verbose: int) -> None:
 def main(args: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit code. Never raises but for REPUT_DEBUG=1."""
     for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):  # a store holds what an old terminal cannot show
+        if hasattr(
+            stream, "reconfigure"
+        ):  # stores have characters that an old terminal cannot show
             stream.reconfigure(errors="backslashreplace")
     allow_files()  # stores may have thousands of files
     try:

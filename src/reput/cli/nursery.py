@@ -58,7 +58,7 @@ class Nursery:
 
 
 def start(count: int) -> Nursery | socket.socket:
-    """Begin to keep `count` workers: the nursery in this process, and in each of them what leads to this process."""
+    """Start `count` workers: return the nursery in this process, and in each worker its socket to this process."""
     first, own = channel()
     parent, process = os.getpid(), os.fork()
     if process:

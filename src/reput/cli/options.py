@@ -181,7 +181,7 @@ index_option = click.option(
     help="Folder with a rebuilt index/ and consumequeue/ to use instead.",
 )
 reader_options = together(config_options, index_option)
-"""What `open_from` takes."""
+"""The options of `open_from`."""
 
 queue_entries_option = click.option(
     "--queue-entries",
@@ -303,7 +303,7 @@ def open_from(
     index_items: int | None,
     index: str | None,
 ) -> MessageStore:
-    """Open a store to read it. Raises what `reput.query.open_store` raises."""
+    """Open a store to read it. Raises the errors of `reput.query.open_store`."""
     from reput.query.open_store import open_store
 
     return open_store(
@@ -448,7 +448,7 @@ def runner_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 owner_options = together(config_options, queue_entries_option, text_or_json("Output format."))
-"""What `own` takes, and --format."""
+"""The options of `own`, and --format."""
 
 
 def own(store: str, broker_config: str | None, **sizes: int | None) -> WritableStore:

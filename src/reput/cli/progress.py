@@ -87,7 +87,7 @@ class Bars:
 _PHASES = {
     "stores": "reading stores",
     "scan": "reading the CommitLog",
-    "rescan": "reading again what began inside a record",
+    "rescan": "rereading splits that began inside a record",
     "write": "writing queues and indexes",
     "divide": "dividing entries among queues",
     "join": "joining files of queues",

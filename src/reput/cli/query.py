@@ -47,7 +47,7 @@ _LONG_MIN, _LONG_MAX = -(1 << 63), (1 << 63) - 1
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Records in the order to print them; lines about the answer; lines about what is damaged."""
+    """Records in the order to print them; lines about the answer; lines about damage."""
 
     records: Sequence[LocatedRecord]
     remarks: Sequence[str]
@@ -72,7 +72,7 @@ def ask_as_broker(
     end: int | None,
     limit: int | None,
 ) -> Answer:
-    """Ask DefaultMessageStore.queryMessage and read what it names.
+    """Search as DefaultMessageStore.queryMessage does, and read the messages that it names.
 
     Raises UsageError for a limit below zero, StoreAccessError.
     """

@@ -22,7 +22,7 @@ _WRITE_BYTES = 1 << 20
 
 
 def table_printer() -> Callable[..., None]:
-    """Return what prints messages as a table on stdout, some now and some later."""
+    """Return a function that prints messages as a table on stdout, some at a time."""
     to = console()
     table = MessageTable(to)
 

@@ -34,10 +34,12 @@ if TYPE_CHECKING:
     "\n  reput repair /data/store --undo",
 )
 @store_argument
-@click.option("--plan", "plan_only", is_flag=True, help="Print what would be done; change nothing.")
+@click.option("--plan", "plan_only", is_flag=True, help="Print the planned steps; change nothing.")
 @click.option("--undo", is_flag=True, help="Swap back the state before the last repair.")
 @click.option(
-    "--truncate-tail", is_flag=True, help="Cut what follows the CommitLog's last verifiable record."
+    "--truncate-tail",
+    is_flag=True,
+    help="Cut the bytes after the CommitLog's last verifiable record.",
 )
 @click.option(
     "--salvage",

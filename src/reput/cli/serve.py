@@ -97,7 +97,7 @@ _LISTEN = "127.0.0.1:9876"
     "--accept-sends",
     "accepts_sends",
     is_flag=True,
-    help="Own each STORE as its broker would: put what clients send, create it if it does not exist.",
+    help="Own each STORE as its broker would: put clients' messages, create it if it does not exist.",
 )
 @click.option(
     "--sql-filters",

@@ -347,7 +347,7 @@ def _spare_the_loop() -> None:
 
 
 def _return_memory() -> None:
-    """Have glibc return what held a large answer at once. It keeps that for each thread otherwise, up to gigabytes."""
+    """Have glibc free the memory of large answers at once. Otherwise it keeps it for each thread, up to gigabytes."""
     with contextlib.suppress(OSError, AttributeError):  # another C library
         ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _LARGE_BYTES)
 

@@ -155,7 +155,7 @@ def _show_of_stores(
 
 
 def _answer_of(store: MessageStore, which: str, topic: str | None) -> QueryResult:
-    """Return what one of several stores has; nothing if it lacks the message."""
+    """Return the message of one of several stores; nothing if it lacks the message."""
     from reput.log.offset_range import OffsetRange
     from reput.query.answers import Coverage, QueryResult
 
@@ -176,7 +176,7 @@ def _is_offset(which: str) -> bool:
 def _find(
     store: MessageStore, which: str, topic: str | None
 ) -> tuple[Sequence[MessageExt], Sequence[Finding]]:
-    """Messages, newest first, and what could not be read on the way."""
+    """Messages, newest first, and unreadable parts of the log."""
     if _is_offset(which):
         return [store.get(int(which))], []
     if place := _QUEUE_PLACE.fullmatch(which):

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _NAME_WIDTH, _UNIQUE_KEY_WIDTH = 40, 56
 _INDEX_ONLY = (
-    "only the index was searched, which lacks what was not uploaded and may lack damaged entries; --scan compares "
+    "only the index was searched, which lacks messages not yet uploaded and may lack damaged entries; --scan compares "
     "every message of the topic"
 )
 
@@ -50,11 +50,11 @@ class _StateGroup(click.Group):
     epilog="\b\nExamples:\n  reput state lag /data/store\n  reput state timer /data/store --all",
 )
 def command() -> None:
-    """Show what a broker keeps beside the messages of a store: consumer lag, transactions, timers, pops."""
+    """Show a broker's state besides messages: consumer lag, transactions, timers, pops."""
 
 
 def _exit_code(found: object, damage: Sequence[Finding] = ()) -> int:
-    """Print what could not be read; return DAMAGED for that, NOT_FOUND if nothing was found."""
+    """Print the damage; return DAMAGED if there is any, NOT_FOUND if nothing was found."""
     warn(*damage)
     if damage:
         return DAMAGED
@@ -373,7 +373,7 @@ def _tiered(
     layout: str,
     csv_safe: bool,
 ) -> int:
-    """Read what a 5.x broker uploaded to tiered storage: STORE is its tieredStoreFilePath, or its store.
+    """Read messages that a 5.x broker uploaded to tiered storage: STORE is its tieredStoreFilePath, or its store.
 
     Without --topic, list the queues, their offsets and sizes. --key looks in the index that was
     uploaded, and in tiered_index_file/ of a broker's store; --scan compares every message of the topic

@@ -192,7 +192,7 @@ def _print_all(tail: LogTail, store: MessageStore) -> int:
 
 
 def _told_damage(tail: LogTail) -> bool:
-    """Say what could not be read; whether there was such."""
+    """Print the damage; return whether there was any."""
     findings, tail.damage = list(dict.fromkeys(tail.damage)), []
     warn(*findings)
     return bool(findings)

@@ -146,7 +146,7 @@ class _Tails:
         return list(self._once(found))
 
     def told_problems(self) -> bool:
-        """Print what could not be read since the last call; return whether there was anything."""
+        """Print the damage since the last call; return whether there was any."""
         for name, tail in self._tails.items():
             self._problems += [f"{name}: {finding}" for finding in dict.fromkeys(tail.damage)]
             tail.damage = []

@@ -12,7 +12,7 @@ import click
 
 from reput.cli.main import FOUND
 
-# Each compiles what the others do not; the longest first.
+# Each compiles different kernels; the longest first.
 _PARTS = (
     "reput.query.warm_up", "reput.table.warm_up", "reput.lookup.warm_up", "reput.verify.warm_up",
     "reput.lakes.task", "reput.operations.warm_up",
@@ -32,7 +32,7 @@ _PARTS = (
 def command(spark: bool) -> int:
     """Compile all kernels in parallel and cache them for later processes.
 
-    Otherwise, the first commands after an installation compile what they need, which takes about ten
+    Otherwise, the first commands after an installation compile their kernels, which takes about ten
     seconds. Run it when you build an image, and on each machine of a cluster whose executors do not
     share an installation.
     """

@@ -84,7 +84,7 @@ class NumberedMessages:
         self._is_inner = messages["sys_flag"][last] & SYS_FLAG_INNER_BATCH != 0
 
     def place(self, row: int) -> EntryPlace:
-        """Return what the entry of a row should say."""
+        """Return the expected entry of a row."""
         offset, size, tags = (int(column[row]) for column in self.expected[1:4])
         return offset, size, tags
 

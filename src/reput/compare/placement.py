@@ -89,7 +89,7 @@ def neighbours(
         offsets: Physical offsets of messages.
         solid: Physical offsets of the entries that stay, ascending.
         numbers: Of these entries.
-        before, after: What stands for the numbers before the first and after the last.
+        before, after: The values for numbers before the first and after the last.
     """
     edged = np.concatenate([[before], numbers, [after]])
     place = np.searchsorted(solid, offsets)

@@ -126,7 +126,7 @@ def stretches(
     stretch.damage = list(scan.damage[told:])
     if scan.end.unreadable:
         stretch.damage.append(file.lost(scan.end.position, file.end, scan.end.unreadable))
-    # What lies after the end of the log is its end, not damage.
+    # Bytes after the end of the log are its end, not damage.
     if ends_log:
         stretch.damage = [lost for lost in stretch.damage if lost.start < log_end]
     stretch.close(min(file.end, log_end))

@@ -48,7 +48,7 @@ Offsets = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What to erase: messages that meet all that is given.
+    """The messages to erase: they meet all given conditions.
 
     Attributes:
         topics: One of these topics.
@@ -67,7 +67,7 @@ class Choice:
         """Raise UsageError for an invalid choice."""
         if not self.topics and not self.keys and self.query is None:
             raise UsageError(
-                "say what to erase: a topic, a key, or a query",
+                "select the messages to erase: pass a topic, a key, or a query",
                 arguments=["topics", "keys", "query"],
             )
         for topic in self.topics:
@@ -162,7 +162,7 @@ class ChosenMessages:
 
 @dataclass(slots=True)
 class _Links:
-    """By what copies are found, of all that was found so far.
+    """The identifiers by which copies are found, of all messages found so far.
 
     Attributes:
         ids: First unique keys. Messages that a 5.x client sent in a list have two; a broker's copies keep the last.

@@ -252,7 +252,7 @@ def _has_rest(archive: Archive, entry: LogFile, ends: Mapping[int, int]) -> bool
 
 
 def _row_changes(erased: Any) -> dict[str, Callable[[pa.Table], pa.Table]]:
-    """Return what becomes of rows of an index: keys of erased messages go, and so do their tags codes."""
+    """Return the rows of an index without keys and tags codes of erased messages."""
 
     def is_erased(rows: pa.Table) -> Any:
         return np.isin(rows.column("physical_offset").to_numpy(), erased)

@@ -45,7 +45,7 @@ def find_mentions(
     """Search all messages that stay: their properties, and their bodies decompressed.
 
     Returns:
-        What was found, by topic, and notes on what was not searched for.
+        The findings by topic, and notes on parts that were not searched.
     """
     bodies, notes = _bodies(store, chosen, options)
     texts = {encode_utf8(text) for text in chosen.ids | chosen.keys}

@@ -1,4 +1,4 @@
-"""What erasing reports."""
+"""The report of an erasure."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class TableRows:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class EraseReport(Report):
-    """What `reput.erase` erased, or would erase.
+    """The messages that `reput.erase` erased, or would erase.
 
     Attributes:
         source: The store or archive.

@@ -47,7 +47,7 @@ class Purpose:
 
 
 def plan_of(source: str, found: ChosenMessages, files: int) -> EraseReport:
-    """Return what would be erased."""
+    """Return the report of a plan."""
     counts = sorted(found.counts.items(), key=lambda item: (item[0][0] != "message", item[0]))
     return EraseReport(
         source, None, False, "", tuple(ErasedMessages(*name, count) for name, count in counts),
@@ -59,7 +59,7 @@ def looked_elsewhere(
     report: EraseReport, chosen: ChosenMessages, tables: Sequence[str],
     options: Mapping[str, str] | None, progress: Progress,
 ) -> EraseReport:  # fmt: skip
-    """Return the report with what else has the content: other messages, and lake tables."""
+    """Return the report with other messages and lake tables that have the content."""
     mentions, notes = find_mentions(report.source, chosen, options, progress)
     return replace(
         report, mentions=mentions, notes=notes,

@@ -1,4 +1,4 @@
-"""What one CommitLog file holds: a walk over its records, as dispatch makes it."""
+"""Inspect one CommitLog file: walk its records as dispatch does."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ Stores = tuple[MessageStore, MessageStore]
 
 
 def compare_queues(stores: tuple[MessageStore, MessageStore], found: Difference) -> None:
-    """Add what differs. Entries of messages at other offsets are the same if size and tags code are.
+    """Add differences. Entries of messages at other offsets are the same if size and tags code are.
 
     Raises StoreNotFoundError, StoreAccessError.
     """
@@ -157,7 +157,7 @@ def _note(
 
 
 def compare_index(stores: Stores, found: Difference) -> None:
-    """Add what differs: entries by key hash and, where offsets are the same, physical offset.
+    """Add differences: entries by key hash and, where offsets are the same, physical offset.
 
     Raises StoreAccessError, StoreChangedError.
     """

@@ -1,4 +1,4 @@
-"""What one file of a queue holds, and whether its entries can be right."""
+"""Inspect one file of a queue: its contents, and whether its entries are plausible."""
 
 from __future__ import annotations
 

@@ -194,7 +194,7 @@ class _Tracer:
             return
         role, properties = role_of(message), message.properties
         self._found[place] = Event(self._searched[number].store.path, message, role, found_by)
-        if role is Role.OP:  # what it has besides its half message's number is its own
+        if role is Role.OP:  # everything except its half message's number is its own
             return
         if real_topic := properties.get(REAL_TOPIC):
             self._topics.add(real_topic)

@@ -17,7 +17,7 @@ class Finding:
     Attributes:
         kind: The kind; `severity` and `remedy` follow from it.
         file: The file that it is in.
-        detail: What exactly, in words.
+        detail: The specifics, in words.
         file_offset: Position in the file; None if it is not about a byte of it.
         physical_offset: Offset in the CommitLog of the first lost byte; None if no byte is lost.
         length: Bytes lost, in the CommitLog or in the file; 0 if unknown or if no byte is lost.

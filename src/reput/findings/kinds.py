@@ -14,7 +14,7 @@ class Severity(StrEnum):
 
 
 class Remedy(StrEnum):
-    """What to do about a finding. Only the command line words its commands and options."""
+    """The remedy of a finding. Only the command line names its commands and options."""
 
     NONE = "nothing to do"
     REBUILD_INDEXES = "rebuild the indexes from the CommitLog"
@@ -138,7 +138,7 @@ class Kind(StrEnum):
     )  # fmt: skip
     UNCERTAIN_SIZE = (
         "uncertain_size", Severity.WARNING, Remedy.NONE,
-        "files of one kind that do not show their size for certain; what writes needs the broker's settings",
+        "files of one kind that do not show their size for certain; commands that write need the broker's settings",
     )  # fmt: skip
     WRONG_QUEUE_ENTRY = (
         "wrong_queue_entry", Severity.DAMAGE, Remedy.REBUILD_INDEXES,
@@ -246,7 +246,7 @@ class Kind(StrEnum):
     )  # fmt: skip
     STORE_IN_USE = (
         "store_in_use", Severity.INFO, Remedy.NONE,
-        "a store that is being written: what came after the check began was not checked",
+        "a store that is being written: only messages before the check began were checked",
     )  # fmt: skip
     FOREIGN_FILE = (
         "foreign_file", Severity.INFO, Remedy.NONE,

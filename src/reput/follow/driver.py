@@ -22,7 +22,7 @@ from reput.pipeline.report import RebuildReport
 
 _POLL_S = 0.5
 _SYNC_S = 2.0
-_SYNC_PAUSE = 5  # times what a sync takes, before the next
+_SYNC_PAUSE = 5  # times the duration of a sync, before the next one
 
 Rebuild = Callable[[Path, Path, StoreConfig], RebuildReport]
 """Rebuilds the indexes of a store in an output, with these settings."""

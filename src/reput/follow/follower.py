@@ -119,7 +119,7 @@ class FollowedLog:
         self.seen = walk_on(self._log, start, self._buffers, in_last=GROWING).end
 
     def settle(self) -> None:
-        """Wait until what was seen last has been there for a moment."""
+        """Wait until the last seen bytes have been there for a moment."""
         time.sleep(max(self._seen_at + _SETTLED_S - time.monotonic(), 0))
 
     def last_with_data(self) -> int:
@@ -186,7 +186,7 @@ class Follower:
         self._open()
 
     def _open(self) -> None:
-        """Remove what goes beyond the log or was left half-done, and create what is missing of what there was."""
+        """Remove entries beyond the log and unfinished files, and restore missing parts of existing indexes."""
         log, state = self._log, self._state
         log.list_files()
         state.checkpoints = log.held(state.checkpoints)
@@ -288,7 +288,7 @@ class Follower:
             return indexes.cut(log)
 
     def poll(self) -> bool:
-        """Index what was there a moment ago, and look what is there now; whether anything was indexed.
+        """Index the log as it was a moment ago, and note its present end; return whether anything was indexed.
 
         Raises StoreNotFoundError, StoreAccessError, StoreChangedError.
         """
@@ -366,7 +366,7 @@ class Follower:
     def _is_same_log(self) -> bool:
         """Return whether the last indexed message is still there, or has expired."""
         log, last = self._log, self._last
-        # The log is shorter than what was indexed: a broker cut it when it recovered.
+        # The log is shorter than the indexed part: a broker cut it when it recovered.
         if log.files[-1].end < self.report.position:
             return False
         return last is None or last.physical_offset < log.begin or log.holds(last)

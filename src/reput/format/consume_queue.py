@@ -20,7 +20,7 @@ ENTRY_BYTES = _ENTRY.size
 
 
 class ConsumeQueueEntry(NamedTuple):
-    """One entry: where the record lies, its bytes, what to filter by."""
+    """One entry: the record's place, its size, and its tags code."""
 
     physical_offset: int
     size: int

@@ -76,7 +76,7 @@ def encode_erasure(erasure: Erasure) -> bytes:
 
 
 def encode_stored(erasure: bytes, signature: Signature | None) -> bytes:
-    """Return what is stored: the record and its signature."""
+    """Return the stored form: the record and its signature."""
     return msgspec.json.encode(_Stored(msgspec.Raw(erasure), signature))
 
 

@@ -26,7 +26,7 @@ ABORT_FILE = "abort"
 ABORT_COPY_FILE = "abort.bak"
 LOCK_FILE = "lock"
 RECOVERY_POINT_FILE = "reput.known"
-"""What reput adds to a store that it owns."""
+"""The file that reput adds to a store that it owns."""
 
 CONFIG_FOLDER = "config"
 TOPICS_FILE = "topics.json"

@@ -128,7 +128,7 @@ def decode_ordered(key: str, queue_id: str, found: Any) -> OrderedPop:
         raise ValueError("not a JSON object")
     steps, times = found.get("o") or [], found.get("ot") or {}
     if not isinstance(steps, list) or not isinstance(times, dict) or len(steps) > _MOST_IN_ORDER:
-        raise ValueError("o or ot is not what a broker writes")
+        raise ValueError("o or ot is not as a broker writes it")
     if not all(isinstance(one, int) for one in (*steps, *times.values())):
         raise ValueError("offsets or times are not numbers")
     offsets = tuple(one + (steps[0] if number else 0) for number, one in enumerate(steps))

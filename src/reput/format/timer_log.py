@@ -64,7 +64,7 @@ def encode_timer_unit(unit: TimerUnit) -> bytes:
 
 
 def recall_key(properties: Mapping[str, str]) -> tuple[str, str] | None:
-    """Return what the recall of a waiting message has in TIMER_DEL_UNIQKEY and TIMER_OUT_MS.
+    """Return the values of TIMER_DEL_UNIQKEY and TIMER_OUT_MS for the recall of a waiting message.
 
     The broker looks for recalls among the messages that are due in the same second (`TimerMessageStore.dequeue`,
     `.buildDeleteKey`). None for a message without a topic or unique key, which cannot be recalled.

@@ -1,4 +1,4 @@
-"""What half messages and op messages hold beside the message itself.
+"""The fields of half messages and op messages besides the message itself.
 
 Mirrors `TransactionalMessageServiceImpl` (tags rocketmq-all-4.9.3 and rocketmq-all-5.3.3).
 """
@@ -14,7 +14,7 @@ _MOST_DIGITS, _MOST_TIMES_DIGITS = 19, 9
 
 
 def decided_offsets(op_body: bytes) -> Iterator[int]:
-    """Yield the queue offsets of the half messages that an op message decides, skipping what is not a number.
+    """Yield the queue offsets of the half messages that an op message decides; skip other texts than numbers.
 
     The body has one in 4.9, several with commas in 5.x.
     """

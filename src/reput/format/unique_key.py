@@ -34,7 +34,7 @@ class UniqueKeys:
         self._lock = Lock()
         self._month_begin_ms = self._month_end_ms = 0
         self._now_ms: int | None = None
-        self._now = ""  # what keys of that millisecond begin with
+        self._now = ""  # the prefix of keys of that millisecond
 
     def next(self, now_ms: int) -> str:
         with self._lock:

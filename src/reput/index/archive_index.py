@@ -223,7 +223,7 @@ class ArchiveIndex:
 
 
 def prefetch(parts: Iterable[tuple[IndexPart, OffsetRange]], hashes: Collection[int]) -> None:
-    """Request what a search for some hashes reads of indexes of archives: all at once, as it reads one after the other.
+    """Request all parts of archive indexes that a search for some hashes reads, at once: it reads one after the other.
 
     Args:
         parts: of any index, and the ranges that are searched.
@@ -271,7 +271,7 @@ class ContinuedIndex:
         if self._older is None or self._older[0] != self._log.files:
             self._older = self._log.files, ArchiveIndex(self._storage.older, self._log)
         begin = self._own_log.min_offset
-        # What IndexFiles cover of expired log files is the archive's part.
+        # The archive answers for expired log files that IndexFiles still cover.
         newer = [_clipped(part, begin) for part in self._newer.parts() if part.stop > begin]
         found: list[IndexPart] = [*self._older[1].parts(), *newer]
         return tuple(sorted(found, key=lambda part: (part.start, part.stop)))

@@ -32,7 +32,7 @@ ARCHIVED_KEYS = "keys/"
 class Basis(StrEnum):
     """Why a part of an index is trusted to have every key of its range.
 
-    In both cases each followed entry is verified; they differ in what can be missing from the index unnoticed.
+    In both cases each followed entry is verified; they differ in the entries that can be missing unnoticed.
     """
 
     PROVEN = "proven"

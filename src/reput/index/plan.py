@@ -23,7 +23,7 @@ from reput.log.offset_range import OffsetRange
 from reput.log.reader import CommitLogReader
 from reput.log.walk import LogWalk, newest_timestamp
 
-_MOST_BYTES = 4 << 10  # what a walk reads at once
+_MOST_BYTES = 4 << 10  # a walk reads so much at once
 
 _KEPT_BYTES = 64 << 10
 _TAIL_BYTES = 1 << 20

@@ -51,7 +51,7 @@ _CHAIN_STEPS = 256
 _UNCOUNTED_ITEMS = 1 << 12  # that another process may have put and not counted yet
 _UNUSED = bytes(1 << 16)
 _SEARCHED_ITEMS = 1 << 16
-_SLOT_PAGE_BYTES = 1 << 12  # what a disk loses as one: a page of memory
+_SLOT_PAGE_BYTES = 1 << 12  # the unit that a disk loses: a page of memory
 
 
 class BrokenChainError(UntrustedIndexError):

@@ -65,7 +65,7 @@ def log_stamps(files: Iterable[CommitLogFile]) -> dict[int, Stamp]:
 
 
 class Remembered:
-    """What this user knows of IndexFiles."""
+    """The facts about IndexFiles that this user has remembered."""
 
     def __init__(self) -> None:
         self._cache = OwnCache("proofs")
@@ -87,7 +87,7 @@ class Remembered:
     def keep_spot_check(
         self, file: IndexFileReader, log: CommitLogReader, found: Verdict, before: Stamps
     ) -> bool:
-        """Keep what was found of a full file after `before` was taken; whether it could be kept."""
+        """Keep the result for a full file, found after `before` was taken; return whether it could be kept."""
         more = {"is_whole": found.is_whole, "is_linked": found.is_linked}
         return self._keep(_SPOT_CHECK, file, log, found.last, found.ranges, before, more)
 

@@ -105,7 +105,7 @@ class RecallingJudge:
 def _may_grow(file: IndexFileReader) -> bool:
     """Return whether items may be added: if the file is not full and its store is open, or was when it crashed.
 
-    Stamps show each change. This only spares the effort to keep what will not be true for long.
+    Stamps show each change. This only avoids keeping facts that will soon be outdated.
     """
     if file.next_item >= file.index_items:
         return False

@@ -1,7 +1,7 @@
 """Where a broker finds the end of a log.
 
 Mirrors `CommitLog.recoverNormally` and `.recoverAbnormally` (tag rocketmq-all-4.9.3), as far as they look for the end,
-and what `CommitLog.checkMessageAndReturnSize` of 5.3.3 compares with `forceVerifyPropCRC`.
+and the comparison of `CommitLog.checkMessageAndReturnSize` (5.3.3) with `forceVerifyPropCRC`.
 """
 
 from __future__ import annotations

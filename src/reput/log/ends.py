@@ -76,7 +76,7 @@ def find_log_end(source: LogListing, buffers: ScanBuffers) -> int:
     if file is None:
         return source.begin
     with source.open_file(file.path) as reader:
-        # Of most files what is not written yet is zeros: look for where they begin, and walk from well before.
+        # The unwritten part of most files is zeros: find their begin, and walk from well before it.
         pages = bisect_left(
             range(file.size // _PAGE_BYTES),
             True,

@@ -16,7 +16,7 @@ class CommitLogFile:
     """One file: physical offset of its first byte, its size, its path; another one of the same name is another file.
 
     gap    bytes before each record that are a header, of a DLedger log
-    known  what the archive that has the file states of it
+    known  facts about the file from the archive that has it
     """
 
     start: int
@@ -56,7 +56,7 @@ def check_none_shorter(before: Sequence[CommitLogFile], now: Sequence[CommitLogF
         if file.size < was:
             raise StoreChangedError(
                 f"{file.path}: has {file.size} bytes, had {was} before: "
-                "open the store again to read what is left"
+                "open the store again to read the rest"
             )
 
 

@@ -74,7 +74,7 @@ def find_inner_batches(
     scan = FileScan(file, start, stop, PLACES, open_file=log.source.open)
     found: list[tuple[int, int]] = []
     try:
-        for piece in scan.pieces():  # what a record states of its place may be wrong
+        for piece in scan.pieces():  # a record may state a wrong place
             is_batch = piece.batch.messages["sys_flag"] & SYS_FLAG_INNER_BATCH != 0
             offsets = (piece.base + piece.positions[is_batch]).tolist()
             sizes = piece.batch.messages["size"][is_batch].tolist()

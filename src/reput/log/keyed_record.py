@@ -39,7 +39,7 @@ class KeyedRecord(NamedTuple):
 
     def has_key_hash(self, wanted: int) -> bool:
         """Return whether an index entry with this hash can refer to this record."""
-        # The unique key comes first, is the longest, and is rarely what was asked for.
+        # The unique key comes first, is the longest, and is rarely the wanted key.
         return any(key_hash(index_key(self.topic, key)) == wanted for key in reversed(self.keys))
 
 

@@ -41,7 +41,7 @@ _WRONG_FORM = (ValueError, TypeError, LookupError, OverflowError, RecursionError
 
 
 class KnownRanges:
-    """What this user knows of the ranges of one log, or finds out; not for several threads at once."""
+    """Remembered and new facts about the ranges of one log; not for several threads at once."""
 
     def __init__(self, log: CommitLogReader) -> None:
         self._log = log

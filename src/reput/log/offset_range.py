@@ -41,7 +41,7 @@ def newest_first(ranges: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
 
 
 def without(whole: OffsetRange, holes: Iterable[OffsetRange]) -> list[OffsetRange]:
-    """Return what is left of a range, in ascending order; the holes may overlap."""
+    """Return the rest of a range without holes, in ascending order; the holes may overlap."""
     left, start = [], whole.start
     for hole in sorted(holes):
         if start < min(hole.start, whole.stop):

@@ -1,4 +1,4 @@
-"""The scan of a log file for what `reput.log.known_ranges` keeps: store times, and ids that no index has."""
+"""Scan a log file for `reput.log.known_ranges`: for store times, and ids that no index has."""
 
 from __future__ import annotations
 

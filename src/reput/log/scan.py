@@ -46,8 +46,8 @@ class ScanEnd:
     """Where and why a walk ended.
 
     position   physical offset of the first byte not taken
-    finished   the file has nothing more to read: its blank was met, or its end, or what cannot be read
-    unreadable what stands at `position` is no record (else the walk ended at a boundary, a blank, the end)
+    finished   the file has nothing more to read: its blank, its end or unreadable bytes were met
+    unreadable no record begins at `position` (else the walk ended at a boundary, a blank, the end)
     data_follows  a verifiable record lies after `position` in this file
     torn       some byte behind `position` in this file is not zero
     blank      physical offset of the blank that ended the file
@@ -276,7 +276,7 @@ class FileScan:
 
     def _take_batch(self) -> DispatchBatch:
         state, buffers = self._state, self._buffers
-        # Views: the next batch overwrites them, so consumers copy what they keep.
+        # Views: the next batch overwrites them, so consumers must copy batches that they keep.
         messages = buffers.messages[: state[walk.MESSAGES]]
         multi = buffers.multi[: state[walk.MULTI_ROWS]]
         self._name_queues()

@@ -13,7 +13,7 @@ class ScanMode:
 
     salvage       resume at the next verifiable record of the file; else skip the rest of the file
     is_growing    zeros in place of a record are not written yet: nothing after them is searched
-    looks_behind  find out what follows an unreadable end; else its `data_follows` and `torn` are meaningless
+    looks_behind  read the bytes after an unreadable end; else its `data_follows` and `torn` are meaningless
     places_only   take the places of records, without their keys and tags
     """
 
@@ -36,7 +36,7 @@ GROWING_PLACES = replace(PLACES, is_growing=True)
 
 @dataclass(frozen=True, slots=True)
 class DispatchRules:
-    """The settings that decide what is dispatched of a message; the defaults are the broker's.
+    """The settings that decide the entries of a message; the defaults are the broker's.
 
     They decide tags codes of SCHEDULE_TOPIC_XXXX and entries in further queues, but neither places nor keys of records.
 

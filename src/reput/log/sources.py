@@ -46,7 +46,7 @@ class LogListing:
     open_file  opens one of them to be read from one end to the other, in another process as well
     folder     the store's folder on this machine, with its indexes; None elsewhere and for single files
     is_local   whether the files are this machine's
-    is_compacted  of a compaction log (5.x): files lack what was compacted, and may end with zeros
+    is_compacted  of a compaction log (5.x): files lack removed messages, and may end with zeros
     names      for the columns `broker` and `cluster` of a table
     """
 

@@ -118,7 +118,7 @@ class LogWalk:
                     return None
                 if self._is_end(file, [*tail, self.position]):
                     return None
-                # What follows proves that the log went on: by now, perhaps, from here.
+                # Later data proves that the log continued: by now, perhaps, from here.
                 if not self._is_written_now(file):
                     return self._lose(file, file.end, str(error))
             else:

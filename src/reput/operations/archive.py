@@ -54,7 +54,7 @@ def archive(
         progress: Called with the phase, units done and units in all.
 
     Returns:
-        What was added. Damage of the log is reported there, not raised.
+        The added files. Damage of the log is reported there, not raised.
 
     Raises:
         UsageError: the destination has no conditional writes, or is the archive of another store.

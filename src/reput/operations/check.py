@@ -173,7 +173,7 @@ def finding_lines(finding: Finding, store: str) -> Iterator[str]:
 def repair_command(finding: Finding, store: str) -> str:
     """Return the command that repairs it; empty if none does."""
     options = {
-        Kind.LOST_LOG_END: "",  # what is lost stays so, but the indexes need not lead there
+        Kind.LOST_LOG_END: "",  # the messages stay lost, but the indexes need not lead there
         Kind.TORN_LOG_END: "--truncate-tail ",
         Kind.LOG_FILE_SIZE: "--truncate-tail --salvage ",
         Kind.UNREADABLE_RECORD: "--salvage ",

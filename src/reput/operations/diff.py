@@ -34,7 +34,7 @@ _WAYS = {
 
 @dataclass(frozen=True, slots=True, repr=False)
 class DiffReport(Report):
-    """What differs between A and B: counts, then examples."""
+    """The differences between A and B: counts, then examples."""
 
     a: str
     b: str

@@ -50,7 +50,7 @@ def erase(
         keys: One of these is among a message's keys or unique keys.
         query: An SQL92 expression of RocketMQ over a message's properties.
         begin, end: Stored between these times.
-        plan_only: Only report what would be erased.
+        plan_only: Only report the messages to erase.
         reason, by: Why, and by whom, for the record of the erasure. `by` is this user if it is empty.
         signing_key: A file with an Ed25519 key in PEM format, which signs the record.
         audit: The file of the record; by default `<output>.erasure.json`. An archive has its own.

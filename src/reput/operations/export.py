@@ -75,7 +75,7 @@ def export(
         progress: Called with the phase, units done and units in all.
 
     Returns:
-        What was read and written. Damage of a log is reported there, not raised, unless the request asks for it.
+        The messages read and written. Damage of a log is reported there, not raised, unless the request asks for it.
 
     Raises:
         StoreNotFoundError, StoreLockedError, StoreAccessError, StoreChangedError, CorruptMessageError, UsageError,

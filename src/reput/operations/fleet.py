@@ -87,7 +87,7 @@ class SurveyReport(Report):
 
 @checked
 def survey(store: str | PathLike[str], **reading: Unpack[ReaderOptions]) -> SurveyReport:
-    """Check names, sizes, headers and samples of a store, and measure what that shows. Nothing is written.
+    """Check names, sizes, headers and samples of a store, and derive measures from them. Nothing is written.
 
     Args:
         store: The folder that contains `commitlog/`.
@@ -165,7 +165,7 @@ def _row(answer: StoreAnswer[Any]) -> tuple[str, ...]:
 
 
 def cells_of(fields: Mapping[str, Any]) -> Sequence[str]:
-    """Return what a line shows of a survey."""
+    """Return the fields of a survey's line."""
     newest, days, lag = fields["newest_ms"], fields["days_until_full"], fields["lag"]
     worst = sorted(fields["findings"], key=lambda one: one["severity"] != Severity.DAMAGE)
     wrong = [one for one in worst if one["severity"] != Severity.INFO]

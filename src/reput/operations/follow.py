@@ -1,4 +1,4 @@
-"""Indexes kept beside a log that another process writes: what `reput rebuild --follow` runs."""
+"""Keep indexes beside a log that another process writes, for `reput rebuild --follow`."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ def follow(
         output: Folder for the indexes; not the store.
         config: As for `follow_store`.
         split_size: Bytes of CommitLog that a scan task of the rebuild reads.
-        runner: What runs the rebuild, as for `reput.rebuild`.
+        runner: The runner of the rebuild, as for `reput.rebuild`.
         shown: Its progress.
-        calls: `stop` and what to call on the way, as for `follow_store`.
+        calls: `stop` and other callbacks, as for `follow_store`.
 
-    Raises what `follow_store` and `reput.rebuild` raise.
+    Raises the errors of `follow_store` and `reput.rebuild`.
     """
     rebuild = partial(_rebuild, Chosen.of(runner), shown, split_size)
     return follow_store(Path(store), Path(output), rebuild, config=config, **calls)

@@ -101,7 +101,7 @@ class Journal:
             ) from None
 
     def report_of(self, store: str, path: str) -> KeptReport | None:
-        """Return what is known of a store."""
+        """Return the recorded result of a store."""
         return self._known.get((store, path))
 
     def add(self, store: str, path: str, report: Report) -> None:

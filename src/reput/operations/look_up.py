@@ -27,7 +27,7 @@ def look_up(
 ) -> pa.RecordBatchReader:
     """Find all messages that have the keys, exactly: one row per message, or one row of nulls per key without any.
 
-    The look-up runs in the call; the reader returns what it staged, in the order of the keys.
+    The look-up runs in the call; the reader returns its staged answer, in the order of the keys.
 
     Args:
         stores: A store directory or its URL, or several of these and of NamedStores, each taken once; nothing is

@@ -1,4 +1,4 @@
-"""Look-ups of the keys in a file, with the answer in files: what `reput lookup` runs."""
+"""Look up the keys in a file, with the answer in files, for `reput lookup`."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def nagios_lines(report: StoresReport[Any], status: str) -> Iterator[str]:
 
 
 def _plain(text: str) -> str:
-    return one_line(text, _WIDTH).replace("|", "/")  # what follows | is performance data
+    return one_line(text, _WIDTH).replace("|", "/")  # text after | is performance data
 
 
 def prometheus_lines(answers: Sequence[StoreAnswer[Any]]) -> Iterator[str]:

@@ -42,16 +42,16 @@ def rebuild(
         output: Folder or URL for `consumequeue/`, `index/` and `checkpoint`; None for the store itself. Objects are
             not replaced.
         queues: Write queues as files or into RocksDB; None for the store's own kind.
-        config: Settings that decide the bytes; None takes what the store's own files show.
+        config: Settings that decide the bytes; None takes the sizes of the store's own files.
         split_size: Bytes of CommitLog that a scan task reads.
         salvage: After damage, resume at the next verifiable record, not at the next file.
-        staging: URL of object storage for what tasks leave for each other, if the workers have no folder in common.
+        staging: URL of object storage for temporary files of tasks, if the workers share no folder.
         storage_options: Options of file systems, as for `reput.open_store`.
         runner: "auto", "serial", "processes", "spark", or a SparkSession. "auto" uses Spark from 256 MiB on.
         progress: Called with the phase, units done and units in all.
 
     Returns:
-        What was found and written. Damage of the log is reported there, not raised.
+        The written files. Damage of the log is reported there, not raised.
 
     Raises:
         StoreNotFoundError, StoreLockedError, StoreAccessError, StoreChangedError, UsageError, SparkJobError.

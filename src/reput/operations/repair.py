@@ -61,7 +61,7 @@ def repair(
     on_plan: Callable[[Plan], None] = lambda plan: None,
     progress: Progress = silent,
 ) -> RepairReport:
-    """Repair what `check` finds: plan, build the repaired store beside the old one, check it, swap the two.
+    """Repair the findings of `check`: plan, build the repaired store beside the old one, check it, swap the two.
 
     The old state is kept as a backup; `undo_repair` swaps back. A repair that is killed leaves the store as it was or
     as planned.
@@ -69,7 +69,7 @@ def repair(
     Args:
         store: The folder that contains `commitlog/`.
         plan_only: Change nothing.
-        truncate_tail: Cut what follows the last verifiable record of the log.
+        truncate_tail: Cut the bytes after the last verifiable record of the log.
         salvage: Fill damaged ranges of the log, and so keep the records after them.
         config: The broker's settings; None takes what the store's own files show.
         runner: "auto", "serial", "processes", "spark", or a SparkSession.

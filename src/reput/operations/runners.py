@@ -1,4 +1,4 @@
-"""Choose what runs the tasks of an operation: Spark, processes of this machine, or this process."""
+"""Choose the runner of an operation's tasks: Spark, processes of this machine, or this process."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Chosen(NamedTuple):
         runner: "auto", "serial" (this process), "processes" (of this machine), "spark" (a session of its own), or a
             SparkSession.
         master: The Spark master of a session of its own; "local[*]" if None.
-        announce: Called with a line that says what runs, if that is not what the caller may expect.
+        announce: Called with a line that names the runner, if it may be unexpected.
     """
 
     runner: Any = "auto"
@@ -38,7 +38,7 @@ class Chosen(NamedTuple):
 
     @classmethod
     def of(cls, runner: Any) -> Chosen:
-        """Return what an operation's argument `runner` chooses."""
+        """Return the choice of an operation's argument `runner`."""
         return runner if isinstance(runner, Chosen) else cls(runner)
 
     def is_spark(self, size_bytes: int) -> bool:
@@ -124,7 +124,7 @@ def spark_session(chosen: Chosen, prepare: Callable[[], None]) -> Iterator[Any]:
 
 
 def _begun(work: Callable[[], None]) -> Callable[[], None]:
-    """Begin work in a thread; the function returned waits for its end and raises what it raised."""
+    """Begin work in a thread; the returned function waits for its end and raises its error."""
     ended: Future[None] = Future()
 
     def run() -> None:

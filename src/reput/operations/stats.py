@@ -1,4 +1,4 @@
-"""`reput.stats`: measure what a store holds."""
+"""`reput.stats`: measure the contents of a store."""
 
 from __future__ import annotations
 

@@ -451,7 +451,7 @@ def _in_threads(run: Callable[[int], _Value], count: int, threads: int) -> Itera
 
 
 def _runner_of_many(stack: ExitStack, chosen: Chosen, size_bytes: int, stores: int) -> Runner:
-    """Return what runs whole stores as tasks."""
+    """Return a runner for whole stores as tasks."""
     if chosen.runner == "auto" and chosen.master is None:
         is_little = stores < MANY_STORES and size_bytes < SMALL_BYTES
         chosen = chosen._replace(runner="serial" if is_little else "processes")
@@ -481,7 +481,7 @@ def _call(task: Callable[[], _Answer]) -> _Answer:
 def _task(
     operation: Callable[..., _Answer], store: NamedStore, size: int, options: Mapping[str, Any]
 ) -> Callable[[], StoreAnswer[_Answer]]:
-    """Return what runs an operation on one store. Its settings are read here, not by the runner."""
+    """Return a function that runs an operation on one store. Its settings are read here, not by the runner."""
     try:
         joined = getattr(operation, "__name__", "") in _READ_ARCHIVES
         path, of_store = store.arguments(joined=joined)

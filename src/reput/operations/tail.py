@@ -22,7 +22,7 @@ from reput.text import printable
 
 @dataclass(frozen=True, slots=True, repr=False)
 class TailReport(Report):
-    """The last messages of a log, oldest first, and what could not be read."""
+    """The last messages of a log, oldest first, and its unreadable parts."""
 
     messages: tuple[MessageExt, ...]
     damage: tuple[Finding, ...]

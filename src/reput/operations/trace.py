@@ -92,7 +92,7 @@ def trace(
     most_entries: int = 20_000,
     **reading: Unpack[ReaderOptions],
 ) -> TraceReport:
-    """Find everything that stores have of a message, and say what happened to it.
+    """Find all records of a message in stores, and explain what happened to it.
 
     Args:
         stores: Paths, URLs, patterns of these, or NamedStores. Of replicas of one log the first is searched.

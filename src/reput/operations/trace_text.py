@@ -16,7 +16,7 @@ _TOPIC_WIDTH = 36
 
 
 def life_lines(life: Life) -> Iterator[str]:
-    """Yield a line per record, then the sentences about it, then what was searched."""
+    """Yield a line per record, then the sentences about it, then the searched ranges."""
     if life.events:
         yield from _table(life)
         yield ""
@@ -46,7 +46,7 @@ def life_lines(life: Life) -> Iterator[str]:
 
 
 def problems_of(life: Life) -> Iterator[str]:
-    """Yield what could not be read."""
+    """Yield the unreadable parts."""
     for searched in life.searched:
         for problem in (*searched.coverage.unreadable, *searched.problems):
             yield printable(str(problem))

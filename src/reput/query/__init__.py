@@ -1,1 +1,1 @@
-"""Finding messages: by key, by id, by offset, by time. Every result says what it covered."""
+"""Finding messages: by key, by id, by offset, by time. Every result reports its coverage."""

@@ -108,7 +108,7 @@ class QueryResult:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What to know of the answer: see `Coverage`."""
+        """Remarks on the answer: see `Coverage`."""
         return self.coverage.notes
 
     def __iter__(self) -> Iterator[MessageExt]:

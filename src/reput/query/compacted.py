@@ -50,7 +50,7 @@ class CompactedLog:
     """One compaction log; iterate over its records, oldest first.
 
     Attributes:
-        damage: what could not be read; right once the iteration is exhausted
+        damage: unreadable parts; complete once the iteration is exhausted
     """
 
     def __init__(self, queue: CompactedQueue, storage: Storage = LOCAL) -> None:

@@ -77,7 +77,7 @@ class BrokerView:
         self._seen: tuple[int, bytes] = (-1, b"")
 
     def begin(self) -> None:
-        """Forget what was read before: the log may have grown, and its files have changed."""
+        """Forget earlier reads: the log may have grown, and its files may have changed."""
         self._end, self._seen = None, (-1, b"")
 
     def end(self) -> int:
@@ -318,7 +318,7 @@ def _read(view: BrokerView, offsets: list[int], end: int) -> tuple[list[int], in
             if number == 0:
                 timestamp = view.store_timestamp(offset)
                 if timestamp is None:
-                    continue  # the broker trips over what it did not get, for this offset alone
+                    continue  # the broker's missing result makes it skip only this offset
                 end = timestamp
             size = view.message_size(offset)
         except UnreadableError:

@@ -68,7 +68,7 @@ class InnerBatches:
 
     @property
     def damage(self) -> list[Finding]:
-        """What could not be read, or unwrapped."""
+        """The parts that could not be read or unwrapped."""
         return [*self.unreadable, *(one for of_topic in self.unopened.values() for one in of_topic)]
 
     def find(self, start: int, stop: int, is_wanted: IsWanted) -> list[LocatedRecord]:

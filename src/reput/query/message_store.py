@@ -59,7 +59,7 @@ def notes_on(topic: str, put_aside: Iterable[MessageExt]) -> tuple[str, ...]:
     found = {one.topic for one in put_aside if one.properties.get(REAL_TOPIC) == topic}
     return tuple(
         f"A message with this key that was sent to {topic} is in {place}: {reason}. "
-        "`reput trace` shows what became of it."
+        "`reput trace` shows its history."
         for place, reason in _REASONS.items()
         if place in found
     )

@@ -42,7 +42,7 @@ class QueuePlace(NamedTuple):
 
 
 class Pulled(NamedTuple):
-    """What PullResult and PulledRecords are made of."""
+    """The parts of PullResult and PulledRecords."""
 
     status: PullStatus
     records: list[LocatedRecord]

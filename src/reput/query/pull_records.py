@@ -38,7 +38,7 @@ _LENGTH = np.dtype(">i2")
 _HEAD_PLACES = np.arange(_BODY_AT)
 _Int64s = npt.NDArray[np.int64]
 PlainPull = Callable[[int, int, int | None], Pulled]
-"""What pulls from a queue offset, at most so many messages of so many bytes."""
+"""A function that pulls from a queue offset, at most so many messages of so many bytes."""
 
 
 class _ReadRun(NamedTuple):
@@ -234,7 +234,7 @@ def _count_proven(
     count = _leading(is_right)
     if not count:
         return 0
-    # What follows the body: the topic after its length, the length of the properties, the properties.
+    # After the body: the topic after its length, the length of the properties, the properties.
     ends, width = properties_at[:count], len(stated) + _LENGTH.itemsize
     table = read[(begins[:count] + ends - width)[:, None] + np.arange(width)]
     lengths = np.ascontiguousarray(table[:, len(stated) :]).view(_LENGTH)[:, 0]

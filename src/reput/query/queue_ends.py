@@ -92,7 +92,7 @@ class QueueEnds:
         """Return the first message of the queue after its last entry, as far as the allowance permits."""
         log = self._store.commit_log
         known_end, position = self._walked.get((topic, queue_id), (-1, 0))
-        # The queue has grown, so what follows its new end has not been looked at.
+        # The queue has grown, so the log after its new end has not been searched.
         if known_end != end:
             position = self._end_of_last(topic, queue_id, end)
         start = max(position, log.min_offset)

@@ -34,7 +34,7 @@ _MOST_NAMED = 3
 class ReplacedIdSearch:
     """The records of which a replaced id has one of some hashes.
 
-    damage  what could not be read
+    damage  the unreadable parts
     """
 
     def __init__(self, log: CommitLogReader, known: KnownRanges, hashes: Collection[int]) -> None:
@@ -157,7 +157,7 @@ class Search:
                 break
 
     def _prefetch(self, segments: Sequence[Segment]) -> None:
-        """Request what all segments need of an archive's index at once. A search with a limit may need little of it."""
+        """Request the parts of an archive's index for all segments at once; a search with a limit may need few."""
         parts = [
             (one.part, one.range)
             for one in segments
@@ -188,7 +188,7 @@ class Search:
             self._limit = min(self._limit, max(count - 1, 1))
 
     def _add_further(self, search: InnerBatches | ReplacedIdSearch, segment: Segment) -> None:
-        """Add what a segment has besides its index entries; all that was found before the segment is newer."""
+        """Add a segment's messages without index entries; earlier results are newer than the segment."""
         found = search.find(segment.start, min(segment.stop, self._before), self._is_wanted)
         if isinstance(search, ReplacedIdSearch):  # a scan of the segment finds the same
             known = {one.physical_offset for one in self._found}

@@ -1,4 +1,4 @@
-"""What MessageStore offers, for any number of threads: each call has its own reader while it lasts."""
+"""The methods of MessageStore for any number of threads: each call has a reader of its own."""
 
 from __future__ import annotations
 

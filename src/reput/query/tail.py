@@ -84,7 +84,7 @@ class _Read(NamedTuple):
 class QueueTail:
     """The queues of a store from their ends back.
 
-    damage  what is wrong with entries, and messages that they lead to
+    damage  errors of entries, and of the messages that they lead to
     """
 
     def __init__(
@@ -321,7 +321,7 @@ class LogTail:
 
     Attributes:
         position: physical offset after the last message that was given
-        damage: what could not be read on the way; the reader of it may clear it
+        damage: unreadable parts on the way; its reader may clear it
     """
 
     def __init__(self, store: MessageStore, wanted: TailFilter) -> None:

@@ -244,11 +244,11 @@ class TieredQueue:
 
 
 class TieredStore:
-    """What one or several brokers uploaded below a path.
+    """The uploads of one or several brokers below a path.
 
     Attributes:
         root: where the clusters' folders are, or one of them
-        damage: what could not be read so far
+        damage: the unreadable parts so far
     """
 
     def __init__(

@@ -61,7 +61,7 @@ class TimerLog:
 
     Attributes:
         delivered_to: messages that are due before this time (ms) were delivered; 0 where the store does not say
-        damage: what could not be read; right once the iteration is exhausted
+        damage: unreadable parts; complete once the iteration is exhausted
     """
 
     def __init__(self, store: MessageStore) -> None:
@@ -77,7 +77,7 @@ class TimerLog:
 
     def __iter__(self) -> Iterator[TimedMessage]:
         recalled = self._recalled()
-        self.damage = []  # what the first pass found is found again
+        self.damage = []  # the second pass finds the same damage again
         for unit in self._units():
             message = self._message(unit)
             yield TimedMessage(unit, self._state(unit, message, recalled), message)
@@ -148,7 +148,7 @@ class TimerLog:
         self.damage.append(Finding(Kind.FOREIGN_FILE, self._folder, detail))
 
     def _note_end(self, path: str, data: bytes, position: int, left: int) -> bool:
-        """Report what is no unit; whether another file follows, as far as is known."""
+        """Report bytes that are not a unit; return whether another file follows, as far as known."""
         is_over = is_timer_blank(data, 0, left)
         if any(data) and not is_over:
             detail = "no unit of the timer log begins here; the rest of the file is not read"

@@ -47,7 +47,7 @@ class WritableStore(SharedStore, Closing):
         self._writer = writer
         self.ignored_settings: tuple[str, ...] = ()
         super().__init__(writer.path, config=writer.config)
-        with self.reader() as reader:  # what it recovered up to is where a broker finds the end
+        with self.reader() as reader:  # its end of recovery is where a broker finds the end
             self._known_end.found = reader.commit_log.files, writer.end_offset
         writer.retention.on_expired.append(self.drop_expired)
 
@@ -103,7 +103,7 @@ class WritableStore(SharedStore, Closing):
     def put(self, message: Message) -> PutResult:
         """Put one message; durable when this returns if the store was opened with flush='sync'.
 
-        Raises MessageRefusedError for what could not be given back as it was put, StoreFailedError once a write or a
+        Raises MessageRefusedError for messages that could not be returned unchanged, StoreFailedError once a write or a
         sync has failed, StoreAccessError, for a full disk for instance.
         """
         return _explained(self._writer.put, message, (message,))
@@ -201,7 +201,7 @@ class WritableStore(SharedStore, Closing):
         oldest first, and never the last.
 
         With `until` only files that end at or before that physical offset are deleted. With `dry_run` nothing is
-        deleted. Returns what was, or would be. Raises StoreFailedError, StoreAccessError.
+        deleted. Returns the files. Raises StoreFailedError, StoreAccessError.
         """
         self.check_open()
         time = milliseconds(before)

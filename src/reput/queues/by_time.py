@@ -83,7 +83,7 @@ class QueueTimes:
     def spans(self, begin: int, end: int) -> list[range]:
         """Return the queue offsets, newest first, that hold every message stored between two times, both inclusive.
 
-        What was put after the log was looked at counts.
+        Messages that were put after the log was searched count.
         """
         high = self._from_known_end()
         found = [range(high, self._queue.max_queue_offset())]

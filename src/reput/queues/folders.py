@@ -56,7 +56,7 @@ def walk_queues_of(folder: str, topic: str, storage: Storage = LOCAL) -> Iterato
 
 
 def offset_entries(folder: str, storage: Storage = LOCAL) -> list[tuple[int, FolderEntry]]:
-    """Return what is named by an offset in a folder, with the offset, in its order. Raises StoreAccessError."""
+    """Return the entries of a folder named by an offset, with it, in ascending order. Raises StoreAccessError."""
     named = ((parse_offset_file_name(entry.name), entry) for entry in storage.list(folder))
     found = [(start, entry) for start, entry in named if start is not None]
     return sorted(found, key=lambda one: one[0])

@@ -265,7 +265,7 @@ class UndispatchedEntries:
         return found[bisect_left(found, queue_offset, key=itemgetter(0)) :]
 
     def _follow(self) -> None:
-        """Take what was appended to the log since the last call."""
+        """Take the messages that were appended to the log since the last call."""
         self._log.refresh()
         self._position = max(self._position, self._log.min_offset)
         while (file := self._log.file_at(self._position)) is not None:

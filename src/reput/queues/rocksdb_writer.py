@@ -79,7 +79,7 @@ def create_database(folder: Path, tables: list[str], ends: Mapping[bytes, bytes]
 
 
 class Changes:
-    """What one write changes, all of it or nothing."""
+    """The changes of one atomic write."""
 
     def __init__(self, batch: Any, families: Mapping[str, Any]) -> None:
         self._batch, self._families = batch, families
@@ -162,7 +162,7 @@ class WritableDatabase:
             self._database.write(changes._batch, self._how)
 
     def flush(self) -> None:
-        """Write what is in memory to files, entries before the offset up to which there are all."""
+        """Write the memory to files: first entries, then the offset up to which they are complete."""
         with _explained(self._folder):
             for name in (ENTRIES_FAMILY, OFFSETS_FAMILY):
                 self._parts[name].flush()

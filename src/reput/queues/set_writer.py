@@ -80,7 +80,7 @@ class BatchQueues:
 
 
 class BatchEnd(NamedTuple):
-    """Entries of a batch queue, what its next message gets, where the record of its last entry begins."""
+    """Entries of a batch queue, its next queue offset, and the physical offset of its last entry's record."""
 
     entries: int
     position: int
@@ -104,7 +104,7 @@ class QueueSetWriter:
         raise NotImplementedError
 
     def ends(self) -> dict[tuple[str, int], int]:
-        """Return what the next message of each queue gets."""
+        """Return the next queue offset of each queue."""
         raise NotImplementedError
 
     def _try(self, write: Callable[[], object], what: str) -> None:
@@ -326,7 +326,7 @@ class RocksQueueSetWriter(QueueSetWriter):
 
     The database itself knows how far it reaches. An entry's key is its queue offset, so that gaps need no explanation.
     It writes a table when its memory is full, and recovery dispatches the rest again: there is nothing to sync. Readers
-    hold what no table has in their memory, so a table is written for every `MOST_UNDISPATCHED` entries at the latest.
+    keep entries without a table in memory, so a table is written every `MOST_UNDISPATCHED` entries at the latest.
     """
 
     has_logics_timestamp = False
@@ -391,7 +391,7 @@ class RocksQueueSetWriter(QueueSetWriter):
             yield number, entry[0].physical_offset, key
 
     def load_ends(self, batch_topics: frozenset[str]) -> None:
-        """Find out what the next message of each queue gets.
+        """Find the next queue offset of each queue.
 
         The end of a queue names the first number of its last inner batch (topics of batch queues): unlike a broker,
         which goes on with the second after a restart, this counts all of them. Raises StoreAccessError.
@@ -438,7 +438,7 @@ class RocksQueueSetWriter(QueueSetWriter):
         self._database.disown()
 
     def close(self, sync: bool) -> None:
-        """Write what is in memory, and close the database. Raises StoreAccessError."""
+        """Write the memory, and close the database. Raises StoreAccessError."""
         self._close_log()
         self._database.close()
 

@@ -1,4 +1,4 @@
-"""All queues of a store, the reading side, however it keeps them: readers stay open, and notice what changes."""
+"""All queues of a store, the reading side, of all kinds: readers stay open, and notice changes."""
 
 from __future__ import annotations
 

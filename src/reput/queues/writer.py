@@ -123,7 +123,7 @@ class EntryFilesWriter:
             self._unchecked.pop(place, None)  # it is full: another follows it
 
     def delete_all(self) -> None:
-        """Delete what is in the folder: the queue begins anew."""
+        """Delete the files of the queue, which starts again."""
         for path in sorted(self._folder.iterdir(), reverse=True):
             self._disk.delete(path)
         self._disk.sync_folder(self._folder)
@@ -447,7 +447,7 @@ class ExtensionWriter:
         self.flush()
 
     def flush(self) -> None:
-        """Write what is buffered. Raises StoreAccessError."""
+        """Write the buffer. Raises StoreAccessError."""
         if self._buffer:
             with memoryview(bytes(self._buffer)) as data:
                 self._files.write(data, self.position - len(data))

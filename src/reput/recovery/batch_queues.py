@@ -184,7 +184,7 @@ class BatchMatching:
         self.tail: int | None = None
 
     def compare(self, messages: npt.NDArray[np.void], stated: npt.NDArray[np.int64]) -> None:
-        """Add what a part of the log shows: the queue's messages, and the queue offsets that they state."""
+        """Add a part of the log: the queue's messages, and the queue offsets that they state."""
         with self._lock:
             offsets = messages["physical_offset"]
             if not len(offsets):

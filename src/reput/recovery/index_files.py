@@ -128,7 +128,7 @@ class RecoveredIndexFiles:
     """All files of a store. Items are counted over all of them, from 0; those from `stop` on do not count.
 
     stop   number after the last item that counts
-    notes  what was wrong
+    notes  the problems found
     """
 
     def __init__(self, store: Path, config: StoreConfig) -> None:

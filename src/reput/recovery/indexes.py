@@ -1,4 +1,4 @@
-"""Compare ConsumeQueues and IndexFiles with a log, and cut them back to what dispatch writes.
+"""Compare ConsumeQueues and IndexFiles with a log, and cut them back to the output of dispatch.
 
 The log is scanned as for dispatch. Each log file is compared separately, in any thread, and the results are joined in
 log order. Entries of ConsumeQueues are matched with messages by physical offset (`queue_matching`). Items of
@@ -198,7 +198,7 @@ class Comparison:
         if first_item is None:
             first_item = self._index.first_at(start, self._index.stop)
         piece = ComparedPiece(start, first_item, first_item)
-        # As dispatch reads it: what dispatch would not see must not count as missing here.
+        # As dispatch reads it: messages that dispatch would skip must not count as missing here.
         scan = FileScan(file, start, stop, BROKER, self._rules, buffers=self._own.buffers)
         begin = start
         for batch in scan.batches():
@@ -486,7 +486,7 @@ class FoundIndexes:
         return out_of_order(str(queue_folder(self._folder / kind, *name)), name, unplaced)
 
     def cut(self, log: CommitLogReader) -> CutIndexes:
-        """Keep what is right, durably, and write the entries that are missing before the last.
+        """Keep the right entries, durably, and write entries that are missing before the last.
 
         Raises StoreAccessError.
         """

@@ -178,7 +178,7 @@ def truncate_log(files: list[CommitLogFile], end: int, disk: Disk, report: Recov
 
 
 def sync_log(files: list[CommitLogFile], begin: int, disk: Disk) -> None:
-    """Make durable what was read from `begin` on: it may only be in memory since its writer died."""
+    """Sync the log from `begin` on: it may only be in memory since its writer died."""
     for file in files:
         if file.end > begin:
             with disk.open(Path(file.path), file.size) as writer:
@@ -186,7 +186,7 @@ def sync_log(files: list[CommitLogFile], begin: int, disk: Disk) -> None:
 
 
 def _clear(file: CommitLogFile, position: int, disk: Disk) -> int:
-    """Overwrite with zeros what is not zero from `position` on. Returns how many bytes that were; 0 for a blank."""
+    """Overwrite nonzero bytes from `position` on with zeros. Returns their number; 0 for a blank."""
     with FileReader(file.path) as reader:
         head = reader.read(position, min(BLANK_BYTES, file.size - position))
     is_blank = len(head) == BLANK_BYTES and read_size_and_magic(head, 0)[1] == BLANK_MAGIC

@@ -102,7 +102,7 @@ class Tail:
 
 @dataclass
 class QueuePart:
-    """What one file of the log, or several, shows of a queue.
+    """The messages of a queue in one or several files of the log.
 
     rank      of the next entry to be looked at
     solid     number of the last entry before it that leads to a message, or where no record can be read; -1 for none
@@ -130,7 +130,7 @@ class QueuePart:
     tail: Tail | None = None
 
     def add(self, other: QueuePart) -> None:
-        """Add what the next file shows."""
+        """Add the next file."""
         self.rank, self.solid = other.rank, other.solid
         self.moved.add(other.moved.count, other.moved.first)
         self.unplaced.add(other.unplaced.count, other.unplaced.first)
@@ -170,7 +170,7 @@ class QueueMatching:
         unread: Sequence[OffsetRange],
         placed: Placement | None,
     ) -> None:
-        """Add what a batch shows.
+        """Add a batch.
 
         Args:
             part: Gets it.
@@ -480,7 +480,7 @@ class QueueMatching:
 
 
 class KeptQueue(NamedTuple):
-    """What stays of a queue.
+    """The kept entries of a queue.
 
     begin           files that end before this number go; None if all stay
     end             number after the last entry that stays

@@ -10,7 +10,7 @@ from reput.notebook import ShownAsTable
 
 @dataclass(slots=True)
 class RecoveryReport(ShownAsTable):
-    """What recovery found and changed. Offsets are physical.
+    """The findings and changes of a recovery. Offsets are physical.
 
     Attributes:
         is_clean: the store was shut down cleanly: it had no `abort`
@@ -58,7 +58,7 @@ class RecoveryReport(ShownAsTable):
 
     @property
     def losses(self) -> list[Finding]:
-        """The damage, and what expired."""
+        """The damage, and the expired entries."""
         lost = self.expired_unindexed
         return self.damage if lost is None else [*self.damage, lost]
 

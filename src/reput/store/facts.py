@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 KEPT_BY: Mapping[str | None, tuple[str, ...]] = {
     None: (), "index": QUEUE_SETTINGS, "consumequeue": INDEX_SETTINGS,
 }  # fmt: skip
-"""By what alone a rebuild writes, the settings of the files that it leaves as they are."""
+"""For a partial rebuild, the settings of the files that it leaves unchanged."""
 
 
 @dataclass(frozen=True)  # without slots: cached properties need a __dict__
@@ -277,7 +277,7 @@ class StoreFacts:
 def facts_of(
     store: str | os.PathLike[str], given: StoreConfig | None = None, storage: Storage = LOCAL
 ) -> StoreFacts:
-    """Return the facts of a store: what names, sizes, headers and samples show, never the whole log.
+    """Return the facts of a store, from names, sizes, headers and samples, never from the whole log.
 
     Args:
         store: Its folder, or a folder of indexes.

@@ -55,7 +55,7 @@ class Doubt:
     Attributes:
         settings: fields of StoreConfig that it is about
         names: a broker's names of them
-        detail: what disagrees
+        detail: the contradiction
         files: files that disagree with the others
     """
 

@@ -24,7 +24,7 @@ _FIELDS = {
     "name": _TEXT, "path": _TEXT, "log_paths": _TEXTS, "cluster": _TEXT, "broker": _TEXT,
     "broker_id": _NUMBER, "config": _TEXT, "archive": _TEXT, "storage_options": _TABLE_OF_TEXTS,
 }  # fmt: skip
-"""Fields of a store, and what each must be."""
+"""Fields of a store, and their types."""
 _OF_BROKER_CONFIG = {
     "cluster": "brokerClusterName", "broker": "brokerName", "broker_id": "brokerId",
 }  # fmt: skip

@@ -157,7 +157,7 @@ def _written(data: bytes) -> int:
 
 
 def _sampled(one: _Log, other: _Log) -> Iterator[int]:
-    """Yield physical offsets spread over what both logs have."""
+    """Yield physical offsets spread over the common part of both logs."""
     start = max(log.files[0].start for log in (one, other))
     stop = min(log.files[-1].end for log in (one, other))
     step = max((stop - start) // _SAMPLES, _SAMPLE_BYTES)

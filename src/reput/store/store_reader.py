@@ -41,7 +41,7 @@ _LOOKED_AT_FILES = 8
 
 
 class ReaderOptions(TypedDict, total=False):
-    """What may be said when a store is opened to be read; see `StoreReader`."""
+    """The arguments for opening a store to read it; see `StoreReader`."""
 
     config: StoreConfig | None
     broker_config: str | PathLike[str] | None

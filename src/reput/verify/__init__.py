@@ -1,1 +1,1 @@
-"""Looking at what a store's files hold, and whether they hold together."""
+"""Inspect the files of a store, and check that they agree."""

@@ -1,4 +1,4 @@
-"""What one IndexFile holds: header, load of the slots, lengths of the chains, what is broken."""
+"""Inspect one IndexFile: header, load of the slots, lengths of the chains, damage."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def _read_items(
     hashes: npt.NDArray[np.int32],
     reached: npt.NDArray[np.bool_],
 ) -> None:
-    """Fill `hashes`, mark what another item leads to: a chain leads to older items of its slot."""
+    """Fill `hashes`, and mark items that another item leads to: a chain leads to older items of its slot."""
     last_offset = -1
     for first in range(1, len(hashes), _BLOCK_ITEMS):
         count = min(_BLOCK_ITEMS, len(hashes) - first)

@@ -1,7 +1,7 @@
 """The live driver: follows the end of the CommitLog into ConsumeQueues and IndexFiles.
 
 Mirrors `DefaultMessageStore.ReputMessageService` (tag rocketmq-all-4.9.3), with the scan, the append and the put that
-the rebuild uses. What cannot be read in the log is passed over as there, and never holds up what follows.
+the rebuild uses. Unreadable bytes of the log are skipped as there, and never delay later messages.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class DispatchService:
 
     @property
     def is_own_thread(self) -> bool:
-        """Whether this is called by what dispatch has called."""
+        """Return whether this is called from a callback of dispatch."""
         return current_thread() is self._thread
 
     def notify(self, log_end: int) -> None:

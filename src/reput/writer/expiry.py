@@ -1,4 +1,4 @@
-"""Expiry: whole CommitLog files go, oldest first, and with them what only pointed into them.
+"""Expiry: delete whole CommitLog files, oldest first, and the entries that only point into them.
 
 Mirrors `MappedFileQueue.deleteExpiredFileByTime`, `.deleteExpiredFileByOffset` and `IndexService.deleteExpiredFile`
 (tag rocketmq-all-4.9.3): never the last file of the log, of a queue, of the index.

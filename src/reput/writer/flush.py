@@ -1,4 +1,4 @@
-"""Making what was put durable: at intervals, or for every put that waits for it, many with one sync.
+"""Flush puts: at intervals, or for every put that waits for it, many with one sync.
 
 Mirrors `CommitLog.FlushRealTimeService` and `.GroupCommitService` (tag rocketmq-all-4.9.3).
 """

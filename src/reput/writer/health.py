@@ -15,7 +15,7 @@ class Health:
     """Shared by all who write to one open store.
 
     reason      why it is over, None while all is well
-    find_cause  called once when something fails; may raise StoreFailedError with what led to it
+    find_cause  called once when something fails; may raise StoreFailedError with the cause
     on_failure  called after that, when no further message is taken
     """
 

@@ -28,7 +28,7 @@ from reput.writer.recover import Recovered
 from reput.writer.waiters import Waiters, join_thread
 
 _log = logging.getLogger("reput.flush")
-_NOTED_BYTES = 2 << 30  # of the log: what recovery must read at most, and then some
+_NOTED_BYTES = 2 << 30  # of the log: recovery reads little more than this
 _store_log = logging.getLogger("reput.store")
 
 
@@ -85,7 +85,7 @@ class IndexSync:
             )
         )
         if log_end is not None or reached != self._known:
-            with self._nothing_expires:  # what is looked at must not go meanwhile
+            with self._nothing_expires:  # these files must not expire meanwhile
                 self._recovery_point.write(reached, reached.end == log_end)
             self._known = reached
         if log_end is not None:

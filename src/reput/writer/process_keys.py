@@ -12,7 +12,7 @@ from reput.format.unique_key import unique_key_prefix
 
 
 def process_prefix() -> str:
-    """Return what the unique keys of this process begin with."""
+    """Return the prefix of this process's unique keys."""
     return unique_key_prefix(Host(_own_address(), 0), os.getpid(), secrets.randbits(32))
 
 

@@ -55,7 +55,7 @@ from reput.writer.health import Health
 class Recovered(NamedTuple):
     """The parts of a recovered store.
 
-    queue_offsets  what the next message of each queue gets
+    queue_offsets  the next queue offset of each queue
     """
 
     report: RecoveryReport
@@ -95,7 +95,7 @@ class Recovery:
         self._report = RecoveryReport()
 
     def look(self, is_clean: bool) -> None:
-        """Find out what must be done; `is_clean` if `abort` was missing. Changes nothing.
+        """Find the necessary changes; `is_clean` if `abort` was missing. Changes nothing.
 
         Raises:
             StoreError: a part that a broker reads at its start is damaged, and not where it cuts the log.

@@ -87,7 +87,7 @@ class RetentionLimits:
 
 
 class Retention:
-    """Deletes what has expired, by hand from any thread, by its limits in its own thread.
+    """Deletes expired files, by hand from any thread, by its limits in its own thread.
 
     Attributes:
         on_expired: called, in the thread that deleted them, when files are gone
@@ -133,7 +133,7 @@ class Retention:
             return self._delete(log, files_before(log, before, most, self._age))
 
     def clean(self) -> ExpiryReport | None:
-        """Delete what the limits say, if anything. Raises StoreAccessError."""
+        """Delete the files beyond the limits, if any. Raises StoreAccessError."""
         with self.paused, closing(CommitLogReader(StoreLog(self._store))) as log:
             gone = max(self._too_old(log), self._too_many(log), key=len)
             return self._delete(log, gone) if gone or not self._is_tidy else None

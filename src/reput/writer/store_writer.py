@@ -83,9 +83,9 @@ os.register_at_fork(after_in_child=_disown_all)
 class StoreWriter:
     """An open store to put into, from any thread.
 
-    recovery   what was found when it was opened
+    recovery   the report of its opening
     health     whether it may still be written
-    retention  what deletes its oldest files
+    retention  the deletion of its oldest files
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class StoreWriter:
         disown_when_forked(self)
 
     def _open(self, config: StoreConfig | None, stack: ExitStack) -> None:
-        """Recover the store and start what it needs; `stack` gets what ends all that."""
+        """Recover the store and start its threads; `stack` gets the functions that end them."""
         settings = self.settings
         if (log := check_places(self.path, settings.store_path_commit_log)) is not None:
             stack.enter_context(anchored(self.path / COMMIT_LOG_FOLDER, log))
@@ -157,7 +157,9 @@ class StoreWriter:
             self._files, end, offsets, self.config, self.health, self._unique_keys,
             settings.store_host, self._clock_ms, self.dispatcher.notify, topics,
         )  # fmt: skip
-        self._log.store_timestamp = self.dispatcher.store_timestamp  # of what recovery made durable
+        self._log.store_timestamp = (
+            self.dispatcher.store_timestamp
+        )  # of the messages that recovery made durable
         self._last_flush = 0, end
         self.retention = Retention(
             self.path, self._disk, settings.limits(), settings.clean_resource_interval_s,
@@ -295,7 +297,7 @@ class StoreWriter:
         """See `Retention.expire`. Raises StoreFailedError, StoreAccessError."""
         self.check_open()
         self.health.check()
-        if not self.dispatcher.is_own_thread:  # what is not dispatched stays in any case
+        if not self.dispatcher.is_own_thread:  # undispatched messages stay in any case
             self.dispatcher.wait(self._log.position, None)
         return self.retention.expire(before, until)
 
@@ -380,7 +382,7 @@ class StoreWriter:
         return self._last_flush[1]
 
     def _check_in_place(self) -> None:
-        """Check what a broker's load deletes first. Raises StoreFailedError, StoreAccessError."""
+        """Check the files that a broker's load would delete. Raises StoreFailedError, StoreAccessError."""
         self._check_lock()
         if not (self.path / ABORT_FILE).exists():
             raise displaced(self.path / ABORT_FILE, "deleted or renamed")

@@ -24,7 +24,7 @@ _log = logging.getLogger("reput.dispatch")
 
 
 class Dispatcher(Protocol):
-    """Takes what was dispatched to ConsumeQueue and IndexFile, batch by batch, in the order of the log."""
+    """Takes messages dispatched to ConsumeQueue and IndexFile, batch by batch, in the order of the log."""
 
     def dispatch(self, batch: DispatchBatch) -> None:
         """Take a batch, whose arrays are valid until this returns."""
@@ -35,7 +35,7 @@ class Subscription(Closing):
 
     Attributes:
         begins_at: physical offset from which on it gets messages
-        error: what detached it, None while it is attached
+        error: the error that detached it, None while it is attached
     """
 
     def __init__(self, subscribers: Subscribers, begins_at: int) -> None:

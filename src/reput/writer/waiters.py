@@ -1,6 +1,6 @@
 """Threads that wait for something, and who wakes them.
 
-What `threading.Condition` is for, but safe from an exception that comes at any moment, such as KeyboardInterrupt in the
+It replaces `threading.Condition`, and is safe from exceptions at any moment, such as KeyboardInterrupt in the
 main thread: a Condition may then keep its lock for ever.
 """
 
@@ -13,7 +13,7 @@ from threading import Lock, Thread
 
 
 class Waiters:
-    """Change what others wait for first, then call `notify_all`."""
+    """A condition: change the awaited state first, then call `notify_all`."""
 
     def __init__(self) -> None:
         self._tickets: list[Lock] = []
@@ -25,7 +25,7 @@ class Waiters:
                 ticket.release()
 
     def wait_for(self, is_so: Callable[[], bool], timeout_s: float | None = None) -> bool:
-        """Wait until `is_so` returns True, for ever without a timeout; returns what it returned last."""
+        """Wait until `is_so` returns True, for ever without a timeout; returns its last result."""
         end = None if timeout_s is None else time.monotonic() + timeout_s
         ticket = Lock()
         ticket.acquire()

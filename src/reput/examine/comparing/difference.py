@@ -24,7 +24,7 @@ class Way(StrEnum):
 
 
 class Part(StrEnum):
-    """What differs."""
+    """The kinds of differences."""
 
     MESSAGE = "message"
     QUEUE_ENTRY = "queue_entry"
@@ -78,8 +78,8 @@ class Difference:
             lower queue offset than the first of the queue there.
         behind: The same after the other's end.
         examples: The first differences of each part and how.
-        notes: What else is worth knowing, in words.
-        damage: What could not be read of A, and of B; the comparison leaves it out.
+        notes: Remarks, in words.
+        damage: The unreadable parts of A, and of B; the comparison excludes them.
     """
 
     way: Way
@@ -103,7 +103,7 @@ class Difference:
         return bool(self.damage[0] or self.damage[1])
 
     def clear_messages(self) -> None:
-        """Forget what was found of messages, before they are compared again."""
+        """Forget the differences of messages, before they are compared again."""
         for what in What:
             self.counts.pop((Part.MESSAGE, what), None)
         self.examples = [one for one in self.examples if one.part is not Part.MESSAGE]

@@ -114,7 +114,7 @@ class RowReader:
     """Reads the messages of one log.
 
     Attributes:
-        damage: What could not be read, in the order met.
+        damage: The unreadable parts, in the order of reading.
     """
 
     def __init__(self, log: CommitLogReader, log_end: int, numbers: QueueNumbers) -> None:
@@ -175,7 +175,7 @@ def add_only_in(found: Difference, store: MessageStore, side: int, rows: LogRows
 def _read(store: MessageStore, offset: int) -> MessageExt | None:
     try:
         return store.get(offset)
-    except StoreError:  # what a scan with salvage reads, a reader may not
+    except StoreError:  # a scan with salvage can read records that a reader cannot
         return None
 
 
@@ -210,7 +210,7 @@ def find_way(stores: Stores) -> Way:
 
 
 class LogComparison:
-    """Compares the logs of two stores, and adds what differs to a Difference."""
+    """Compares the logs of two stores, and adds their differences to a Difference."""
 
     def __init__(self, stores: Stores, found: Difference) -> None:
         self._stores, self._found = stores, found

@@ -94,7 +94,7 @@ def _of_scheduled(
         yield Reason(
             ReasonKind.BLOCKED_LEVEL,
             f"Never delivered: the scheduled record at {event.message.physical_offset} has no {REAL_TOPIC} and "
-            f"{REAL_QUEUE_ID}, so a broker cannot deliver it, nor what follows it at delay level "
+            f"{REAL_QUEUE_ID}, so a broker cannot deliver it, nor later messages at delay level "
             f"{event.message.queue_id + 1}.",
             (number,),
         )

@@ -1,4 +1,4 @@
-"""A store that is searched, and what all look-ups in it covered."""
+"""A searched store, and the coverage of all look-ups in it."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class UnindexedQueues:
     """Reads the queues of one store, at most so many entries in all.
 
     Attributes:
-        problems: what could not be read
+        problems: the unreadable parts
         unread: entries that were not read, for there were too many
     """
 
@@ -197,7 +197,7 @@ def _names_origin(record: LocatedRecord) -> bool:
 
 
 class SearchedStore:
-    """A store, and what all look-ups in it covered."""
+    """A store, and the coverage of all look-ups in it."""
 
     def __init__(self, store: MessageStore, most_entries: int) -> None:
         self.store = store

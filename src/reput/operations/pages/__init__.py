@@ -1,1 +1,1 @@
-"""What commands write as HTML: pages that need no network, no script and no other file."""
+"""HTML pages of commands, which need no network, no script and no other file."""

@@ -1,4 +1,4 @@
-"""Jinja's environment: every value is escaped, and what would steer a reader's text is spelled out."""
+"""Jinja's environment: every value is escaped, and control characters are spelled out."""
 
 from __future__ import annotations
 

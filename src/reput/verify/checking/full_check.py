@@ -1,7 +1,7 @@
 """The full check: every entry of every index, then every record of the log, file by file.
 
-Tasks run in waves, so that findings come soon and each run is worth its start. At the end comes what a store lacks as a
-whole: the end of its log, queues, its index.
+Tasks run in waves, so that findings come soon and each run is worth its start. At the end come findings about the
+whole store: a lost end of the log, missing queues, a missing index.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def _partly_copied(store: CheckedStore) -> Iterator[Finding]:
 
 
 class FullCheck:
-    """Runs the tasks of a check, and joins what they find."""
+    """Runs the tasks of a check, and joins their findings."""
 
     def __init__(self, store: CheckedStore, runner: Runner, progress: Progress) -> None:
         self._store, self._runner, self._progress = store, runner, progress

@@ -43,7 +43,7 @@ class IndexFindings:
         self.without_index = 0
 
     def explain(self, runs: list[IndexRun], stretch: LogStretch) -> None:
-        """Note what is wrong with the items of a stretch's messages."""
+        """Note errors of the items of a stretch's messages."""
         if not self._indexed:
             self.without_index += len(stretch.key_hashes)
         else:

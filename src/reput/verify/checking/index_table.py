@@ -35,7 +35,7 @@ _PIECE_ITEMS = 1 << 18
 
 @dataclass(frozen=True, slots=True)
 class IndexJob:
-    """What all tasks on IndexFiles have in common; `is_live` where the newest file is being put to."""
+    """The common arguments of all tasks on IndexFiles; `is_live` if a process writes the newest file."""
 
     hash_slots: int
     index_items: int

@@ -1,4 +1,4 @@
-"""Predict what a broker of the store's version would do at its next start, without starting one.
+"""Predict the next start of a broker of the store's version, without starting one.
 
 Mirrors `DefaultMessageStore.load`, `IndexService.load`, `CommitLog.recoverNormally` and `.recoverAbnormally` (tags
 rocketmq-all-4.9.3, rocketmq-all-5.3.3).
@@ -130,7 +130,7 @@ def absent(
             cost=f"{counted(count, 'message')} cannot be consumed",
             at_next_start=f"rebuilds it from {store.checked} on"
             if store.facts.has_abort
-            else "dispatches only what comes after the last entry of all other queues",
+            else "dispatches only messages after the last entry of all other queues",
         )  # fmt: skip
     if without_index:
         yield Finding(
@@ -203,7 +203,7 @@ def is_deleted(store: CheckedStore, table: SeenIndexFile) -> bool:
 
 
 def of_index_file(store: CheckedStore, table: SeenIndexFile) -> str:
-    """Return what the next start does about damage in an IndexFile."""
+    """Return the reaction of the next start to damage in an IndexFile."""
     if is_deleted(store, table):
         return f"deletes the file, as it is after a crash, and indexes again from {store.checked}"
     return UNNOTICED

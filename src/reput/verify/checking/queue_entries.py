@@ -49,7 +49,7 @@ class SkewRun(NamedTuple):
 
 @dataclass(slots=True)
 class LightQueue:
-    """What one file of the log shows of a light queue; `taken` are queue offsets given after its last entry."""
+    """The messages of a light queue in one file of the log; `taken` are queue offsets given after its last entry."""
 
     runs: list[SkewRun] = field(default_factory=list)
     taken: int = 0
@@ -158,7 +158,7 @@ class QueueFindings:
         }
 
     def explain(self, run: QueueRun, stretch: LogStretch) -> None:
-        """Note what is wrong with the entries of a stretch's messages."""
+        """Note errors of the entries of a stretch's messages."""
         expected, found, place = run.expected, run.found, run.place
         if place is None:
             offsets = expected.offsets
@@ -202,7 +202,7 @@ class QueueFindings:
 
     def _note_missing(self, place: QueueSpan, missing: ExpectedEntries) -> None:
         late = missing.offsets >= self._dispatched_to
-        # What a broker drops has a number that the queue has already; others are lost.
+        # Messages that a broker drops have a number that the queue already has; others are lost.
         again = (missing.numbers < place.stop) & is_light(place.queue.topic) & ~late
         kinds = (
             (Kind.UNDISPATCHED_TAIL, late),

@@ -33,7 +33,7 @@ class QueueJob:
 
 @dataclass(slots=True)
 class CheckedQueue:
-    """What one queue holds; entries are numbered by queue offset.
+    """The contents of one queue; entries are numbered by queue offset.
 
     places  its files
     end     physical offset at which the message of its last entry ends that lies in the log; -1 without one

@@ -80,7 +80,7 @@ def build(
     """Build the store that the plan describes in `new`, check it, and make it durable.
 
     Args:
-        plan: What to build.
+        plan: The repaired store to build.
         new: The folder, to be created.
         seen: The present files of the old store.
         runner: Runs the tasks of the rebuild and the check.
@@ -391,7 +391,7 @@ def _carry_out(
         check_unchanged(plan)
         # An interrupted repair may have left the two states half swapped.
         places.settle(at)
-        # What it dropped had further names for files of the store.
+        # The dropped folder had further names for files of the store.
         seen = check_unchanged(plan, linked=plan.inodes)
         attempt = places.new_attempt(plan.backup)
         with anchored(attempt.folder, owner=plan.store):
@@ -464,7 +464,7 @@ def _places(store: str | PathLike[str]) -> RepairPlaces:
 
 
 def check_repairable(store: str | PathLike[str]) -> None:
-    """Refuse early what a plan would refuse later, by names only.
+    """Refuse early, by names only, stores that a plan would refuse later.
 
     Raises:
         StoreNotFoundError: the folder is missing, or a kill has left it without its name.

@@ -1,4 +1,4 @@
-"""What of a log has to change so that it can be read from its beginning to its end: ranges to fill, an end to cut.
+"""Find the changes that make a log readable from its beginning to its end: ranges to fill, an end to cut.
 
 Three kinds of records fill ranges, all of which `CommitLog.checkMessageAndReturnSize` takes (tag rocketmq-all-4.9.3):
 

@@ -42,7 +42,7 @@ LogLook = list[list[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What `repair.json` says; inodes of the store's folder before and after, and how the repaired log looks."""
+    """The contents of `repair.json`: inodes of the store's folder before and after, and stamps of the repaired log."""
 
     old: int
     new: int
@@ -174,7 +174,7 @@ class RepairPlaces:
             )
 
     def settle(self, at: AtStep) -> None:
-        """Finish a swap that was interrupted; drop what was built and not swapped.
+        """Finish an interrupted swap; delete a built store that was not swapped in.
 
         Raises StoreAccessError, StoreError.
         """

@@ -111,7 +111,7 @@ class Plan:
 
     @property
     def inodes(self) -> dict[str, int]:
-        """What each file and folder was when the plan was made, by its path in the store."""
+        """The state of each file and folder when the plan was made, by its path in the store."""
         return {one.name: one.inode for one in self.seen}
 
     @property

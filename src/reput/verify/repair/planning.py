@@ -128,7 +128,7 @@ def _refuse_options(store: Path, truncate_tail: bool, salvage: bool) -> None:
     is_other = facts_of(store).has_queue_database_files
     if salvage and (is_other or (store / BATCH_QUEUE_FOLDER).is_dir()):
         raise UsageError(
-            f"{store}: has batch queues or queues in RocksDB, which cannot tell what a lost message was: restore the "
+            f"{store}: has batch queues or queues in RocksDB, which cannot identify a lost message: restore the "
             "file of the log from a replica, or repair the rest without this option",
             arguments=["salvage"],
         )

@@ -64,7 +64,7 @@ _new = tuple.__new__
 class PutUnderWay(NamedTuple):
     """Records, from the end of the log to `end`; they are in the log when size and magic of the first one are.
 
-    next_offsets  what the next message of each of their queues gets
+    next_offsets  the next queue offset of each of their queues
     heads         physical offset, size and magic of the records after the first
     """
 
@@ -78,7 +78,7 @@ class _JoinedRecords:
     """Records that are written together, one after the other, to the end of the log.
 
     end           physical offset at which the last one ends
-    next_offsets  what the next message of each of their queues gets
+    next_offsets  the next queue offset of each of their queues
     """
 
     __slots__ = ("end", "head", "heads", "next_offsets", "parts")

@@ -1,6 +1,6 @@
 """Messages to put as columns: one pass over all of them for each of their attributes.
 
-Messages whose properties have the same names share columns. Where those would not say what is meant, the properties
+Messages whose properties have the same names share columns. If columns would be ambiguous, the properties
 string of each message is made by itself, which also refuses a message that cannot be stored.
 """
 
