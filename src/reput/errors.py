@@ -22,7 +22,7 @@ _TRANSIENT = frozenset({
 
 
 def is_transient(error: BaseException) -> bool:
-    """Whether an error, or the error of the system that it explains, may be gone when the work is done again."""
+    """Return whether an error, or the error of the system that it explains, may be gone when the work is done again."""
     if isinstance(error, StoreUnreachableError):
         return True
     if isinstance(error, StoreAccessError):

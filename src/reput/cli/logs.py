@@ -65,7 +65,7 @@ class _OneLine(logging.Formatter):
 
 
 def error_in_words(error: BaseException) -> str:
-    """`ValueError: why`, the first line of it."""
+    """Return the first line of an error, such as `ValueError: reason`."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 

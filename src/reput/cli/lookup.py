@@ -139,7 +139,7 @@ def command(
 
 
 def print_rows(answer: LookupAnswer, layout: LineFormat, style: LineStyle | None = None) -> None:
-    """All rows as JSON Lines or CSV, in UTF-8, part by part."""
+    """Write all rows as JSON Lines or CSV, in UTF-8, part by part."""
     from reput.lookup.lines import PLAIN, answer_header, answer_lines
     from reput.messages.table_text import bytes_of
 

@@ -247,7 +247,7 @@ def _announce_compiling(command: str | None) -> None:
 
 
 def explain(error: Exception) -> tuple[str, int]:
-    """One line for a person, and the exit code."""
+    """Print one line about an error; return the exit code."""
     if isinstance(error, click.ClickException):
         context = getattr(error, "ctx", None)
         where = f" (see {context.command_path} --help)" if context else ""

@@ -95,7 +95,7 @@ def pause() -> bool:
 
 
 def advise_on_topic(store: MessageStore, topic: str | None) -> None:
-    """One line on stderr where no queue of a topic exists: the topics that do, nearest names first.
+    """Print a line on stderr if no queue of a topic exists: the existing topics, similar names first.
 
     Nothing where consumequeue/ is empty: then it does not show which topics exist.
     """

@@ -24,7 +24,7 @@ from reput.sizes import format_size
 
 
 def stderr_is_terminal() -> bool:
-    """Whether somebody watches."""
+    """Return whether somebody watches."""
     return sys.stderr is not None and sys.stderr.isatty()
 
 

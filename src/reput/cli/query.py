@@ -100,7 +100,7 @@ def ask_as_broker(
 
 
 def print_answer(answer: Answer, layout: str, csv_safe: bool = False) -> None:
-    """Messages to stdout, and for people the remarks; else these to stderr, as damage always."""
+    """Print messages on stdout, remarks on stdout or (jsonl, csv) on stderr, and damage on stderr."""
     if layout == "jsonl":
         print_jsonl(answer.records, RecordLines())
     elif layout == "csv":
@@ -119,7 +119,7 @@ def _counted(count: int, is_limited: bool) -> str:
 
 
 def advise_to_prove(coverage: Coverage, store: str) -> None:
-    """One line on stderr where an answer rests on IndexFiles that nobody has proved."""
+    """Print a line on stderr if an answer rests on unproven IndexFiles."""
     count = coverage.spot_checked_files
     if count:
         from reput.query.answers import index_files_in_words

@@ -73,7 +73,7 @@ def print_json_messages(messages: Iterable[MessageExt]) -> None:
 
 
 def line_of(found: FoundMessage) -> bytes:
-    """One JSON object: the store, then the fields of the message."""
+    """Return one JSON object: the store, then the fields of the message."""
     return json_text({"store": found.store, **message_fields(found.message)}).encode()
 
 

@@ -171,7 +171,7 @@ class Serving:
             await service.close()
 
     async def _follow(self, first: socket.socket) -> None:
-        """In a process that is not the first: until that one ends."""
+        """Run a worker process until the first process ends."""
         stop = _stopped()
         service = Service(self.stores, self._open, self._options(keeps_state=False))
         service.server.audit = audit_to(self.audit_log)

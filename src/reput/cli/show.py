@@ -265,7 +265,7 @@ def _inner_lines(message: MessageExt) -> list[str]:
 
 
 def flags_in_words(message: MessageExt) -> str:
-    """`5: body is compressed, prepared (first half of a transaction)`."""
+    """Return `5: body is compressed, prepared (first half of a transaction)`."""
     words = [name for bit, name in _FLAGS if message.sys_flag & bit]
     if message.transaction != "none":
         words.append(f"transaction: {message.transaction}")

@@ -37,7 +37,7 @@ _TOGETHER = {"jsonl": 4096, "csv": 256, "text": 256}
 
 
 def _lines(ctx: click.Context, param: click.Parameter, value: str) -> int | None:
-    """How many; None for all."""
+    """Return the number of lines; None for all."""
     if value == _ALL:
         return None
     if not (value.isascii() and value.isdigit() and len(value) < 10):

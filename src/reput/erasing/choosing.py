@@ -80,7 +80,7 @@ class Choice:
             compile_filter(self.query, True)
 
     def keeps(self, rows: pa.RecordBatch) -> Mask:
-        """Which rows it means."""
+        """Return which rows are selected."""
         met = np.ones(len(rows), np.bool_)
         if self.topics:
             met &= _mask(pc.is_in(rows.column("topic"), pa.array(self.topics, pa.string())))
@@ -111,7 +111,7 @@ def _holding(lists: pa.ListArray, wanted: pa.Array) -> Mask:
 
 
 def _matching(properties: pa.MapArray, query: str) -> Mask:
-    """Which properties match; the expression is evaluated once for each combination of values that it names."""
+    """Return which properties match; the expression is evaluated once for each combination of values that it names."""
     matches, names = compile_filter(query, True), property_names(query, True)
     if not names:
         return np.full(len(properties), matches({}), np.bool_)
@@ -341,7 +341,7 @@ class Chooser:
         )
 
     def _copies(self, rows: _Messages) -> Mask:
-        """Which rows are copies of found messages, or their origins."""
+        """Return which rows are copies of found messages, or their origins."""
         links = self._links
         if rows.lists.null_count < len(rows.lists):
             is_known = _among(rows.lists, links.ids)
@@ -443,7 +443,7 @@ class Chooser:
 
 
 def _is_brokers_own(topic: str) -> bool:
-    """Whether a broker keeps its own records there, without which it would lose track of messages."""
+    """Return whether a broker keeps its own records there, without which it would lose track of messages."""
     return topic == OP_TOPIC or topic.startswith(REVIVE_TOPIC_PREFIX)
 
 

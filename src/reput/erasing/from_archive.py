@@ -240,7 +240,7 @@ def _files(log: LogListing, manifest: Manifest) -> Iterator[tuple[CommitLogFile,
 
 
 def _has_rest(archive: Archive, entry: LogFile, ends: Mapping[int, int]) -> bool:
-    """Whether bytes follow the last message of a file, and the blank: an earlier crash left them."""
+    """Return whether bytes follow the last message of a file, and the blank: an earlier crash left them."""
     end = ends.get(entry.begin, entry.begin) - entry.begin
     position = min(end + (BLANK_BYTES if entry.is_sealed else 0), entry.data_bytes)
     while position < entry.data_bytes:

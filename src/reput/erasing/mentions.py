@@ -148,7 +148,7 @@ def _holders(
 
 
 def _marked(array: Any, patterns: _Patterns) -> npt.NDArray[np.bool_]:
-    """Which values of an array of texts hold a pattern."""
+    """Return which values of an array of texts contain a pattern."""
     array = array.cast(pa.large_binary())
     marked = np.zeros(len(array), np.uint8)
     _, offsets, data = array.buffers()

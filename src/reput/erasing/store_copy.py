@@ -88,7 +88,7 @@ def _top_names(path: str) -> list[str]:
 
 
 def _has_compaction_logs(store: Path) -> bool:
-    """Whether there is a log of compacted topics, which holds copies of their messages (5.x)."""
+    """Return whether there is a log of compacted topics, which holds copies of their messages (5.x)."""
     folder = store / COMPACTION_LOGS
     return folder.is_dir() and any(not entry.is_folder for entry in tree_entries(folder))
 

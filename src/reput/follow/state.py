@@ -114,7 +114,7 @@ def begin(store: Path, output: Path, config: StoreConfig | None) -> FollowState:
         state.save(Disk())
     elif config is not None and config != state.config:
         raise UsageError(
-            f"{output}: was begun with other settings; leave these out, or choose another output",
+            f"{output}: was created with other settings; omit these options, or choose another output",
             arguments=["output"],
         )
     return state

@@ -12,12 +12,12 @@ DIGIT_ZEROS = (
 
 
 def parse_int32(text: str) -> int:
-    """`Integer.parseInt(text)`. Raises ValueError where Java throws."""
+    """Parse as `Integer.parseInt(text)` does. Raises ValueError where Java throws."""
     return _parse(text, 32)
 
 
 def parse_int64(text: str) -> int:
-    """`Long.parseLong(text)`. Raises ValueError where Java throws."""
+    """Parse as `Long.parseLong(text)` does. Raises ValueError where Java throws."""
     return _parse(text, 64)
 
 

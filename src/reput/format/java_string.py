@@ -41,7 +41,7 @@ def joined_surrogates(text: str) -> str:
 
 
 def hash_code(text: str) -> int:
-    """`text.hashCode()`: sum of unit * 31**(n-1-i) over UTF-16 units, as a signed 32-bit integer."""
+    """Return `text.hashCode()`: the sum of unit * 31**(n-1-i) over UTF-16 units, as a signed 32-bit integer."""
     units: Sequence[int]
     if text.isascii():
         units = text.encode("ascii")
@@ -110,9 +110,9 @@ def _second_byte_range(first: int) -> tuple[int, int]:
 def hash_map_order(names: tuple[str, ...], least_buckets: int = _LEAST_BUCKETS) -> tuple[str, ...]:
     """Return `names`, given in order of insertion and each once, in the order in which a `HashMap` iterates over them.
 
-    A table of 16 buckets, or as many as it was made with, doubles when more than three quarters as many keys are in
-    it. Iteration is bucket by bucket, each in order of insertion. Java turns a bucket of eight keys and more, in a
-    table of 64 and more, into a tree, which keeps that order but for its root: that is not mirrored.
+    A table starts with 16 buckets, or a given number, and doubles when it has more keys than three quarters of its
+    buckets. Iteration is bucket by bucket, each in order of insertion. In a table of at least 64 buckets, Java turns a
+    bucket of eight keys into a tree, whose order differs only in its root: this is not mirrored.
     """
     buckets = least_buckets
     while len(names) > buckets * 3 // 4:

@@ -54,12 +54,12 @@ class PopCheckpoint(NamedTuple):
 
 
 class OrderedPop(NamedTuple):
-    """Messages that the last pop in order gave to a consumer: config/consumerOrderInfo.json has one of each queue.
+    """Messages that the last pop in order gave to a consumer: config/consumerOrderInfo.json has one per queue.
 
     Attributes:
         offsets: queue offsets of the messages
         acked: queue offsets of acknowledged messages
-        visible: when others that are not acknowledged can be popped again, by queue offset, in milliseconds
+        visible: when unacknowledged messages can be popped again, by queue offset, in milliseconds
     """
 
     group: str

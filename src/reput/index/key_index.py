@@ -178,7 +178,7 @@ class KeyIndex(Protocol):
 
     @property
     def problems(self) -> list[Finding]:
-        """One finding for each part that was left out when `parts` was last asked."""
+        """One finding for each part that the last call of `parts` excluded."""
         ...
 
     @property

@@ -178,9 +178,9 @@ class IndexFileWriter:
         return decode_item(self._file.data, self._items_at + number * ITEM_BYTES)
 
     def cut(self, count: int, end_timestamp: int) -> None:
-        """Take off the items from number `count` >= 2 on; the last that stays is of a message stored at that time.
+        """Remove the items from number `count` >= 2 on. The message of the last kept item was stored at that time.
 
-        The slots are made anew from the items that stay: those on the disk may be of any time.
+        The slots are rebuilt from the kept items: the slots on the disk may be of any age.
         """
         newest = np.zeros(len(self._slots), np.uint32)
         check_items(self._items, count, newest)

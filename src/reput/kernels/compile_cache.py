@@ -70,8 +70,8 @@ LEVELS = {
 def sources() -> str:
     """Return a digest of the source of all kernels, the same for every place of the package.
 
-    numba compiles the functions that a kernel calls into it, but takes its cache for current while the kernel's own
-    file is unchanged. With this digest as its stamp, a kernel is compiled again when any of them changes.
+    numba compiles the functions that a kernel calls into it, but considers its cache valid while the kernel's own file
+    is unchanged. With this digest as its stamp, a kernel is compiled again when any of them changes.
     """
     digest = sha256()
     modules = (file for file in files(__package__).iterdir() if file.name.endswith(".py"))

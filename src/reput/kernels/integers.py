@@ -68,7 +68,7 @@ def _loader(width: int, big_endian: bool, signed: bool) -> Any:
 
 
 def _interpreted_prefetch(array: Any, index: Any) -> None:
-    """Memory that plain Python reads is not worth asking for ahead."""
+    """Do nothing: a prefetch does not help plain Python."""
 
 
 @intrinsic

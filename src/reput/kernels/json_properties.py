@@ -21,7 +21,7 @@ from reput.kernels.json_values import (
 from reput.kernels.properties_scan import bytes_below_3
 
 MOST_PAIRS = 12
-"""With more a HashMap has more buckets."""
+"""The most pairs of a HashMap with 16 buckets."""
 UNIQUE, TAG, KEY = (0, 8), (8, 12), (12, 16)
 """Where the names of the properties that have fields of their own lie in `_OWN`."""
 

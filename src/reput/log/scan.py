@@ -1,7 +1,7 @@
-"""The walk over a CommitLog file that reput makes: DispatchBatches out, damage reported.
+"""Walk a CommitLog file: yield DispatchBatches, report damage.
 
 Mirrors `DefaultMessageStore.ReputMessageService.doReput` (tag rocketmq-all-4.9.3): a blank ends its file, a
-record whose TOTALSIZE is not the sum of its parts is passed over, anything else unreadable costs the rest of the
+record whose TOTALSIZE is not the sum of its parts is skipped, anything else unreadable costs the rest of the
 file. With `salvage` the walk resumes at the next verifiable record instead.
 """
 

@@ -27,7 +27,7 @@ class LagReport(Report):
 
     Attributes:
         queues: One for each queue that a group has committed an offset of.
-        is_filtered: Whether a group or topic was asked for.
+        is_filtered: Whether a group or topic was selected.
     """
 
     queues: tuple[QueueLag, ...]

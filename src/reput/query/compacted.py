@@ -1,4 +1,4 @@
-"""Compaction logs (5.x): the messages that a compacted topic keeps, the newest of each key and those not compacted yet.
+"""Compaction logs (5.x): the newest message of each key, and messages that are not compacted yet.
 
 Mirrors `kv.CompactionLog` (tag rocketmq-all-5.3.3). The log of a queue lies in its folder below
 `compaction/compactionLog/`: records as in a CommitLog, each with its position in this log as its physical offset, in

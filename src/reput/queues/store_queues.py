@@ -53,7 +53,7 @@ class QueueSetReader(Closing, Generic[_Reader]):
         return [entry.name for entry in walk_topics(self.folder, self._storage)]
 
     def list(self, topic: str | None = None) -> list[tuple[str, int]]:
-        """(topic, queue id) of every queue, or of the queues of a topic, sorted. Raises StoreAccessError."""
+        """Return (topic, queue id) of every queue, or of the queues of a topic, sorted. Raises StoreAccessError."""
         if topic is None:
             found = walk_queues(self.folder, self._storage)
         elif is_folder_name(topic):
@@ -167,7 +167,7 @@ class JoinedQueues:
         return sorted({topic for part in self._parts for topic in part.topics()})
 
     def list(self, topic: str | None = None) -> list[tuple[str, int]]:
-        """(topic, queue id) of every queue, or of the queues of a topic, sorted. Raises StoreAccessError."""
+        """Return (topic, queue id) of every queue, or of the queues of a topic, sorted. Raises StoreAccessError."""
         return sorted({queue for part in self._parts for queue in part.list(topic)})
 
     def queue(self, topic: str, queue_id: int) -> QueueReader:

@@ -146,7 +146,7 @@ class EntryFilesWriter:
     def sync(self, count: int) -> None:
         """Make the first `count` entries and the names of their files durable; keeps only the last file open.
 
-        Another thread may append meanwhile: a file that another follows is written to no more. Raises StoreAccessError,
+        Another thread may append meanwhile: only the last file is written to. Raises StoreAccessError,
         StoreFailedError.
         """
         files, has_new_names = self._files.copy(), self._has_new_files

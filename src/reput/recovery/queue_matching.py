@@ -371,7 +371,7 @@ class QueueMatching:
     def _kept_before_wrong(
         self, part: QueuePart, survey: QueueSurvey, numbers: Offsets, words: RawEntries
     ) -> KeptQueue | None:
-        """For a queue with units and missing entries, keep the entries before the first wrong one.
+        """Keep the entries before the first wrong one, in a queue with units and missing entries.
 
         The rest is dispatched again. Returns None if an entry would get another number or lose the bit map of its unit.
         Rewritten entries have a tags code and no unit.
@@ -393,7 +393,7 @@ class QueueMatching:
         return KeptQueue(None, number, tail if part.tail is None else tail.followed_by(part.tail))
 
     def _kept_scattered(self, part: QueuePart, survey: QueueSurvey) -> KeptQueue:
-        """For a queue that is out of order, keep the entries of messages and the entries between them that fit."""
+        """Keep the entries of messages and fitting entries between them, in a queue that is out of order."""
         everything = survey.read(0, survey.stop)
         all_numbers, all_offsets = survey.numbers(0, survey.stop), physical_offsets(everything)
         matched = np.concatenate([_NO_NUMBERS, *part.matched])

@@ -63,7 +63,7 @@ class NamedStore:
 
     @property
     def log_name(self) -> tuple[str, ...]:
-        """The name of its log: equal for stores that may be replicas of one log, and for no others."""
+        """The name of its log, the same only for possible replicas of one log."""
         return (self.cluster or "", self.broker) if self.broker else (self.path,)
 
     def arguments(self, *, joined: bool = False) -> tuple[str, dict[str, Any]]:

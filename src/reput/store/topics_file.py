@@ -83,7 +83,7 @@ class BatchTopics:
     """The batch topics of an open store, read again only when a folder that shows them has changed."""
 
     def __init__(self, store: str, storage: Storage = LOCAL, log: Storage | None = None) -> None:
-        """`log` is where the CommitLog lies, if it is an archive, or a store and its archive."""
+        """Read the topics; `log` is the place of the CommitLog if it is an archive, or a store and its archive."""
         self._store, self._storage = store, storage
         self._archived = log if log is not None and (log.is_archive or log.is_joined) else None
         self._root = storage.watch(store)

@@ -16,7 +16,7 @@ from reput.tasks import Result, Task, TaskProgress, retried
 
 
 def usable_cpus() -> int:
-    """How many processors this process may use."""
+    """Return the number of processors that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

@@ -84,7 +84,7 @@ def _list_files(job: QueueJob, table: CheckedQueue) -> Iterator[tuple[int, int, 
 
 
 class _QueueReading:
-    """Reads the entries of a queue in order, up to the first that is not written."""
+    """Reads the entries of a queue in order, up to the first unwritten one."""
 
     def __init__(self, job: QueueJob, table: CheckedQueue) -> None:
         self._job, self._table = job, table

@@ -36,7 +36,7 @@ def check_batch(messages: Sequence[Message], delay_levels: int, has_further_queu
         if delayed(message, delay_levels) is not message:
             raise MessageRefusedError(f"message {number}: a batch cannot contain a delayed message")
         if has_further_queues and further_queues(message, lmq=True):
-            raise MessageRefusedError(f"message {number}: a batch goes to no further queues")
+            raise MessageRefusedError(f"message {number}: a batch cannot have further queues")
 
 
 def batch_size(message: Message, batch_topics: Collection[str]) -> int:

@@ -366,7 +366,7 @@ class CommitLogWriter:
         ends: tuple[tuple[tuple[str, int], int], ...],
         heads: Sequence[tuple[int, bytes]] = (),
     ) -> None:
-        """Store a record, its size and magic apart, for which the last file has room, and count it.
+        """Store a record that fits into the last file, and count it. Its size and magic are separate, in `head`.
 
         `rest` may have further records, whose sizes and magics are zeros there and are in `heads`.
         """

@@ -165,7 +165,7 @@ def joined_keys(keys: Sequence[str] | None) -> str:
     text = KEY_SEPARATOR.join(keys)
     if text.count(KEY_SEPARATOR) != len(keys) - 1 or "" in keys:
         raise MessageRefusedError(
-            f"keys {list(keys)!r}: a key is not empty and has no space, which separates keys"
+            f"keys {list(keys)!r}: keys must not be empty or contain spaces, which separate keys"
         )
     return text
 
