@@ -64,7 +64,7 @@ SETTINGS = {
 """Settings for each kind of fault, by name."""
 
 
-class _Disturbed(SparkRunner):
+class DisturbedRunner(SparkRunner):
     """Runs tasks through a function that disturbs them."""
 
     def __init__(self, spark: SparkSession, disturb: Callable[..., Any]) -> None:
@@ -164,10 +164,10 @@ class Runs:
     """Runs of one kind."""
 
     def __init__(self, kind: str, master: str, store: Path, config: StoreConfig) -> None:
-        self._kind, self._store, self._config = kind, store, config
-        self._spark = create_session(master, conf=_ALWAYS | SETTINGS[kind])
-        prepared_runner(self._spark, warm_up)
-        self._application = str(self._spark.sparkContext.applicationId)
+        self._kind, self.store, self._config = kind, store, config
+        self.spark = create_session(master, conf=_ALWAYS | SETTINGS[kind])
+        prepared_runner(self.spark, warm_up)
+        self._application = str(self.spark.sparkContext.applicationId)
 
     def one(self, number: int, output: Path) -> None:
         """Rebuild with a fault. Raises what a user would see."""
@@ -177,14 +177,15 @@ class Runs:
         disturb = partial(faulty, number) if self._kind == "files" else partial(_slowly, number)
         actions: dict[str, Callable[[threading.Event], None]] = {
             "killed": partial(_kill_one, self._application, number),
-            "decommissioned": partial(_decommission_one, self._spark, number),
+            "decommissioned": partial(_decommission_one, self.spark, number),
         }
         with _meanwhile(actions.get(self._kind, _nothing)):
-            self._rebuild(disturb, output)
+            self.work(disturb, output)
 
-    def _rebuild(self, disturb: Callable[..., Any], output: Path) -> None:
-        runner = _Disturbed(self._spark, disturb)
-        rebuild_store(runner, self._store, config=self._config, output=output, split_size=200_000)
+    def work(self, disturb: Callable[..., Any], output: Path) -> None:
+        """Do what is disturbed."""
+        runner = DisturbedRunner(self.spark, disturb)
+        rebuild_store(runner, self.store, config=self._config, output=output, split_size=200_000)
 
     def _stopped(self, number: int, output: Path) -> None:
         """One executor stands still in the first run until the second is running."""
@@ -203,9 +204,9 @@ class Runs:
                 _send(process, signal.SIGCONT)
 
         with _meanwhile(stop):
-            self._rebuild(disturb, output)
+            self.work(disturb, output)
         with _meanwhile(resume):
-            self._rebuild(disturb, output)
+            self.work(disturb, output)
 
 
 def main() -> None:
