@@ -239,7 +239,7 @@ def details(message: reput.MessageExt) -> str:
 
 
 def remark(messages: list[reput.MessageExt]) -> Text:
-    """Print the conclusion."""
+    """Return the conclusion."""
     topics = {message.topic for message in messages}
     count = f"{len(messages)} messages in {len(topics)} topics."
     if "%DLQ%billing" not in topics or "shipments" not in topics:

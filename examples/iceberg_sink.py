@@ -30,7 +30,7 @@ def export(store: Path, lake: Path) -> None:
 
 
 def told(lake: Path) -> str:
-    """Print the rows that an Iceberg reader without reput finds."""
+    """Return the counts that an Iceberg reader without reput finds."""
     catalog = load_catalog("reput", type="sql", uri=f"sqlite:///{lake}/catalog.db")
     table = catalog.load_table("shop.messages")
     messages = table.scan(selected_fields=("physical_offset",)).to_arrow()

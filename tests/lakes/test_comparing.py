@@ -111,7 +111,7 @@ def test_a_store_is_known_by_its_name_or_by_its_bytes(golden: Golden, tmp_path: 
     export([store, golden("orders").path], tmp_path / "lake", names=("one", "other"))
     assert compared(store, tmp_path / "lake").is_same
     assert compared(golden("orders").path, tmp_path / "lake", "other").is_same
-    with pytest.raises(UsageError, match=r"has no messages of .*; it has those of: one, other"):
+    with pytest.raises(UsageError, match=r"has no messages of .*; its stores are: one, other"):
         compared(golden("lmq").path, tmp_path / "lake")
 
 

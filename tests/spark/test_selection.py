@@ -261,7 +261,7 @@ def told(path: Path, capsys: pytest.CaptureFixture[str], **options: str) -> list
 def test_options_decide_what_is_read(golden: Golden, capsys: pytest.CaptureFixture[str]) -> None:
     store = golden("orders").path
     (row,) = rows_of(read(store, ["keys", "unique_key"]).slice(9000, 1))
-    through = f"reput: {store}: topic through its ConsumeQueues, where they have every message"
+    through = f"reput: {store}: topic through its ConsumeQueues, as far as they have every message"
     assert through in told(store, capsys, topic="payments")
     assert through not in told(store, capsys, topic="payments", useIndexes="false")
     by_unique = told(store, capsys, uniqueKey=row["unique_key"])

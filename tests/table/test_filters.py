@@ -182,12 +182,12 @@ def test_stores_are_left_out_by_name(golden: Golden) -> None:
     ("condition", "problem"),
     [
         (("colour", "=", 1), "no column colour"),
-        (("queue_id", "=", "one"), "queue_id = 'one': that is no int32"),
-        (("queue_id", "=", 1 << 40), "that is no int32"),
+        (("queue_id", "=", "one"), "queue_id = 'one': not a value of type int32"),
+        (("queue_id", "=", 1 << 40), "not a value of type int32"),
         (("queue_id", "starts", "1"), "that is for texts"),
         (("topic", "~", "x"), "no such comparison"),
         (("keys", "=", ("a",)), "cannot filter by this column"),
-        (("topic", "in", 3), "that is no string"),
+        (("topic", "in", 3), "not a value of type string"),
     ],
 )
 def test_conditions_that_cannot_be_are_refused(condition: tuple[Any, ...], problem: str) -> None:

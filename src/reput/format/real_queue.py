@@ -42,7 +42,7 @@ def is_meant_for_another(topic: str) -> bool:
 def real_queue(topic: str, properties: Mapping[str, str]) -> tuple[str | None, int | None]:
     """Return the topic and queue that a message of a topic of `is_meant_for_another` is meant for.
 
-    Each is None if it is unknown. The queue of a message that is retried is unknown: nothing records it.
+    Each is None if it is unknown. Nothing records the queue of a retried message.
     """
     queue_id = None
     if topic in _HOLDING:

@@ -1,4 +1,4 @@
-"""What an export adds to a table in one step, and what a table that can be exported to must be able to do."""
+"""A commit, which adds files and checkpoints to a table in one step, and the protocol of tables that take commits."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NO_SPACE = ("No space left", "disk is full")
 
 @contextmanager
 def understood(place: str | PathLike[str]) -> Iterator[None]:
-    """Turn what the body raises about something stored into a StoreAccessError that says where it is."""
+    """Turn errors that a malformed stored document causes in the body into a StoreAccessError that names its place."""
     try:
         yield
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
@@ -34,9 +34,11 @@ def understood(place: str | PathLike[str]) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What a table says of the exports into it: the last run, and how far each store is in it.
+    """The state of a table after a commit.
 
-    request  what the table was begun with; empty where that is no longer known
+    run      the id of the last run
+    marks    the checkpoint of each store
+    request  the request of the table's first run; empty if it is no longer known
     shape    of JSON bodies
     """
 
@@ -72,8 +74,8 @@ class State:
 def with_column_shape(state: State, columns: pa.Schema, place: str) -> State:
     """Return the state with the shape that the table's own column shows.
 
-    What a table said at a commit may be more than it has now, or less: it was restored, or a run died after it had
-    added fields and before it committed rows. Raises StoreAccessError for a column that is no shape.
+    The recorded shape may have more or fewer fields than the table: it was restored, or a run died after it added
+    fields and before it committed rows. Raises StoreAccessError for a column that is not a shape.
     """
     column = next((one for one in columns if pa.types.is_struct(one.type)), None)
     if column is None:
@@ -131,13 +133,13 @@ Staged = Any
 
 
 class Destination(Protocol):
-    """A table. Every method raises StoreAccessError where the system or a library refuses.
+    """A table. Every method raises StoreAccessError if the system or a library refuses.
 
     name      for messages
     layout    parquet | iceberg | delta
-    table     tells tables of one folder apart
-    known_by  files and folders below it of which one is there as soon as there is such a table
-    widens    which types of a column's fields can become which others while the table grows
+    table     distinguishes tables of one folder
+    known_by  files and folders below it; a table of this layout has at least one of them
+    widens    pairs of types: a field of the first may become the second while the table grows
     """
 
     name: str
@@ -152,23 +154,23 @@ class Destination(Protocol):
     def prepare(
         self, request: ExportRequest, schema: pa.Schema, reject_schema: pa.Schema
     ) -> tuple[pa.Schema, pa.Schema]:
-        """Make ready for rows of these schemas; returns those that files are to have.
+        """Prepare the table for rows of these schemas, and return the schemas of its files.
 
-        Fields that a table lacks come into it with the commit.
+        The commit adds the fields that the table lacks.
         """
 
     @staticmethod
     def why_no_partition(column: str, text: str) -> str:
         """Return why readers would not get this value of a column back from its partition; "" if they would.
 
-        Tasks call it, too: it is sent to them by its name.
+        Tasks also call it: pickle sends it by its name.
         """
 
     def publish(self, commit: Commit, staged: Staged) -> None:
-        """Bring files where the commit wants them; readers see none of them yet."""
+        """Move files to their places in the table. Readers do not see them yet."""
 
     def commit(self, commit: Commit) -> None:
-        """Let readers see files and state together, or raise and let them see neither."""
+        """Make files and state visible to readers in one step, or raise and leave both invisible."""
 
     def has(self, run: str) -> bool:
         """Whether the commit of a run was made."""

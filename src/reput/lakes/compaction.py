@@ -72,12 +72,12 @@ def compact_table(
     target_file_bytes: int = TARGET_BYTES,
     progress: Progress = silent,
 ) -> CompactReport:
-    """Put the small files of each partition together, up to a size.
+    """Combine the small files of each partition, up to a size.
 
-    runner_for  is told how many bytes of files there are
+    runner_for  is called with the bytes of all files
 
-    Raises StoreError, UsageError; StoreLockedError while an export writes the table. Whatever is raised, the table has
-    the same rows.
+    Raises StoreError, UsageError; StoreLockedError while an export writes the table. The rows of the table stay the
+    same after every error.
     """
     check_target(target_file_bytes)
     if not isinstance(destination, Compactable):
@@ -174,12 +174,12 @@ def request_of(state: State, place: str) -> ExportRequest:
     """Return the request that a table was created with. Raises StoreAccessError if it is lost."""
     with understood(place):
         if not state.request:
-            raise ValueError("what it was begun with is no longer known")
+            raise ValueError("the request of its first run is missing")
         return ExportRequest.from_json(state.request)
 
 
 def layout_of(folder: str) -> str:
-    """Return the layout of the table in a folder. Raises UsageError where there is none."""
+    """Return the layout of the table in a folder. Raises UsageError if it has no table."""
     layout = format_of(folder)
     if layout is None:
         raise UsageError(f"{folder}: no table that `reput export` wrote")

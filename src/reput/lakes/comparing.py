@@ -1,7 +1,7 @@
-"""A store and an export of it compared, row by row: which messages the table lacks, has alone, or has otherwise.
+"""Compare a store with an export of it, row by row: missing rows, rows of no message, and different values.
 
-The store is read again as an export reads it, with the topics, times and columns that the table was begun with, and
-each part of the log is held against the rows of its physical offsets. So memory is bounded by what a part has.
+The store is read as an export reads it, with the topics, times and columns of the table's request. Each part of the log
+is compared with the rows of its physical offsets, so memory is bounded by the size of a part.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def diff_export(
     Args:
         store: The store's folder or URL.
         destination: The table.
-        name: The store's name in the table; where it is None its path, or the name of the same log.
+        name: The store's name in the table; by default its path, or the name of the same log.
         store_is_b: Whether the store is B of the difference, and the table A.
         storage_options: Of a store's URL.
 
@@ -55,7 +55,7 @@ def diff_export(
     state = destination.state([source.name])
     if state is not None and state.request.get("upsert_by"):
         raise UsageError(
-            f"{destination.name}: has the newest message of each key only, not those of the log"
+            f"{destination.name}: has only the newest message of each key, not all messages of the log"
         )
     known, mark = _mark_of(source, state, destination)
     rows = ExportRows(destination, known, is_only_one=state is None or len(state.marks) == 1)
@@ -90,7 +90,7 @@ def _mark_of(
             return name, mark
     known = ", ".join(marks) or "none"
     raise UsageError(
-        f"{destination.name}: has no messages of {source.name}; it has those of: {known}; give the name",
+        f"{destination.name}: has no messages of {source.name}; its stores are: {known}; give the name",
         arguments=["name"],
     )
 

@@ -1,10 +1,10 @@
-"""What lies below or beside a table: whose folder it is, files in staging, the commit that is being made.
+"""The control folder of a table: its owner's lock, staged files, and the commit in progress.
 
 DEST/_reput/, or DEST.reput/ beside a folder of Parquet files
   owner           the lock of the run that works here
   format          of the table that the folder is, from its first commit on
   staging/<run>/  files that no commit has yet
-  pending.json    a commit and the table that it goes to: there from before it is made until all that follows is done
+  pending.json    a commit in progress, and its table; deleted when all its files are in place
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ FORMAT_FILE = "format"
 
 
 def folder_beside(folder: Path) -> Path:
-    """Return the same for a destination whose readers take whatever files they find below it."""
+    """Return the control folder of a table whose readers read every file below it."""
     return folder.with_name(f"{folder.name}.reput")
 
 
@@ -90,7 +90,7 @@ class Control:
     def claimed(self) -> Iterator[None]:
         """Hold the folder for one run.
 
-        Raises UsageError for a folder that is no such table, and leaves it as it is; StoreLockedError.
+        Raises UsageError for a folder with other contents, which is not changed; StoreLockedError.
         """
         busy = "another export is writing here; wait for it or stop it"
         with ExitStack() as stack:

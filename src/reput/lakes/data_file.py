@@ -35,7 +35,7 @@ _MOST_CHARACTERS = 256
 class RowTally:
     """Rows, the sum of their `size`, and the sum of the CRCs of their bodies modulo 2**64.
 
-    A sum is None where the column that it is of was not exported.
+    A sum is None if its column was not exported.
     """
 
     rows: int = 0
@@ -108,7 +108,9 @@ def _crc_sum(bodies: pa.Array) -> int:
     offsets = np.frombuffer(buffers[1], np.int64 if wide else np.int32)
     offsets = offsets[bodies.offset : bodies.offset + len(bodies) + 1].astype(np.int64)
     data = np.frombuffer(buffers[2] or b"", np.uint8)
-    data.flags.writeable = False  # always: what can be written to is another type to numba
+    data.flags.writeable = (
+        False  # numba has another type for writable arrays, and would compile a second kernel
+    )
     crcs = np.empty(len(bodies), np.int32)
     body_crcs(data, offsets[:-1], np.diff(offsets), crcs)
     return int(crcs.sum(dtype=np.int64)) & _SUM_MASK
@@ -118,10 +120,10 @@ def _crc_sum(bodies: pa.Array) -> int:
 class DataFile:
     """One Parquet file.
 
-    name        in the folder where it was staged
-    tally       of what was read back from it
-    partition   values of the partition that it is of
-    least, greatest  values of some columns that are all there is between; times in ms since 1970
+    name        in the staging folder
+    tally       of the rows that were read back
+    partition   values of its partition
+    least, greatest  bounds of some columns; times in ms since 1970
     is_reject     whether it holds rejected rows
     """
 
@@ -143,7 +145,7 @@ class DataFile:
 
 
 def bounds_of(metadata: pq.FileMetaData) -> tuple[dict[str, str | int], dict[str, str | int]]:
-    """Least and greatest values of a file's columns, where they are known and short."""
+    """Return least and greatest values of a file's columns, if they are known and short."""
     least: dict[str, str | int] = {}
     greatest: dict[str, str | int] = {}
     places = {metadata.schema.column(n).path: n for n in range(metadata.num_columns)}

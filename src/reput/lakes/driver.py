@@ -304,7 +304,7 @@ class _ExportRun:
         rows = self.report.rows + found.rows
         commit = Commit(state, self._merged(job, found.files, runner), found.replaces)
         self._commit(commit, staged, table.replace if found.replaces else None)
-        self.report.rows = rows  # not those that were copied
+        self.report.rows = rows  # copied rows are not counted
         self.report.superseded += found.superseded
 
     def _check_rejects(self, commit: Commit) -> None:

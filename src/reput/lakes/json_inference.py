@@ -1,12 +1,12 @@
 """The types of JSON bodies, learned from some of them, within bounds that no body can push.
 
-Each field has the kind that most bodies give it; integers and fractions go together as doubles. A field that is null
-wherever it was seen has no type yet, and is left out until it has. Texts that look like times stay texts unless it is
-asked for otherwise: the next may look like none. What lies beyond the bounds is left out and reported, and stays in
-the column `body`.
+Each field has the kind that most bodies give it; integers and fractions become doubles. A field that is null in all
+sampled bodies has no column until it has a value. Texts that look like times remain texts unless the request says
+otherwise, since a later text may not look like a time. Fields beyond the bounds are skipped and reported; they remain
+in the column `body`.
 
-A table's types are learned over all its runs: what it has stays, its numbers may become wider where its format allows
-it, and the bounds are for the old fields and the new ones together.
+A table's types are learned over all its runs: existing fields remain, numbers may become wider if the format allows it,
+and the bounds apply to old and new fields together.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ MOST_LEVELS = 16
 
 MOST_NAME_BYTES = 255
 SAMPLE_BYTES = 64 << 20
-"""Bodies that are looked at, in all; memory for what is learned from them is bounded by the columns."""
+"""Bytes of sampled bodies in all. Memory for the types found is bounded by the number of columns."""
 
 _LONGEST_BODY_BYTES = 4 << 20
 _INT64 = range(-(2**63), 2**63)
@@ -67,7 +67,7 @@ _SAMPLED_BODIES = 2000
 
 @dataclass(slots=True)
 class _Node:
-    """What was seen at one path: how often each kind of value, and what lies below.
+    """Kinds of values at one path, how often each occurs, and the paths below.
 
     known  the type that the table has there; its fields and elements are nodes of their own
     """
@@ -101,7 +101,7 @@ class ShapeInference:
         self._too_narrow: dict[str, None] = {}
 
     def add_all(self, bodies: Iterable[bytes | None]) -> None:
-        """Look at bodies until the bound on their bytes is reached; what is no JSON object teaches nothing."""
+        """Sample bodies until their bytes reach the bound. Bodies that are not JSON objects are ignored."""
         for body in bodies:
             if body is None or len(body) > _LONGEST_BODY_BYTES:
                 continue

@@ -106,7 +106,7 @@ class _LinesExport:
         self._buffers = ScanBuffers()
 
     def write(self, output: BinaryIO, state: State | None) -> dict[str, ReadMark]:
-        """Write what is behind the marks of a state; returns those that hold then."""
+        """Write the messages after the marks of a state, and return the new marks."""
         bounds, ends = extents_of(self.sources, state, self.report)
         plan = plan_of(
             self.sources, bounds, self.request, self._fail_on_data_loss, _WHOLE_FILES, self.report,
@@ -138,7 +138,7 @@ class _LinesExport:
             self._take_note(damage)
 
     def _kept(self, piece: ScannedPiece) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """Which rows meet the conditions: those of a request ask for topics and times."""
+        """Return which rows meet the conditions of the request, which are about topics and times."""
         kept = np.ones(len(piece.batch), np.bool_)
         rows = piece.batch.messages
         for condition in self.request.conditions():
@@ -169,11 +169,11 @@ def _into_file(path: Path, lines: _LinesExport, incremental: bool) -> None:
     with locked(path, "another export is writing this file; wait for it or stop it"):
         size, state = _read_commit(beside) if beside.exists() else (0, None)
         if is_gone and not incremental and not path.stat().st_size:
-            delete(beside)  # whoever deleted the file wants a new one
+            delete(beside)  # the user deleted the file: begin a new one
             size, state = 0, None
         if state is not None and not incremental:
             raise UsageError(
-                f"{path}: messages were exported there already; incremental adds those that are new",
+                f"{path}: messages were exported there already; incremental adds the new ones",
                 arguments=["incremental"],
             )
         if state is not None:
@@ -202,7 +202,7 @@ def _check_place(path: Path, beside: Path) -> None:
         if path.exists() and path.stat().st_size and not beside.exists():
             raise UsageError(f"{path}: exists and is not an export; name another file")
     if not path.parent.is_dir():
-        raise UsageError(f"{path.parent}: there is no such folder; create it first")
+        raise UsageError(f"{path.parent}: no such folder; create it first")
 
 
 def _check_size(path: Path, size: int, exported: int, beside: Path) -> None:

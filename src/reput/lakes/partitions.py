@@ -18,7 +18,7 @@ _NUMPY_UNITS = {"day": "D", "hour": "h"}
 _PLACE = "\0place"
 
 PartitionValues = tuple[tuple[str, str | None], ...]
-"""Names and values: a topic, a day as 2026-10-14, an hour as 2026-10-14-08; None where there is no time."""
+"""Names and values: a topic, a day as 2026-10-14, an hour as 2026-10-14-08; None without a value."""
 
 
 class Slice(NamedTuple):

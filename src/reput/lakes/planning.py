@@ -1,4 +1,4 @@
-"""What an export has to read: stores, how far a table has them, and what is behind that."""
+"""Plan an export: its stores, the checkpoints of the table, and the ranges of the logs after them."""
 
 from __future__ import annotations
 
@@ -42,18 +42,18 @@ def check_is_new(source: LogListing, marks: Mapping[str, ReadMark], destination:
     for name, mark in marks.items():
         if has_read(mark, source):
             raise UsageError(
-                f"{source.name}: {destination} has the messages of this log as those of {name}; "
+                f"{source.name}: {destination} has the messages of this log under the name {name}; "
                 f"give names {name}, or export to another place",
                 arguments=["names"],
             )
 
 
 class StoreExtent(NamedTuple):
-    """What an export has to read of a store.
+    """The part of a store that an export reads.
 
     Attributes:
-        bounds: What is after the mark of the table, up to the end of the log.
-        mark: The mark when that is exported.
+        bounds: From the mark of the table to the end of the log.
+        mark: The mark after the export.
         is_whole: Whether nothing was written after the end.
     """
 
@@ -100,7 +100,7 @@ def _extent_of(
 
 
 def most_bytes(sources: Sequence[LogListing], state: State | None) -> int:
-    """Return the size of what an export may have to read, before the ends of the logs are known."""
+    """Return the most bytes that an export may read, before the ends of the logs are known."""
     ends = {} if state is None else {name: mark.end for name, mark in state.marks.items()}
     return sum(
         max(file.end - max(file.start, ends.get(source.name, 0)), 0)
@@ -119,7 +119,7 @@ def plan_of(
     use_indexes: bool = True,
     runner: Runner | None = None,
 ) -> ReadPlan:
-    """Ranges to read. Raises StoreChangedError for what is gone, if that is to fail; StoreError."""
+    """Return the ranges to read. Raises StoreChangedError for lost ranges with `fail_on_data_loss`; StoreError."""
     plan = plan_between(sources, bounds, split_bytes=split_bytes)
     report.missing = [one.lost for one in plan.missing]
     if plan.missing and fail_on_data_loss:

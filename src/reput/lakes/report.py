@@ -22,11 +22,11 @@ class ExportReport(Sealable, ShownAsTable, Report):
 
     stores        name, first offset taken and the offset up to which the table has it now
     log_bytes     of the CommitLogs to read
-    is_whole      whether all of the log behind the marks was read
-    messages      that were looked at; rows and rejected rows are those of them that were asked for
-    json_errors   rows whose bodies do not fit, where that costs fields and not the row
+    is_whole      whether all of the log after the marks was read
+    messages      that were examined; rows and rejected rows are the requested ones among them
+    json_errors   rows with fields that are null because their values do not fit
     reasons       why rows were rejected or have such fields, and how many rows, most frequent first
-    reason_examples  one value of a reason, where it explains something
+    reason_examples  an example for a reason, if it helps
     json_changes  fields of JSON bodies that are new in the table, or wider
     body_column   of typed bodies
     superseded    rows that a newer message of their key removed from a table
@@ -116,7 +116,7 @@ def _rows(report: ExportReport) -> Iterator[tuple[str, str]]:
     if report.bad_bodies:
         yield (
             "bad CRCs",
-            f"{report.bad_bodies:,} messages have a body other than the one that was put",
+            f"{report.bad_bodies:,} messages have bodies that do not match their CRC",
         )
     for note in report.notes:
         yield "note", printable(note)
@@ -127,7 +127,7 @@ def _rows(report: ExportReport) -> Iterator[tuple[str, str]]:
 
 
 def _where(report: ExportReport) -> str:
-    """Not all of a log is looked at where indexes lead to what was asked for."""
+    """Return the word for the messages counted: indexes may make it unnecessary to read the whole log."""
     return "in the log" if report.is_whole else "looked at"
 
 

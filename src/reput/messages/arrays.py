@@ -65,7 +65,7 @@ def nested(column: str, offsets: npt.NDArray[np.int32], children: list[pa.Array]
 
 
 def one_array(column: pa.ChunkedArray | pa.Array) -> pa.Array:
-    """Return a column in one piece, whatever it came in."""
+    """Return a column as one array."""
     if isinstance(column, pa.Array):
         return column
     combined = column.combine_chunks()

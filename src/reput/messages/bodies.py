@@ -1,7 +1,7 @@
 """Bodies as they were sent: decompressed as a consumer of RocketMQ does it, and never beyond a bound.
 
 Mirrors `MessageDecoder.decode` and `UtilAll.uncompress` (tag rocketmq-all-4.9.3: zlib), and `MessageSysFlag`,
-`CompressionType` of 5.x, which tell zlib, LZ4 frames and Zstandard apart by three bits of the system flag.
+`CompressionType` of 5.x, which distinguish zlib, LZ4 frames and Zstandard by three bits of the system flag.
 
 This is the one decompressor: of the table, of look-ups and exports, of JSON and CSV, of `show`, and of lines that are
 put. A body takes at most twice MAX_BODY_BYTES while it is decompressed. Nothing but zlib is imported before a body
@@ -36,7 +36,7 @@ class BodyTooLargeError(BodyError):
 
 
 class SentBody(NamedTuple):
-    """A body as it was sent; as it is stored where it was not compressed, or could not be decompressed (`error`)."""
+    """A body as it was sent. If it could not be decompressed (`error`), it is as stored."""
 
     data: bytes
     error: str | None = None
@@ -77,7 +77,7 @@ def decompress(body: bytes | memoryview, sys_flag: int, most_bytes: int | None =
 
     Args:
         body: the stored bytes.
-        sys_flag: of its message; three bits of it tell the compression.
+        sys_flag: of its message; three bits of it are the compression.
         most_bytes: of the decompressed body; None for MAX_BODY_BYTES.
 
     Raises:

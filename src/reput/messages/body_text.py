@@ -34,7 +34,7 @@ def body_preview(message: MessageExt, limit: int) -> str:
 
 
 def _batch_preview(message: MessageExt, limit: int) -> str | None:
-    """None for one that cannot be unwrapped."""
+    """Return the beginning of the inner messages; None if the batch cannot be unwrapped."""
     try:
         inner = unwrap(message)
     except CorruptMessageError:
@@ -48,7 +48,7 @@ class BodyText(NamedTuple):
 
     Attributes:
         kind: `JSON`, `text`, `no text`, `empty`, `too large to be shown whole`.
-        lines: Of JSON only the white space changes; what is no text is in hexadecimal.
+        lines: JSON with other white space; text; other bytes in hexadecimal.
         unshown_bytes: Bytes after those shown.
     """
 

@@ -23,7 +23,7 @@ QUOTED = r'[",\r\n]|^$|^[ \t]|[ \t]$'
 """Cells that need quotes, as a regular expression."""
 
 FORMULA = r"^[=+\-@\t\r]"
-"""Texts that a spreadsheet would take for a formula, as a regular expression."""
+"""Texts that a spreadsheet would run as a formula, as a regular expression."""
 
 _QUOTED, _FORMULA = re.compile(QUOTED), re.compile(FORMULA)
 

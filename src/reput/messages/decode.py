@@ -55,10 +55,10 @@ class BadBody(NamedTuple):
 
 
 class SentBodies(NamedTuple):
-    """What came of the compressed bodies of some rows; rows are counted from the first of them.
+    """The decompressed bodies of some rows; rows are numbered from the first of them.
 
     stop    number of the row after the last
-    bodies  by row: decompressed, or as it is stored where that cannot be done
+    bodies  by row: decompressed, or as stored if that fails
     """
 
     stop: int
@@ -121,16 +121,16 @@ def decode_batch(
         positions: int64[n], where records begin whose lengths are checked (`reput.log.scan`).
         columns: names of `reput.messages.schema`, in the order wanted; None for all of a message's.
         base: physical offset of the first byte of `data`.
-        store: what the column of that name says.
-        decompressed: whether compressed bodies are to be as they were sent. How large they are then, nobody has
-            checked: `Records.batches` cuts batches by it.
+        store: value of the column `store`.
+        decompressed: whether to decompress bodies. Their sizes are not checked before: `Records.batches` cuts batches
+            by them.
 
     Returns:
         The batch, and the rows whose bodies could not be decompressed and are as they are stored. Bodies may be
         2 GiB in all.
 
     Raises:
-        UsageError: there is no such column.
+        UsageError: a column is unknown.
     """
     schema = select(columns)
     records = Records(data, positions, positions + base, store, decompressed)
@@ -138,9 +138,9 @@ def decode_batch(
 
 
 class Records:
-    """Records in a buffer, whose columns are made when asked for.
+    """Records in a buffer. Each column is decoded when it is first requested.
 
-    `offsets` are their physical offsets, `names` the columns `broker` and `cluster`; the other arguments are those of
+    `offsets` are their physical offsets, `names` the columns `broker` and `cluster`; other arguments as for
     `decode_batch`.
     """
 
@@ -343,7 +343,7 @@ class Records:
 
     @cached_property
     def sent(self) -> SentBodies:
-        """What came of the compressed bodies."""
+        """The decompressed bodies."""
         return self.stored.decompress(0, float("inf"))
 
     def _make_body(self) -> pa.Array:

@@ -27,7 +27,7 @@ from reput.messages.proto_bodies import open_proto
 ENTRY_POINTS = "reput.body_decoders"
 
 MOST_BODY_BYTES = 4 << 20
-"""What a broker accepts by default. A byte of Avro or Protobuf can become a list's element of 200 bytes."""
+"""The broker's default limit. A byte of Avro or Protobuf can become a list element of 200 bytes."""
 
 _CHUNK_BYTES = 1 << 20
 _TOO_LARGE = f"the body has more than {MOST_BODY_BYTES:,} bytes"

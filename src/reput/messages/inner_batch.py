@@ -40,10 +40,10 @@ def is_inner_batch(message: MessageExt) -> bool:
 
 @checked
 def unwrap(message: MessageExt) -> tuple[MessageExt, ...]:
-    """Return the messages of an inner batch, in order; the message itself where it is none.
+    """Return the messages of an inner batch, in order; the message itself if it is not a batch.
 
-    Each has its own body, flag and properties; its queue offset is one more than that of the message before it; all
-    else is the record's, `physical_offset` and `size_bytes` included.
+    Each has its own body, flag and properties, and the next queue offset. Everything else is the record's, including
+    `physical_offset` and `size_bytes`.
 
     Raises CorruptMessageError for a body that is not a sequence of messages.
     """
@@ -64,7 +64,7 @@ class OpenBatch(NamedTuple):
 
 
 def open_batch(record: bytes, layout: RecordLayout) -> OpenBatch:
-    """Open a record's batch; `layout` is that of its bytes. Raises CorruptMessageError for an unreadable body."""
+    """Open a record's batch; `layout` is the layout of its bytes. Raises CorruptMessageError for an unreadable body."""
     return _opened(decode_located(record, layout))
 
 
@@ -87,9 +87,9 @@ def inner_records(
 ) -> list[InnerRecord]:
     """Return the messages of an inner batch, each as a record of its own.
 
-    `layout` is that of the batch's bytes; `batch` is the result of `open_batch`.
+    `layout` is the layout of the batch's bytes; `batch` is the result of `open_batch`.
     Each message has the header of the batch, TOTALSIZE included, with its own flag, body, properties and queue offset.
-    The body's CRC, of which inner messages have none, is right if that of the batch was.
+    Inner messages have no CRC of their own: it is right if the batch's was.
 
     Raises CorruptMessageError for a body that is not a sequence of messages.
     """

@@ -208,7 +208,7 @@ def read_value(text: bytes, kind: pa.DataType) -> bool:
 def parse_permissively(bodies: pa.BinaryArray, shape: BodyShape) -> ParsedBodies:
     """Read bodies as structs of a shape; values that do not fit are null, and the reasons name them.
 
-    A body that is not a JSON object is null as a whole. Values that fit are those that `parse_bodies` returns.
+    A body that is not a JSON object is null as a whole. Values that fit are as in `parse_bodies`.
     """
     found = parse_bodies(bodies, shape)
     if not found.misfits:
@@ -270,12 +270,12 @@ class _Pruned:
 
 
 def _is_unicode(text: str) -> bool:
-    """Whether no half of a surrogate pair stands alone, which JSON can spell and UTF-8 cannot."""
+    """Whether a text has no unpaired surrogate, which JSON can spell and UTF-8 cannot."""
     return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def _fits(value: Any, kind: pa.DataType, text: str) -> bool:
-    """Whether a value is read as one of this type that is no object or list."""
+    """Whether a value is read as a scalar of this type."""
     if pa.types.is_string(kind):
         return isinstance(value, str) and not isinstance(value, NumberText) and _is_unicode(value)
     if pa.types.is_boolean(kind):

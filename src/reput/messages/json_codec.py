@@ -1,7 +1,7 @@
 """A message as JSON: what `query`, `tail`, `show` and `export` print; `reput.messages.json_lines` reads it back.
 
 docs/message-json.md describes the fields; they are stable, new ones may be added. `reput.messages.message_lines` makes
-the same lines of many records at once, `reput.messages.table_text` those of columns.
+the same lines of many records at once, `reput.messages.table_text` lines of columns.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _FEW_IN_ALL = 10_000
 def message_fields(message: MessageExt, most_body_bytes: int | None = None) -> dict[str, Any]:
     """Return the fields in their order; bytes that are not UTF-8 as `body_base64`, `properties_base64`.
 
-    The body is as it was sent. Where it was compressed, the stored bytes come, too, for who puts the message into
-    another store; where it could not be decompressed, it is as it is stored, and `body_error` says why. With
-    `most_body_bytes` a longer one is left out, and `body_error` says so.
+    The body is as it was sent. If it was compressed, the stored bytes are included, so that the message can be put into
+    another store. If it could not be decompressed, it is as stored, and `body_error` has the reason. A body of more
+    than `most_body_bytes` is omitted, and `body_error` reports that.
     """
     properties = message.properties
     return {
@@ -63,7 +63,7 @@ def message_line(message: MessageExt) -> bytes:
 
 
 def text_or_base64(data: bytes) -> tuple[str, None] | tuple[None, str]:
-    """Bytes as text where they are UTF-8, else in base64."""
+    """Return bytes as text if they are UTF-8, else in base64."""
     try:
         return data.decode("utf-8"), None
     except UnicodeDecodeError:

@@ -164,7 +164,7 @@ class Base64:
 def text_or_base64(
     runs: Runs, before: bytes, name: str, name_of_base64: str = ""
 ) -> list[JsonColumn]:
-    """Bytes as `name` where they are UTF-8, else as `name`_base64 or so; null as the former."""
+    """Return bytes as `name` if they are UTF-8 or null, else as `name_of_base64`."""
     valid = room(len(runs.starts), np.uint8)
     kernel.are_utf8(runs.data, runs.starts, runs.stops, valid)
     is_text = valid.view(np.bool_) | (runs.kinds != PRESENT)
@@ -185,7 +185,7 @@ def label_of(before: bytes, name: str) -> bytes:
 def fields_of(
     names: Sequence[str], columns: Sequence[pa.Array], renamed: Mapping[str, str], rows: int
 ) -> list[JsonColumn]:
-    """Return the fields of an object, from its brace on, but without the one that ends it."""
+    """Return the fields of an object, with its first brace and without its last."""
     found: list[JsonColumn] = []
     for name, column in zip(names, columns, strict=True):
         before, shown = b"," if found else b"{", renamed.get(name, name)
@@ -197,7 +197,7 @@ def fields_of(
 
 
 def column_of(column: pa.Array, label: bytes) -> JsonColumn:
-    """Values of any type; `null` where there is none."""
+    """Return values of any type; null is `null`."""
     of, kind, missing = pa.types, column.type, label + NULL
     if of.is_string(kind):
         return JsonTexts(runs_of(column), label, missing)
@@ -222,7 +222,7 @@ def column_of(column: pa.Array, label: bytes) -> JsonColumn:
 
 
 def json_values(column: pa.Array) -> pa.LargeStringArray:
-    """Each value as JSON; `null` where there is none."""
+    """Return each value as JSON; null is `null`."""
     return render([column_of(column, b"")], len(column), b"").texts()
 
 

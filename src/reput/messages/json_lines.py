@@ -1,7 +1,7 @@
-"""Messages out of JSON Lines: the way back of `reput.messages.json_codec`, for `reput put`.
+"""Messages from JSON Lines, the reverse of `reput.messages.json_codec`, for `reput put`.
 
-docs/message-json.md describes the fields. Those that the store decides are accepted and ignored; any other name is an
-error: it may be a typo.
+docs/message-json.md describes the fields. Fields that the store decides are accepted and ignored. Other names are an
+error, since they may be typing errors.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _NEWLINE = 10
 
 
 class LineError(ValueError):
-    """A line that is no message, and why; the caller adds the file and the line's number."""
+    """Why a line is not a message; the caller adds the file and the line's number."""
 
 
 class _Line(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    """One line: what a message is made of, then what is the store's to say."""
+    """One line: the fields of a message, then the fields that the store decides."""
 
     topic: str
     body: str | None = None
@@ -112,7 +112,7 @@ def read_blocks(stream: BinaryIO, longest_bytes: int) -> Iterator[Block]:
 def read_messages(block: Block) -> tuple[Sequence[int], list[Message]]:
     """Return the messages of a block, and the numbers of their lines.
 
-    Raises LineError; `read_message` then tells which line it is.
+    Raises LineError; `read_message` then finds the line.
     """
     try:
         lines = _DECODER.decode_lines(block.data)
@@ -121,7 +121,7 @@ def read_messages(block: Block) -> tuple[Sequence[int], list[Message]]:
             return numbers, [_message(line) for line in lines]
     except (ValueError, msgspec.DecodeError, RecursionError) as error:
         raise LineError(str(error)) from None
-    # Blank lines, or one that holds two messages.
+    # Blank lines, or a line with two messages.
     found = [(number, read_message(line)) for number, line in block.lines()]
     return [number for number, _ in found], [message for _, message in found]
 
@@ -159,7 +159,7 @@ def _message(line: _Line) -> Message:
 
 
 def _body(line: _Line) -> bytes:
-    """Return the body as it is to be stored: where it was compressed, not that which was sent."""
+    """Return the body to store: if it was compressed, the stored bytes."""
     if line.body is not None and line.body_base64 is None:
         body = line.body.encode()
     elif line.body is None and line.body_base64 is not None:

@@ -1,4 +1,4 @@
-"""Texts as JSON: the one rule of what is escaped in it.
+"""Texts as JSON: which characters are escaped.
 
 Control characters, bidirectional overrides and other characters without a glyph (categories Cc, Cf, Zl, Zp) are
 escaped, so that what a message holds cannot steer a terminal or re-order what is read there. Parsed, it is the same.
@@ -23,7 +23,7 @@ INVISIBLE = "".join(f"{chr(first)}-{chr(last)}" for first, last in INVISIBLE_RAN
 """The same as the inside of a regular expression's [...]."""
 
 CONTROL = f"[\x00-\x1f{INVISIBLE}]"
-"""The characters of text that may steer whatever shows it, as a regular expression."""
+"""Characters that may control a terminal or change how text is shown, as a regular expression."""
 
 _INVISIBLE = re.compile(f"[{INVISIBLE}]")
 _CONTROL = re.compile(CONTROL)

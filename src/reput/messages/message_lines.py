@@ -33,7 +33,7 @@ Bytes = npt.NDArray[np.uint8]
 Offsets = npt.NDArray[np.int64]
 
 _AT_ONCE = 1 << 12
-"""Messages whose lines are made together: what is written stays in the processor's cache."""
+"""Messages per piece of lines: the piece stays in the processor's cache."""
 
 _TRANSACTIONS = (b"none", b"prepared", b"commit", b"rollback")
 
@@ -46,7 +46,7 @@ def message_lines(
     Args:
         data: uint8, bytes of the log.
         positions: int64[n], where records begin whose lengths are checked (`reput.log.scan`).
-        offsets: int64[n], their physical offsets; None for those that they state.
+        offsets: int64[n], their physical offsets; None for the offsets that they state.
     """
     for start in range(0, len(positions), _AT_ONCE):
         rows = slice(start, start + _AT_ONCE)
@@ -74,7 +74,7 @@ def _stated_offsets(data: Bytes, positions: Offsets) -> Offsets:
 
 
 def _fields(records: Records) -> list[JsonColumn]:
-    properties = records.column("properties")  # first: that finds the wanted ones, too
+    properties = records.column("properties")  # first: this also finds the wanted ones
     return [
         Raw(runs_of(records.column("message_id")), b'{"message_id":"', b'"'),
         _property(records, "unique_key"),
@@ -158,7 +158,7 @@ def _properties_string(records: Records, properties: pa.MapArray) -> list[JsonCo
     names, values = runs_of(properties.keys), runs_of(properties.items)
     maps = properties.offsets.to_numpy()
     kernel.are_in_hash_map_order(names.data, names.starts, names.stops, maps, ordered)
-    # Of the pairs each with a separator within and, but for the last, one behind it.
+    # Each pair has a separator inside, and each but the last has one after it.
     counts = np.diff(maps)
     ends = np.concatenate(
         [[0], np.cumsum(names.stops - names.starts + values.stops - values.starts)]
@@ -175,7 +175,7 @@ def _properties_string(records: Records, properties: pa.MapArray) -> list[JsonCo
 
 
 def _body(records: Records) -> list[JsonColumn]:
-    """Return the body as it was sent; where it was compressed, the stored bytes, too, or why it is as it is stored."""
+    """Return the body as it was sent. If it was compressed, also the stored bytes, or why they are the body."""
     stored = _runs(records, "body")
     if not records.stored.compressed:
         return text_or_base64(stored, b",", "body")

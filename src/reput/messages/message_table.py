@@ -25,14 +25,14 @@ _TABLE_COLUMNS: tuple[str, ...] = ("stored (UTC)", "topic", "queue", "offset", "
 
 
 class MessageTable:
-    """Two lines per message: where and what it is, then the beginning of its body. The header is printed once."""
+    """Two lines per message: its place and fields, then the beginning of its body. The header is printed once."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
         self._widths: list[int] = []
 
     def lines(self, messages: Sequence[MessageExt], stores: Sequence[str] = ()) -> Iterator[str]:
-        """Yield the lines of some messages, which stand below those that came before.
+        """Yield the lines of some messages, to be printed after the earlier ones.
 
         Args:
             messages: The messages.

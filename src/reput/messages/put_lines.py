@@ -78,7 +78,7 @@ class LineColumns:
         self._data[self._stop : self._stop + PADDING] = 10
 
     def read(self, start: int) -> PlainLines:
-        """Read plain lines from the one that begins at `start` on."""
+        """Read plain lines, beginning with the line at `start`."""
         count, stop, lines = parse_lines(
             self._data, start, self._stop, self._rows, self._spans, self._body_at, self._bodies,
             self._head_at, self._heads, self._tail_at, self._tails, self._text,
@@ -91,7 +91,7 @@ class LineColumns:
 
         Raises:
             MessageRefusedError: the store does not take one of them.
-            ValueError: a host is none.
+            ValueError: a host is malformed.
         """
         count = self._count
         rows = self._rows[:count]
@@ -109,7 +109,7 @@ class LineColumns:
         )
 
     def _properties(self, rows: npt.NDArray[np.void]) -> list[tuple[bytes, Texts]]:
-        """Whole strings; where a unique key is to be made, what comes before it, it, and what comes behind it."""
+        """Return whole strings; for a unique key that is created here, the part before it, the key, the rest."""
         heads = (b"", _texts(self._heads, self._head_at, len(rows)))
         made = rows["reserved"].astype(np.int64)
         if not made.any():
@@ -201,7 +201,7 @@ class LinesReport:
 class LinesPut:
     """Puts the lines of one stream; `report` is right at any moment.
 
-    bad_line  is called with the number and the fault of a line that is skipped; None where none may be
+    bad_line  is called with the number and the fault of a line that is skipped; None if no line may be skipped
     progress  is called after each block with the number of bytes read
     """
 
@@ -229,7 +229,7 @@ class LinesPut:
             self.report.seconds = time.monotonic() - began
 
     def _put_block(self, block: Block) -> None:
-        """Plain lines as columns; what lies between them, and after a short run more than that, one by one."""
+        """Put plain lines as columns. Put other lines, and some lines after a short run of plain ones, one by one."""
         if self._store.form != FORM_OF_FOUR:  # whose properties strings end otherwise
             self._put_any(block)
             return
@@ -250,7 +250,7 @@ class LinesPut:
         """Put what was read last; False where some of it is refused, and nothing is put."""
         try:
             columns = self._plain.columns()
-        except ValueError:  # a topic that is refused, or a host that is none
+        except ValueError:  # a refused topic, or a malformed host
             return False
         try:
             result = self._store.put_columns(columns)

@@ -40,14 +40,14 @@ COLUMNS = pa.schema(
         ("message_id", pa.string()),
     ]
 )
-"""What a message has.
+"""The columns of a message.
 
-store            name of its store, as the path gave it
-physical_offset  where it lies in the CommitLog, whatever the record says of itself
+store            name of its store: its path, unless another name was given
+physical_offset  its actual position in the CommitLog, which the record may state wrongly
 size             bytes of its record
-times            null where the stored milliseconds are beyond what microseconds can tell
-unique_key, tags null where there is none; keys and properties are empty then
-body             decompressed, unless asked for as stored; see BODY_ERROR
+times            null if the stored milliseconds do not fit in microseconds of 64 bits
+unique_key, tags null if they are missing; keys and properties are empty then
+body             decompressed, unless requested as stored; see BODY_ERROR
 body_crc_ok      whether the stored body has the stored CRC
 """
 
@@ -85,7 +85,7 @@ ALL_COLUMNS = pa.schema([*DAMAGE_COLUMNS, BODY_ERROR, UNIQUE_KEYS, *ORIGIN_COLUM
 
 
 def column_name(given: str) -> str:
-    """Return the column that is meant, whatever its capitals: Spark does not tell them apart."""
+    """Return the column of a name in any case: Spark ignores case."""
     known: dict[str, str] = {name.lower(): name for name in ALL_COLUMNS.names}
     return known.get(given.lower(), given)
 

@@ -47,7 +47,7 @@ def csv_lines(batch: pa.RecordBatch, *, is_safe: bool = False, end: str = "") ->
     """Return a line of CSV a row.
 
     Args:
-        batch: columns of messages, and others; bytes take two cells, as text where they are, and in base64.
+        batch: columns of messages, and others; bytes take two cells, for text and for base64.
         is_safe: whether to put a ' before texts that a spreadsheet would run as a formula.
         end: what each line ends with.
     """
@@ -73,7 +73,7 @@ def bytes_of(lines: Text | pa.LargeStringArray) -> memoryview:
 
 
 def with_iso_times(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the columns with times as texts, 2026-10-14T08:35:06.637Z; without the Z where they have no zone."""
+    """Return the columns with times as texts, 2026-10-14T08:35:06.637Z; without the Z if they have no zone."""
     columns = [
         _iso(column) if pa.types.is_timestamp(column.type) else column for column in batch.columns
     ]
@@ -87,7 +87,7 @@ def _iso(times: pa.Array) -> Text:
 
 
 def _bytes_apart(column: pa.Array) -> tuple[Text, Text]:
-    """Bytes that are UTF-8 as texts, the others in base64; null where they are in the other one."""
+    """Return a column of bytes that are UTF-8, and a column of the others in base64; each is null in one of the two."""
     try:
         return column.cast(pa.string()), pa.nulls(len(column), pa.string())
     except pa.ArrowInvalid:

@@ -31,8 +31,8 @@ _CANDIDATE_BYTES = 128 << 10
 class KeyedStretch:
     """Messages that begin in a range of physical offsets.
 
-    records      those of them that were asked for; None where all must be read to find them
-    is_frequent  whether there are so many that reading all costs less than looking them up
+    records      the requested messages; None if the whole range must be read to find them
+    is_frequent  whether they are so many that reading the range costs less than looking them up
     """
 
     range: OffsetRange
@@ -43,11 +43,10 @@ class KeyedStretch:
 class IndexBesideLog:
     """IndexFiles and checkpoint of the store that a log belongs to, opened when first asked for.
 
-    Context manager. The table reads the log, whatever there is beside it: where the store cannot be opened there is no
-    answer.
+    Context manager. Without a readable store beside the log there are no answers, and the table reads the log.
 
     Attributes:
-        log_end: physical offset behind the last whole record, once `find_lost_end` has looked for it
+        log_end: physical offset after the last whole record, once `find_lost_end` has looked for it
     """
 
     def __init__(self, source: LogListing) -> None:
@@ -72,7 +71,7 @@ class IndexBesideLog:
     ) -> list[KeyedStretch] | None:
         """Return stretches of the log, oldest first, with every message of these topics with one of these keys.
 
-        Keys are unique keys and those of KEYS.
+        Keys are unique keys and the keys in KEYS.
 
         Args:
             topics: None for all that have ConsumeQueues

@@ -1,6 +1,6 @@
-"""What a reader of the table asks for: conditions on columns, by name or one by one, and what to do about damage.
+"""Conditions on the columns of a table, and the choices for damage in the log.
 
-A row must meet all conditions; null meets none but that of being null.
+A row must meet all conditions. Null meets only "is null".
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ Mask = npt.NDArray[np.bool_]
 _INT64 = 1 << 63
 
 OnCorrupt = Literal["fail", "skip", "row"]
-"""What to do about damage: raise, leave it out and tell, or give it as a row of its own."""
+"""For damage: raise, skip it with a warning, or return a row for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +59,10 @@ class Condition:
     """`column` `operator` `value`, as in "queue_id" ">=" 3.
 
     Operators: = != < <= > >=; in, not in (a tuple); starts, ends, contains, matches (texts; `matches` takes a regular
-    expression); is null, is not null; of `keys` and `unique_keys` alone: holds (a tuple, one of which is among them).
-    Texts compare by their UTF-8 bytes. Raises UsageError for what cannot be compared.
+    expression); is null, is not null; only for `keys` and `unique_keys`: holds (a tuple, of which the list has at least
+    one value). Texts compare by their UTF-8 bytes. Raises UsageError if values cannot be compared.
 
-    keeps_damage  whether a row that stands for damage stays, too: what was lost may have met this
+    keeps_damage  whether rows of damage meet this as well: the lost messages may have met it
     """
 
     column: str
@@ -87,12 +87,12 @@ class Condition:
             self.scalars()
         except (pa.ArrowException, TypeError, ValueError, OverflowError):
             raise UsageError(
-                f"{self.column} {self.operator} {self.value!r}: that is no {self._kind}"
+                f"{self.column} {self.operator} {self.value!r}: not a value of type {self._kind}"
             ) from None
 
     @property
     def _kind(self) -> pa.DataType:
-        """Of what is compared: of a list its elements."""
+        """The type of the compared values; of a list, its elements."""
         kind = ALL_COLUMNS.field(self.column).type
         return kind.value_type if self.operator == _HOLDS else kind
 
@@ -102,7 +102,7 @@ class Condition:
         return [pa.scalar(value, self._kind) for value in values]
 
     def keeps(self, column: pa.Array) -> Mask:
-        """Which values of the column meet this."""
+        """Return which values of the column meet this."""
         if self.operator == _HOLDS:
             return self._holding(column)
         if self.operator in _NULL_MATCHES:
@@ -179,7 +179,7 @@ def limits(conditions: Iterable[Condition], column: str) -> tuple[int | None, in
 
 
 def choices(conditions: Iterable[Condition], column: str) -> frozenset[str] | None:
-    """Return the texts of which a column must be one; None where it may be any."""
+    """Return the only texts that a column may have; None if any text may occur."""
     chosen: frozenset[str] | None = None
     for condition in conditions:
         if condition.column == column and condition.operator in ("=", "in"):
@@ -189,9 +189,9 @@ def choices(conditions: Iterable[Condition], column: str) -> frozenset[str] | No
 
 
 def sought_keys(conditions: Sequence[Condition]) -> tuple[str, frozenset[str]] | None:
-    """Return a column, and keys one of which every message has there that meets all and has index entries.
+    """Return a column and keys, if every message that meets all conditions has one of the keys in it and is indexed.
 
-    None where messages may meet all that have no entries: without keys, or rolled back.
+    Otherwise return None: messages without keys, or rolled back, may meet the conditions and have no index entries.
     """
     if not any(condition.excludes("transaction", "rollback") for condition in conditions):
         return None
@@ -205,7 +205,7 @@ def sought_keys(conditions: Sequence[Condition]) -> tuple[str, frozenset[str]] |
 
 
 def by_cost(conditions: Sequence[Condition]) -> list[Condition]:
-    """Those first that are answered without looking at much of a record."""
+    """Return the conditions in order of cost: first those that need little of a record."""
     dear = ("message_id", "born_host", "store_host", "unique_key", "tags", "body_crc_ok", *_LISTS)
     return sorted(conditions, key=lambda condition: condition.column in dear)
 
@@ -219,7 +219,7 @@ def selected(
     begin_ms: int | None = None,
     end_ms: int | None = None,
 ) -> tuple[Condition, ...]:
-    """Conditions of messages that meet all that is given, and of damage: what was lost may have met it.
+    """Return conditions for messages that meet all arguments. Rows of damage meet them as well.
 
     Args:
         topics: One of these.

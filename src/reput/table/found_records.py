@@ -1,8 +1,8 @@
 """Records of a CommitLog file that an index leads to, read as if they lay one after the other.
 
-The ConsumeQueues lead to those of some topics. A ConsumeQueue may lack messages: prepared and rolled-back ones have no
-entries, queues get lost, dispatch is late. So the entries of all queues together must tile the file from its beginning
-on. What follows the place up to which they do is walked. Where they do not, all of the file is.
+ConsumeQueues lead to the records of some topics. A ConsumeQueue may lack messages: prepared and rolled-back ones have
+no entries, queues get lost, dispatch is late. So the entries of all queues together must cover the file from its
+beginning, without a gap. The rest of the file after the covered part is scanned.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class FoundRecords:
         return cls(rows[:, 0].copy(), rows[:, 1].copy(), end)
 
     def between(self, start: int, stop: int) -> FoundRecords:
-        """Those that begin in [start, stop); the index has all of them up to `stop`."""
+        """Return the records that begin in [start, stop); the index has all of them up to `stop`."""
         first, last = np.searchsorted(self.physical_offset, [start, stop]).tolist()
         return FoundRecords(self.physical_offset[first:last], self.size[first:last], stop)
 
@@ -136,7 +136,7 @@ def find_queued(
     """
     try:
         return _find(opened.of(folder), file, topics, start, stop)
-    except (StoreError, MissingExtraError):  # damaged, expired: the log tells all that they do
+    except (StoreError, MissingExtraError):  # damaged, expired: the log has the same records
         opened.close()
         return None
 

@@ -1,4 +1,4 @@
-"""What has to be read for a question: ranges of CommitLog files, packed into tasks, and why others are not read."""
+"""Plan which ranges of CommitLog files to read, and pack them into tasks. Notes say why other ranges are skipped."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ Task = TypeVar("Task", bound=HasPart)
 
 
 def pack(tasks: Sequence[Task], split_bytes: int, least_tasks: int = 1) -> list[tuple[Task, ...]]:
-    """Neighbours together.
+    """Pack neighbouring ranges together.
 
     Args:
         tasks: Ranges in order, none much larger than `split_bytes`.
-        split_bytes: Of the log, that a task reads at most, unless one range is larger.
-        least_tasks: There are as many where the ranges are; 8 and more where they come to 16 MiB each.
+        split_bytes: The most bytes of the log per task, unless one range is larger.
+        least_tasks: The least number of tasks, if there are as many ranges. By default 8, of at least 16 MiB each.
     """
     total = sum(cost_of(task.part) for task in tasks)
     share = -(-total // least_tasks) if least_tasks > 1 else max(total // _TASKS, _LEAST_BYTES)
@@ -72,12 +72,12 @@ def _packed(tasks: Sequence[Task], most_bytes: int) -> Iterator[tuple[Task, ...]
 
 
 def bytes_of(part: LogRange) -> int:
-    """Of the log, that reading a range takes."""
+    """Return the bytes of the log that reading a range takes."""
     return part.stop - part.start if part.found is None else int(part.found.size.sum())
 
 
 def cost_of(part: LogRange) -> int:
-    """Return the same with what opening a file and reading records here and there costs, as if it were bytes."""
+    """Return the same plus the costs of opening a file and of scattered reads, as bytes."""
     reads = 0 if part.found is None else len(part.found) * _RECORD_BYTES
     return bytes_of(part) + reads + _RANGE_BYTES
 
@@ -105,7 +105,7 @@ class MissingLog(NamedTuple):
 
 @dataclass(slots=True)
 class ReadPlan:
-    """Ranges to read in order, files that are missing between them, and what was left out, a line each."""
+    """Ranges to read in order, missing files between them, and a note for each reason to skip ranges."""
 
     tasks: list[ReadTask] = field(default_factory=list)
     missing: list[MissingLog] = field(default_factory=list)
@@ -114,7 +114,7 @@ class ReadPlan:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Physical offsets [start, stop) of one store; None for its beginning, its end."""
+    """Physical offsets [start, stop) of one store; None for its beginning or its end."""
 
     start: int | None = None
     stop: int | None = None
@@ -137,12 +137,12 @@ def plan_reading(
     """Plan to read every message that meets the conditions.
 
     bounds       by the name of a store
-    split_bytes  of the log for one task, and fewer where there would not be `least_tasks`
-    use_indexes  whether ConsumeQueues and IndexFiles may tell where messages lie
-    unwrap_batches  messages of inner batches are meant, too, whose keys IndexFiles do not have
+    split_bytes  the most bytes of the log per task; fewer if there would be less than `least_tasks`
+    use_indexes  whether to find messages by ConsumeQueues and IndexFiles
+    unwrap_batches  whether to find messages of inner batches, whose keys IndexFiles do not have
     runner       of a task for each store; None for this process
 
-    Raises StoreError; UsageError where that makes more tasks than a driver holds.
+    Raises StoreError; UsageError if there are more tasks than a driver holds.
     """
     plan = ReadPlan()
     total = sum(file.size for source in sources for file in source.files)
@@ -197,9 +197,9 @@ def _planned(
 def plan_between(
     sources: Sequence[LogListing], bounds: Mapping[str, Bounds], *, split_bytes: int = SPLIT_BYTES
 ) -> ReadPlan:
-    """Plan to read what lies between two places of each store, at which records begin or the log ended.
+    """Plan to read each store between two offsets, at which records begin or the log ended.
 
-    What is before the first file of a store, or behind the last, is missing. Raises StoreError.
+    Offsets before the first file of a store, or after the last, are missing. Raises StoreError.
     """
     plan = ReadPlan()
     for source in sources:
@@ -303,7 +303,7 @@ def _by_key(
     ranges: Sequence[LogRange],
     conditions: Sequence[Condition],
 ) -> list[LogRange] | None:
-    """Ranges that the IndexFiles lead to; None where no key is asked for, or no index tells."""
+    """Return the ranges that IndexFiles lead to; None without a condition on keys, or without a usable index."""
     sought, topics = sought_keys(conditions), choices(conditions, "topic")
     if sought is None or len(sought[1]) > _MAX_KEYS:
         return None
@@ -311,7 +311,7 @@ def _by_key(
     with_replaced_ids = column == "unique_keys"
     found = index.find_by_key(topics, keys, with_replaced_ids=with_replaced_ids)
     column = "unique_key" if with_replaced_ids else column  # as the option is called
-    if found is None:  # the log tells all that an index does
+    if found is None:  # the log has the same messages
         return None
     if frequent := sum(each.range.stop - each.range.start for each in found if each.is_frequent):
         plan.notes.append(
@@ -375,7 +375,7 @@ def _by_time(
 def _parts_of(
     stored: Sequence[StoredRange], of_file: Mapping[CommitLogFile, LogRange]
 ) -> list[LogRange]:
-    """Return the parts of ranges, one for each file, that lie in these; neighbours as one."""
+    """Return the parts of the files' ranges that lie in `stored`; neighbours are joined."""
     found: list[LogRange] = []
     for item in stored:
         part = of_file[item.file]
@@ -401,10 +401,10 @@ def _by_queue(
         with closing(open_queues(source.folder)) as queues:
             if not queues.topics():
                 return ranges
-    except (StoreError, MissingExtraError):  # the log tells all that they do
+    except (StoreError, MissingExtraError):  # the log has the same messages
         return ranges
     plan.notes.append(
-        f"{source.name}: topic through its ConsumeQueues, where they have every message"
+        f"{source.name}: topic through its ConsumeQueues, as far as they have every message"
     )
     return [replace(part, folder=source.folder, topics=topics) for part in ranges]
 
@@ -432,9 +432,9 @@ def _cut(
 
 
 def unknown_topics(sources: Sequence[LogListing], topics: Iterable[str]) -> list[str]:
-    """Return a line for each of the topics that no store has a queue of, with the names that there are, nearest first.
+    """Return a line for each topic of which no store has a queue, with the nearest names.
 
-    None where a store is not on this machine, or has no queues: then it does not show which topics exist.
+    Returns nothing if a store is not on this machine or has no queues, since its topics are unknown.
     """
     known: set[str] = set()
     for source in sources:

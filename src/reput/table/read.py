@@ -38,10 +38,11 @@ _QUEUE_COLUMNS = ("topic", "queue_id")
 class LogRange:
     """The records of one CommitLog file that begin in [start, stop), physical offsets.
 
-    topics    what is asked for, where the ConsumeQueues in `folder` may lead to it
-    found     all that is asked for, where IndexFiles lead to it
-    at_record  whether a record begins at `start`; else the first one behind it is looked for
-    ends_log  no file with data follows: what cannot be read at its end is the end of the log, no damage
+    topics    the requested topics, if the ConsumeQueues in `folder` may lead to their messages
+    found     all requested messages, if IndexFiles lead to them
+    at_record  whether a record begins at `start`; if not, reading begins at the first record after it
+    ends_log  no file with data follows: unreadable bytes at its end are the end of the log, not damage
+    names     of broker and cluster
     """
 
     file: CommitLogFile
@@ -62,7 +63,7 @@ class LogRange:
 
 @dataclass(slots=True)
 class ReadReport:
-    """What a reader met, right once its iteration is exhausted: messages walked over, rows given, damage."""
+    """The counts of a reader: messages read, rows returned, damage. They are final after its iteration."""
 
     messages: int = 0
     rows: int = 0
@@ -74,14 +75,14 @@ class RangeBatches:
     """Iterate over the batches of one range.
 
     columns        of `reput.messages.schema`, None for all of a message's; `corrupt_reason` may be among them
-    conditions     what every row meets
-    on_corrupt     `row` gives damage as a row with store, physical_offset, size (bytes lost) and
-                   corrupt_reason, if it meets the conditions that do not keep it anyway
+    conditions     every row meets them
+    on_corrupt     `row` returns a row for damage, with store, physical_offset, size (bytes lost) and
+                   corrupt_reason, if it meets the conditions without `keeps_damage`
     batch_bytes    of the log, and of decompressed bodies, that make one batch; a single message may be larger
-    decompressed   whether compressed bodies are to be as they were sent
+    decompressed   whether to decompress bodies
     unwrap_batches whether inner batches (5.x) are given as the messages that they hold
-    opened         keeps queues open from one range of a task to the next; who passes it closes it
-    report         what was met
+    opened         keeps queues open from one range of a task to the next; the caller closes it
+    report         the counts
 
     Raises CorruptMessageError with on_corrupt="fail"; StoreNotFoundError, StoreAccessError,
     StoreChangedError; UsageError.
@@ -122,13 +123,13 @@ class RangeBatches:
         elif not part.at_record:
             start = first_record(self._open_file, part.file, start, part.stop, self._buffers)
         scan = self._scan(part.file, start, part.stop, self._open_file)
-        told = 0
+        reported = 0
         for piece in scan.pieces():
-            # What was passed over before this piece has a record behind it: it is no torn end.
-            yield from self._damaged(scan.damage[told:])
-            told = len(scan.damage)
+            # A record follows the bytes that were skipped before this piece: they are not a torn end.
+            yield from self._damaged(scan.damage[reported:])
+            reported = len(scan.damage)
             yield from self._given(piece, piece.positions + piece.base)
-        yield from self._damaged(damage_at_end(part, scan.verdict(), self._open_file, told))
+        yield from self._damaged(damage_at_end(part, scan.verdict(), self._open_file, reported))
         self.report.end = scan.end.position
 
     def _scan(self, file: CommitLogFile, start: int, stop: int, open_file: OpenFile) -> FileScan:
@@ -235,14 +236,14 @@ class RangeBatches:
 
 
 def damage_at_end(
-    part: LogRange, verdict: WalkVerdict, open_file: OpenFile, told: int = 0
+    part: LogRange, verdict: WalkVerdict, open_file: OpenFile, reported: int = 0
 ) -> Sequence[Finding]:
-    """Return the damage in a range after the first `told` findings, without the torn end of the log.
+    """Return the damage in a range after the first `reported` findings, without the torn end of the log.
 
     Raises:
         StoreNotFoundError, StoreAccessError, StoreChangedError.
     """
-    damage = verdict.damage[told:]
+    damage = verdict.damage[reported:]
     if not damage or not part.ends_log:
         return damage
     with open_file(part.file.path) as reader:

@@ -6,7 +6,7 @@ take a plan too long.
 
 Of any other log only files at the edges of the window are scanned, as each byte is fetched. Of the others the first
 timestamp is sampled. Timestamps grow along the log except for steps back of the broker's clock. So an unknown file is
-left out only if its first timestamp and that of the following file miss the time by more than `CLOCK_STEP_MS`. If the
+skipped only if the first timestamps of it and of the next file miss the time by more than `CLOCK_STEP_MS`. If the
 first timestamps themselves step back, a file may hold any time between them.
 """
 
@@ -221,13 +221,13 @@ def within(
     known = [stamp for stamp in stamps if stamp is not None]
     if not known:
         return list(ranges)
-    # An unreadable timestamp lies between those of its neighbours.
+    # An unreadable timestamp lies between its neighbours.
     highest = list(accumulate((min(known) if s is None else s for s in stamps), max))
     lowest = list(accumulate((max(known) if s is None else s for s in reversed(stamps)), min))[::-1]
     kept = []
     for number, part in enumerate(ranges):
         last = number + 1 == len(ranges)
-        # Unreadable first records hide how far the time went on: look behind them.
+        # Unreadable first records hide how far the time advanced: look after them.
         following = next((n for n in range(number + 1, len(ranges)) if stamps[n] is not None), None)
         newest = None if last or following is None else highest[following]
         if low_ms is not None and newest is not None and newest < low_ms - CLOCK_STEP_MS:

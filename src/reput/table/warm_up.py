@@ -23,7 +23,7 @@ _KERNELS = {
     ),
     "others": ("property_columns.split_any_properties",),
 }  # fmt: skip
-"""By part: of its kernels those that are compiled last. Few logs need the others, and no reader waits for them."""
+"""By part: its kernels that are compiled last. Few logs need the part `others`, and no reader waits for it."""
 
 _SCANNED = {"store", "physical_offset", "size"}
 """Columns that need no more than the scan."""
@@ -57,7 +57,7 @@ def compile_now(parts: Sequence[str]) -> None:
 
 
 def warm_up() -> None:
-    """Compile whatever readers of any log may need."""
+    """Compile everything that readers of any log may need."""
     compile_now(tuple(_KERNELS))
 
 
@@ -76,8 +76,8 @@ def _no_garbage_collection() -> Iterator[None]:
 def compile_meanwhile(parts: Iterable[str] = ALL_PARTS) -> bool:
     """Let processes of their own compile what is not compiled yet; False if there is nothing to compile.
 
-    There is one for each part, or for all where there are few processors: who waits needs one, too. They end by
-    themselves. If they cannot start, whoever needs the kernels compiles them.
+    There is one process per part, or one for all parts if there are few processors: the waiting process also needs one.
+    They end by themselves. If they cannot start, the process that needs the kernels compiles them.
     """
     missing = [part for part in parts if not is_compiled([part])]
     if not missing:

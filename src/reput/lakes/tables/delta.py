@@ -352,7 +352,7 @@ def _last_state(name: str, history: Iterable[dict[str, Any]]) -> str | None:
             version = commit.get("operationParameters", {}).get("version")
             if version is None:
                 raise UsageError(
-                    f"{name}: was restored to a time, which does not tell what it has; "
+                    f"{name}: was restored to a time, so its checkpoints are unknown; "
                     "restore it to a version, or export to another place"
                 )
             last = int(version)

@@ -416,7 +416,7 @@ def _summary(snapshot: Any) -> dict[str, str]:
 
 
 def evolve(transaction: Transaction, schema: pa.Schema) -> None:
-    """Add the fields that a table lacks, and widen those that became wider; it keeps all others."""
+    """Add fields that the table lacks, and widen fields that became wider. Others remain."""
     with transaction.update_schema() as update:
         update.union_by_name(schema)
 

@@ -1,4 +1,4 @@
-"""The formats of tables by their names: those of reput, and any that somebody registers.
+"""The formats of tables by name: reput's own, and formats that other packages register.
 
 A format is a way to open a `Destination` in a folder. One from elsewhere is registered with `register_format`, or
 by its package, which names a `TableFormat` as an entry point of the group `reput.table_formats`; `reput export` and
@@ -43,7 +43,7 @@ class TableFormat:
         open: Makes the table of a folder, which need not exist, from the folder and the options given; raises
             UsageError.
         options: Names of the options that it takes: of `catalog` and `table`.
-        misread: Characters that its library would take for something else where they stand in a path.
+        misread: Characters of a path that its library misinterprets.
         takes_control_characters: Whether a path may have such.
         follows_links: Whether its library opens files by paths, and so where links lead.
         open_bucket: Makes the table of a `LakeBucket`; None if buckets have no such tables.
@@ -121,7 +121,7 @@ def open_table(
         **options: Of the format; None for its default.
 
     Raises:
-        UsageError: for what the format or its library cannot take.
+        UsageError: The format or its library does not support the folder or an option.
     """
     table_format = find_format(layout)
     given = {name: value for name, value in options.items() if value is not None}

@@ -11,8 +11,8 @@ DEST is a mount point, and in tables of reput 0.2, the rest is in DEST/_reput an
 renamed from one file system to another.
 
 The manifest is the commit: it is linked into place in one step while the files still lie in staging. They are renamed
-after it; a run that dies between leaves that to the next. So a reader that takes whatever files are there never sees
-a message twice, nor one that is not committed.
+afterwards, by the next run if this one dies. So a reader of all files below DEST never sees a message twice, nor
+a message that is not committed.
 """
 
 from __future__ import annotations
