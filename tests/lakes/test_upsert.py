@@ -257,7 +257,7 @@ def test_a_table_is_of_one_kind(tmp_path: Path) -> None:
 def test_a_table_of_newest_messages_is_not_compared_with_a_log(tmp_path: Path) -> None:
     store, out = write(tmp_path / "store", [message("a"), message("a")]), tmp_path / "out"
     upsert(store, out, "delta")
-    with pytest.raises(UsageError, match="newest message of each key only"):
+    with pytest.raises(UsageError, match="only the newest message of each key"):
         reput.diff(store, out)
 
 
