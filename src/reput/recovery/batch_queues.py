@@ -8,7 +8,7 @@ within the files.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from threading import Lock
 from typing import NamedTuple
@@ -29,21 +29,16 @@ from reput.format.batch_consume_queue import (
     decode_batch_entry,
 )
 from reput.format.commit_log import SYS_FLAG_INNER_BATCH
-from reput.format.file_names import (
-    BATCH_QUEUE_FOLDER,
-    CONSUME_QUEUE_FOLDER,
-    is_folder_name,
-    offset_file_name,
-)
+from reput.format.file_names import BATCH_QUEUE_FOLDER, CONSUME_QUEUE_FOLDER, is_folder_name
 from reput.log.dispatch_batch import DispatchBatch, Queue
 from reput.log.offset_range import OffsetRange
 from reput.log.reader import CommitLogReader
 from reput.log.sources import StoreLog
-from reput.queues.folders import offset_entries
-from reput.queues.kinds import queue_folder
+from reput.queues.kinds import BATCH_QUEUE, queue_folder
 from reput.queues.set_writer import BatchEnd, BatchQueues
 from reput.queues.store_queues import BatchQueueSetReader
 from reput.queues.writer import BatchQueueWriter, BatchSizeOf, batch_size_in
+from reput.recovery.queue_files import FoundFiles
 from reput.recovery.queue_matching import Count
 from reput.recovery.recovery_point import RecoveryPoint
 
@@ -360,35 +355,19 @@ class BatchComparison:
         return self._kept
 
 
-class BatchQueueFiles:
-    """The files of one batch queue, as a crash left them."""
+class BatchQueueFiles(FoundFiles):
+    """The files of one batch queue."""
 
     def __init__(self, folder: Path, file_bytes: int) -> None:
         """Find the queue's files. Raises StoreError for a file larger than the configured size."""
-        self.folder, self._file_bytes = folder, file_bytes
-        self._file_entries = file_bytes // BATCH_ENTRY_BYTES
-        self._sizes: dict[int, int] = {}  # bytes, by number of the first entry
-        self._others: list[Path] = []
-        for start, entry in offset_entries(str(folder)):
-            path = Path(entry.path)
-            if start % file_bytes:
-                self._others.append(path)
-                continue
-            size = path.stat().st_size
-            if size > file_bytes:
-                raise StoreError(
-                    f"{path}: is larger than {file_bytes} bytes; "
-                    "give the broker's settings (mapperFileSizeBatchConsumeQueue)"
-                )
-            self._sizes[start // BATCH_ENTRY_BYTES] = size
-        self._starts = sorted(self._sizes)
+        super().__init__(folder, BATCH_QUEUE, file_bytes)
 
     def end_before(self, physical_offset: int) -> BatchEnd:
         """Return the end after the last entry of a record before that offset. Only the last file with one is read."""
-        for start in reversed(self._starts):
+        for start in reversed(self.starts):
             kept = self._kept(start, physical_offset)
             if kept:
-                with FileReader(str(self._path(start))) as reader:
+                with FileReader(str(self.path(start))) as reader:
                     at = (kept - 1) * BATCH_ENTRY_BYTES
                     last = decode_batch_entry(reader.read(at, BATCH_ENTRY_BYTES))
                 return BatchEnd(start + kept, last.stop, last.physical_offset)
@@ -407,7 +386,7 @@ class BatchQueueFiles:
     def entries_before(self, log_end: int) -> _Entries:
         """Return all entries of messages that end before `log_end`, in the order of the files, in native byte order."""
         found = [np.empty(0, _ENTRY_DTYPE)]
-        for start in self._starts:
+        for start in self.starts:
             entries = self._read(start, self._sizes[start] // BATCH_ENTRY_BYTES).astype(
                 _ENTRY_DTYPE
             )
@@ -425,7 +404,7 @@ class BatchQueueFiles:
         A file is replaced as a whole, and those after it before it where it gets more entries: a crash in between
         leaves entries twice, but loses none. Raises StoreAccessError.
         """
-        first = self._starts[0] if self._starts and len(entries) else 0
+        first = self.starts[0] if self.starts and len(entries) else 0
         stop = first + len(entries)
         data = entries.astype(BATCH_ENTRY_DTYPE).tobytes()
         starts = range(first, stop, self._file_entries)
@@ -435,7 +414,7 @@ class BatchQueueFiles:
         for start in [start for start in starts if start not in moved_on] + moved_on[::-1]:
             at = (start - first) * BATCH_ENTRY_BYTES
             self._hold(start, data[at : at + self._file_bytes], disk)
-        self.cut(stop, disk)
+        self._clear(stop, disk)
         if not len(entries):
             return _NONE
         last = entries[-1]
@@ -456,39 +435,21 @@ class BatchQueueFiles:
         if there[: len(data)] == data and size == self._file_bytes:
             return
         disk.create_folder(self.folder)
-        disk.replace(self._path(start), data + bytes(self._file_bytes - len(data)))
+        disk.replace(self.path(start), data + bytes(self._file_bytes - len(data)))
         self._sizes[start] = self._file_bytes
-        self._starts = sorted(self._sizes)
+        self.starts = sorted(self._sizes)
 
     def _read(self, start: int, count: int) -> npt.NDArray[np.void]:
         entries = np.zeros(count, BATCH_ENTRY_DTYPE)
         if not count:
             return entries
-        with FileReader(str(self._path(start))) as reader:
+        with FileReader(str(self.path(start))) as reader:
             reader.read_into(entries.view(np.uint8), 0)
         return entries
 
     def ends_at(self, entries: int) -> bool:
         """Return whether no file follows the first `entries` entries."""
-        return not self._others and (not self._starts or self._starts[-1] < max(entries, 1))
-
-    def cut(self, entries: int, disk: Disk) -> None:
-        """Clear the entries from that number on, durably. Raises StoreAccessError."""
-        gone = [*self._others, *(self._path(start) for start in self._gone(entries))]
-        for path in gone:
-            disk.delete(path)
-        if gone:
-            disk.sync_folder(self.folder)
-        start = entries - entries % self._file_entries
-        if start in self._sizes and start < entries:
-            keep = (entries - start) * BATCH_ENTRY_BYTES
-            disk.clear(self._path(start), keep, self._file_bytes)
-
-    def _gone(self, entries: int) -> Iterator[int]:
-        return (start for start in reversed(self._starts) if start >= entries)
-
-    def _path(self, start: int) -> Path:
-        return self.folder / offset_file_name(start * BATCH_ENTRY_BYTES)
+        return not self._others and (not self.starts or self.starts[-1] < max(entries, 1))
 
 
 class BatchSizes:

@@ -1,4 +1,4 @@
-"""The files of one ConsumeQueue as a crash left them: read by position, cut off at one."""
+"""The files of a queue as a crash left them: read by position, cut off at one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from reput.format.file_names import CONSUME_QUEUE_FOLDER
 from reput.kernels.entry_checks import written_entries
 from reput.log.dispatch_batch import Queue
 from reput.queues.folders import offset_entries
-from reput.queues.kinds import CONSUME_QUEUE, queue_folder
+from reput.queues.kinds import CONSUME_QUEUE, QueueKind, queue_folder
 from reput.queues.reader import first_at
 from reput.queues.store_queues import ConsumeQueueSetReader
 from reput.queues.writer import ConsumeQueueWriter
@@ -35,7 +35,56 @@ _NO_ENTRY = ConsumeQueueEntry(0, 0, 0)
 BLANK_WORDS = np.frombuffer(encode_entry(PRE_BLANK), np.uint32)
 
 
-class QueueFiles:
+class FoundFiles:
+    """The files of one queue as a crash left them.
+
+    starts  numbers of their first entries, ascending
+    """
+
+    def __init__(self, folder: Path, kind: QueueKind, file_bytes: int) -> None:
+        """Find the files. Raises StoreError for a file larger than `file_bytes`."""
+        self.folder, self._kind, self._file_bytes = folder, kind, file_bytes
+        self._file_entries = file_bytes // kind.entry_bytes
+        self._sizes: dict[int, int] = {}  # bytes, by number of the first entry
+        self._others: list[Path] = []  # names that no such queue has
+        for start, entry in offset_entries(str(folder)):
+            path = Path(entry.path)
+            # Files of another size begin at other offsets; no entry of this queue is in them.
+            if start % file_bytes:
+                self._others.append(path)
+                continue
+            size = path.stat().st_size
+            if size > file_bytes:
+                raise StoreError(
+                    f"{path}: is larger than {file_bytes} bytes; give the broker's settings ({kind.setting})"
+                )
+            self._sizes[start // kind.entry_bytes] = size
+        self.starts = sorted(self._sizes)
+
+    def path(self, start: int) -> Path:
+        """Return the path of the file whose first entry has this number."""
+        return self.folder / self._kind.file_name(start)
+
+    def _clear(self, position: int, disk: Disk, is_begun: bool = False) -> None:
+        """Clear the entries from `position` on, durably. With `is_begun`, an empty file follows a full last one."""
+        start = position - position % self._file_entries
+        is_begun = is_begun and start == position
+        kept = position + is_begun
+        # Newest first: a power cut in between leaves files that follow each other.
+        gone = [self.path(other) for other in reversed(self.starts) if other >= kept]
+        for path in (*self._others, *gone):
+            disk.delete(path)
+        if gone or self._others:
+            disk.sync_folder(self.folder)
+        if start in self._sizes and (start < position or is_begun):
+            keep = (position - start) * self._kind.entry_bytes
+            disk.clear(self.path(start), keep, self._file_bytes)
+        elif is_begun:
+            disk.open(self.path(start), self._file_bytes).close()
+            disk.sync_folder(self.folder)
+
+
+class QueueFiles(FoundFiles):
     """The files of one ConsumeQueue.
 
     Positions count entries over all files. Entries after the first gap are not reached.
@@ -49,16 +98,7 @@ class QueueFiles:
 
     def __init__(self, folder: Path, queue_entries: int) -> None:
         """Find the queue's files. Raises StoreError for a file larger than the configured size."""
-        self.folder, self._queue_entries = folder, queue_entries
-        self._sizes: dict[int, int] = {}  # bytes, by position of the first entry
-        self._others: list[Path] = []  # names that no such queue has
-        for start, entry in offset_entries(str(folder)):
-            path = Path(entry.path)
-            # Files of another size begin at other offsets; no entry of this queue is in them.
-            if start % (queue_entries * ENTRY_BYTES):
-                self._others.append(path)
-                continue
-            self._sizes[start // ENTRY_BYTES] = self._size(path)
+        super().__init__(folder, CONSUME_QUEUE, queue_entries * ENTRY_BYTES)
         self._find_stop()
 
     def _find_stop(self) -> None:
@@ -69,17 +109,8 @@ class QueueFiles:
                 break
             self.stop += self._sizes[start] // ENTRY_BYTES
             # A file that is too short ends the queue: the entries of the next file do not follow.
-            if self.stop < start + self._queue_entries:
+            if self.stop < start + self._file_entries:
                 break
-
-    def _size(self, path: Path) -> int:
-        size = path.stat().st_size
-        if size > self._queue_entries * ENTRY_BYTES:
-            raise StoreError(
-                f"{path}: is larger than {self._queue_entries} entries; "
-                "give the broker's settings (mappedFileSizeConsumeQueue)"
-            )
-        return size
 
     def has_bit_maps(self, position: int) -> bool:
         """Return whether the unit of an entry at or after `position` has a bit map."""
@@ -89,12 +120,9 @@ class QueueFiles:
         """Return whether no file follows `position` except the next one, which a broker creates in advance."""
         return not self._others and (not self.starts or self.starts[-1] <= position)
 
-    def path(self, start: int) -> Path:
-        return self.folder / CONSUME_QUEUE.file_name(start)
-
     def file_start(self, position: int) -> int:
         """Return the first position of the file that contains, or would contain, `position`."""
-        return position - position % self._queue_entries
+        return position - position % self._file_entries
 
     def read(self, position: int, count: int) -> npt.NDArray[np.uint32]:
         """Return up to `count` entries, uint32[n, 5], the files' bytes: fewer at the end, none before the beginning."""
@@ -106,8 +134,8 @@ class QueueFiles:
         data = np.zeros((count, _ENTRY_WORDS), np.uint32)
         done = 0
         while done < count:
-            within = (position + done) % self._queue_entries
-            start, part = position + done - within, data[done : done + self._queue_entries - within]
+            within = (position + done) % self._file_entries
+            start, part = position + done - within, data[done : done + self._file_entries - within]
             there = max(self._sizes.get(start, 0) // ENTRY_BYTES - within, 0)
             if there:
                 with FileReader(str(self.path(start))) as reader:
@@ -207,18 +235,17 @@ class QueueFiles:
     ) -> None:
         """Overwrite the entries at these positions, in ascending order, durably. Raises StoreAccessError."""
         disk.create_folder(self.folder)
-        size = self._queue_entries * ENTRY_BYTES
-        places = positions // self._queue_entries
+        places = positions // self._file_entries
         for place in np.unique(places).tolist():
-            start = place * self._queue_entries
+            start = place * self._file_entries
             rows = np.flatnonzero(places == place)
             runs = np.split(rows, np.flatnonzero(np.diff(positions[rows]) > 1) + 1)
-            with disk.open(self.path(start), size) as file:
+            with disk.open(self.path(start), self._file_bytes) as file:
                 for run in runs:
                     at = (int(positions[run[0]]) - start) * ENTRY_BYTES
                     file.write(entries[run].data.cast("B"), at)
                 file.sync()
-            self._sizes[start] = size
+            self._sizes[start] = self._file_bytes
         # The folders of the topic and of the queue may be new, and their names must survive a power cut.
         for folder in (self.folder, self.folder.parent, self.folder.parent.parent):
             disk.sync_folder(folder)
@@ -226,7 +253,7 @@ class QueueFiles:
 
     def delete_before(self, position: int, disk: Disk) -> None:
         """Delete files that end before that position, oldest first. Raises StoreAccessError."""
-        gone = [start for start in self.starts if start + self._queue_entries <= position]
+        gone = [start for start in self.starts if start + self._file_entries <= position]
         for start in gone:
             disk.delete(self.path(start))
             del self._sizes[start]
@@ -244,33 +271,16 @@ class QueueFiles:
         end = self.end_before(position)
         if end < 0:  # a queue does not end with pre-blank entries
             self._clear(0, disk)
-            return ConsumeQueueWriter(self.folder, self._queue_entries, disk=disk)
+            return ConsumeQueueWriter(self.folder, self._file_entries, disk=disk)
         self._clear(position, disk, is_begun)
         for start in self.starts:
             # The entries may be in the page cache only, since the process that wrote them died.
-            if durable < start + self._queue_entries and start < position:
-                with disk.open(self.path(start), self._queue_entries * ENTRY_BYTES) as file:
+            if durable < start + self._file_entries and start < position:
+                with disk.open(self.path(start), self._file_bytes) as file:
                     file.sync()
         return ConsumeQueueWriter(
-            self.folder, self._queue_entries, position, end, disk, is_expired=end <= log_begin
+            self.folder, self._file_entries, position, end, disk, is_expired=end <= log_begin
         )
-
-    def _clear(self, position: int, disk: Disk, is_begun: bool = False) -> None:
-        start = position - position % self._queue_entries
-        is_begun = is_begun and start == position
-        kept = position + is_begun
-        # Newest first: a power cut in between leaves files that follow each other.
-        gone = [self.path(other) for other in reversed(self.starts) if other >= kept]
-        for path in (*self._others, *gone):
-            disk.delete(path)
-        if gone or self._others:
-            disk.sync_folder(self.folder)
-        if start in self._sizes and (start < position or is_begun):
-            size = self._queue_entries * ENTRY_BYTES
-            disk.clear(self.path(start), (position - start) * ENTRY_BYTES, size)
-        elif is_begun:
-            disk.open(self.path(start), self._queue_entries * ENTRY_BYTES).close()
-            disk.sync_folder(self.folder)
 
 
 def physical_offsets(entries: npt.NDArray[np.uint32]) -> npt.NDArray[np.int64]:
