@@ -17,7 +17,7 @@ from reput.format.host import Host
 from reput.query.open_store import open_store
 from reput.query.shared_store import SharedStore
 from reput.remoting.access import AccessList
-from reput.remoting.codes import RequestCode
+from reput.remoting.codes import RequestCode, ResponseCode
 from reput.remoting.commands import Command
 from reput.remoting.frames import Serialization
 from reput.remoting.port import PortOptions
@@ -82,6 +82,15 @@ class Client:
         answer = self.receive()
         assert answer.opaque == opaque
         return answer
+
+    def delete_topic(self, topic: str) -> Command:
+        """Return the answer to the deletion of a topic, once the server has dispatched its messages."""
+
+        def delete() -> Command | None:
+            answer = self.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": topic})
+            return None if answer.code == ResponseCode.SYSTEM_BUSY else answer
+
+        return wait_for(delete)  # type: ignore[no-any-return]
 
     def pull(self, topic: str, queue_id: int, offset: int, **others: Any) -> Command:
         fields = {

@@ -81,6 +81,7 @@ def test_topics_are_created_changed_and_kept_with_what_a_broker_wrote(tmp_path: 
         ({"topic": "x" * 200}, "longer than topic max length"),
         ({"topic": "TBW102"}, "conflict with system topic"),
         ({"topic": "rmq_sys_wheel_timer"}, "conflict with system topic"),
+        ({"topic": "reput_REPLY_TOPIC"}, "conflict with system topic"),
         ({"readQueueNums": -1}, "0 to 1024 queues"),
         ({"writeQueueNums": 65536}, "0 to 1024 queues"),
         ({"perm": 9}, "perm is 0 to 7"),
@@ -95,6 +96,13 @@ def test_topics_that_cannot_be_are_refused(
         answer = client.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, {**TOPIC, **change})
         assert (answer.code, remark in (answer.remark or "")) == (1, True)
         assert not (Path(server.service.served[0].path) / "config" / "topics.json").exists()
+
+
+def test_topics_of_the_broker_are_not_deleted(server: Serving) -> None:
+    with Client(server.address) as client:
+        for topic in ("reput_REPLY_TOPIC", "s", "TBW102", "RMQ_SYS_TRANS_HALF_TOPIC"):
+            answer = client.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": topic})
+            assert (answer.code, "system topic" in str(answer.remark)) == (1, True), topic
 
 
 def test_attributes_of_a_five_store(tmp_path: Path) -> None:
@@ -125,8 +133,8 @@ def test_a_deleted_topic_hides_its_messages_and_can_be_created_again(tmp_path: P
         assert (
             client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, {**place, "commitOffset": 2}).code == 0
         )
-        assert client.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"}).code == 0
-        assert client.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"}).code == 0
+        assert client.delete_topic("T").code == 0
+        assert client.delete_topic("T").code == 0
         assert client.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "T"}).code == 17
         assert client.pull("T", 0, 0).code == 17
         assert "T@g" not in config_file(path, "topics.json").get("offsetTable", {})

@@ -153,7 +153,7 @@ class Machine:
 
     def _delete_topic(self) -> None:
         topic = self._random.choice(TOPICS)
-        answer = self._client.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": topic})
+        answer = self._client.delete_topic(topic)
         assert answer.code == 0, answer.remark
         self.model.forget(topic)
 

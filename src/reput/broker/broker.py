@@ -166,14 +166,16 @@ class ServedBroker:
         except (MessageNotFoundError, FormatError):
             return False
 
-    def wait_dispatched(self, physical_offset: int | None = None) -> bool:
+    def wait_dispatched(
+        self, physical_offset: int | None = None, timeout_s: float = _PATIENCE_S
+    ) -> bool:
         """Wait until messages put before an offset, or all, are in queues and index; return whether they are."""
         if self.writable is None:
             return True
         end = self.writable.end_offset()
         if physical_offset is not None:
             end = min(end, physical_offset)
-        return self.writable.wait_dispatched(end, _PATIENCE_S)
+        return self.writable.wait_dispatched(end, timeout_s)
 
     def store_time(self, topic: str, queue_id: int, queue_offset: int) -> int:
         """Store timestamp of a message (ms), or -1 if it does not exist."""

@@ -20,7 +20,7 @@ from reput.clock import now_ms
 from reput.errors import FormatError
 from reput.format.file_names import TOPICS_FILE
 from reput.format.java_json import java_json_file
-from reput.format.properties import DEFAULT_TOPIC
+from reput.format.properties import DEFAULT_TOPIC, SYSTEM_TOPIC_PREFIX, SYSTEM_TOPICS
 from reput.query.shared_store import AnyStore
 
 PERM_INHERIT, PERM_WRITE, PERM_READ = 1, 2, 4
@@ -146,6 +146,7 @@ class TopicTable:
     ) -> None:
         """`most` topics may be created; `own` are the broker's own. Raises StoreAccessError, FormatError."""
         self._store, self._is_writable = store, is_writable
+        self._own = frozenset(config.name for config in own)
         self._clock_ms, self._most = clock_ms, most
         self._file, self._guard = ConfigFile(path, TOPICS_FILE, is_writable), Lock()
         self._creating = Lock()
@@ -162,6 +163,11 @@ class TopicTable:
             )
             for config in own:
                 self._known.setdefault(config.name, config)
+
+    def is_own(self, topic: str) -> bool:
+        """Return whether a topic is the broker's own: tools cannot change or delete it."""
+        is_system = topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_TOPIC_PREFIX)
+        return is_system or topic in self._own
 
     def get(self, topic: str) -> TopicConfig | None:
         """Return a topic; None where the store has none of that name."""

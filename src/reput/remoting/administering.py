@@ -21,7 +21,6 @@ from reput.broker.topics import TopicConfig
 from reput.errors import ReputError
 from reput.format.java_integer import parse_int64
 from reput.format.message_id import decode_offset_id
-from reput.format.properties import SYSTEM_TOPIC_PREFIX, SYSTEM_TOPICS
 from reput.remoting.bodies import decode_body, encode_body, queue_as_json, queue_map
 from reput.remoting.codes import RequestCode, ResponseCode
 from reput.remoting.commands import Command, FieldError, request
@@ -41,6 +40,8 @@ _STATUS = re.compile(
     rb'"messageQueueTable":(\{(?:\{[^{}]*+\}:-?[0-9]++,?)*+\})'
 )  # a map with queues as names
 _CHANGEABLE = ("message.type", "reserve.time")
+_PATIENCE_S = 4.0
+"""mqadmin waits 5 s for the deletion of a topic."""
 _NOT_SET = "not set any response code"  # what a broker answers in places, and no tool minds
 
 
@@ -102,7 +103,7 @@ class Administering:
             check_name(topic, "topic")
         except NameRefusedError as error:
             return request.answer(code, str(error))
-        if topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_TOPIC_PREFIX):
+        if self._broker.topics.is_own(topic):
             return request.answer(code, f"The topic[{topic}] is conflict with system topic.")
         return None
 
@@ -113,7 +114,7 @@ class Administering:
 
         def work() -> Command:
             broker = self._broker
-            if not broker.wait_dispatched():
+            if not broker.wait_dispatched(timeout_s=_PATIENCE_S):
                 remark = f"{broker.name} dispatches messages of the topic; try again"
                 return request.answer(ResponseCode.SYSTEM_BUSY, remark)
             broker.topics.delete(topic, lambda queue_id: broker.max_offset(topic, queue_id))
