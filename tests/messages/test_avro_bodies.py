@@ -139,7 +139,7 @@ for _level in range(12):
         ({"type": "record", "name": "R", "fields": []}, "a record with fields"),
         (record(("a", "nonsense")), "not an Avro schema"),
         (LINKED, "shop.Order contains itself"),
-        (record(("a", {"type": "array", "items": "null"})), "a: an array of nothing"),
+        (record(("a", {"type": "array", "items": "null"})), "a: an array of values without bytes"),
         (record(("a", LONG), ("A", LONG)), "differ only in case"),
         (HUGE, "more than 1,000 fields"),
     ],

@@ -52,7 +52,7 @@ class Placement(NamedTuple):
         return cls(is_good, (stops, starts), elsewhere)
 
     def range_of(self, row: int) -> OffsetRange:
-        """Return where in the log a message lies that is not good."""
+        """Return the log range of a bad message."""
         before = int(np.count_nonzero(self.is_good[:row]))
         return OffsetRange(int(self.bounds[0][before]), int(self.bounds[1][before]))
 

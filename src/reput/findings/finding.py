@@ -58,7 +58,7 @@ class Finding:
 
     @property
     def is_wrong(self) -> bool:
-        """Whether it is more than worth knowing."""
+        """Whether it is more than information: a warning or damage."""
         return self.severity is not Severity.INFO
 
     @property

@@ -191,7 +191,7 @@ class Follower:
         log.list_files()
         state.checkpoints = log.held(state.checkpoints)
         settled = log.settled_before(state.checkpoints)
-        # The walk begins at a place that a cut of the log cannot have changed unnoticed.
+        # The walk begins at a place where a truncation of the log would be noticed.
         log.look(max(settled, log.last_with_data()))
         found = RecoveryReport(log_begin=log.begin)
         found.log_end = min(log.seen, self._unchanged_until())

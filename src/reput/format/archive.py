@@ -185,7 +185,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         return max((file.end for file in self.log), default=0)
 
     def objects(self) -> dict[str, int]:
-        """Return the names of all objects that it refers to, and how long they are."""
+        """Return the names and sizes of all objects that it refers to."""
         every: tuple[LogFile | IndexObject | Snapshot | ErasureObject, ...] = (
             *self.log, *self.keys, *self.queues, *self.snapshots, *self.erasures,
         )  # fmt: skip

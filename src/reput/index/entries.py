@@ -20,7 +20,7 @@ Items = npt.NDArray[np.uint32]
 
 
 class IndexEntries:
-    """Slots and items of an open file. Raises StoreAccessError, StoreChangedError."""
+    """The slots and items of an open file. Raises StoreAccessError, StoreChangedError."""
 
     def __init__(self, file: IndexFileReader) -> None:
         self._file = file

@@ -75,7 +75,7 @@ def work_out(path: str, size: int, storage: Storage = LOCAL) -> IndexGeometry | 
 
 def _work_out(path: str, size: int, count: int, storage: Storage) -> IndexGeometry | None:
     is_default_size = size == DEFAULT_GEOMETRY.file_bytes
-    # So many chains agree with no second split; to find another means to read the file from its end.
+    # No other split agrees with so many chains; a search for one would read the file from its end.
     if is_default_size and count > _MANY_ITEMS and _agrees(path, DEFAULT_GEOMETRY, storage):
         return DEFAULT_GEOMETRY
     with storage.open(path) as reader:

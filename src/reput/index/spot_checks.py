@@ -56,7 +56,7 @@ def lost_items(file: IndexFileReader, last: int) -> list[int]:
 def find_gaps(
     file: IndexFileReader, log: CommitLogReader, first: int, last: int, files: int = 1
 ) -> list[int]:
-    """Return items of first to last - 1 after whose message the log has others with keys before the next item's.
+    """Return items of first to last - 1 with unindexed keyed messages between their message and the next item's.
 
     files  number of files checked together: with very many, each is checked less closely
 

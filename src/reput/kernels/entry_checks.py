@@ -1,4 +1,4 @@
-"""Checking what stands in an IndexFile or a ConsumeQueue, many entries at a time."""
+"""Check the entries of an IndexFile or a ConsumeQueue, many at a time."""
 
 from __future__ import annotations
 

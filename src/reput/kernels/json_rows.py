@@ -91,7 +91,7 @@ def _escaped_bytes(data, position, stop, invisible):
 def _put_escaped(out, at, data, position, stop, invisible):
     """Write the text between its quotes; return the position after it.
 
-    Eight bytes are stored at once where the text has so many left: it takes no fewer when written.
+    Eight bytes are stored at once if the text has so many left: escaping never shortens it.
     """
     while position < stop:
         if position + 8 <= stop:

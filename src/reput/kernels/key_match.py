@@ -18,7 +18,7 @@ from reput.kernels.record_walk import equals
 
 # What became of a record.
 WHOLE = 0
-MORE_BYTES = 1  # it reaches past what was read: `needed` bytes are its least
+MORE_BYTES = 1  # the record reaches past the bytes read: it has at least `needed` bytes
 NO_RECORD = 2
 
 # What became of a candidate.

@@ -78,7 +78,7 @@ def find_index_properties(data, start, stop):
 
 @njit(inline="always")
 def separators(data, position, stop):
-    """Bits of the bytes 1, and of the bytes 2 and the end, of up to 64 bytes of data[position:stop]."""
+    """Return two bit maps of up to 64 bytes of data[position:stop]: of bytes 1, and of bytes 2 and the end."""
     ones, ends = _NONE, _NONE
     if position + 64 <= len(data):
         ones, ends = equal_bytes(data, position, 1), equal_bytes(data, position, 2)

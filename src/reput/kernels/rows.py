@@ -1,4 +1,4 @@
-"""Arrays of rows, as kernels want them."""
+"""Arrays of rows, in the layout of the kernels."""
 
 from __future__ import annotations
 

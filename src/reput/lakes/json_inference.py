@@ -43,7 +43,7 @@ from reput.messages.json_text import has_control
 from reput.table.plan import ReadTask
 
 MOST_LEVELS = 16
-"""Objects and lists inside one another. Readers of tables call themselves once a level."""
+"""The most levels of nested objects and lists: readers of tables recurse once per level."""
 
 MOST_NAME_BYTES = 255
 SAMPLE_BYTES = 64 << 20

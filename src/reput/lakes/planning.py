@@ -210,7 +210,8 @@ def _by_path(
         sources = find_logs([path], options)
         if len(sources) != 1:
             raise UsageError(
-                f"names {name}: {path} stands for {len(sources)} stores", arguments=["names"]
+                f"names {name}: {path} matches {len(sources)} stores; name each",
+                arguments=["names"],
             )
         place = os.path.realpath(sources[0].name)
         if place in found:

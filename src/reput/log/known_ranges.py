@@ -147,7 +147,9 @@ class KnownRanges:
         ends = any(has_data(source.open, one, is_local=source.is_local) for one in later)
         is_new = not known.pieces
         stamp = _settled(file) if ends or (is_new and file.size >= _LEAST_GROWTH_BYTES) else ()
-        if stamp and not is_new:  # scanned while changes could not show: they are not of this stamp
+        if (
+            stamp and not is_new
+        ):  # scanned while changes could go unnoticed: results may not belong to this stamp
             known = KnownFile(
                 file.start, file.start, ids=None if known.ids is None else ReplacedIds()
             )

@@ -156,5 +156,5 @@ def _own_ids(
         count, done = kernel.hash_own_ids(data, records[first:], hashes, rows)
         if count:
             yield hashes[:count].copy(), rows[:count] + first
-        size = size if done else 2 * size  # one record has more than there is room for
+        size = size if done else 2 * size  # the rows of one record exceed the room
         first += done

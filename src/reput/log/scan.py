@@ -80,7 +80,7 @@ class ScannedPiece(NamedTuple):
 
 
 class ScanBuffers:
-    """Memory for a walk, made once and used for many: it is worth more than the walk of a small range."""
+    """Memory for a walk, allocated once for many walks: allocation costs more than the walk of a small range."""
 
     def __init__(self) -> None:
         self.data = np.empty(_READ_BYTES, np.uint8)

@@ -302,7 +302,7 @@ class _RecordTypes:
 
     def _array(self, items: Any, path: str) -> tuple[pa.DataType | None, _Convert | None]:
         if self._is_empty(items):
-            raise self._refused(f"{path}: an array of nothing, of which no bytes need be there")
+            raise self._refused(f"{path}: an array of values without bytes has no limit")
         kind, convert = self.of(items, f"{path}[]")
         if kind is None:
             return None, None

@@ -102,8 +102,7 @@ def _text(name: str, name_of_base64: str, data: bytes) -> dict[str, str]:
 class RecordLines:
     """Makes lines of a message each, with their ends, in UTF-8: few records at a time, or hundreds of thousands.
 
-    A query of a few messages ends before the kernels are loaded, which takes as long as ten thousand lines made one by
-    one.
+    Few lines are written one by one: loading the kernels takes as long as ten thousand such lines.
     """
 
     def __init__(self) -> None:

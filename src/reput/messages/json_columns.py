@@ -90,7 +90,10 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class JsonTexts:
-    """UTF-8 as JSON strings; malformed bytes as Java decodes them. `missing` stands for a label with its value."""
+    """UTF-8 as JSON strings; malformed bytes as Java decodes them.
+
+    `missing` is written in place of a missing label and value.
+    """
 
     runs: Runs
     label: bytes

@@ -307,7 +307,7 @@ class LinesPut:
         return count
 
     def _put_one_by_one(self, numbers: Sequence[int], messages: list[Message]) -> None:
-        """Messages of which some is refused."""
+        """Put messages one by one, as at least one of them is refused."""
         for number, message in zip(numbers, messages, strict=True):
             try:
                 offset = self._store.put(message).physical_offset

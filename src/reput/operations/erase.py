@@ -40,7 +40,7 @@ def erase(
 ) -> EraseReport:
     """Overwrite bodies and properties of some messages: in a copy of a store, or in an archive.
 
-    Messages that meet all that is given are erased, and all copies of them: in retry, dead-letter, delay, timer,
+    Messages that meet all conditions are erased, and all copies of them: in retry, dead-letter, delay, timer,
     half-transaction and trace topics. Records keep their length, place and queue offset.
 
     Args:

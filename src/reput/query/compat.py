@@ -48,11 +48,11 @@ class UnreadableError(ValueError):
 
 
 class KnownEnd:
-    """Where a log was found to end, for all readers of a store: to find it takes a walk over its last files.
+    """The end of a log, for all readers of a store: finding it takes a walk over the last files.
 
     Attributes:
         found: the files that were there, and the end
-        guard: held by who looks further
+        guard: held by the reader that searches for a later end
     """
 
     def __init__(self) -> None:

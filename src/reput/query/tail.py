@@ -497,7 +497,7 @@ class LogTail:
         return OffsetRange(begin, max(begin, min(end, stop)))
 
     def _by_key(self, stop: int) -> Iterator[LocatedRecord]:
-        """Newest first."""
+        """Yield the messages with the key, newest first."""
         cursor: int | None = stop
         assert self._wanted.key is not None
         while cursor is not None:

@@ -51,7 +51,7 @@ class QueueTimes:
                 number = self._first_in(piece, found.number, timestamp)
                 if number is not None:
                     return number
-        # Messages that were put since.
+        # Messages that were put later.
         first, stop = self._from_known_end(), self._queue.max_queue_offset()
         for number, entry in self._queue.numbered(first, stop):
             if entry != PRE_BLANK and (self._timestamp_of(number, entry) or 0) >= timestamp:

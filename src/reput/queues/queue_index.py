@@ -1,4 +1,4 @@
-"""The seam between the readers of queues and how a store keeps them."""
+"""The interface between readers of queues and the queues' storage."""
 
 from __future__ import annotations
 

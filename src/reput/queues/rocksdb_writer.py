@@ -204,7 +204,7 @@ def _as_a_broker(options: Any, rocksdict: Any) -> None:
     options.set_universal_compaction_options(how)
     options.set_level_zero_file_num_compaction_trigger(2)
     options.set_write_buffer_size(_BUFFER_BYTES)
-    # Both families in one flush: after a crash they are of one moment.
+    # Both families in one flush: after a crash they have the same state.
     options.set_atomic_flush(True)
     options.set_keep_log_file_num(1)
 

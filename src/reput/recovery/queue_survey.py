@@ -1,4 +1,4 @@
-"""The entries of one ConsumeQueue that can be right, however a crash or damage left its files."""
+"""Find the plausible entries of one ConsumeQueue, after any crash or damage."""
 
 from __future__ import annotations
 

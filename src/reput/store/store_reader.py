@@ -41,7 +41,7 @@ _LOOKED_AT_FILES = 8
 
 
 class ReaderOptions(TypedDict, total=False):
-    """The arguments for opening a store to read it; see `StoreReader`."""
+    """The settings for reading a store; see `StoreReader`."""
 
     config: StoreConfig | None
     broker_config: str | PathLike[str] | None

@@ -83,7 +83,7 @@ class DispatchService:
         self._thread.start()
 
     def subscribe(self, callback: Arrival) -> Subscription:
-        """Have it called whenever a queue has grown."""
+        """Call `callback` whenever a queue has grown."""
         with self.between_batches:
             return self._subscribers.add_arrival(callback, self.taken)
 

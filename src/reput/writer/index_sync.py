@@ -167,7 +167,7 @@ class IndexFlusher:
                 _log.error("flushing ConsumeQueues and IndexFiles has stopped: %s", error)
 
     def _pause(self) -> bool:
-        """Wait for the interval, or for a file that is full; whether to continue."""
+        """Wait for the interval, or for a full file; return whether to continue."""
         self._work.wait_for(lambda: self._is_closing or self._has_rolled, self._interval_s)
         self._has_rolled = False
         return not self._is_closing and self._health.reason is None

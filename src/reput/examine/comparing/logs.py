@@ -268,7 +268,7 @@ class LogComparison:
                 rows.append(part)
             self._pair(rows[0], rows[1], by_offset=True)
 
-    # By queue: in passes over both logs, each of which takes a share of every queue.
+    # By queue: several passes over both logs, each of which compares a part of every queue.
 
     def _by_queue(self) -> None:
         passes = 1
