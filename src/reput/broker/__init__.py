@@ -1,1 +1,1 @@
-"""What a broker does beside its store: topics, groups, offsets, locks, retries, delayed delivery. No sockets."""
+"""The state of a broker beside its store: topics, groups, offsets, locks, retries, delayed delivery. No sockets."""

@@ -43,7 +43,7 @@ class Written:
 
     Attributes:
         store: takes the messages
-        sending, delays, timers, transactions: put messages, deliver delayed ones and those with a time of their own,
+        sending, delays, timers, transactions: put messages, deliver delayed and timer messages,
             and settle transactions
     """
 
@@ -83,7 +83,7 @@ class ServedBroker:
         topics, groups, offsets, locks, subscriptions: state beside the store
         counters: of messages put and pulled
         pulled: how far groups have pulled
-        cluster, port: of which cluster it is, and where it is served
+        cluster, port: name of its cluster, and the port that answers for it
         has_sql_filters: whether clients may filter by SQL92 (enablePropertyFilter)
         is_encrypted: whether its connections are
         written: None if the store is only read
@@ -119,7 +119,7 @@ class ServedBroker:
         self.subscriptions = SubscriptionGroups(
             path, is_writable, clock_ms, limits.subscription_groups
         )
-        # Clients keep to the machine's time, whatever that of the messages is.
+        # Clients use the machine's time, even if messages have a clock of their own.
         self.groups = ClientGroups(limits=limits)
         self.locks = QueueLocks(most=limits.total_locked_queues)
         self.counters = Counters(limits.counters)

@@ -38,7 +38,7 @@ class ConfigFile:
         disk: Disk | None = None,
         most_bytes: int = _MOST_BYTES,
     ) -> None:
-        """`is_kept` says whether it is written; where it is not, what is saved is forgotten with the process."""
+        """`is_kept` says whether the file is written; otherwise saved content ends with the process."""
         self.path, self._is_kept, self._disk = store / CONFIG_FOLDER / name, is_kept, disk or Disk()
         self._most_bytes, self._guard = most_bytes, Lock()
         self._saved: bytes | None = None
@@ -53,7 +53,7 @@ class ConfigFile:
         """Parse the file or, if it is damaged, its predecessor, as a broker does (`loadBak`).
 
         Raises:
-            FormatError: both are damaged, or there is no other.
+            FormatError: both are damaged, or the second is missing.
             StoreAccessError: it cannot be read.
         """
         try:

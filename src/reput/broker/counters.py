@@ -1,4 +1,4 @@
-"""What a broker counts: messages put and pulled, by topic and by group.
+"""The counters of a broker: messages put and pulled, by topic and by group.
 
 Mirrors `StatsItem`, `BrokerStatsManager`, `StoreStatsService` and `BrokerStats` (tag rocketmq-all-4.9.3). A broker
 samples all counters every few seconds. Here a counter samples itself when it is touched, so that counters that stand
@@ -124,7 +124,7 @@ class Counters:
         counter.add(number, now)
 
     def rates(self, name: str, key: str, cluster: str) -> tuple[Rate, Rate, Rate] | None:
-        """Return a counter of the last minute, hour and day; None if there is no such counter.
+        """Return a counter of the last minute, hour and day; None for an unknown counter.
 
         Args:
             name, key: As a tool names it: `TOPIC_PUT_NUMS` and a topic, `GROUP_GET_NUMS` and `topic@group`.

@@ -1,7 +1,7 @@
 """Consumer and producer groups: their clients, their subscriptions, and their settings in config/.
 
 Mirrors `ConsumerManager`, `ConsumerGroupInfo`, `ProducerManager` (tag rocketmq-all-4.9.3). A client is known by its
-connection, whatever that is: it is compared, and handed back, nothing else.
+connection, an opaque value that is only compared and handed back.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _MOST_RETRY_QUEUES = 1024
 
 @dataclass(frozen=True, slots=True)
 class TopicSubscription:
-    """What a group wants of a topic; `raw` is what the client sent, as JSON, for those who ask."""
+    """The subscription of a group to a topic; `raw` is the client's own JSON, for tools."""
 
     topic: str
     expression: str
@@ -62,7 +62,7 @@ class Client:
 
 @dataclass(slots=True)
 class ConsumerGroup:
-    """The consumers of a group, and what they have in common."""
+    """The consumers of a group, and their common settings."""
 
     consume_type: str = "CONSUME_PASSIVELY"
     message_model: str = "CLUSTERING"
@@ -89,7 +89,7 @@ class ConsumerGroup:
 
 @dataclass(frozen=True, slots=True)
 class Joining:
-    """What one heartbeat says of one group: how it consumes, and what it wants."""
+    """One group of a heartbeat: its settings and its subscriptions."""
 
     group: str
     found: ConsumerGroup
@@ -128,7 +128,7 @@ class ClientGroups:
         self._members = self._held_bytes = 0
 
     def consumer_group(self, group: str) -> ConsumerGroup | None:
-        """Return a group with consumers; None where it has none."""
+        """Return a group, or None if it has no consumers."""
         return self._consumers.get(group)
 
     def producers(self, group: str) -> list[Client]:
@@ -265,7 +265,7 @@ class ClientGroups:
 
 @dataclass(frozen=True, slots=True)
 class GroupConfig:
-    """What a group may do, and how often a message is retried before it becomes a dead letter."""
+    """The settings of a group: its permissions, and the number of retries before a message becomes a dead letter."""
 
     name: str
     may_consume: bool = True
@@ -273,7 +273,7 @@ class GroupConfig:
     retry_queues: int = 1
     most_retries: int = 16
     others: Mapping[str, Any] = field(default_factory=dict, hash=False)
-    """What the file or a tool says besides, which is kept."""
+    """Other settings in the file or from a tool, which are kept."""
 
     def as_json(self) -> dict[str, Any]:
         """As clients have it."""
@@ -332,7 +332,7 @@ _KINDS: Mapping[str, Callable[[Any], bool]] = {
         isinstance(value, dict) and all(isinstance(each, str) for each in value.values())
     ),
 }  # fmt: skip
-"""Fields that tools send (`SubscriptionGroupConfig`, 5.3.3), and what a broker that takes over can read there."""
+"""Fields that tools send (`SubscriptionGroupConfig`, 5.3.3), and a check whether a broker can read the value."""
 
 
 def group_of_tool(found: Mapping[str, Any]) -> GroupConfig:
@@ -397,7 +397,7 @@ class SubscriptionGroups:
         return group in self._known
 
     def known(self) -> list[GroupConfig]:
-        """Those of the file."""
+        """Return the groups of the file."""
         return list(self._known.copy().values())
 
     def data_version(self) -> dict[str, int]:
@@ -405,7 +405,7 @@ class SubscriptionGroups:
         return dict(self._version)
 
     def note(self, group: str) -> None:
-        """Have a group that consumes in the file, as a broker does. Where there are too many, it works without."""
+        """Add a consuming group to the file, as a broker does. Beyond the limit, it consumes without an entry."""
         if self._is_kept and group not in self._known and len(self._known) < self._most:
             self.update(GroupConfig(group))
 

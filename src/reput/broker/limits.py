@@ -39,9 +39,9 @@ class Limits:
         answer_bytes: of the messages in one answer, but one at least; so much is held while a thread builds an answer
         client_bytes: of one connection: unfinished, waiting and unanswered requests, and answers that it did not read
         total_bytes: the same of all connections
-        idle_s: after which a silent connection is closed, and one that does not finish a request or read an answer
+        idle_s: seconds until a connection is closed that is silent, or does not finish a request or read an answer
         handshake_s: for a TLS handshake
-        groups, subscriptions: of one connection, over all its heartbeats; `registered_bytes` of what it registered
+        groups, subscriptions: of one connection, over all its heartbeats; `registered_bytes` of its registrations
         members: connections times groups, of a store
         total_registered_bytes: what all connections registered with a store
         topics: of a store, after which clients cannot create further ones; `topic_queues` of one topic

@@ -41,8 +41,8 @@ _SEPARATOR = "@"
 _TABLE = "offsetTable"
 _MOST_READ_BYTES = (
     256 << 20
-)  # far more than is ever written: a file that others wrote is served, too
-# What an entry and a pair take of the file at most: 5 digits, 20 of a number, and what is around them.
+)  # far more than is ever written, because files of other writers are served as well
+# Most bytes of an entry and of a pair in the file: 5 digits, 20 of a number, and the punctuation.
 _ENTRY_BYTES, _PAIR_BYTES = 27, 16
 _log = logging.getLogger("reput.broker")
 _DATABASES = (
@@ -54,7 +54,7 @@ _LMQ_FILE, _LMQ_TABLE = "lmqConsumerOffset.json", "lmqOffsetTable"
 class PulledOffsets:
     """The next offset of each group's last pull of a queue (`pullOffsetTable` of 5.3.3), in memory.
 
-    For one thread, but for `get`. Beyond `most` queues, the oldest gives way.
+    For one thread, except `get`. Beyond `most` queues, the oldest gives way.
     """
 
     def __init__(self, most: int = Limits().counters) -> None:
@@ -90,7 +90,7 @@ class ConsumerOffsets:
             store: Its folder.
             is_kept: Whether they outlive the process.
             most_bytes: How long the file may grow.
-            uses_backup: Whether the file before stands in for one that is damaged.
+            uses_backup: Whether the previous file replaces a damaged one.
 
         Raises:
             FormatError: the file is damaged.
@@ -107,7 +107,7 @@ class ConsumerOffsets:
         self._bytes = sum(map(_size, self._table.items()))
 
     def take_over(self, committed: Iterable[CommittedOffset]) -> None:
-        """Use offsets that a broker has kept elsewhere, in RocksDB for example, in place of those of the file."""
+        """Use offsets that a broker has kept elsewhere, in RocksDB for example, instead of the file."""
         table: dict[str, dict[int, int]] = {}
         for each in committed:
             key = f"{each.topic}{_SEPARATOR}{each.group}"
@@ -186,7 +186,7 @@ class ConsumerOffsets:
         self._bytes += size
 
     def drop_strangers(self, is_there: Callable[[str], bool]) -> None:
-        """Where they take more than they may, forget those of topics that the store does not have.
+        """If they exceed the limit, forget the offsets of topics that the store does not have.
 
         The file as it was is kept with `.bak` at the end of its name.
         """
@@ -293,7 +293,7 @@ def is_kept_elsewhere(store: Path) -> bool:
 
 
 def committed_offsets(store: Path) -> list[CommittedOffset]:
-    """Each group's offset of each queue, in no order: those of RocksDB where it has any, else those in files.
+    """Yield each group's offset of each queue, unordered: from RocksDB if it has offsets, else from files.
 
     A broker that keeps them in RocksDB leaves old files behind, which it reads no more.
 
@@ -331,7 +331,7 @@ def _of_version_1(store: Path) -> Iterator[CommittedOffset]:
 
 
 def _in_files(store: Path) -> Iterator[CommittedOffset]:
-    """With `enableLmq` all offsets are in a file of another name, those of light queues as one number each."""
+    """With `enableLmq` all offsets are in a file of another name; light queues have one number each."""
     light = ConfigFile(store, _LMQ_FILE, is_kept=False)
     content = light.load()
     try:
@@ -368,7 +368,7 @@ class QueueLag:
 
     @property
     def lag(self) -> int | None:
-        """Messages that the group has not consumed, those that have expired included; None without the queue."""
+        """Return how many messages the group has not consumed, expired ones included; None without the queue."""
         return None if self.max_offset is None else max(self.max_offset - self.committed, 0)
 
     @property

@@ -66,7 +66,7 @@ class Popped:
 
     Attributes:
         group, topic, queue_id: whose, and of which queue
-        offsets: queue offsets of the messages; one that the consumer hid again is a pop of its own
+        offsets: queue offsets of the messages; a message that the consumer hid again is a separate pop
         unacked: queue offsets of messages that were neither acknowledged nor revived
         pop_time, revive_time: when they were popped, and are delivered again if they are not acknowledged (ms)
         in_order: whether it is a pop in order (FIFO), which blocks its queue and is never revived

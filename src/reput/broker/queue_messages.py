@@ -15,7 +15,7 @@ _AT_ONCE = 512
 def queue_messages(
     store: MessageStore, topic: str, queue_id: int, start: int = 0
 ) -> Iterator[MessageExt]:
-    """Yield the messages of a queue from a queue offset to its end; none if there is no such queue.
+    """Yield the messages of a queue from a queue offset to its end; nothing for an unknown queue.
 
     A start beyond the end belongs to another log: then all messages are read.
 

@@ -78,7 +78,7 @@ MOST_TIMER_MS = 3 * 24 * 3600 * 1000
 _RECORD_BYTES = 91
 """Of a record with hosts of IPv4 without its body, topic and properties."""
 _ADDED_BYTES = 256
-"""Room for what a delivery adds to a record: hosts of IPv6, times and counters of timers, a CRC."""
+"""Room for the fields that a delivery adds to a record: hosts of IPv6, times and counters of timers, a CRC."""
 DEAD_LETTER_QUEUES = 1
 _FIRST_LEVEL = 3
 
@@ -96,7 +96,7 @@ class NotAllowedError(SendRefusedError):
 
 
 class Sent(NamedTuple):
-    """What a client sends: one message, or a batch of one queue.
+    """One message from a client, or a batch of one queue.
 
     Attributes:
         example: topic after whose example its own is created, with at most `example_queues` queues
@@ -122,7 +122,7 @@ class Sent(NamedTuple):
     def another(
         self, body: bytes, born_timestamp: int, properties: str, born_host: Host | None
     ) -> Sent:
-        """Return one that is equal in everything else, in less time than `_replace` takes."""
+        """Return a copy with these fields changed, in less time than `_replace` takes."""
         topic, _, example, queues, queue_id, sys_flag, _, flag, _, retries, is_unit, most, _ = self
         return _new(
             Sent,
@@ -213,10 +213,10 @@ class SentMessages:
         return _message(sent, topic, queue_id, sent.body, sent.flag, flags, properties), waits
 
     def _plain(self, text: str) -> tuple[bytes, bool] | None:
-        """Return the properties to store of a message that goes where it is sent, and whether its sender waits.
+        """Return the stored properties of a message that stays in its topic and queue, and whether its sender waits.
 
         Most messages have the same names of properties as one before, and no property that decides where they go. So
-        the parts are put in order without a map. None for any other message.
+        the parts are ordered without a map. None for any other message.
         """
         parts = text.split(PROPERTY_SEPARATOR)
         if not parts[-1]:
@@ -307,7 +307,7 @@ class SentMessages:
     def batch(self, sent: Sent, queue_id: int) -> list[Message]:
         """Return the messages of a batch, in any thread. Raises MessageRefusedError, LimitError.
 
-        A broker appends the properties of the batch to those of each message, which stay as the client wrote them.
+        A broker appends the properties of the batch to the unchanged properties of each message.
         """
         messages: list[Message] = []
         ending = encoded(self._properties(sent.properties), self._is_five)
@@ -324,7 +324,7 @@ class SentMessages:
     def topic_of(self, sent: Sent) -> TopicConfig:
         """Return the topic of a message, created where the broker creates it. Raises SendRefusedError."""
         topic = sent.topic
-        # Timers and deliveries of a broker put what they find in these into whichever topic it names.
+        # A broker's timers and deliveries put messages of these topics into any topic that the message names.
         is_internal = topic.startswith(SYSTEM_TOPIC_PREFIX)
         is_traced = topic.startswith(TRACE_TOPIC_PREFIX)
         if topic in NOT_ALLOWED_SEND_TOPICS or (is_internal and not is_traced):
@@ -356,23 +356,23 @@ class SentMessages:
 
 
 def check_fits(config: StoreConfig, topic: str, body_bytes: int, properties_bytes: int) -> None:
-    """Check that a waiting message can also be put where it is delivered: nobody would learn later that it cannot.
+    """Check that a waiting message fits at its destination: nobody would learn of a failed delivery.
 
-    Raises MessageRefusedError for a topic without room in a record, or a record or properties without room for what is
-    added then.
+    Raises MessageRefusedError for a topic that a record cannot hold, and for a record or properties that would exceed
+    their limit at delivery.
     """
     topic_bytes = len(RecordForm.of(config).encode_topic(topic))
     size = _RECORD_BYTES + topic_bytes + body_bytes + properties_bytes + _ADDED_BYTES
     most = min(config.max_message_bytes, config.commit_log_file_bytes - BLANK_BYTES)
     if size > most or properties_bytes + _ADDED_BYTES > MAX_PROPERTIES_BYTES:
         raise MessageRefusedError(
-            f"a message of {size} bytes, {properties_bytes} of them properties, has no room where it is delivered: "
+            f"a message of {size} bytes, {properties_bytes} of them properties, is too large at its destination: "
             f"the limits are {most} and {MAX_PROPERTIES_BYTES - _ADDED_BYTES}"
         )
 
 
 def dead_letter_topic(topics: TopicTable, group: GroupConfig) -> str:
-    """Return the topic of a group's dead letters, created where there is none."""
+    """Return the topic of a group's dead letters, and create it if it is missing."""
     name = f"{DEAD_LETTER_TOPIC_PREFIX}{group.name}"
     return topics.create(name, DEAD_LETTER_QUEUES, PERM_READ | PERM_WRITE).name
 
@@ -489,11 +489,11 @@ def sent_back(
     most: int | None,
     config: StoreConfig,
 ) -> Message | None:
-    """Return the message to put for one that a group sends back; None where the group has no retries.
+    """Return the message to put if a group sends a message back; None if the group has no retries.
 
     Args:
         config: of the store
-        delay_level: of the next attempt; 0 for one that grows with the attempts, below 0 for no further attempt
+        delay_level: of the next attempt; 0 for a delay that grows with the attempts, below 0 for no further attempt
         most: attempts after which it is a dead letter; None for the group's
     """
     if group.retry_queues <= 0:

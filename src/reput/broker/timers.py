@@ -245,7 +245,7 @@ class TimedDelivery:
             text = encoded(properties, is_five=True)
             try:
                 self._store.put(replace(Message.of(stored), properties=text, keys=None, tags=None))
-            except MessageRefusedError:  # it waits where it is: more is delivered again
+            except MessageRefusedError:  # it stays, so a restart delivers more messages again
                 return
             self._rolled.add(queue_offset)
             self._done(queue_offset)

@@ -1,4 +1,4 @@
-"""The topics of a store: those of config/topics.json, and those that have queues (`TopicConfigManager`, 4.9.3).
+"""The topics of a store, from config/topics.json and the folders of queues (`TopicConfigManager`, 4.9.3).
 
 A deleted topic leaves the file. Its queues stay, because the log still has its messages, and recovery after a crash
 dispatches them again. The file notes where the queues of a deleted topic ended (`deletedTopicTable`, which a broker
@@ -42,7 +42,7 @@ class TopicConfig:
     is_ordered: bool = False
     filter_type: str = "SINGLE_TAG"
     others: Mapping[str, Any] = field(default_factory=dict, hash=False)
-    """What the file says besides, which is kept: the attributes of 5.x."""
+    """Other fields in the file, which are kept, such as the attributes of 5.x."""
 
     @property
     def attributes(self) -> dict[str, str]:
@@ -100,7 +100,7 @@ class TopicView:
     """The topics of a store at one time, for any thread.
 
     Attributes:
-        known: those that are kept
+        known: topics in the file
         found: queues by topic, as the folders show them
         deleted: where the queues of deleted topics ended
         is_writable: whether messages may be sent to the store
@@ -112,7 +112,7 @@ class TopicView:
     is_writable: bool
 
     def get(self, topic: str) -> TopicConfig | None:
-        """Return a topic; None where the store has none of that name."""
+        """Return a topic, or None if it does not exist."""
         known, queues = self.known.get(topic), self.found.get(topic, 0)
         if known is None:
             if not queues or topic in self.deleted:
@@ -133,7 +133,7 @@ class TopicView:
 
 
 class TopicTable:
-    """The topics of one store, as clients see them. For one thread, but for `find`, `create` and `save`."""
+    """The topics of one store, as clients see them. For one thread, except `find`, `create` and `save`."""
 
     def __init__(
         self,
@@ -170,7 +170,7 @@ class TopicTable:
         return is_system or topic in self._own
 
     def get(self, topic: str) -> TopicConfig | None:
-        """Return a topic; None where the store has none of that name."""
+        """Return a topic, or None if it does not exist."""
         known = self._known.get(topic)
         if known and self._is_writable and known.read_queues >= self._found.get(topic, 0):
             return known  # as the view finds it, in less time: this is asked for each message
@@ -188,9 +188,9 @@ class TopicTable:
     def create(
         self, topic: str, queues: int, perm: int = PERM_READ | PERM_WRITE, sys_flag: int = 0
     ) -> TopicConfig:
-        """Return a topic, made where there is none, and kept by the next `save`; in any thread.
+        """Return a topic, and create it if it is missing; the next `save` keeps it. In any thread.
 
-        Raises LimitError where there are too many.
+        Raises LimitError if there are too many.
         """
         with self._creating:
             existing = self.get(topic)
@@ -217,7 +217,7 @@ class TopicTable:
     def update(self, config: TopicConfig) -> None:
         """Create a topic, or change its settings; kept by the next `save`. In any thread.
 
-        Raises LimitError where there are too many.
+        Raises LimitError if there are too many.
         """
         with self._creating:
             if self._known.get(config.name) != config:

@@ -83,14 +83,14 @@ class Transactions:
         return stored
 
     def end(self, prepared: MessageExt, decision: int) -> None:
-        """Commit (SYS_FLAG_COMMIT) or roll back. Raises TransactionError, and what a put raises."""
+        """Commit (SYS_FLAG_COMMIT) or roll back. Raises TransactionError, and the errors of a put."""
         with self._guard:
             if decision == SYS_FLAG_COMMIT:
                 self._store.put(_committed(prepared))
             self._decide(prepared.queue_offset)
 
     def to_check(self) -> list[MessageExt]:
-        """Messages whose producers are to be asked now, some at a time; those asked too often are discarded.
+        """Return messages to check with their producers now, some at a time; discard messages checked too often.
 
         Raises StoreFailedError, StoreAccessError.
         """

@@ -5,7 +5,7 @@ rocketmq-all-4.9.3), with the resources of `DefaultAuthorizationContextBuilder` 
 carries the account's access key, and a signature of its fields and body with the secret. As at a broker, what a name
 server answers is for everybody.
 
-`_NEEDS` lists what each request names. What a request leads to is checked by the handler that reads it, with the
+`_NEEDS` lists the resources that each request names. Messages that a request reads are checked by its handler, with the
 `Rights` of the request: a message by the topic that it has itself.
 """
 
@@ -60,7 +60,7 @@ class AccessList:
         return cls({each.access_key: each for each in accounts}, white_list)
 
     def check(self, request: Command, address: str) -> Rights:
-        """Return the rights of a request's sender. Raises AccessError for one that may not be made from there."""
+        """Return the rights of a request's sender. Raises AccessError for a request that is not allowed."""
         if any(matches(pattern, address) for pattern in self._white_list):
             return FREE
         key = request.optional_text("AccessKey")
@@ -197,7 +197,7 @@ def _administration(request: Command) -> _Needs:
 
 
 def _nothing(request: Command) -> _Needs:
-    """Allow an answer that names no topic and no group, or only those that its sender may read."""
+    """Allow an answer that names no topics and groups, or only readable ones."""
     yield from ()
 
 
@@ -280,7 +280,7 @@ def _account(found: Mapping[str, Any]) -> Account:
 
 
 def _permission(text: Any) -> int:
-    """DENY where it is nothing that is known, as at a broker."""
+    """Return the permission; DENY for an unknown text, as at a broker."""
     return _PERMISSIONS.get(str(text).strip(), 0)
 
 

@@ -1,7 +1,7 @@
 """Changes that tools make to a broker: topics, groups and the offsets of groups.
 
 Mirrors `AdminBrokerProcessor` and `Broker2Client.resetOffset` (tags rocketmq-all-4.9.3 and rocketmq-all-5.3.3). The two
-versions differ where a store's version says so: a 4.9 broker has the members of a group reset their offsets, a 5.3
+versions differ by the store's version: a 4.9 broker has the members of a group reset their offsets, a 5.3
 broker resets them itself, and its members learn of that with their next pull.
 """
 
@@ -284,7 +284,7 @@ class Administering:
 
 
 class Asking:
-    """What a broker asks connected clients for others: how they are, and how far they have consumed."""
+    """Requests that a broker passes on to connected clients: their state, and how far they have consumed."""
 
     def __init__(self, broker: ServedBroker) -> None:
         self._broker = broker
@@ -301,7 +301,7 @@ class Asking:
         return ask_member(self._broker, request, group, client_id, request.fields, b"")
 
     def _status(self, asked: Command, peer: Peer) -> Answer:
-        """How far each member has consumed. One that does not answer is left out, as at a broker."""
+        """Return how far each member has consumed. A member that does not answer is excluded, as at a broker."""
         group, topic = asked.text("group"), asked.text("topic")
         wanted = (asked.optional_text("clientAddr") or "").strip()
         everybody = asked_members(self._broker, group)

@@ -53,7 +53,7 @@ def is_audited(request: Command, answer: Command | None) -> bool:
 def audit_fields(
     request: Command, answer: Command | None, client: Host, seconds: float | None
 ) -> dict[str, object]:
-    """Return the line of a request, without `seconds` for one that waited for messages."""
+    """Return the line of a request, without `seconds` if it waited for messages."""
     asked: dict[str, object] = {}
     for name, places in _FIELDS.items():
         for place in places:

@@ -21,7 +21,7 @@ def encode_body(content: object) -> bytes:
 
 
 def decode_body(request: Command) -> dict[str, Any]:
-    """Return a request's body; it is decoded once. Raises FieldError for what is not a JSON object."""
+    """Return a request's body; it is decoded once. Raises FieldError unless it is a JSON object."""
     if request.content is None:
         try:
             found = msgspec.json.decode(request.body)
@@ -44,7 +44,7 @@ def objects_of(body: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
 
 
 def queue_map(values: Iterable[tuple[MessageQueue, Any]]) -> msgspec.Raw:
-    """Return a map whose names are queues. They are objects in JSON, too: fastjson writes and reads that."""
+    """Return a map whose names are queues. These are JSON objects, as fastjson writes and reads them."""
     entries = (
         encode_body(queue_as_json(queue)) + b":" + encode_body(value) for queue, value in values
     )

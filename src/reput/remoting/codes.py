@@ -13,7 +13,7 @@ RETRY_LIMIT_VERSION = 121
 
 
 class RequestCode(IntEnum):
-    """What a request asks for."""
+    """Codes of requests."""
 
     SEND_MESSAGE = 10
     PULL_MESSAGE = 11

@@ -30,7 +30,7 @@ class Command(msgspec.Struct):
     """A request, or an answer to one.
 
     Attributes:
-        code: what is asked for (RequestCode), or how it ended (ResponseCode)
+        code: of the request (RequestCode) or of its outcome (ResponseCode)
         opaque: number of the request, which its answer repeats
         flag: bit 0 set in answers, bit 1 in requests that want none
         remark: a text for people
@@ -78,19 +78,19 @@ class Command(msgspec.Struct):
         )  # fmt: skip
 
     def text(self, name: str) -> str:
-        """Return a field. Raises FieldError where it is missing."""
+        """Return a field. Raises FieldError if it is missing."""
         value = self.fields.get(name)
         if value is None:
             raise FieldError(f"the custom field <{name}> is null")
         return value if type(value) is str else _as_text(value)
 
     def optional_text(self, name: str) -> str | None:
-        """Return a field; None where it is missing."""
+        """Return a field, or None if it is missing."""
         value = self.fields.get(name)
         return value if value is None or type(value) is str else _as_text(value)
 
     def int32(self, name: str, default: int | None = None) -> int:
-        """Return a field of 32 bits. Raises FieldError where it is something else, or missing and without a default."""
+        """Return a field of 32 bits. Raises FieldError for another value, or if it is missing without a default."""
         return self._number(name, default, 31)
 
     def int64(self, name: str, default: int | None = None) -> int:

@@ -163,7 +163,7 @@ class Connection(asyncio.Protocol):
         self._work()
 
     def push(self, command: Command) -> None:
-        """Send it a request that it does not answer; one that does not read what it is sent gets none."""
+        """Send it a request without an answer, unless the client has stopped reading."""
         if self._transport is not None and self._choked_since is None:
             self._transport.write(self._session.send(command))
 

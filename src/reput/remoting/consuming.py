@@ -185,7 +185,7 @@ class Consuming:
         return InThread(work)
 
     def _begins_at_zero(self, topic: str, queue_id: int) -> bool:
-        """Whether a group that is new to a queue begins at its first message, whatever it says.
+        """Whether a group that is new to a queue begins at its first message, regardless of its settings.
 
         A broker has it so where the first message is still in memory. Nothing in an archive is; here it is so where
         the queue has all its messages: a consumer that asks an archive wants them.
@@ -199,7 +199,7 @@ class Consuming:
         group, topic = request.text("consumerGroup"), request.text("topic")
         queue_id, offset = request.int32("queueId"), request.int64("commitOffset")
         config = self._broker.topics.get(topic)
-        if config is None:  # as a broker of 5.x: those of a deleted topic would be kept for ever
+        if config is None:  # as a broker of 5.x: offsets of a deleted topic would be kept for ever
             return request.answer(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
         if not 0 <= queue_id < max(config.read_queues, config.write_queues):
             return request.answer(

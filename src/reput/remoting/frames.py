@@ -61,7 +61,7 @@ def encode_frame_head(serialization: Serialization, header: bytes, body_bytes: i
 
 
 class FrameReader:
-    """Cuts what a peer sends into frames, in whatever pieces it arrives."""
+    """Cuts the bytes of a peer into frames, whatever their pieces."""
 
     def __init__(
         self, most_bytes: int = MOST_FRAME_BYTES, most_header_bytes: int = _MOST_HEADER_BYTES
@@ -101,7 +101,7 @@ class FrameReader:
             self._data += data
 
     def next(self) -> Frame | None:
-        """Return the next frame; None where it is not there, or not whole.
+        """Return the next frame, or None if it is incomplete.
 
         Raises RemotingError for lengths that cannot be right; nothing after that can be read.
         """

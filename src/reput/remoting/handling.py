@@ -19,18 +19,18 @@ class Peer(Protocol):
     """The client at the other end of a connection.
 
     Attributes:
-        address: where it is
-        server_host: by which address it reached this server, as it must be told of others
+        address: of the client
+        server_host: the address of this server that the client used, to be sent to it in routes
     """
 
     address: Host
     server_host: str
 
     def __hash__(self) -> int:
-        """One client is told from another by itself."""
+        """Clients are compared by identity."""
 
     def push(self, command: Command) -> None:
-        """Send it a request that it does not answer; one that does not read what it is sent gets none."""
+        """Send it a request without an answer, unless the client has stopped reading."""
 
     def ask(self, command: Command, then: Callable[[Command | None], object]) -> None:
         """Send it a request that it answers.
@@ -75,7 +75,7 @@ class Later:
 class InThread:
     """An answer that takes its time: `work` is called in a thread, and nothing waits for it meanwhile.
 
-    `then` may put another answer into the place of the one that it returns, in the thread that serves the connections.
+    `then` may replace the answer that `work` returns, in the thread that serves the connections.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class InThread:
 
 Answer = Command | Later | InThread | None
 Handler = Callable[[Command, Peer], Answer]
-"""Answers a request; None where the protocol has no answer to it."""
+"""Answers a request; None if the protocol has no answer."""
 
 
 def answer_with(handlers: Mapping[int, Handler], request: Command, peer: Peer) -> Answer:

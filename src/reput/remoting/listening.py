@@ -1,4 +1,4 @@
-"""Addresses: taken, and listened at. What arrives is given to whoever serves it."""
+"""Bind addresses and accept connections; a callback serves each connection."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _log = logging.getLogger("reput.serve")
 _BACKLOG = 1024
 _PAUSE_S = 1.0
 _AT_ONCE = 64
-"""Accepted in a row; then it is the turn of those that are there."""
+"""Connections accepted in a row, before existing ones are served again."""
 
 
 def bind(address: Host) -> tuple[socket.socket, Host]:

@@ -32,7 +32,7 @@ class Memory:
         self.held_bytes, self._most_bytes, self._holders = 0, most_bytes, holders
 
     def hold(self, holder: Holder, held_bytes: int) -> None:
-        """Take down what one holds now. Where all hold too much, the one that holds much for long is closed.
+        """Note the bytes that a connection holds now. If the sum is too large, close the heaviest connection.
 
         It need not be the last one: a client that fills the memory would shut all others out.
         """

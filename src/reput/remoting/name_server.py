@@ -1,4 +1,4 @@
-"""What a name server answers (`DefaultRequestProcessor`, `RouteInfoManager`, tag rocketmq-all-4.9.3)."""
+"""Answers of a name server (`DefaultRequestProcessor`, `RouteInfoManager`, tag rocketmq-all-4.9.3)."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class NameServer:
         return request.answer(body="\n".join(lines).encode())
 
     def _no_topics(self, request: Command, peer: Peer) -> Command:
-        """Topics of units, of which there are none."""
+        """Answer with an empty list: topics of units are not supported."""
         return request.answer(body=encode_body({"topicList": []}))
 
     def _put_value(self, request: Command, peer: Peer) -> Command:
@@ -63,7 +63,7 @@ class NameServer:
         return request.answer()
 
     def _delete_topic(self, request: Command, peer: Peer) -> Command:
-        """Routes are those of the brokers: which topics there are, they say."""
+        """Accept: routes follow from the topics of the brokers."""
         request.text("topic")
         return request.answer()
 

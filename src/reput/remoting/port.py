@@ -23,7 +23,7 @@ from reput.remoting.statistics import Statistics
 
 @dataclass(frozen=True, slots=True)
 class PortOptions:
-    """What a port answers.
+    """Options of a port.
 
     Attributes:
         advertised: host that clients are sent to; None for the one by which they reached this server
@@ -62,7 +62,7 @@ class Port:
         self._consuming: Consuming | None = None
 
     def open(self, broker: ServedBroker) -> None:
-        """Answer for this broker, too."""
+        """Answer for this broker from now on."""
         self._broker = broker
         self._pulling = Pulling(broker)
         parts = [
@@ -106,7 +106,7 @@ class Port:
         if self._access is not None and not is_named:
             try:
                 request.rights = self._access.check(request, peer.address.address)
-            except Exception as error:  # a request that cannot be checked is refused, too
+            except Exception as error:  # a request that cannot be checked is refused as well
                 return failed(request, error)
         return answer_with(self._handlers, request, peer)
 

@@ -1,4 +1,4 @@
-"""Pulls, and those that wait for messages (`PullMessageProcessor`, `PullRequestHoldService`, 4.9.3)."""
+"""Pulls, and pulls that wait for messages (`PullMessageProcessor`, `PullRequestHoldService`, 4.9.3)."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class Pulling:
             self._wake()
 
     def _wake(self) -> None:
-        """Have those that were woken look again, some at a time."""
+        """Answer woken pulls again, some at a time."""
         for _ in range(min(_MOST_WOKEN, len(self._woken))):
             each = self._woken.popleft()
             each.peer.run(partial(self._answer, each.pull), each.pull.request, each.later.resolve)
@@ -119,7 +119,7 @@ class Pulling:
             asyncio.get_running_loop().call_soon(self._wake)
 
     def look(self) -> None:
-        """Answer those who have waited long enough; to be called several times a second."""
+        """Answer pulls that have waited long enough; called several times a second."""
         now = self._clock_ms()
         for _ in range(_MOST_WOKEN):
             if not self._by_time or self._by_time[0][0] > now:
@@ -132,7 +132,7 @@ class Pulling:
     def growth(self) -> Callable[[], list[tuple[str, int, int]]] | None:
         """Return a function that finds the ends of awaited queues, in any thread; None if none is awaited.
 
-        It is for stores that another process writes: they tell nobody that they grow.
+        It is for stores that another process writes, without notice.
         """
         queues = list(self._waiting)
         return (lambda: [(*queue, self._end(*queue)) for queue in queues]) if queues else None
@@ -165,7 +165,7 @@ class Pulling:
             return moved
         if sys_flag & _COMMITS:
             offset = request.int64("commitOffset")
-            with suppress(LimitError, NameRefusedError):  # the messages are asked for, too
+            with suppress(LimitError, NameRefusedError):  # the request also asks for messages
                 self._broker.offsets.commit(pull.group, pull.topic, pull.queue_id, offset)
         wait_ms = min(max(request.int64("suspendTimeoutMillis"), 0), _MOST_WAIT_MS)
 
@@ -255,7 +255,7 @@ class Pulling:
     def _wanted(
         self, request: Command, group: str, topic: str, sys_flag: int
     ) -> tuple[str | None, Matcher | None]:
-        """Return the tags that are wanted, or a filter. Raises _Refused for what is not an expression."""
+        """Return the tags that are wanted, or a filter. Raises _Refused for an invalid expression."""
         if sys_flag & _HAS_SUBSCRIPTION:
             kind = request.optional_text("expressionType")
             expression = request.optional_text("subscription")
@@ -289,7 +289,7 @@ class Pulling:
         return expression, None
 
     def _at_once(self, pull: _Pull) -> Command | None:
-        """Messages that are had in no time: most of an archive; None where it may take longer."""
+        """Return messages that need no thread, most of an archive; None if reading may take longer."""
         if (
             pull.matches is not None
             or pull.tags not in _ALL

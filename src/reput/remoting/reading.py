@@ -1,4 +1,4 @@
-"""What a broker answers about messages: by key, by place, by queue and time.
+"""Answers about messages: by key, by place, by queue and time.
 
 Mirrors `QueryMessageProcessor` and the offsets of `AdminBrokerProcessor` (tag rocketmq-all-4.9.3).
 """
@@ -54,7 +54,7 @@ class Reading:
         )  # fmt: skip
 
         def work() -> Command:
-            self._broker.wait_dispatched()  # a client may ask for what it has just sent
+            self._broker.wait_dispatched()  # a client may ask for a message that it has just sent
             found, records, is_cut = self._store.query_records(*asked, self._most_bytes)
             return self._found(
                 request,

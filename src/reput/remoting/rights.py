@@ -1,4 +1,4 @@
-"""What the sender of one request may read and send, by the topics of the messages themselves."""
+"""The rights of a request's sender, by the topics of the messages themselves."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class Rights:
         return all(self.may(topic, SUB) for topic in topics if topic)
 
     def readable(self, records: Iterable[bytes]) -> list[bytes]:
-        """Those of these records that the sender may read."""
+        """Return the records that the sender may read."""
         return list(records) if self.is_free else [one for one in records if self._may_read(one)]
 
     def _may_read(self, record: bytes) -> bool:

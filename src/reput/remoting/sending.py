@@ -49,7 +49,7 @@ from reput.remoting.rights import PUB, AccessError
 from reput.writer.put.message import Message, PutResult
 
 _MESSAGE_BYTES, _BATCH_BYTES = 256 << 10, 4 << 10
-"""What is longer is put in a thread: its sum and its copies, or its many messages, take milliseconds."""
+"""Longer bodies are put in a thread: their checksums, copies or many messages take milliseconds."""
 _REGION = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
 _SHORT_NAMES = dict(
     zip(
@@ -62,7 +62,7 @@ _SHORT_NAMES = dict(
         strict=True,
     )
 )  # fmt: skip
-"""Fields of SEND_MESSAGE, and what they are called in SEND_MESSAGE_V2."""
+"""Fields of SEND_MESSAGE, and their names in SEND_MESSAGE_V2."""
 _LONG_NAMES = {name: name for name in _SHORT_NAMES}
 _OF_EACH = ("bornTimestamp", "properties")  # the other fields repeat from message to message
 _REPEATED = tuple(name for name in _SHORT_NAMES if name not in _OF_EACH)
@@ -71,7 +71,7 @@ _MOST_KNOWN, _MOST_KNOWN_CHARACTERS = 1024, 512
 
 
 class _AcceptedSend(NamedTuple):
-    """A message to put for a request; `topic` and `queue_id` are where it was sent to."""
+    """A message to put for a request; `topic` and `queue_id` are the ones that the client named."""
 
     number: int
     request: Command
@@ -143,7 +143,7 @@ class Sending:
                 topic, queue_id = queue_of_prepared(stored)
                 group = stored.properties.get(PRODUCER_GROUP, "")
                 known = self._broker.groups.producers(group)
-                # Whoever says that it is of the group is shown the message.
+                # Any client can register as a producer of the group, and would see the message.
                 if producers := [each for each in known if each.may_send(topic)]:
                     asked = replace(stored, topic=topic, queue_id=queue_id)
                     _ask(producers[stored.queue_offset % len(producers)], stored, asked)
@@ -190,7 +190,7 @@ class Sending:
 
     def _in_thread(self, request: Command, waits: bool, put: Callable[[], Command]) -> InThread:
         def work() -> Command:
-            self._broker.topics.save()  # a message is acknowledged when its topic is kept, too
+            self._broker.topics.save()  # a message is acknowledged only once its topic is kept
             return put()
 
         return self._durable(request, waits, work)
@@ -466,7 +466,7 @@ def _pushed(
 
 
 class NotSending:
-    """What a broker answers whose store is only read."""
+    """Answers of a broker with a read-only store."""
 
     def __init__(self, broker: ServedBroker) -> None:
         self._name = broker.name
@@ -507,7 +507,7 @@ def _not_put(request: Command, error: BaseException) -> Command:
 
 
 def _refused(request: Command, error: ReputError) -> Command:
-    """Return the broker's code for what it does not take, or could not store."""
+    """Return the answer to a refused or failed send, with the broker's code."""
     code = ResponseCode.SYSTEM_ERROR
     if isinstance(error, NoSuchTopicError):
         code = ResponseCode.TOPIC_NOT_EXIST

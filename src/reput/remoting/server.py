@@ -27,7 +27,7 @@ _log = logging.getLogger("reput.serve")
 _PATIENCE_S, _WARNED_S = 5.0, 1.0
 _MOST_WARNED = 1000
 _MOST_TOGETHER, _LARGE_BYTES = 32, 32 << 10
-"""Sends that are put together, and the bytes of one that is put at once."""
+"""Most sends that are put together, and the size above which a send is put at once."""
 _SHARED_AGAIN = 16
 """After so many puts for one connection each, it is tried again whether several send at the same time."""
 _UnputSend = tuple[Connection, Command, int]
@@ -39,9 +39,9 @@ class Server:
 
     Attributes:
         limits: what clients may take
-        connections: those that are served
-        handshakes: those that will be, when they are encrypted
-        memory: what they hold
+        connections: that are served
+        handshakes: encrypted connections before they are served
+        memory: bytes that connections hold
         threads: for the answers that take their time
         traffic: their requests in numbers
         audit: called with each request that reads or changes something, once it is answered
@@ -84,7 +84,7 @@ class Server:
         tls: ssl.SSLContext | None = None,
         hand_on: Callable[[socket.socket], bool] = lambda connection: False,
     ) -> None:
-        """Accept connections at an address that is taken; those that nobody else takes are served. Raises OSError."""
+        """Accept connections at a bound address, and serve them unless `hand_on` takes them. Raises OSError."""
 
         async def take(connection: socket.socket) -> None:
             if hand_on(connection):
@@ -102,7 +102,7 @@ class Server:
         received: bytes = b"",
         peer: RelayedPeer | None = None,
     ) -> None:
-        """Serve a connection that was accepted, if there is room; `received` is what it has sent already.
+        """Serve a connection that was accepted, if there is room; `received` are the bytes that it has sent already.
 
         `peer` is its client if another process relays it.
         """
@@ -173,7 +173,7 @@ class Server:
         task.add_done_callback(self._tasks.discard)
 
     def _has_room(self) -> bool:
-        """Whether there may be another connection; one that never asked anything makes room for it after a while."""
+        """Return whether there is room for another connection; close a long silent one if needed."""
         if (
             len(self.connections) + len(self.handshakes) + len(self._relays)
             < self.limits.connections
@@ -200,7 +200,7 @@ class Server:
             self.audit(audit_fields(request, answer, connection.address, seconds))
 
     def warn(self, text: str) -> None:
-        """Log a warning; one that many clients can cause is not logged every time."""
+        """Log a warning, but not every time: many clients can cause it."""
         now, kind = time.monotonic(), text.rpartition(": ")[2]
         if now - self._warned.get(kind, -_WARNED_S) >= _WARNED_S:
             if len(self._warned) >= _MOST_WARNED:

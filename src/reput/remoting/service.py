@@ -28,17 +28,17 @@ from reput.remoting.stores import broker_name, find_stores, is_store, missing_st
 
 _log = logging.getLogger("reput.serve")
 _LOOK_S, _WATCH_S, _HOUSE_S = 0.1, 1.0, 5.0
-_SAVE_PAUSES = _LIST_PAUSES = 9  # so a tenth of the time, whatever there is to write or to list
+_SAVE_PAUSES = _LIST_PAUSES = 9  # so at most a tenth of the time is spent on it
 Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceOptions:
-    """What is served, and where.
+    """The stores to serve, and their addresses.
 
     Attributes:
         listen: address of the first store; the others have the ports after it. None if no client of RocketMQ is served
-        accepts_sends: whether the stores are written, and created where they are missing
+        accepts_sends: whether stores are written, and created if missing
         port: what each port answers
         limits: what clients may take
         tls: how connections are encrypted; None for not at all
@@ -61,7 +61,7 @@ class ServiceOptions:
 
 @dataclass(slots=True)
 class Served:
-    """A store and where it is served; `broker` is None while the store is not there, and `missing` says why."""
+    """A store and its address; `broker` is None while the store is missing, and `missing` has the reason."""
 
     path: str
     address: Host
@@ -81,7 +81,7 @@ class OtherProcesses(Protocol):
 class Service:
     """Stores and their ports, in one event loop.
 
-    It finds stores and listens, and tells other processes, if there are any; or it is one of these, and follows.
+    It finds stores, listens, and informs other processes; or it is one of the others, and follows.
 
     Attributes:
         served: one for each store that was ever seen, in order of their ports
@@ -94,7 +94,7 @@ class Service:
         options: ServiceOptions,
         others: OtherProcesses | None = None,
     ) -> None:
-        """`open_store` opens a store, as it is to be served at an address."""
+        """`open_store` opens a store for an address."""
         self._paths, self._open_store, self._options = paths, open_store, options
         self._others = others
         self._cluster = Cluster(options.cluster)
@@ -127,7 +127,7 @@ class Service:
                 task.cancel()
 
     async def close(self, timeout_s: float = 10.0) -> None:
-        """Finish the requests in flight and close the stores. Raises ReputError where one cannot be closed cleanly."""
+        """Finish the requests in flight and close the stores. Raises ReputError if one cannot be closed cleanly."""
         for each in self.served:
             each.port.stop_waiting()
         await self.server.drain(timeout_s)
@@ -170,13 +170,11 @@ class Service:
         return broker_name(path, self.stores(), self._options.names.get(path))
 
     async def _serve(self, path: str, is_there: bool = True, waits: bool = False) -> None:
-        """Listen for a store, and open it. With `waits` one that cannot be opened is tried again later."""
+        """Listen for a store, and open it. With `waits`, retry later if it cannot be opened."""
         port = Port(self._cluster, self._options.port, self._options.access, self._options.limits)
         first, bound = self._options.listen, None
         if first is None:
-            address = Host(
-                "127.0.0.1", len(self.served) + 1
-            )  # by which stores are told from each other
+            address = Host("127.0.0.1", len(self.served) + 1)  # distinguishes stores
         else:
             wanted = first.port + len(self.served) if first.port else 0
             with _listening_at(Host(first.address, wanted)) as place:
@@ -208,7 +206,7 @@ class Service:
             self._others.tell(served.path, served.address, served.broker is not None)
 
     def tell_all(self) -> None:
-        """Tell other processes once more what is served where."""
+        """Inform other processes again of all stores and addresses."""
         for each in self.served:
             self._tell(each)
 
@@ -327,7 +325,7 @@ class Service:
         await asyncio.sleep(_SAVE_PAUSES * (time.monotonic() - begun))
 
     async def _list_topics(self) -> None:
-        """Learn which queues there are now; less often where there are many."""
+        """List the queues again; less often if there are many."""
         begun = time.monotonic()
         for broker in self._brokers():
             if broker.topics.is_stale:
@@ -340,7 +338,7 @@ class Service:
             broker.forget_silent()
 
     async def _watch(self) -> None:
-        """Serve stores that have come, and stop to serve those that are gone."""
+        """Serve stores that appeared, and stop serving stores that are gone."""
         if self._options.accepts_sends:
             return
         found = find_stores(self._paths)

@@ -306,7 +306,7 @@ class Statistics:
         return InThread(work)
 
     def _config(self, request: Command, peer: Peer) -> Command:
-        """Answer with a broker's settings, those that have a counterpart here."""
+        """Answer with a broker's settings that have a counterpart here."""
         broker, config = self._broker, self._broker.store.config
         is_written = broker.writable is not None
         settings: dict[str, object] = {

@@ -1,4 +1,4 @@
-"""Which stores are served: those that are named, and those in folders that are named, as they come and go."""
+"""Find the stores to serve: named paths, and the stores in named folders, as they appear and disappear."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from reput.files.storage import is_url
 from reput.format.file_names import COMMIT_LOG_FOLDER
 from reput.log.sources import StoreLog
 
-_PLAIN_NAME = "store"  # what a broker calls its own, so that it tells nothing
+_PLAIN_NAME = "store"  # the default name of a broker's folder, which identifies nothing
 
 
 def find_stores(paths: Iterable[str]) -> list[str]:
-    """Return the stores that are there, in order: each path that is one, and of each other folder those in it."""
+    """Return the existing stores in order: each path that is a store, and the stores in each other folder."""
     found: dict[str, None] = {}
     for path in paths:
         if is_url(path) or is_archive(path) or is_store(path):
@@ -59,7 +59,7 @@ def is_store(path: str) -> bool:
 
 
 def broker_name(path: str, taken: Iterable[str], given: str | None = None) -> str:
-    """Return a name for the broker of a store that no other has: the given one, or that of its folder."""
+    """Return a unique name for the broker of a store: the given name, or its folder's name."""
     parts = [part for part in Path(path.rstrip("/")).parts if part.strip("/.")]
     if not is_url(path):
         parts = list(Path(os.path.abspath(path)).parts)

@@ -23,8 +23,8 @@ class Usage:
     """Processor time of threads, and a tenth of the time for which they waited; it halves every 10 seconds.
 
     Attributes:
-        rank: its logarithm, as of a fixed time. All usages halve alike, so two of them compare as their ranks do,
-            whatever the time is, and a rank changes only where time is added.
+        rank: its logarithm, as of a fixed time. All usages halve at the same rate, so they compare as their
+            ranks do at any time, and a rank changes only if time is added.
     """
 
     __slots__ = ("rank",)
@@ -65,13 +65,13 @@ class User(Usage):
         self.running, self.is_queued, self.is_gone = 0, False, False
 
     def leave(self) -> None:
-        """Drop its jobs. Those in threads come to their end."""
+        """Drop its waiting jobs. Running jobs finish."""
         self.is_gone = True
         self.waiting.clear()
 
 
 class FairThreads:
-    """The threads. For the event loop's thread, but for the work itself, which raises nothing.
+    """The threads. For the event loop's thread, except the work itself, which raises nothing.
 
     While other clients wait, a client has one job in threads. Where all threads but one are taken by a client each, the
     last is kept for clients that use little, or have waited for some time: they do not wait for slow answers of others.
@@ -147,7 +147,7 @@ class FairThreads:
         return None
 
     def _look_again(self) -> None:
-        """Look again in a while: those that wait now count as using little then."""
+        """Look again later, when waiting clients count as light users."""
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(_LOOK_S, self._looked)
 

@@ -30,11 +30,11 @@ _PATIENCE_S = 10.0
 
 
 class _Message(msgspec.Struct):
-    """What the first process says of the store at a port.
+    """The state of a store at a port, from the first process.
 
     Attributes:
         port: of the store
-        host: address of the store; None where its connection comes
+        host: address of the store; None if a connection follows
         path: its folder
         is_there: whether it can be opened
         peer: client of a connection that comes, if a worker relays it
@@ -104,7 +104,7 @@ class Workers:
         task.add_done_callback(self._tasks.discard)
 
     def add(self, channel: socket.socket) -> None:
-        """Another one, in the place of one that ended."""
+        """Start a process in place of one that ended."""
         channel.setblocking(False)
         self._channels.append(channel)
         if self._service is not None:
@@ -152,7 +152,7 @@ class Workers:
 
 
 class Worker:
-    """One of the others: serves what it is told, and the connections that it is handed."""
+    """One of the others: serves the stores and connections that the first process passes on."""
 
     def __init__(
         self, channel: socket.socket, service: Service, gone: Callable[[], object]

@@ -32,7 +32,7 @@ def write_log(
 
     Args:
         folder: The store's directory, made if need be.
-        messages: What the log holds.
+        messages: The messages of the log.
         file_bytes: Length of the file, unless the messages need more.
 
     Returns:

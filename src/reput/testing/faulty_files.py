@@ -1,4 +1,4 @@
-"""Files that fail now and then, as those of a network do; what is written is never lost."""
+"""Files that fail now and then, like network files; written data is never lost."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A disk that remembers, beside the files as they are, what of them was synced: what a power cut would leave.
+"""A disk that knows the synced content of its files: the state after a power cut.
 
-What was not synced may be there or not, page by page and name by name. A page that is there is as it was last written.
+Unsynced content may be there or not, page by page and name by name. A page that is there is as it was last written.
 
 Every step that a store takes is a crash point with a name: what is done, then to which kind of file or folder, as in
 `sync index`, `delete abort`, `sync folder consumequeue/TOPIC`. A step has two points, before it and, with `done` behind
@@ -28,7 +28,7 @@ _Names = dict[str, int]
 
 
 class ForgetfulDisk(Disk):
-    """Hand it to a store in `root` and cut the power at any moment; what is there at first is durable.
+    """Hand it to a store in `root` and cut the power at any moment; initial content is durable.
 
     It syncs nothing of the files that it stands before, only its memory of them.
 
@@ -37,7 +37,7 @@ class ForgetfulDisk(Disk):
         on_point: called with its name whenever one is passed, in the thread that does the step
     """
 
-    # Files are told apart by their inodes: names change.
+    # Files are identified by inode, because names change.
     def __init__(self, root: Path) -> None:
         super().__init__()
         self._root = root
@@ -158,7 +158,7 @@ class ForgetfulDisk(Disk):
 
 
 def kind_of(path: Path) -> str:
-    """Return a path within a store, without what tells one file of a kind from the other."""
+    """Return a path within a store, without the part that differs between files of one kind."""
     names = list(path.parts)
     if names[:1] == [CONSUME_QUEUE_FOLDER]:
         names[1:] = ["TOPIC", "QUEUE", "file"][: len(names) - 1]
