@@ -89,5 +89,5 @@ def test_a_run_leaves_files_alone_that_a_compaction_combines() -> None:
 
 def test_an_unknown_profile_is_refused() -> None:
     unknown: Any = "quick"
-    with pytest.raises(UsageError, match="profile quick: safe or fast"):
+    with pytest.raises(UsageError, match="profile must be safe or fast, not quick"):
         ExportRequest(profile=unknown)

@@ -94,9 +94,9 @@ def test_coverage_is_said_once_for_each_store_or_in_each_row(golden: Golden) -> 
     for row in rows["coverage"].to_pylist():
         assert {name: summary[name] for name in row} == row
     assert reput.reports.coverage_of(rows) == [summary]
-    with pytest.raises(UsageError, match="no coverage is with this table"):
+    with pytest.raises(UsageError, match="this table has no coverage"):
         reput.reports.coverage_of(table.to_pandas())
-    with pytest.raises(UsageError, match="coverage all: summary or rows"):
+    with pytest.raises(UsageError, match="coverage must be summary or rows, not all"):
         reput.look_up(store, keys, coverage="all")  # type: ignore[arg-type]
     taken = {"topic": ["orders"], "key": ["nobody"], "is_complete": [1]}
     with pytest.raises(UsageError, match="is_complete"):

@@ -110,7 +110,7 @@ def test_a_log_file_that_is_missing_is_damage(golden: Golden, tmp_path: Path) ->
     [
         ({"columns": []}, "columns: name at least one"),
         ({"columns": ["nothing"]}, "no column nothing"),
-        ({"on_corrupt": "ignore"}, "on_corrupt ignore: fail, skip or row"),
+        ({"on_corrupt": "ignore"}, "on_corrupt must be fail, skip or row, not ignore"),
     ],
 )
 def test_what_cannot_be_right_is_refused(

@@ -86,14 +86,18 @@ class ExportRequest:
     def __post_init__(self) -> None:
         check_on_corrupt(self.on_corrupt)
         if self.upsert_by not in (None, "key"):
-            raise UsageError(f"upsert_by {self.upsert_by}: key", arguments=["upsert_by"])
+            raise UsageError(
+                f"upsert_by must be key, not {self.upsert_by}", arguments=["upsert_by"]
+            )
         if self.upsert_by is not None and self.on_corrupt == "row":
             raise UsageError(
                 "upsert_by: damage has no key; choose on_corrupt skip or fail",
                 arguments=["upsert_by", "on_corrupt"],
             )
         if self.profile not in get_args(Profile):
-            raise UsageError(f"profile {self.profile}: safe or fast", arguments=["profile"])
+            raise UsageError(
+                f"profile must be safe or fast, not {self.profile}", arguments=["profile"]
+            )
         if self.body is not None and self.json_body is not None:
             raise UsageError("pass body or json_body, not both", arguments=["body", "json_body"])
         if self.body is not None and self.body.startswith(f"{JSON}:"):
@@ -118,7 +122,7 @@ class ExportRequest:
                     f"columns: no column {name}; there are {known}", arguments=["columns"]
                 )
         if self.columns is not None and len(set(self.columns)) < len(self.columns):
-            raise UsageError("columns: a column is asked for twice", arguments=["columns"])
+            raise UsageError("columns: a column is named twice", arguments=["columns"])
         if self.columns == ():
             raise UsageError("columns: name at least one", arguments=["columns"])
         for name in self.partition_by:
@@ -130,7 +134,8 @@ class ExportRequest:
             self.partition_by
         ):
             raise UsageError(
-                "partition_by: each once, and day or hour, not both", arguments=["partition_by"]
+                "partition_by: name each once, and day or hour, not both",
+                arguments=["partition_by"],
             )
         if self.begin_ms is not None and self.end_ms is not None and self.begin_ms > self.end_ms:
             raise UsageError("begin_ms is later than end_ms", arguments=["begin_ms", "end_ms"])
@@ -138,7 +143,8 @@ class ExportRequest:
     def _check_json(self) -> None:
         if self.json_mode not in get_args(JsonMode):
             raise UsageError(
-                f"json_mode {self.json_mode}: strict or permissive", arguments=["json_mode"]
+                f"json_mode must be strict or permissive, not {self.json_mode}",
+                arguments=["json_mode"],
             )
         if self.json_mode != "strict" and self.value_column is None:
             raise UsageError("json_mode needs json_body", arguments=["json_mode", "json_body"])

@@ -150,7 +150,9 @@ def run_lookup(
     """
     wanted = (columns,) if isinstance(columns, str) else tuple(columns)
     if coverage not in ("summary", "rows"):
-        raise UsageError(f"coverage {coverage}: summary or rows", arguments=["coverage"])
+        raise UsageError(
+            f"coverage must be summary or rows, not {coverage}", arguments=["coverage"]
+        )
     is_flat = coverage == "summary"
     check_columns(rows, [*select(wanted).names, IS_COMPLETE if is_flat else COVERAGE_COLUMN])
     given = [stores] if isinstance(stores, str | PathLike) else list(stores)

@@ -237,7 +237,7 @@ def coverage_of(answer: Any) -> list[dict[str, Any]]:
     stored = (getattr(schema, "metadata", None) or {}).get(METADATA_KEY.encode())
     if stored is None:
         raise UsageError(
-            "no coverage is with this table: give what look_up(..., coverage='summary') returned",
+            "this table has no coverage: pass the result of look_up(..., coverage='summary')",
             arguments=["look_up"],
         )
     found: list[dict[str, Any]] = json.loads(stored)

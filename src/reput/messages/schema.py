@@ -100,5 +100,5 @@ def select(names: Iterable[str] | None) -> pa.Schema:
         meant = did_you_mean(unknown[0], known)
         raise UsageError(f"no column {unknown[0]}{meant}; there are {', '.join(known)}")
     if len(set(wanted)) < len(wanted):
-        raise UsageError("a column is asked for twice")
+        raise UsageError("a column is named twice")
     return pa.schema([ALL_COLUMNS.field(name) for name in wanted])

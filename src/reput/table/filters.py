@@ -253,5 +253,7 @@ def _micros(milliseconds: int) -> int:
 def check_on_corrupt(value: str) -> OnCorrupt:
     """Return the choice. Raises UsageError."""
     if value not in get_args(OnCorrupt):
-        raise UsageError(f"on_corrupt {value}: fail, skip or row", arguments=["on_corrupt"])
+        raise UsageError(
+            f"on_corrupt must be fail, skip or row, not {value}", arguments=["on_corrupt"]
+        )
     return value  # type: ignore[return-value]

@@ -78,8 +78,7 @@ class _Delta:
             return None
         if not marks:
             raise UsageError(
-                f"{self.name}: a Delta table that nothing of these stores was exported to; "
-                "name another folder"
+                f"{self.name}: a Delta table without exports of these stores; name another folder"
             )
         return with_column_shape(State("", marks), columns, self.name)
 
