@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyspark
@@ -22,7 +23,8 @@ class StandaloneCluster:
     Only one Spark can run in a process: drive it from a process of its own, with `run_python`.
     """
 
-    def __init__(self, folder: Path, workers: int = 2) -> None:
+    def __init__(self, folder: Path, workers: int = 2, within: Sequence[str] = ()) -> None:
+        """`within` is a command that runs another one, each worker here."""
         self._folder = folder
         self._processes: list[subprocess.Popen[bytes]] = []
         try:
@@ -34,6 +36,7 @@ class StandaloneCluster:
                     "worker.Worker",
                     *("--host", "127.0.0.1", "--cores", "1", "--memory", "2g"),
                     *("--work-dir", str(folder / f"work-{number}"), self.url),
+                    within=within,
                 )
                 for number in range(workers)
             ]
@@ -62,7 +65,7 @@ class StandaloneCluster:
                 process.kill()
                 process.wait()
 
-    def _start(self, name: str, main: str, *arguments: str) -> Path:
+    def _start(self, name: str, main: str, *arguments: str, within: Sequence[str] = ()) -> Path:
         log = self._folder / f"{name}.log"
         environment = os.environ | {
             "JAVA_HOME": str(find_java_home()),
@@ -73,7 +76,8 @@ class StandaloneCluster:
         with log.open("wb") as output:
             process = subprocess.Popen(
                 [
-                    _SPARK_HOME / "bin" / "spark-class",
+                    *within,
+                    str(_SPARK_HOME / "bin" / "spark-class"),
                     f"org.apache.spark.deploy.{main}",
                     *("--webui-port", "0"),
                     *arguments,

@@ -41,9 +41,9 @@ _MOST_TASK_CANDIDATES = 1 << 19
 class ScannedRange:
     """Records that begin in [begin, stop) of one file; one begins at `begin`.
 
-    is_read      the plan has read it already, and knows its damage; here it is about candidates only
-    segment      the segment whose entries are not believed, None where there is no index at all
-    position     end of what was read; `at_end` when that is the end of the log
+    is_read      the plan has read it, and knows its damage; only candidates are searched here
+    segment      the segment whose entries are not trusted; None without an index
+    position     end of the bytes read; `at_end` if that is the end of the log
     """
 
     file: CommitLogFile
@@ -96,7 +96,7 @@ class ScannedRange:
             if expected >= split.stop:
                 continue
             found = self._found[split.number]
-            if found.start != expected:  # a wrong guess, or none where the walk goes on
+            if found.start != expected:  # a wrong guess, or no guess and the walk continues
                 return replace(split, start=expected)
             self.runs += found.runs
             damage += [] if self.is_read else found.damage
@@ -181,7 +181,7 @@ def _task(number: int, store: StorePlace, files: dict[CommitLogFile, list[RunSli
 
 
 def _joined(slices: list[RunSlice]) -> list[RunSlice]:
-    """Return the same rows; those of one run that follow each other as one slice."""
+    """Return the same rows, with neighbouring rows of a run in one slice."""
     joined: dict[str, list[RunSlice]] = defaultdict(list)
     for part in slices:
         of_run = joined[part.path]
@@ -193,7 +193,7 @@ def _joined(slices: list[RunSlice]) -> list[RunSlice]:
 
 
 class StorePlan:
-    """One store: its segments as they are planned, and what comes of them.
+    """One store: its planned segments, and their results.
 
     runs    candidates
     broken  by segment: numbers of keys whose chains are broken
@@ -207,11 +207,11 @@ class StorePlan:
     ) -> None:
         """`judge` has the verdicts of tasks; without it the IndexFiles are proved, or spot-checked, here.
 
-        Messages have `name` in the column store, the path if it is None.
+        Messages have `name` in the column store; its path without a name.
         """
         self.number, self.path, self.log = number, store.path, store.commit_log
         self.place = StorePlace(number, name or store.path, store.log_storage, self.log.source)
-        # A proof reads much of the log: too much of one that is not local.
+        # A proof reads much of the log: too much of a remote log.
         if judge is None and store.storage.is_local:
             judge = Proved(store.path, store.index.current())
         planner = self._planner = store.key_planner(judge)
@@ -234,7 +234,7 @@ class StorePlan:
         return ScannedRange(file, segment.start, segment.stop, is_read, damage=damage)
 
     def indexed(self, window: TimeWindow | None) -> Iterator[tuple[int, IndexPart, OffsetRange]]:
-        """(segment, its part of the index, where in it messages of a window can lie), but for those without any.
+        """Yield (segment, its part of the index, range in which messages of a window can lie), without empty ranges.
 
         Raises StoreAccessError, StoreChangedError.
         """
@@ -287,7 +287,7 @@ class StorePlan:
                 yield PartlyRead(self.number, numbers, (finding,))
 
     def coverage(self) -> Coverage:
-        """For keys whose entries can all be believed; right when the ranges are finished."""
+        """Return the coverage for keys whose entries can all be trusted. The ranges must be finished."""
         damage = [lost for part in self.ranges for lost in part.damage] + self.log.holes()
         ends = [part.position for part in self.ranges if part.at_end]
         start = self.log.min_offset
@@ -311,7 +311,7 @@ class StorePlan:
     def lost_segment(
         self, number: int, keys: npt.NDArray[np.int64], ranges: Iterable[ScannedRange]
     ) -> LostSegment:
-        """Return a segment that keys (number, newest stale offset) do not believe, and the ranges scanned for them."""
+        """Return a segment that keys (number, newest stale offset) do not trust, and the ranges scanned for them."""
         segment, known = self.segments[number], self.coverage()
         parts = list(ranges)
         damage = within_range((lost for part in parts for lost in part.damage), known.log)

@@ -1,10 +1,10 @@
 """Who writes which queue entries: planned by one task over the runs of all splits, in the order of the log.
 
 A run for each queue of each split is too much for a driver: 10,000 queues in 10,000 splits are a hundred million. So
-the driver gets tasks of a few numbers each. What they refer to lies in files of the plan:
+the driver gets tasks of a few numbers each. They refer to files of the plan:
 
     plan.json      the names of all staged files and queues, and which queues are in which pack (`QueuePlan`)
-    positions-N    int64 for each queue that was met by then: entries before regular task N; -1 where it has none
+    positions-N    int64 for each queue met so far: entries before regular task N; -1 for a queue without entries
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _PACKED: tuple[Kind, ...] = ("irregular", "old", "extended", "old extended", "ba
 class QueueTask:
     """Entries of ConsumeQueues.
 
-    A regular task writes those of the staged files from `first` to `stop`, for all queues whose places are prefix
+    A regular task writes the entries of the staged files from `first` to `stop`, for all queues whose places are prefix
     sums. Any other task writes the queues of a pack, over the whole log: irregular ones, whose places only the walk
     knows; old ones, whose entries decide about numbers; ones with extension files, old or not; batch queues; tables of
     RocksDB (`reput.pipeline.rocksdb_layout`).
@@ -83,7 +83,7 @@ class JoinTask:
 
 @dataclass(slots=True)
 class QueueLayout:
-    """How `count` queues are written. Those of `unnamed` topics, the first few, have no folder and no ConsumeQueue.
+    """How `count` queues are written. Queues of `unnamed` topics (the first few) have no folder and no ConsumeQueue.
 
     divides  run before `tasks`, joins after them
     """
@@ -97,11 +97,11 @@ class QueueLayout:
 
 @dataclass(frozen=True, slots=True)
 class PlanTask:
-    """What is to be planned.
+    """The input of the plan.
 
     scanned, staged  the folder of staged files, and their names in the order of the log
     plan             the folder for the files of the plan
-    output           the store whose queues are replaced, None where none are
+    output           the store whose queues are replaced, or None
     share            entries of a task
     in_pieces        whether regular tasks stage pieces of files: no two tasks can write one object
     misplaced, lost, log_begin   of the log: whether messages state other offsets than theirs, or some cannot be read

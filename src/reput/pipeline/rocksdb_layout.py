@@ -46,7 +46,7 @@ class KeyedRange(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RocksPlanTask:
-    """What is to be planned.
+    """The input of the plan.
 
     scanned, staged  the folder of staged files, and their names in the order of the log
     plan             the folder for what tasks read

@@ -39,7 +39,7 @@ _OTHERS = ("columns", "onCorrupt", "nameFrom")
 OPTIONS = (*_PLACES, *_SELECTIONS, *_NUMBERS, *_SWITCHES, *_OTHERS)
 _PREFIXES = ("s3.", "fsspec.")
 _OF_TABLES = "owner"
-"""Spark passes it with those of CREATE TABLE."""
+"""Spark passes it together with the options of CREATE TABLE."""
 
 NAME = "rocketmq"
 """Of the source, in `spark.read.format`."""
@@ -49,15 +49,15 @@ Offsets = str | int | dict[str, int]
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """What was asked for.
+    """The options of one load.
 
     paths                   absolute, or URLs
     starting_offsets, ending_offsets  "earliest", "latest", a physical offset for every store, or one by store;
-                                      None where nothing is said
-    columns                 names of those that rows have, where no schema says so; None for all
+                                      None if not given
+    columns                 names of the columns of rows without a schema; None for all
     starting_ms, ending_ms  store timestamps, both inclusive
     selected                what topic, queueId, key and uniqueKey ask of every message
-    split_bytes             None where nothing is said
+    split_bytes             None if not given
     file_systems            options whose names begin with `s3.` or `fsspec.`
     name_from               see `reput.log.naming`
     """
@@ -159,7 +159,7 @@ def _paths(given: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _columns(text: str | None) -> tuple[str, ...] | None:
-    """Names with commas between them, or a JSON list, whatever their capitals."""
+    """Return the columns named with commas between them, or in a JSON list, in any case."""
     if text is None:
         return None
     names: Any = _json(text) if text.startswith("[") else text.split(",")
@@ -184,7 +184,7 @@ def _selected(given: Mapping[str, str]) -> tuple[Condition, ...]:
 
 
 def _texts(given: Mapping[str, str], name: str) -> tuple[str, ...] | None:
-    """Return a text, or those of a JSON list; None where the option is not given."""
+    """Return a text, or the texts of a JSON list; None if the option is not given."""
     text = given.get(name)
     if text is None:
         return None
@@ -203,7 +203,7 @@ def _queue_ids(text: str) -> tuple[int, ...]:
 
 
 def _json(text: str) -> Any:
-    """None where it is no JSON."""
+    """Return the value of a JSON text; None for any other text."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
