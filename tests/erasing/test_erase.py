@@ -9,6 +9,7 @@ import pytest
 
 import reput
 from reput.format.commit_log import SYS_FLAG_INNER_BATCH, MessageExt, decode
+from reput.format.erasure import decode_stored
 from reput.format.record_crc import record_crc_ok
 from reput.format.tombstone import ERASED_PROPERTY, KEPT_PROPERTIES
 from reput.messages.bodies import sent_body
@@ -183,3 +184,16 @@ def _index_files(store: Path) -> list[bytes]:
         for path in sorted((store / folder).rglob("*"))
         if path.is_file() and not path.parent.joinpath("CURRENT").exists()
     ]
+
+
+def test_a_record_without_hashes_proves_no_guess(
+    golden: Callable[[str], GoldenStore], tmp_path: Path
+) -> None:
+    """Neither of a record, nor of a log file, of which the copy has all other bytes."""
+    store = golden("orders").path
+    report = reput.erase(store, tmp_path / "out", keys=["customer-48"], hashes=False)
+    erasure, _, _ = decode_stored(Path(report.audit).read_bytes())
+    assert erasure.records
+    assert {one.sha256 for one in erasure.records} == {""}
+    assert {one.before for one in erasure.files} == {""}
+    assert all(one.after for one in erasure.files)

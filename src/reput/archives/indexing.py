@@ -337,6 +337,8 @@ class _Sink:
 
     def write(self, data: Any) -> int:
         written = bytes(data)
+        if self.closed:  # pyarrow completes a file that was abandoned
+            return len(written)
         self._since.append(written)
         self._file.write(written, self.size)
         self.size += len(written)

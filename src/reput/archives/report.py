@@ -133,9 +133,8 @@ class VerifyReport(Report):
         for problem in self.problems:
             yield f"damage: {printable(problem)}"
         if self.unused:
-            yield (
-                f"note: {len(self.unused):,} objects are unused; `reput archive` deletes them when they are a day old"
-            )
+            what = "1 object is" if len(self.unused) == 1 else f"{len(self.unused):,} objects are"
+            yield f"note: {what} unused; `reput archive` deletes unused objects that are a day old"
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)

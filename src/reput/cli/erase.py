@@ -53,6 +53,10 @@ from reput.cli.options import (
     "--by", default="", metavar="NAME", help="By whom, for the record.  [default: this user]"
 )
 @click.option(
+    "--no-hashes", is_flag=True,
+    help="Keep no SHA-256 of erased content in the record: who guesses a message could prove that it was there.",
+)  # fmt: skip
+@click.option(
     "--sign", "signing_key", type=click.Path(), metavar="KEY",
     help="Sign the record with this Ed25519 key (PEM).",
 )  # fmt: skip
@@ -85,6 +89,7 @@ def command(
     plan_only: bool,
     reason: str,
     by: str,
+    no_hashes: bool,
     signing_key: str | None,
     audit: str | None,
     leave_out: tuple[str, ...],
@@ -119,7 +124,8 @@ def command(
     with PhaseBars() as progress:
         report = erase(
             store, output, topics=topics, keys=keys, query=query, begin=begin, end=end, plan_only=plan_only,
-            reason=reason, by=by, signing_key=signing_key, audit=audit, leave_out=leave_out, tables=tables,
+            reason=reason, by=by, signing_key=signing_key, hashes=not no_hashes, audit=audit, leave_out=leave_out,
+            tables=tables,
             config=config, progress=progress,
         )  # fmt: skip
     click.echo(json.dumps(report.as_dict(), indent=2) if layout == "json" else str(report))

@@ -9,6 +9,8 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import msgspec
+
 from reput.clock import format_time, now_ms
 from reput.erasing.choosing import Choice, ChosenMessages
 from reput.erasing.mentions import find_mentions
@@ -35,11 +37,13 @@ class Purpose:
         by: Who; user and host if it is empty.
         reason: Why.
         signing_key: A file with an Ed25519 key; None for a record that is not signed.
+        has_hashes: Whether the record has hashes of erased content.
     """
 
     by: str = ""
     reason: str = ""
     signing_key: str | None = None
+    has_hashes: bool = True
 
     def signer(self) -> Signer | None:
         """Read the signer. Raises UsageError, StoreAccessError, MissingExtraError."""
@@ -72,10 +76,14 @@ def record_of(
     files: tuple[ChangedFile, ...],
 ) -> bytes:  # fmt: skip
     """Return the record of an erasure, signed if there is a key."""
+    records = tuple(eraser.erased)
+    if not purpose.has_hashes:
+        records = tuple(msgspec.structs.replace(one, sha256="") for one in records)
+        # All other bytes of a file are known, so its hash would prove a guess as well.
+        files = tuple(msgspec.structs.replace(one, before="") for one in files)
     erasure = Erasure(
         id=erasure_id, erased_at=format_time(now_ms()), by=purpose.by or _this_user(),
-        reason=purpose.reason, source=source, topics=choice.topics, records=tuple(eraser.erased),
-        files=files,
+        reason=purpose.reason, source=source, topics=choice.topics, records=records, files=files,
     )  # fmt: skip
     data = encode_erasure(erasure)
     signer = purpose.signer()

@@ -18,7 +18,7 @@ class ErasedRecord(msgspec.Struct, frozen=True, array_like=True):
 
     Attributes:
         physical_offset, size: where it lies
-        sha256: of its bytes before
+        sha256: of its bytes before; empty if the record has no hashes
         inner: queue offsets of the messages of a batch that were erased; None if all of the record was
     """
 
@@ -33,7 +33,7 @@ class ChangedFile(msgspec.Struct, frozen=True):
 
     Attributes:
         begin: its first physical offset
-        before, after: SHA-256 of its bytes
+        before, after: SHA-256 of its bytes; `before` is empty if the record has no hashes
     """
 
     begin: int

@@ -31,6 +31,7 @@ def erase(
     reason: str = "",
     by: str = "",
     signing_key: str | PathLike[str] | None = None,
+    hashes: bool = True,
     audit: str | PathLike[str] | None = None,
     leave_out: Sequence[str] = (),
     tables: Sequence[str] = (),
@@ -53,6 +54,8 @@ def erase(
         plan_only: Only report the messages to erase.
         reason, by: Why, and by whom, for the record of the erasure. `by` is this user if it is empty.
         signing_key: A file with an Ed25519 key in PEM format, which signs the record.
+        hashes: Whether the record has SHA-256 of what was erased. Who can guess a message can prove with them that it
+            was there.
         audit: The file of the record; by default `<output>.erasure.json`. An archive has its own.
         leave_out: Files and folders of the store that are not copied.
         tables: Lake tables, written by `export`, whose rows of these messages are counted. They are not changed.
@@ -73,7 +76,7 @@ def erase(
     )
     choice.check()
     key = None if signing_key is None else fspath(signing_key)
-    place, purpose = fspath(store), Purpose(by, reason, key)
+    place, purpose = fspath(store), Purpose(by, reason, key, hashes)
     if storage_of(place, storage_options)[0].is_archive:
         given = {"output": output, "audit": audit, "leave_out": leave_out or None, "config": config}
         if wrong := [name for name, value in given.items() if value is not None]:
