@@ -190,3 +190,47 @@ def test_what_an_archive_does_not_take_is_refused(
     assert main(["erase", place, "--key", "customer-48", "--plan"]) in (0, 5)
     assert main(["erase", place, "--key", "customer-48"]) in (0, 5)
     assert main(["erase", place, "--key", "customer-48"]) == 1
+
+
+@pytest.mark.parametrize("step", ["commit", "delete"])
+def test_indexes_that_are_merged_during_an_erasure_stay(
+    golden: Golden, place: str, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before the manifest is replaced, and after it, when old objects are deleted."""
+    store = golden("orders").path
+    monkeypatch.setattr("reput.archives.archiver._FAN", 100)
+    monkeypatch.setattr("reput.archives.archiver._MOST_DAY_FILES", 0)
+    reput.archive(store, place)
+    before = _messages(place)
+    seen: list[str] = []
+
+    def merge(phase: str, done: int, total: int) -> None:
+        seen.append(phase)
+        if phase == step and seen.count(step) == 1:
+            monkeypatch.setattr("reput.archives.archiver._FAN", 2)
+            reput.archive(store, place)
+
+    report = reput.erase(place, topics=["orders"], keys=["customer-48"], progress=merge)
+    assert step in seen
+    assert len(Archive(place).manifest.keys) < len(Archive(place).manifest.log)
+    _check(place, before, report)
+
+
+def test_a_merge_that_began_before_an_erasure_is_void(
+    golden: Golden, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = golden("orders").path
+    monkeypatch.setattr("reput.archives.archiver._FAN", 100)
+    monkeypatch.setattr("reput.archives.archiver._MOST_DAY_FILES", 0)
+    reput.archive(store, place)
+    before = _messages(place)
+    monkeypatch.setattr("reput.archives.archiver._FAN", 2)
+    reports = []
+
+    def erase(phase: str, done: int, total: int) -> None:
+        if phase == "commit" and not reports:
+            reports.append(reput.erase(place, topics=["orders"], keys=["customer-48"]))
+
+    reput.archive(store, place, progress=erase)
+    _check(place, before, reports[0])
+    assert len(Archive(place).manifest.keys) < len(Archive(place).manifest.log)

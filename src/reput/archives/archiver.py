@@ -319,7 +319,14 @@ class _Archiver:
             path = Path(folder, kind)
             whole = upload_file(self._objects, merged(archive, parts, kind, path), path)
         self._progress("commit", 0, 1)
-        manifest = commit(self._objects, lambda now: _with_merged(now, kind, parts, whole))
+        began = archive.manifest.clearings
+
+        def change(now: Manifest) -> Manifest | None:
+            if now.clearings != began:  # an erasure may have deleted what was uploaded
+                return None
+            return _with_merged(now, kind, parts, whole)
+
+        manifest = commit(self._objects, change)
         self._delete_unnamed([whole], manifest.objects())
 
     def _take_snapshot(self) -> None:

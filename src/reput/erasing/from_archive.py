@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -70,12 +70,16 @@ class _ArchiveErasure:
         self._place, self._choice, self._purpose = place, choice, purpose
         self._options, self._progress = options, progress
         self._id = new_id()
+        self._seen: list[str] = []
 
     def run(self, plan_only: bool, tables: tuple[str, ...]) -> EraseReport:
         archive = Archive(self._place, self._options)
         self._objects = archive.objects
-        if not plan_only:  # an erasure that was killed may have left old objects
-            self._delete_old(archive.manifest)
+        if not plan_only and (left := self._old_objects(archive.manifest)):
+            # An erasure was killed before it deleted them.
+            cleared = commit(self._objects, _cleared)
+            self._delete_unnamed(left, cleared)
+            archive = Archive(self._place, self._options)
         (log,) = find_logs([self._place], self._options)
         chooser = Chooser(self._place, self._choice, self._options, self._progress)
         chosen = chooser.find()
@@ -99,7 +103,7 @@ class _ArchiveErasure:
         record = self._write_record(archive, eraser, changed)
         manifest = self._commit(archive, eraser, changed, record)
         self._progress("delete", 0, 1)
-        self._delete_old(manifest)
+        self._delete_unnamed(self._seen, manifest)
         return replace(
             report, is_done=True, id=self._id, bare=eraser.bare,
             audit=archive.path(record.object), is_signed=self._purpose.signing_key is not None,
@@ -155,7 +159,9 @@ class _ArchiveErasure:
                     if is_concerned and part not in done[kind]:
                         done[kind][part] = self._rewritten_index(now, part, kind, change[kind])
             self._progress("commit", 0, 1)
-            manifest = self._replaced(now.manifest, new, done, record)
+            # Listed before the commit: what others upload after it may get a name.
+            self._seen = self._listed()
+            manifest = self._replaced(archive.manifest, now.manifest, new, done, record)
             if record in manifest.erasures:
                 return manifest
         raise StoreUnreachableError(
@@ -163,7 +169,7 @@ class _ArchiveErasure:
         )
 
     def _replaced(
-        self, seen: Manifest, new: Mapping[LogFile, LogFile],
+        self, began: Manifest, seen: Manifest, new: Mapping[LogFile, LogFile],
         done: Mapping[str, Mapping[IndexObject, IndexObject]], record: ErasureObject,
     ) -> Manifest:  # fmt: skip
         """Replace the manifest if its indexes are as they were seen, and return the current one."""
@@ -173,10 +179,14 @@ class _ArchiveErasure:
                 raise StoreChangedError(
                     f"{self._place}: a log file was archived again meanwhile; run it again"
                 )
+            if manifest.clearings != began.clearings:  # it may have deleted what was uploaded
+                raise StoreChangedError(
+                    f"{self._place}: messages were erased by somebody else meanwhile; run it again"
+                )
             if (manifest.keys, manifest.queues) != (seen.keys, seen.queues):
                 return None
             return msgspec.structs.replace(
-                manifest, log=tuple(new.get(one, one) for one in manifest.log),
+                _cleared(manifest), log=tuple(new.get(one, one) for one in manifest.log),
                 keys=tuple(done[KEYS].get(one, one) for one in manifest.keys),
                 queues=tuple(done[ENTRIES].get(one, one) for one in manifest.queues),
                 erasures=(*manifest.erasures, record),
@@ -193,11 +203,18 @@ class _ArchiveErasure:
             whole = merged(archive, (part,), kind, path, change)
             return upload_file(self._objects, whole, path)
 
-    def _delete_old(self, manifest: Manifest) -> None:
-        """Delete the old objects of log files that erasures have changed, and of their indexes.
+    def _listed(self) -> list[str]:
+        return [
+            found.name
+            for kind in ("log", KEYS, ENTRIES)
+            for found in self._objects.list(f"{kind}/")
+        ]
 
-        Other archivers never add such a file again, and name no merged index whose parts are gone. A file that is not
-        sealed may be on its way; its leftovers are deleted once they are a day old, by `reput archive`.
+    def _old_objects(self, manifest: Manifest, listed: Iterable[str] | None = None) -> list[str]:
+        """Return objects of erased log files, and of their indexes, that a manifest does not name.
+
+        A file that is not sealed may be on its way; its leftovers are deleted once they are a day old, by
+        `reput archive`.
         """
         begins = {begin for one in manifest.erasures for begin in one.begins}
         spans = [
@@ -205,17 +222,31 @@ class _ArchiveErasure:
             for file in manifest.log
             if file.begin in begins and file.is_sealed
         ]
-        named = manifest.objects()
-        for kind in ("log", KEYS, ENTRIES):
-            for found in list(self._objects.list(f"{kind}/")):
-                place = _span_of(found.name)
-                is_old = place is not None and any(
-                    place[0] < end and begin < place[1] for begin, end in spans
-                )
-                if is_old and found.name not in named:
-                    self._progress("delete", 0, 1)
-                    with suppress(StoreNotFoundError):
-                        self._objects.delete(found.name)
+        if not spans:
+            return []
+        named, old = manifest.objects(), []
+        for name in self._listed() if listed is None else listed:
+            place = _span_of(name)
+            is_old = place is not None and any(
+                place[0] < end and begin < place[1] for begin, end in spans
+            )
+            if is_old and name not in named:
+                old.append(name)
+        return old
+
+    def _delete_unnamed(self, listed: Iterable[str], manifest: Manifest) -> None:
+        """Delete old objects that were listed before a clearing.
+
+        Other archivers never add such a file again, and void a merge that began before the clearing.
+        """
+        for name in self._old_objects(manifest, listed):
+            self._progress("delete", 0, 1)
+            with suppress(StoreNotFoundError):
+                self._objects.delete(name)
+
+
+def _cleared(manifest: Manifest) -> Manifest:
+    return msgspec.structs.replace(manifest, clearings=manifest.clearings + 1)
 
 
 def _span_of(name: str) -> tuple[int, int] | None:

@@ -158,6 +158,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         keys, queues: the indexes, by physical offset
         snapshots: oldest first
         erasures: records of erasures, oldest first
+        clearings: how often erasures have deleted objects that no manifest named; a merge that began before one is void
         before: the link of the chain before the first log file: of those that have expired
         chain: links all log files in order; see `chained`
         checksum: of all the rest; see `checksum_of`
@@ -175,6 +176,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     queues: tuple[IndexObject, ...] = ()
     snapshots: tuple[Snapshot, ...] = ()
     erasures: tuple[ErasureObject, ...] = ()
+    clearings: _Count = 0
     before: _Link = ""
     chain: str = ""
     checksum: str = ""
