@@ -225,7 +225,7 @@ def test_a_merge_that_began_before_an_erasure_is_void(
     reput.archive(store, place)
     before = _messages(place)
     monkeypatch.setattr("reput.archives.archiver._FAN", 2)
-    reports = []
+    reports: list[Any] = []
 
     def erase(phase: str, done: int, total: int) -> None:
         if phase == "commit" and not reports:
