@@ -134,7 +134,7 @@ class _Archiver:
         manifest = create(self._objects, self._first_manifest())
         # Listed after the manifest was read: another archiver may have added a newer file before.
         log = self._facts.refresh().log
-        last = log.last_with_data()  # a broker allocates files ahead of the one that it appends to
+        last = log.last_with_data()  # a broker allocates files before it needs them
         wanted = [file for file in log.files if last and file.start <= last.start and file.size]
         self._check_is_same(manifest, wanted)
         self._check_settings(manifest)
@@ -547,8 +547,8 @@ def _without_expired(manifest: Manifest, before_ms: int) -> Manifest | None:
 def _to_merge(manifest: Manifest, kind: str) -> tuple[IndexObject, ...]:
     """Return the first run of neighbours that is long enough. Indexes of a growing log file do not count.
 
-    The indexes of a day become one when it is over, and at most two before, so a window of a day has few. Those of more
-    log files are merged by their size alone.
+    The indexes of a day become one when it is over, and at most two before, so a window of a day has few. A day of many
+    log files has its indexes merged by size only.
     """
     sealed = [file for file in manifest.log if file.is_sealed]
     end = max((file.end for file in sealed), default=0)

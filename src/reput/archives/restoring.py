@@ -101,7 +101,7 @@ def _verify_log(archive: Archive, file: LogFile) -> None:
         )
     if archive.objects.head(file.object).size != file.object_bytes:
         raise FormatError(
-            archive.path(file.object), file.object_bytes, "is longer than what was archived"
+            archive.path(file.object), file.object_bytes, "is longer than the archived object"
         )
 
 

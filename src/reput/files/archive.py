@@ -97,7 +97,7 @@ class QueueRows(NamedTuple):
 
 
 class _Kept(OrderedDict[Any, Any]):
-    """What was read last, up to a number of bytes."""
+    """The newest items, up to a number of bytes."""
 
     def __init__(self, most_bytes: int) -> None:
         super().__init__()
@@ -253,7 +253,7 @@ class Archive:
     Attributes:
         place: its path or URL
         objects: its objects
-        manifest: what it has
+        manifest: names all of its objects
     """
 
     def __init__(

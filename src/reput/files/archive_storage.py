@@ -1,6 +1,6 @@
 """An archive as a `reput.files.storage.Storage`: the store that was archived, whose readers know nothing of archives.
 
-Its CommitLog files are those of the broker. Its ConsumeQueue files are laid out, when they are read, from the queue
+It has the broker's CommitLog files. Its ConsumeQueue files are laid out, when they are read, from the queue
 index, and its configuration comes from the newest snapshot. It has no IndexFiles: `reput.index.archive_index` asks the
 key index.
 """
@@ -81,7 +81,7 @@ class ArchiveEntry(NamedTuple):
 class ArchivedFile(Closing):
     """A `reput.files.reader.SparseReader` of one file of the archived store.
 
-    `data_bytes` are those that may not be zero.
+    Bytes after the first `data_bytes` are zeros.
     """
 
     def __init__(self, path: str, size: int, data_bytes: int, read: _Read) -> None:
@@ -195,7 +195,7 @@ class ArchiveStorage:
         return ArchiveFiles(archive.place, options, archive.manifest.generation)
 
     def list(self, folder: str) -> Sequence[ArchiveEntry]:
-        """See `Storage.list`. Raises FormatError, too."""
+        """See `Storage.list`. Also raises FormatError."""
         inside = self._inside(folder)
         if inside is None:
             return []
@@ -204,7 +204,7 @@ class ArchiveStorage:
         return list(self._tree_of(inside).get(inside, {}).values())
 
     def entry(self, path: str) -> ArchiveEntry | None:
-        """See `Storage.entry`. Raises FormatError, too."""
+        """See `Storage.entry`. Also raises FormatError."""
         inside = self._inside(path)
         if inside is None:
             return None
@@ -390,7 +390,7 @@ class ArchiveStorage:
             yield self.archive.group(index, group).slice(start - base, end - start), start
 
     def _entries(self, queue: _Queue, first: int, stop: int) -> npt.NDArray[np.void]:
-        """Entries of a queue as ConsumeQueue files have them; zeros where none was archived."""
+        """Return entries of a queue as ConsumeQueue files have them; zeros for entries that were not archived."""
         entries = np.zeros(stop - first, ENTRY_DTYPE)
         entries["size"][: max(queue.begin - first, 0)] = _PRE_BLANK_BYTES
         for index, rows in reversed(queue.spans):  # of two messages the first one has the entry
@@ -449,7 +449,7 @@ class _Unchanged:
 
 
 def storage_in(files: ArchiveFiles) -> ArchiveStorage:
-    """Return the storage that opens some files, in whatever process."""
+    """Return the storage that opens some files, in any process."""
     return ArchiveStorage(opened(files.place, files.options, files.generation))
 
 

@@ -1,7 +1,7 @@
 """Objects that several writers create and replace without losing each other's: in a bucket, or in a folder.
 
-Two conditions are all that writers need: `put_new` creates an object only if none has its name, `put_if_match`
-replaces the one that was read and no other. S3, GCS and Azure keep them by If-None-Match and If-Match (through
+Writers need two conditions: `put_new` creates an object only if none has its name, and `put_if_match` replaces only
+the version that was read. S3, GCS and Azure keep them by If-None-Match and If-Match (through
 obstore, as pyarrow.fs silently ignores them), a folder by a lock.
 
 An acknowledgement may be lost: an object that has the very bytes of a refused write counts as written by it. Let the
@@ -43,7 +43,7 @@ class ObjectStore(Protocol):
     """Objects by name, below one place. For use from several threads; can be sent to another process.
 
     Every method raises StoreUnreachableError for a fault that may pass, and then a write may have been done or not;
-    StoreAccessError for one that stays; UsageError for a name that no object can have.
+    StoreAccessError for a permanent fault; UsageError for a name that no object can have.
     """
 
     place: str

@@ -30,7 +30,7 @@ _Stamp = tuple[int, int] | None
 
 
 class FolderWatch:
-    """Tells whether the entries of a folder may have changed since it was last asked."""
+    """Reports whether the entries of a folder may have changed since the last call."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
@@ -66,7 +66,7 @@ class FileStatus(Protocol):
 class FolderEntry(Protocol):
     """A file or folder as it was listed: the part of os.DirEntry that readers use.
 
-    `inode` tells a file from another one that has its name later.
+    A file that gets the same name later has another `inode`.
     """
 
     @property
@@ -95,7 +95,7 @@ class Storage(Protocol):
 
     Attributes:
         is_local: whether its files are this machine's
-        is_archive: whether they are those of an archived store, whose keys another index has
+        is_archive: whether this is an archived store, which has a key index in place of IndexFiles
         is_joined: whether it is a `JoinedStorage`: of a store and its archive
     """
 
@@ -111,7 +111,7 @@ class Storage(Protocol):
         """List a folder, unordered; empty if the folder is missing. Raises StoreAccessError."""
 
     def entry(self, path: str) -> FolderEntry | None:
-        """Return a file or folder, None where there is none. Raises StoreAccessError."""
+        """Return a file or folder, or None if it is missing. Raises StoreAccessError."""
 
     def open(self, path: str) -> SparseReader:
         """Open a file. Raises StoreNotFoundError, StoreAccessError."""
@@ -164,12 +164,12 @@ class JoinedFiles:
 
 
 class JoinedStorage:
-    """A store and its archive; a Storage of the store's own files and of those in the archive.
+    """A store and its archive; a Storage of the files of both.
 
     `reput.log.archived` decides which archived log files continue the log backwards. Queues and keys are joined by
     their readers (`reput.queues.joined`, `reput.index.archive_index`).
 
-    Files keep their own paths. Below `root` are those of the store.
+    Files keep their own paths. The store's files are below `root`.
 
     Attributes:
         root: the path of both (`reput.files.places.joined_place`)

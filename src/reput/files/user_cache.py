@@ -1,4 +1,4 @@
-"""Files under the user's cache folder, believed only where nobody else can have written them."""
+"""Files under the user's cache folder, trusted only if no other user can have written them."""
 
 from __future__ import annotations
 

@@ -159,7 +159,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         snapshots: oldest first
         erasures: records of erasures, oldest first
         clearings: how often erasures have deleted objects that no manifest named; a merge that began before one is void
-        before: the link of the chain before the first log file: of those that have expired
+        before: the link of the chain before the first log file, which is the chain of expired files
         chain: links all log files in order; see `chained`
         checksum: of all the rest; see `checksum_of`
     """
@@ -199,7 +199,7 @@ def encode_manifest(manifest: Manifest) -> bytes:
 
 
 def checksum_of(manifest: Manifest) -> str:
-    """Return the SHA-256 of a manifest without its checksum. The chain is of the log files alone."""
+    """Return the SHA-256 of a manifest without its checksum. The chain covers only the log files."""
     without = msgspec.structs.replace(manifest, checksum="")
     return hashlib.sha256(msgspec.json.encode(without)).hexdigest()
 
