@@ -31,7 +31,8 @@ HABITS = {
     "clause for a noun (those that)": r"\bthose\s(?:of|that|which|who|in|with)\b|\bthat\sof\s(?:the|an?|its)\b",
     "clause for a noun (one that)": r"\bones?\s(?:that|which|of\swhich)\b",
     "clause for a noun (whatever)": r"\b(?:whoever|whatever|whichever|wherever)\b",
-    "is none, is no": r"\b(?:is|are|was|were|be)\snone\b|\b(?:it|that|which)\s(?:is|are|was)\sno\b|\bNone\swhere\b",
+    "is none, is no": r"\b(?:is|are|was|were|be)\s(?-i:none)\b"
+    r"|\b(?:it|that|which)\s(?:is|are|was)\sno\b|\bNone\swhere\b",
     "behind (write: after)": r"\bbehind\s(?:it|them|the|an?|that|which|its)\b",
     "tell (write: report, print)": r"\b(?:tells?|told|telling)\b",
     "verbs of a court (believe, say of, hold against)": r"\b(?:believe[sd]?|(?:held|holds?)\sagainst|says?\s(?:of|so)"

@@ -37,7 +37,7 @@ class Anchor(NamedTuple):
 
     name   the path by which commands call it
     place  the path without links that it is opened by
-    inode  identifies the folder, whatever its name
+    inode  identifies the folder under any name
     boot   of the machine that saw the inode: a shared disk may have other numbers elsewhere
     owner  user and group that get what root creates below it
     """
@@ -323,8 +323,8 @@ def _refusal(error: OSError, folder: int, name: str, path: str) -> Exception:
 def refused_link(path: AnyPath) -> StoreAccessError:
     """Return the error for a link at this path, or above it."""
     return StoreAccessError(
-        f"{os.fspath(path)}: is a link, and a store is written in its own folder alone; "
-        "put what it points to in its place"
+        f"{os.fspath(path)}: is a link, and a store is written only in its own folder; "
+        "replace the link with its target"
     )
 
 

@@ -92,7 +92,7 @@ class Bucket:
         except ObjectConflictError as conflict:
             return settle_conflict(self, name, data, conflict)
         except StoreNotFoundError:
-            if mode != "create":  # some servers say so of a condition on an object that is gone
+            if mode != "create":  # some servers answer so to a condition on a deleted object
                 raise ObjectConflictError(f"{self.place}/{name}: was deleted meanwhile") from None
             raise StoreAccessError(f"{self.place}: there is no such bucket") from None
         return str(written[self._version])

@@ -1,7 +1,7 @@
 """How long object storage may take to answer: one policy for every library that asks it.
 
 Libraries have time-outs of their own, which differ, add up over retries, or do not exist. So each call runs in a
-thread that is given up after its time; what the library still does there ends with the process.
+thread that is abandoned after its time; the library's work in it ends with the process.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ def within(
     """Return what a call returns, or raise what it raises.
 
     Args:
-        seconds: It may take so long, and so long again after each progress.
-        place: What is asked.
+        seconds: The time until the first progress, and between later ones.
+        place: The place, for messages.
         call: Runs in a thread of its own.
         progress: Changes while the call gets on.
 

@@ -47,7 +47,7 @@ class PooledWriter(Pooled[FileWriter]):
 
     def _open(self) -> FileWriter:
         if self.identity != (0, 0):
-            self._check(self.identity)  # before it is created in place of one that was deleted
+            self._check(self.identity)  # before it is created in place of a deleted file
         file = self._open_file()
         identity = identity_of(file.fileno)
         if self.identity == (0, 0):
@@ -91,7 +91,7 @@ class Disk:
         self.deleted: set[Path] = set()
 
     def open(self, path: Path, size: int) -> FileWriter:
-        """Return a file of that size, made where it is missing; its name is durable after `sync_folder`."""
+        """Return a file of that size, created if missing; its name is durable after `sync_folder`."""
         self.deleted.discard(path)
         return FileWriter(path, size=size)
 

@@ -125,7 +125,7 @@ def _fsspec(
         from fsspec.core import url_to_fs
     except ImportError:
         raise UsageError(
-            f"{url}: pyarrow opens no {scheme}:// paths; install fsspec and what it needs for them"
+            f"{url}: pyarrow opens no {scheme}:// paths; install fsspec and its package for them"
         ) from None
     try:
         with _explained(url):
@@ -190,7 +190,7 @@ class RemoteReader(Closing):
         """Nothing to do: reading a remote file changes none of its holes."""
 
     def next_run(self, position: int) -> tuple[int, int] | None:
-        """No remote file system tells where its holes are."""
+        """Remote file systems do not report holes."""
         return (position, self.size) if position < self.size else None
 
 

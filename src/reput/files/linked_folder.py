@@ -13,7 +13,7 @@ from reput.files.writer import explained
 def linked_folder(name: str, entries: Mapping[str, str]) -> str:
     """Return a folder of that name, in a temporary one of this process, with links of these names to these paths.
 
-    It is deleted when the process ends; what the links lead to stays as it is. Raises StoreAccessError.
+    It is deleted when the process ends; the targets of its links stay unchanged. Raises StoreAccessError.
     """
     temporary = tempfile.TemporaryDirectory(prefix="reput-view-")
     atexit.register(temporary.cleanup)

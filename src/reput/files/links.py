@@ -1,7 +1,7 @@
-"""No links below a store that is written: a name in it could otherwise stand for a file outside.
+"""Refuse links below a store that is written: a name in it could otherwise lead to a file outside.
 
-What is written is opened without following a link, too (`O_NOFOLLOW`); this also covers folders, and files to be
-deleted or read before they are changed.
+Files are also opened for writing without following a link (`O_NOFOLLOW`). This check covers folders as well, and files
+that are deleted, or read before they are changed.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from reput.files.anchors import explained, refused_link
 
 
 def refuse_links(root: Path, names: Iterable[str], allowed: Path | None = None) -> None:
-    """Look at these names in `root`, and at everything below those that are folders.
+    """Check these names in `root`, and everything below folders among them.
 
     Args:
         root: may be a link itself.
-        names: those that are missing are passed over.
+        names: missing ones are skipped.
         allowed: a folder that a name directly in `root` may be a link to.
 
     Raises:

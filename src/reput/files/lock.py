@@ -83,7 +83,7 @@ def is_locked(path: Path) -> bool:
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """Device and inode, None where there is no such file."""
+    """Return device and inode; None if the file is missing."""
     try:
         status = os.stat(path)
     except OSError:  # opening it says why
@@ -133,7 +133,7 @@ class _LockFile:
         return True
 
     def close(self) -> None:
-        """Give the lock back; one that was given back stays so."""
+        """Release the lock; a released lock stays released."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
@@ -146,7 +146,7 @@ _open_files: WeakSet[_LockFile] = WeakSet()
 
 
 def _forget_in_child() -> None:
-    """Close the child's copies of the parent's descriptions, so that the lock is the parent's alone."""
+    """Close the child's copies of the parent's descriptions, so that only the parent has the lock."""
     global _held_guard
     _held_guard = Lock()
     for file in list(_open_files):

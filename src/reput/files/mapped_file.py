@@ -1,8 +1,7 @@
 """Files mapped into memory, to be read only: nothing here can write a byte of them.
 
-A map shows what another process writes into the file, and outlives the file's deletion. What it
-cannot bear is a file that is cut shorter while it is mapped; no broker does that, and whoever
-copies over a store must not.
+A map shows what another process writes into the file, and outlives the file's deletion. A
+mapped file must not be truncated: no broker does that, and a process that copies over a store must not.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ class MappedFile:
     """One whole file as it was sized when it was opened.
 
     data       its bytes
-    scattered  reading it here and there brings in no more than is read: nothing of what lies around
+    scattered  scattered reads load only the pages read, not their surroundings
     Raises StoreNotFoundError, StoreAccessError, and FormatError for a file that is empty.
     """
 

@@ -17,7 +17,7 @@ _POPULATE_WRITE = 23  # MADV_POPULATE_WRITE of Linux
 
 
 class MappedWriter(FileWriter):
-    """A FileWriter whose bytes are also an array; what is stored there is seen by every reader at once.
+    """A FileWriter whose bytes are also an array; all readers see stores to it at once.
 
     data  memoryview of the whole file
     array the same as uint8
@@ -40,7 +40,7 @@ class MappedWriter(FileWriter):
         self.array: npt.NDArray[np.uint8] = np.frombuffer(self.data, np.uint8)
 
     def close(self) -> None:
-        """Close the file and give its memory back; one that is closed stays so."""
+        """Close the file and release its memory; a closed file stays closed."""
         super().close()
         self.array = _NOTHING
         with suppress(BufferError):  # somebody has a view: the map goes when that does
@@ -59,7 +59,7 @@ class MappedWriter(FileWriter):
     def prepare_empty(self, begin: int, end: int) -> None:
         """Do the same for bytes that hold nothing yet: write zeros there.
 
-        The system takes memory for what is written in large pieces, for what is mapped in small ones.
+        The system allocates memory for writes in large pieces, for mapped bytes in small ones.
         """
         end = min(end, self.size)
         self.write_zeros(begin, end)

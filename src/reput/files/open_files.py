@@ -102,7 +102,7 @@ class _Pool:
         return pooled._open()
 
     def _kept(self, pooled: Pooled[_File], file: _File) -> _File:
-        """Return the file, or the one that another thread has opened meanwhile."""
+        """Return the file, or the same file opened by another thread meanwhile."""
         with self._lock:
             if (other := pooled._file) is None:
                 pooled._file = file
@@ -112,7 +112,7 @@ class _Pool:
         return other
 
     def _make_room(self, most: int) -> None:
-        turns = 2 * len(self._open)  # those that are left after two rounds are all being used
+        turns = 2 * len(self._open)  # files that are left after two rounds are all in use
         while len(self._open) > max(most, 0) and turns > 0:
             turns -= 1
             _, oldest = self._open.popitem(last=False)
@@ -123,7 +123,7 @@ class _Pool:
     def _closed(self, pooled: Pooled[Any]) -> bool:
         """Close a file unless it is being used; whether it is closed."""
         file, pooled._file = pooled._file, None
-        # Whoever adds a pin from here on finds no file, and waits for the lock.
+        # A thread that adds a pin from here on finds no file, and waits for the lock.
         if pooled._pins:
             pooled._file = file
             return False
@@ -163,7 +163,7 @@ class PooledReader(Pooled[SparseReader], Closing):
     def __init__(
         self, path: str, open_file: Callable[[str], SparseReader] = FileReader, inode: int = 0
     ) -> None:
-        """`inode` is that of the file as it was listed, 0 for the file that is there when it is opened first."""
+        """Describe a file; `inode` is its inode when listed, 0 for the file that exists at the first open."""
         super().__init__(path)
         self._open_file, self._inode = open_file, inode
         self._identity: Identity | None = None

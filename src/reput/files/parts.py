@@ -1,4 +1,4 @@
-"""Folders of part-* files: those that Spark has written, named after what they hold, and our own."""
+"""Folders of part-* files: Spark's, renamed by contents, and our own."""
 
 from __future__ import annotations
 

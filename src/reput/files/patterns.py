@@ -10,7 +10,7 @@ from reput.files.storage import Storage
 
 
 def expand_to_one(storage: Storage, pattern: str) -> str:
-    """Return the one path that a pattern stands for. Raises UsageError for several, and what `expand` raises."""
+    """Return the only path that matches a pattern. Raises UsageError for several, and the errors of `expand`."""
     found = expand(storage, pattern)
     if len(found) > 1:
         raise UsageError(f"{pattern}: stands for {len(found)} paths, {found[0]} and more; name one")
@@ -18,10 +18,10 @@ def expand_to_one(storage: Storage, pattern: str) -> str:
 
 
 def expand(storage: Storage, pattern: str) -> list[str]:
-    """Return the paths that a pattern stands for, in order, at least one; itself if it has no * ? [].
+    """Return the paths that match a pattern, in order, at least one; itself if it has no * ? [].
 
     Raises:
-        StoreNotFoundError: there is none.
+        StoreNotFoundError: no path matches.
         StoreAccessError: a folder cannot be listed.
     """
     found = _matches(storage, pattern)

@@ -1,4 +1,4 @@
-"""What a path says of the place that it names."""
+"""Properties of a place, by its path."""
 
 from __future__ import annotations
 

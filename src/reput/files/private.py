@@ -53,7 +53,7 @@ def new_private_folder(
 
 
 def _check_parent(parent: Path, access: Access) -> None:
-    """Whoever may rename entries of the parent can put a folder of theirs in the place of ours."""
+    """Check the parent: a user who can rename its entries can replace our folder."""
     with explained(parent, "be read"):
         status = parent.stat()
     if status.st_mode & stat.S_ISVTX:  # sticky, like /tmp: only owners rename
@@ -61,7 +61,7 @@ def _check_parent(parent: Path, access: Access) -> None:
     others = stat.S_IWOTH if access == "group" else stat.S_IWOTH | stat.S_IWGRP
     if status.st_mode & others:
         raise StoreAccessError(
-            f"{parent}: mode {stat.S_IMODE(status.st_mode):04o} lets others write; what is staged there holds "
+            f"{parent}: mode {stat.S_IMODE(status.st_mode):04o} lets others write; staged files have "
             "message bodies: name a folder of your own, or remove that permission"
         )
     if status.st_uid not in (os.geteuid(), 0) and access == "private":
@@ -86,6 +86,6 @@ def create_like_folder(path: str | os.PathLike[str]) -> None:
         mode = 0o660 if folder_mode & _GROUP_MAY_ENTER and folder_mode & stat.S_ISGID else 0o600
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
         try:
-            os.fchmod(fd, mode)  # whatever the process's umask
+            os.fchmod(fd, mode)  # regardless of the umask
         finally:
             os.close(fd)

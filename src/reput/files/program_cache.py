@@ -34,7 +34,7 @@ def lasting_folder() -> Path | None:
 
 
 def program_folders() -> Iterator[Path]:
-    """Where programs may be kept, best first; the last is of this process alone."""
+    """Return folders for programs, best first; the last belongs only to this process."""
     if (lasting := lasting_folder()) is not None:
         yield lasting
     yield folder_until_exit("reput-programs-")

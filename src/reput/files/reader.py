@@ -32,7 +32,7 @@ def identity_of(descriptor: int) -> Identity:
 
 
 class RangeReader(Protocol):
-    """What reads ranges of one open file, wherever it lies; the methods are those of FileReader."""
+    """A reader of ranges of one open file, on any storage, with the methods of FileReader."""
 
     def __enter__(self) -> Self: ...
 
@@ -67,8 +67,8 @@ class SparseReader(RangeReader, Protocol):
 def data_runs(reader: RangeReader, position: int, stop: int) -> list[tuple[int, int]]:
     """All data between `position` and `stop`, as (begin, end), found before any of it is read.
 
-    Of a preallocated file each read may turn some of the hole that follows into data, by reading ahead. Whoever asks
-    between reads for the next data chases that to the end of the file.
+    Of a preallocated file each read may turn some of the hole that follows into data, by reading ahead. A search
+    for the next data between reads would follow it to the end of the file.
     """
     runs = []
     while position < stop and (run := reader.next_run(position)) is not None and run[0] < stop:
@@ -107,7 +107,7 @@ class FileReader(Closing):
     def __init__(self, path: str) -> None:
         self.path = path
         try:
-            # Without O_NONBLOCK opening a pipe waits for whoever writes to it.
+            # Without O_NONBLOCK opening a pipe waits for a writer.
             self._fd = open_anchored(path, os.O_RDONLY | os.O_NONBLOCK)
         except FileNotFoundError:
             raise StoreNotFoundError(f"{path}: not there any more") from None
@@ -217,10 +217,10 @@ class FileReader(Closing):
         return None if run is None else run[0]
 
     def next_run(self, position: int) -> tuple[int, int] | None:
-        """Where the next data at or after `position` begins, and the hole behind it; None when only a hole follows.
+        """Return the next data at or after `position`, and the begin of its next hole; None if only a hole follows.
 
-        Whoever looks for data reads no further than that: what is read of a hole, or ahead into one, is data from
-        then on, and the file is read whole.
+        Read no further than that: bytes of a hole that are read, also by reading ahead, are data from then on, so
+        that the whole file would be read.
         """
         self.stop_read_ahead()
         size = self.size
@@ -230,4 +230,4 @@ class FileReader(Closing):
         except OSError as error:
             if error.errno == errno.ENXIO or position >= size:
                 return None
-            return position, size  # a file system that does not tell where its holes are
+            return position, size  # a file system that does not report holes

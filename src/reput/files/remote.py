@@ -99,7 +99,7 @@ class RemoteFile:
 
 
 class LoadedBlocks:
-    """Which blocks of which files are loaded; the least recently used go where there are too many."""
+    """The loaded blocks of files; the least recently used are dropped if there are too many."""
 
     def __init__(self) -> None:
         self._loaded: OrderedDict[tuple[RemoteFile, int], None] = OrderedDict()
@@ -129,7 +129,7 @@ class LoadedBlocks:
 
 
 class CachedReader:
-    """A `reput.files.reader.SparseReader` through the loaded blocks of a file; what is large goes past them."""
+    """A `reput.files.reader.SparseReader` through the loaded blocks of a file; large reads bypass them."""
 
     def __init__(self, file: RemoteFile) -> None:
         self._file, self.path = file, file.path
@@ -239,7 +239,7 @@ class RemoteStorage:
     is_joined = False
 
     def __init__(self, system: FileSystem, root: str) -> None:
-        """`root` is the URL below which everything is listed at once, of a path as the system tells it; "" is none."""
+        """List everything below the URL `root` at once, in the file system's form of paths; "" lists nothing ahead."""
         self._system, self.root = system, root.rstrip("/")
         self._listed: dict[str, dict[str, RemoteEntry]] = {}
         self._listed_at = -_LISTED_S

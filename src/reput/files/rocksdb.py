@@ -48,11 +48,11 @@ class FolderView:
 
 
 class RocksFolder(Closing):
-    """A database as its files were when it was opened; what a broker has in memory only is not there.
+    """A database as its files were when it was opened, without entries that a broker has only in memory.
 
     Args:
         folder: of the database.
-        families: the column families that are read; those that it lacks are empty.
+        families: the column families to read; missing ones are empty.
 
     Raises:
         MissingExtraError: rocksdict is not installed.
@@ -157,7 +157,7 @@ class _EndedEarlyError(Exception):
     """An iterator that meets a damaged block ends as if it had come to the end; only its status says what it met."""
 
     def __str__(self) -> str:
-        return "what follows a damaged block"
+        return "entries after a damaged block"
 
 
 def _all_items(family: Any, first: bytes | None) -> Iterator[tuple[Any, Any]]:

@@ -39,7 +39,7 @@ def scratch_file(folder: str, name: str, content: bytes) -> Iterator[Path]:
 def folder_until_exit(
     prefix: str, within: str | os.PathLike[str] | None = None, access: Access = "private"
 ) -> Path:
-    """Return a new folder, as `new_private_folder` creates it, that is deleted when the process ends.
+    """Return a new folder, as `new_private_folder` creates it, deleted when the process ends.
 
     Raises:
         UsageError, StoreAccessError.

@@ -1,4 +1,4 @@
-"""Stamps of files: what was found out about a file is remembered under its stamp, and holds while the stamp stays.
+"""Stamps of files: facts about a file are remembered under its stamp, and are valid while the stamp is unchanged.
 
 A stamp is taken before a file is read and compared afterwards. That is not enough for a file that another process has
 mapped: while a page is dirty, a write to it through an existing mapping does not move the time of change. On a disk
@@ -48,7 +48,7 @@ def stamp_of(path: str) -> Stamp:
 def present_stamp(path: str) -> Stamp | None:
     """Return the stamp of a file as it is now; None if it changed so recently that the next change may have its time.
 
-    For what a process remembers between two looks. Raises OSError.
+    For facts that a process remembers between two reads. Raises OSError.
     """
     status = os.stat(path)
     return _stamp(status) if time.time_ns() - status.st_ctime_ns >= _TICK_NS else None
@@ -63,7 +63,7 @@ def settled_stamp(path: str) -> Stamp | None:
             return None
         age = time.time_ns() - status.st_ctime_ns
         if 0 <= age < _TICK_NS:
-            time.sleep((_TICK_NS - age) / 1e9)  # whatever changes from now on gets another time
+            time.sleep((_TICK_NS - age) / 1e9)  # changes from now on get another time
             age = _TICK_NS
         is_settled = age >= _TICK_NS and (
             is_open_for_writing(path) is False or _is_written_back(kind, age)
@@ -74,13 +74,13 @@ def settled_stamp(path: str) -> Stamp | None:
 
 
 def is_open_for_writing(path: str) -> bool | None:
-    """Whether any process has a file open, or mapped, for writing; None if the system does not tell this user."""
+    """Return whether a process has a file open or mapped for writing; None if the system does not report it."""
     if not hasattr(fcntl, "F_SETLEASE"):
         return None
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
-        # A read lease is refused while anyone has the file open for writing. Whoever opens it in the few microseconds
-        # that this one is held waits for its end; the signal of that is one that is ignored by default.
+        # A read lease is refused while anyone has the file open for writing. A process that opens it in the few
+        # microseconds of the lease waits for its end; the lease's signal is ignored by default.
         fcntl.fcntl(descriptor, _EXPLICIT_SIGNAL, signal.SIGURG)
         fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_RDLCK)
         fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_UNLCK)
@@ -104,7 +104,7 @@ def _is_written_back(kind: str, age_ns: int) -> bool:
 
 
 def _longest_dirty_ns() -> float:
-    """How long a page may stay dirty; infinite if the system does not write back by itself, 0 if it does not tell."""
+    """Return how long a page may stay dirty; infinite without automatic write-back, 0 if unknown."""
     try:
         expire, interval = (int(path.read_text()) for path in _PERIODS)
     except (OSError, ValueError):

@@ -22,7 +22,7 @@ _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
 _SYNC_FILE_RANGE_WRITE = 2
 _LOOK = getattr(os, "O_PATH", os.O_RDONLY | os.O_NONBLOCK)
-# A container's system call filter says EPERM for what it does not know.
+# A container's system call filter returns EPERM for unknown calls.
 _CANNOT_EXCHANGE = {errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EPERM}
 _ZEROS = memoryview(bytes(1 << 20))
 
@@ -31,7 +31,7 @@ class FileWriter(Closing):
     """A file that is written by position. Bytes are durable only after `sync`. A context manager that closes it."""
 
     def __init__(self, path: Path, size: int | None = None) -> None:
-        """Open or create `path`, not a link; `size` makes it that long, zeros where nothing was written."""
+        """Open or create `path`, not a link; `size` sets its length, with zeros in unwritten parts."""
         self.path = path
         with explained(path, "be created"):
             flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -74,7 +74,7 @@ class FileWriter(Closing):
             os.fdatasync(self._fd)
 
     def close(self) -> None:
-        """Close the file; one that is closed stays so."""
+        """Close the file; a closed file stays closed."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
@@ -90,7 +90,7 @@ def write_durable(path: Path, data: bytes | memoryview) -> None:
 def create_durable(path: Path, data: bytes | memoryview) -> None:
     """Create a file that has this content from the moment when its name exists.
 
-    Raises StoreAccessError, also where it is there already.
+    Raises StoreAccessError, also if it exists already.
     """
     attempt = path.with_name(f"{path.name}.{uuid.uuid4().hex}.tmp")
     try:
@@ -164,7 +164,7 @@ def appending(path: Path, size: int, buffer_bytes: int) -> Iterator[BinaryIO]:
 
 
 def append_line(path: str, line: bytes) -> None:
-    """Append a line to a file, which is created readable by its owner alone; an empty one adds nothing.
+    """Append a line to a file, which is created readable only by its owner; an empty line adds nothing.
 
     Raises StoreAccessError.
     """

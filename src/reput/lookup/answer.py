@@ -25,7 +25,7 @@ _ROW_MASK = (1 << PART_SHIFT) - 1
 
 
 class Counts(NamedTuple):
-    """Rows of the keys, those of them with messages, messages found for them."""
+    """The number of rows of the keys, of rows with messages, and of messages."""
 
     rows: int
     found: int
@@ -53,7 +53,7 @@ class LookupAnswer:
     def batches(self, number: int) -> Iterator[pa.RecordBatch]:
         """Yield the rows of part `number`: in the keys' order, a key's messages by store and newest first.
 
-        The keys' columns, those of the message (null where there is none), the coverage.
+        The keys' columns, the message's columns (null without a message), the coverage.
         """
         know(self.places)
         rows = map_arrow(f"{self.parts[number].path}.rows").read_all()

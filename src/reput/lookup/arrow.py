@@ -1,4 +1,4 @@
-"""A look-up from its keys to its answer, whatever stages the keys and runs the tasks; keys and answers as Arrow."""
+"""Look up keys and return the answer as Arrow, with any staging of keys and any runner of tasks."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class Lookup(Closing):
             yield from self.answer.batches(number)
 
     def in_words(self) -> Iterator[str]:
-        """Yield what was found and what the answer covers, one sentence per line."""
+        """Yield the result and the coverage of the answer, one sentence per line."""
         counts, coverage = self.answer.counts(), self.answer.coverage
         yield (
             f"{counts.rows:,} keys: {counts.found:,} have messages, {counts.messages:,} in all; "
@@ -128,8 +128,8 @@ def run_lookup(
     """Check what is asked, open the stores, stage the keys, look them up.
 
     Args:
-        stores: Store directories, patterns or URLs of such, or NamedStores, whose own options take precedence; one
-            that is given twice has its messages once, and so have replicas. One of several that cannot be opened
+        stores: Store directories, patterns or URLs of such, or NamedStores, whose own options take precedence. Stores
+            that are given twice, and replicas, have their messages once. One of several that cannot be opened
             makes the answer incomplete.
         rows: The schema of the keys.
         stage: Writes the keys into a folder, in parts.
@@ -221,7 +221,7 @@ def _named(
 def _opened(
     named: Sequence[NamedStore], found: Sequence[StoreReader | ReputError]
 ) -> tuple[list[NamedStore], list[StoreReader], tuple[FailedStore, ...]]:
-    """Return the stores that could be opened, each once, and those that could not.
+    """Return the opened stores, each once, and the failed ones.
 
     Raises the error of the first if none could be opened.
     """
@@ -249,7 +249,7 @@ def _logs_of(stores: Sequence[NamedStore]) -> tuple[int, ...]:
 def _staging_folder(
     staging: StorePath | None, access: Access, options: Mapping[str, str] | None
 ) -> str:
-    """Return a new folder, or the URL of a new place, that is deleted when the process ends."""
+    """Return a new folder, or the URL of a new place, deleted when the process ends."""
     if staging is None or not is_url(staging):
         return str(folder_until_exit(_FOLDER, staging, access))
     store = open_object_store(join(fspath(staging), f"{_FOLDER}{uuid.uuid4().hex}"), options)

@@ -1,6 +1,6 @@
 """Candidates: which key may be found at which physical offset, staged in runs by rising offset.
 
-A run carries the keys' text along, so that whoever compares it needs no other file.
+A run has the keys' text, so that the comparison needs no other file.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def write_run(
     edges: npt.NDArray[np.int64],
     found: Iterable[tuple[int, pa.RecordBatch, Candidates]],
 ) -> CandidateRun | None:
-    """Stage candidates of parts: (the part's number, its keys, candidates). None where there are none.
+    """Stage candidates of parts: (the part's number, its keys, candidates). Returns None without candidates.
 
     edges  int64, where cells begin, the last one's end with them. Raises StoreAccessError.
     """

@@ -16,7 +16,7 @@ from reput.findings import Finding
 from reput.query.answers import Coverage
 
 CoverageForm = Literal["summary", "rows"]
-"""What an answer says of its coverage: in each row whether it is complete, and the rest once; or all in each row."""
+"""Where an answer has its coverage: `is_complete` in each row and the rest once, or all in each row."""
 
 COVERAGE_COLUMN = "coverage"
 IS_COMPLETE = "is_complete"
@@ -37,7 +37,7 @@ IndexFiles and chains that could not be used, one line each. It is complete when
 
 @dataclass(frozen=True, slots=True)
 class LostSegment:
-    """A segment whose entries some keys cannot believe: its range was scanned for them.
+    """A segment whose entries some keys cannot trust: its range was scanned for them.
 
     numbers  int64, sorted: those keys; `newest`, as many: the newest offset that an entry of theirs is stale at,
              -1 where only the chain is broken. Older entries count for nothing.
@@ -70,7 +70,7 @@ class PartlyRead:
 class UnwrappedBatches:
     """Inner batches (5.x) of a store, whose messages no index has: all were unwrapped.
 
-    keys      that may be those of an inner message, because they ask for a topic with batch queues
+    keys      that may belong to an inner message, as their topic has batch queues
     messages  of batches, each compared with these keys
     unreadable_bytes  of them and between them
     """
@@ -110,7 +110,7 @@ class FailedStore(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LookupCoverage:
-    """What a look-up covers.
+    """The coverage of a look-up.
 
     stores   in the order given, for keys whose entries can all be trusted
     lost     for the other keys
@@ -143,8 +143,8 @@ class LookupCoverage:
     def as_json(self, names: Sequence[str]) -> list[dict[str, Any]]:
         """Return a row for each store: bytes of its log, and how they were searched for keys with trusted entries.
 
-        `lost` lists what could not be used for some keys, and was scanned for them; `inner_batches` says with how many
-        keys the messages of inner batches were compared, and is None where no key asks for a topic that has them.
+        `lost` lists segments that some keys could not use, and that were scanned for them. `inner_batches` has the
+        number of keys that were compared with messages of inner batches; None if no key's topic has them.
         """
         return [
             {

@@ -55,9 +55,9 @@ def look_up(
     progress: Progress = silent,
     names: Sequence[str | None] = (),
 ) -> LookupAnswer:
-    """Look up staged parts in open stores; what is staged for the answer lies in `folder`, which all tasks see.
+    """Look up staged parts in open stores; the staged answer is in `folder`, which all tasks see.
 
-    `names` are those of the stores in the answer, their paths if left out.
+    `names` are the stores' names in the answer; their paths by default.
 
     The phases of `progress` are judge (for many IndexFiles), search, read and unwrap.
 
@@ -235,7 +235,7 @@ class _LookUp:
         return np.concatenate(stale)
 
     def lose(self, stale: npt.NDArray[np.int64]) -> None:
-        """Scan the ranges of segments whose entries cannot be believed, for the keys that cannot believe them."""
+        """Scan the ranges of segments with distrusted entries, for the keys that distrust them."""
         found = [
             (plan, number, keys)
             for plan in self.stores
@@ -393,7 +393,7 @@ def _asking(part: KeyPart, topics: frozenset[str]) -> _Asking:
 
 
 def _lost_keys(plan: StorePlan, number: int, stale: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Keys that do not believe a segment's entries: (number, newest offset of a stale one or -1), int64[n, 2]."""
+    """Return keys that distrust a segment's entries: (number, newest offset of a stale one or -1), int64[n, 2]."""
     own = stale[(stale[:, 0] == plan.number) & (stale[:, 1] == number)][:, 2:]
     broken = plan.broken.get(number, np.empty(0, np.int64))
     rows = np.concatenate([own, np.stack([broken, np.full_like(broken, -1)], axis=1)])

@@ -32,7 +32,7 @@ class IndexTask:
 
 
 class IndexFound(NamedTuple):
-    """Runs of candidates; numbers (int64) of keys whose chains cannot be believed, of this segment."""
+    """Runs of candidates; numbers (int64) of keys whose chains in this segment are not trusted."""
 
     runs: list[CandidateRun]
     store: int
@@ -68,7 +68,7 @@ def run_index_task(folder: str, edges: npt.NDArray[np.int64], task: IndexTask) -
 
 
 class _Asked:
-    """The hashes of parts, each opened when it is its turn; `keys` are those of the last."""
+    """Iterates over the hashes of parts, each opened in turn; `keys` are the keys of the present part."""
 
     keys: SortedKeys
 

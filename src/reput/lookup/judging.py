@@ -47,7 +47,7 @@ class _Verdicts:
         files: int = 1,
     ) -> Verdict:
         """See `Judge`."""
-        # A file that came later, or has grown meanwhile, is believed for nothing; what it covers is scanned.
+        # A file that came later, or has grown meanwhile, is not trusted; its range is scanned.
         verdict = self._verdicts.get(file.path)
         return verdict if verdict is not None and verdict.last <= last else Verdict(last)
 
@@ -55,7 +55,7 @@ class _Verdicts:
 def judged(
     runner: Runner, stores: Sequence[StoreReader], progress: Callable[[int, int], None]
 ) -> list[Judge | None]:
-    """Return a judge for each store, None where the caller is as quick: for few IndexFiles, or without other processes.
+    """Return a judge for each store; None if the caller is as quick: for few IndexFiles, or without processes.
 
     Raises StoreAccessError, StoreChangedError.
     """

@@ -1,7 +1,7 @@
 """The keys of a look-up, staged: parts of some hundred thousand rows, each in two files.
 
 <name>.rows   the caller's rows as they came, all columns
-<name>.keys   topic, key, time window and hash of those that ask for something, by rising hash
+<name>.keys   topic, key, time window and hash of rows that are not null, by rising hash
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def check_columns(rows: pa.Schema, taken: Iterable[str]) -> None:
                 f"keys: column {name!r} must be of milliseconds or timestamps, not {kind}",
                 arguments=["keys"],
             )
-    own = {name.lower() for name in taken}  # Spark tells no capitals from small letters
+    own = {name.lower() for name in taken}  # Spark ignores case
     if both := sorted(name for name in kinds if name.lower() in own):
         raise UsageError(f"keys: the answer has a column {both[0]!r} of its own; rename yours")
 
@@ -95,7 +95,7 @@ def stage_parts(
 ) -> Iterator[KeyPart]:
     """Write parts named after `stem`, several at a time in as many threads.
 
-    Raises UsageError for a time that is none, StoreAccessError.
+    Raises UsageError for an invalid time, StoreAccessError.
     """
     parts = (
         (f"{fspath(stem)}-{number:06d}", table) for number, table in enumerate(_tables(batches))
@@ -158,7 +158,7 @@ def _sorted_keys(table: pa.Table) -> pa.RecordBatch:
 
 
 def _milliseconds(table: pa.Table, name: str, unbounded: int) -> npt.NDArray[np.int64]:
-    """Return a bound of each row's time window, both inclusive; a null is none."""
+    """Return a bound of each row's time window, both inclusive; null is unbounded."""
     if name not in table.column_names:
         return np.full(table.num_rows, unbounded, np.int64)
     column = table[name]
@@ -187,7 +187,7 @@ def _from_timestamp(column: pa.ChunkedArray, up: bool) -> pa.ChunkedArray:
 
 
 def _from_text(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
-    """Numbers are milliseconds, anything else is ISO 8601, in UTC where it does not say otherwise."""
+    """Parse times: numbers are milliseconds, other values ISO 8601, in UTC without a zone."""
     column = pc.if_else(pc.equal(pc.utf8_trim_whitespace(column), ""), None, column)
     for kind in (pa.int64(), pa.timestamp("us", "UTC"), pa.timestamp("us")):
         try:
@@ -200,7 +200,7 @@ def _from_text(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
 
 
 def window_of(parts: Iterable[KeyPart]) -> TimeWindow | None:
-    """Return the time that all windows of the parts' keys lie in; None where that is all time, or nothing is asked."""
+    """Return the window that contains all windows of the parts' keys; None for all time, or without keys."""
     begin, end = _UNBOUNDED, -_UNBOUNDED - 1
     for part in parts:
         keys = _keys_of(part.path)

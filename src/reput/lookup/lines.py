@@ -47,7 +47,7 @@ def answer_lines(
     """Yield the rows of part `number`, one line each.
 
     Args:
-        answer: what was found.
+        answer: The answer.
         number: of the part of the keys.
         layout: `csv` has of the coverage only whether it is complete.
         style: how values are written.

@@ -144,7 +144,7 @@ def write_answer(
 
 
 def coverage_path(output: str) -> Path:
-    """Where the summary of what an answer covers is written: beside it, not among its files."""
+    """Return the path of an answer's coverage summary: beside the answer, not among its files."""
     path = Path(output).absolute()
     return path.with_name(f"{path.name}.coverage.json")
 

@@ -1,4 +1,4 @@
-"""Candidates compared with what lies at their offsets: ranges of the log read in order, matches staged by part.
+"""Compare candidates with the records at their offsets: read ranges of the log in order, stage matches by part.
 
 A match says which key it is of and where its message lies, and has the message's columns.
 """
@@ -142,7 +142,7 @@ def decoded_matches(
 
 
 def _answer_bytes(records: Records, messages: pa.RecordBatch) -> Numbers:
-    """About how many bytes each row takes in an answer: nothing to speak of without body and properties."""
+    """Return about how many bytes each row takes in an answer; few without body and properties."""
     sizes = np.zeros(len(records), np.int64)
     if _LARGE_COLUMNS & set(messages.schema.names):
         sizes += records.column("size").to_numpy()

@@ -65,7 +65,7 @@ class HashTable:
         self.bounds = np.searchsorted(hashes, edges)
 
     def find(self, key_hash: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
-        """Numbers of those that are wanted, rising."""
+        """Return the numbers of wanted hashes, rising."""
         found = np.empty(len(key_hash), np.int64)
         count = find_wanted(key_hash, self.hashes, self.bounds, self.shift, found)
         return found[:count]
@@ -73,7 +73,7 @@ class HashTable:
 
 @lru_cache(maxsize=1)
 def wanted_hashes(path: str) -> HashTable:
-    """Those in a file. A worker keeps them from task to task, but no more than one: they are as many as the keys."""
+    """Return the hashes in a file. A worker keeps only the last file from task to task: it is as large as the keys."""
     return HashTable(map_array(path))
 
 
@@ -125,7 +125,7 @@ class LookupScanTask(_FileTask):
 
 @dataclass(slots=True)
 class ScanFound:
-    """What a scan has found and where it went: `start` is None where no record begins in the range."""
+    """The result of a scan, and its range: `start` is None if no record begins in the range."""
 
     number: int
     start: int | None
@@ -180,7 +180,7 @@ def _scan(task: LookupScanTask, start: int, found: ScanFound) -> Iterator[Hits]:
         if not scan.misplaced and sum(len(hits.hashes) for hits in waiting) > _RUN_HITS:
             yield _together(waiting)
             waiting = []
-    if scan.misplaced:  # what a message says of its place is no use then: take each as it lies
+    if scan.misplaced:  # stated offsets are useless then: use the real ones
         waiting = [_walk(task, start, wanted)]
     yield _together(waiting)
     found.end, found.finished = scan.end.position, scan.end.finished
@@ -219,7 +219,7 @@ def _together(waiting: list[Hits]) -> Hits:
 def joined_hits(
     parts: Sequence[tuple[int, KeyPart]], hits: Hits, only: npt.NDArray[np.int64] | None = None
 ) -> Iterator[tuple[int, pa.RecordBatch, Candidates]]:
-    """Candidates of each part for `write_run`: the keys with these hashes, of those with numbers in `only`."""
+    """Yield the candidates of each part for `write_run`: keys with these hashes and numbers in `only`."""
     for number, part in parts:
         keys = SortedKeys(part.path)
         which, rows = keys.rows_with(hits.hashes)
@@ -233,7 +233,7 @@ def joined_hits(
 
 @dataclass(frozen=True, slots=True)
 class ReplacedIdTask(_FileTask):
-    """Look for ids in what is known of the file, which a scan finds out if nothing is."""
+    """Search ids in the remembered facts about the file; scan it if there are none."""
 
 
 class ReplacedFound(NamedTuple):
@@ -385,7 +385,7 @@ def _compared(
     )
     topics, texts = (texts_of(columns[name].take(pa.array(rows))) for name in ("topic", "key"))
     candidates = (records["stated_offset"][record], hash_of, *topics, *texts)
-    for array in candidates:  # as those of staged candidates are, for which the kernel is compiled
+    for array in candidates:  # like staged candidates, for which the kernel is compiled
         array.flags.writeable = False
     verdicts = np.empty(len(rows), np.uint8)
     kernel.match_keys(data, records, np.arange(len(rows)), record, *candidates, verdicts)

@@ -1,4 +1,4 @@
-"""Staged DispatchBatches: what a scan leaves for the writers, each column as narrow as its values allow.
+"""Staged DispatchBatches: the scan's output for the writers, each column as narrow as its values allow.
 
     column data ... | footer (JSON) | length of the footer 8 | magic 8
 
@@ -86,7 +86,7 @@ class BatchFileWriter:
         return self._begin + self._position + len(footer)
 
     def _write_fields(self, prefix: str, rows: npt.NDArray[np.void]) -> dict[str, _Place]:
-        """All fields of rows, those of one kind together: they lie side by side."""
+        """All fields of rows, grouped by type, so that they are contiguous."""
         places: dict[str, _Place] = {}
         for kind in _INTEGERS:
             fields = [name for name in rows.dtype.names or () if rows.dtype[name] == kind]

@@ -1,4 +1,4 @@
-"""Batch queues (5.x) written from what the scan staged: one walk over it for a pack of them."""
+"""Write batch queues (5.x) from staged entries: one walk over these for a pack of queues."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def write_batch_queues(
         folder: batchconsumequeue/ of the new store.
         file_bytes: of a file (mapperFileSizeBatchConsumeQueue).
         log: where it begins and ends, and what of it cannot be read.
-        old: batchconsumequeue/ that is replaced. Its entries decide about queue offsets where the log is damaged, or
-            where they differ from what the records state. None if none is replaced.
+        old: batchconsumequeue/ that is replaced; None without one. Its entries decide about queue offsets if the log is
+            damaged, or if they differ from the offsets that records state.
         storage: where the store lies.
 
     Raises:

@@ -36,7 +36,7 @@ from reput.store.facts import facts_of
 
 
 class RebuildCommit(NamedTuple):
-    """What a rebuild leaves besides files.
+    """The results of a rebuild besides files.
 
     last_timestamp   of the log's last message, None when ConsumeQueues were not rebuilt
     index_timestamp  the latest end of any IndexFile, None when they were not rebuilt: after a crash the broker

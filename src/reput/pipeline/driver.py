@@ -83,14 +83,14 @@ def rebuild_store(
 ) -> RebuildReport:
     """Rebuild `consumequeue/` and `index/` (or `only` one of them) of `store` in `output`, by default in place.
 
-    `queues` says whether they are written as 'files' or into 'rocksdb'; without it, as the store has them.
-    Without a config, sizes are those of the store's own files where they are certain, else a broker's defaults.
-    The store and the output may be URLs. `staging` is a URL for what tasks leave for each other, if they have no folder
+    `queues` says whether they are written as 'files' or into 'rocksdb'; without it, as in the store.
+    Without a config, sizes come from the store's own files if they are certain, else from a broker's defaults.
+    The store and the output may be URLs. `staging` is a URL for temporary files of tasks, if they have no folder
     in common; for an output in object storage it lies there. `storage_options` are for all of them.
     The phases of `progress` are scan and rescan, in bytes of the log, then divide, write, join and publish, in bytes
     written.
-    Raises StoreNotFoundError, StoreLockedError, StoreAccessError, StoreChangedError, UsageError. What could not be
-    read of the log is no error: the report's `damage` tells it.
+    Raises StoreNotFoundError, StoreLockedError, StoreAccessError, StoreChangedError, UsageError. Unreadable
+    parts of the log are not errors: they are in the report's `damage`.
     """
     if only not in (None, "consumequeue", "index"):
         raise UsageError(f"only is 'consumequeue' or 'index', not {only!r}", arguments=["only"])
@@ -483,7 +483,7 @@ class _Rebuild:
 
 
 def _data_end(storage: Storage, file: CommitLogFile) -> int:
-    """Physical offset behind the file's last byte that is not zero; a hole at its end is not read."""
+    """Return the physical offset after the file's last byte that is not zero; a hole at its end is not read."""
     with storage.open(file.path) as reader:
         last = reader.last_nonzero(file.size)
     return file.start if last is None else file.start + last + 1

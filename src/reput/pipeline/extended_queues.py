@@ -1,8 +1,8 @@
-"""ConsumeQueues with extension files, written from what the scan staged: one walk over it for a pack of them.
+"""Write ConsumeQueues with extension files from staged entries: one walk over these for a pack of queues.
 
 Mirrors `ConsumeQueue.putMessagePositionInfoWrapper` and `ConsumeQueueExt.put` (tag rocketmq-all-5.3.3): each message
 of a queue has a unit, whose address takes the place of the tags code; an entry of a further queue keeps its tags code.
-A unit is written before the entry is looked at, so one that the broker drops leaves its unit.
+A unit is written before the entry is checked, so an entry that the broker drops leaves its unit.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def write_extended_queues(
     """Write these queues; return how many entries were taken and dropped, and how many blanks there are.
 
     Args:
-        store: whose own extension files tell the bit maps of units, as far as they are there.
+        store: its own extension files have the bit maps of units, as far as they exist.
         batches: yields what the scan left, in the order of the log.
         new: gets consumequeue/ and consumequeue_ext/.
         config: sizes of files.
@@ -109,7 +109,7 @@ class _ExtendedQueue:
         queue_offset: npt.NDArray[np.int64],
         lost: LostRanges,
     ) -> int:
-        """Append entries, and units for those of the queue's own messages. Returns how many were taken."""
+        """Append entries, and units for the queue's own messages. Returns the number of appended entries."""
         messages = batch.messages[rows]
         ends = messages["physical_offset"] + messages["size"]
         own = np.flatnonzero((messages["queue"] == number) & (ends > self._written))

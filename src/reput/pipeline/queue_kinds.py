@@ -60,7 +60,7 @@ class QueueBuild(Protocol):
     without: tuple[str, ...]
 
     def plan(self, log: LogSummary, parallelism: int, run: RunOne) -> QueueLayout:
-        """`run` runs the task that plans the others, where there is an executor for it."""
+        """Plan the queues; `run` runs the planning task on an executor, if there is one."""
         ...
 
     def finish(self, log: LogSummary, written: Sequence[object], report: RebuildReport) -> None:
@@ -75,7 +75,7 @@ class RunOne(Protocol):
 
 
 def kind_of(facts: StoreFacts, asked: str | None, in_place: bool) -> QueueForm:
-    """How queues are to be written: as asked for, else as the store or its broker has them. Raises UsageError."""
+    """Return the kind of queues to write: as given, else as the store or its broker has them. Raises UsageError."""
     if asked is not None and asked not in QUEUE_FORMS:
         raise UsageError(f"queues is 'files' or 'rocksdb', not {asked!r}", arguments=["queues"])
     for kind in QUEUE_FORMS:
@@ -150,7 +150,7 @@ class FileQueues:
     def _keep_expired(
         self, output: Path, new: Path, log: LogSummary, report: RebuildReport
     ) -> None:
-        """Queues without a message in the log keep their last entry, which tells the next one its queue offset."""
+        """Keep the last entry of queues without a message in the log: it determines the next queue offset."""
         kept = keep_expired_queues(output, new, log.begin)
         if self._batch_topics:
             kept += keep_expired_queues(output, new, log.begin, BATCH_QUEUE_FOLDER)
@@ -251,7 +251,7 @@ class QueueDatabase:
         if replaced:
             report.note(
                 f"{replaced.total():,} entries have no place, {_names(replaced)}: a later message has the same "
-                "queue offset; a 5.3 broker, too, has one entry for both"
+                "queue offset; a 5.3 broker also has one entry for both"
             )
         expired = dict(expired_queue_ends(self._output, log.begin))
         for last in _last_entries(self._output, report):
@@ -294,7 +294,7 @@ class _LastEntry(NamedTuple):
 def _last_entries(store: Path, report: RebuildReport) -> list[_LastEntry]:
     """Return the last entries of the store's old database; note a damaged one.
 
-    Of an end whose entry is gone, as a compaction drops those of expired messages, only the place is known: its size is
+    Of an end whose entry is gone, as compaction drops entries of expired messages, only the place is known: its size is
     then 1, which no reader sees, since no message is there.
     """
     if (folder := facts_of(store).local_database(CONSUME_QUEUE_FOLDER)) is None:

@@ -1,4 +1,4 @@
-"""Runs: what a part of the log appends to each of its queues, as few numbers as its place among the others takes."""
+"""Runs: the entries that a part of the log appends to each queue, as the few numbers that determine their place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a rebuild found and wrote."""
+"""The report of a rebuild."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LABEL_WIDTH = 14
 
 @dataclass(slots=True, repr=False)
 class RebuildReport(Sealable, ShownAsTable, Report):
-    """What a rebuild found and made. Times in seconds, sizes in bytes, offsets physical."""
+    """The findings and results of a rebuild. Times in seconds, sizes in bytes, offsets physical."""
 
     store: str
     output: str

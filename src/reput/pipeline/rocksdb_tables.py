@@ -35,7 +35,7 @@ _Offsets = npt.NDArray[np.uint64]
 class RocksTableWritten(NamedTuple):
     """A table of a database.
 
-    path      None where it would be empty
+    path      None if it would be empty
     entries   how many it has
     replaced  entries of each queue that a later one with the same queue offset replaced
     ends      the newest entry of each queue, as far as this table goes

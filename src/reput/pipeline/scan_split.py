@@ -65,7 +65,7 @@ def run_scan(job: ScanJob, task: ScanTask) -> list[SplitSummary]:
 def scan_split(
     job: ScanJob, split: Split, start: int | None = None, end_offset: int = 0
 ) -> SplitSummary:
-    """One split. What an earlier run staged for the same split and start is taken as it is."""
+    """Scan one split. Staged files of an earlier run for the same split and start are reused."""
     known = start if start is not None else "search"
     name = f"{offset_file_name(split.begin)}-{split.stop}-{known}-{end_offset}"
     staged = join(job.folder, name)

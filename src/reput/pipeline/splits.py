@@ -1,4 +1,4 @@
-"""Cutting a CommitLog into splits, and what is known of a split once it was scanned."""
+"""Cut a CommitLog into splits, and summarize scanned splits."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ class SplitSummary:
 
     staged            name of that file
     entries           of ConsumeQueues
-    start, end        physical offsets of the walk; start is None where no record begins in the split
-    end_offset_in     what the walk was told was indexed already, and ...
-    end_offset_out    ... what was when it ended
+    start, end        physical offsets of the walk; start is None if no record begins in the split
+    end_offset_in     the end of the indexed range before the walk
+    end_offset_out    and after it
     first_keyed_offset  physical offset of the first message with index entries, None without any
     keyless_tail      whether messages follow the last that has index entries
     unreadable, data_follows, torn   see store.scan.ScanEnd; hiding, see FileScan

@@ -3,7 +3,7 @@
 .reput-rebuild/
   owner           locked while a rebuild runs
   run             the id of that run: a task of another one stops
-  <fingerprint>/  scanned splits, named by what they depend on: a run that was killed is taken up again
+  <fingerprint>/  scanned splits, named by their inputs: a killed run is resumed
   run-<id>/       of this run alone: a task that was cut off while another run began writes nowhere else
     plan/         which task writes which queue entries
     parts/        files that are being written
@@ -142,7 +142,7 @@ def fingerprint(
 ) -> str:
     """Return a value that changes with every input of a scanned split: the log's files, the settings, this boot.
 
-    `stamps` are those of the files whose changes show in them, by their start.
+    `stamps` are the stamps of files that show their changes, by their start.
 
     Scanned splits are not synced: they survive a killed process, but not a power cut. A log that may change without
     a trace, as under a running broker, has a fingerprint of its own each time: its splits are not used again.

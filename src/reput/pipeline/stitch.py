@@ -20,7 +20,7 @@ class LogSummary:
 
     splits    the summaries that count, in log order, those without a record left out
     damage    bytes lost before the end of the log, in order
-    begin, end  physical offsets of the log; `torn` when bytes that are no record stand after its end
+    begin, end  physical offsets of the log; `torn` if bytes that are not a record follow its end
     """
 
     splits: list[SplitSummary]
@@ -56,9 +56,9 @@ class LogSummary:
 class Stitcher:
     """Holds the newest summary of each split and says which must be scanned again.
 
-    A split whose beginning was a wrong guess (a forged record inside a body, say) is scanned again from where
-    the walk before it ended; so is one that was told wrongly what is indexed already, which takes messages whose
-    PHYSICALOFFSET goes backwards.
+    A split whose beginning was a wrong guess (a forged record inside a body, say) is scanned again from
+    the end of the previous walk. So is a split with a wrong guess of the indexed range, which only messages whose
+    PHYSICALOFFSET goes backwards can cause.
     """
 
     def __init__(self, splits: list[Split]) -> None:

@@ -50,8 +50,8 @@ class WriteJob(NamedTuple):
 
     IndexFiles and packs of queues are written in `parts`, outside the folder `new` that is swapped in: a task whose
     worker was lost may leave an unfinished file behind, or finish it later than the attempt that took its place.
-    `replaced` is the store whose queues are replaced, if it is the one that has the log. `storage` is where the store
-    lies. Staged files may be objects; `new` is a folder.
+    `replaced` is the store whose queues are replaced, if it also has the log. `storage` is the store's
+    storage. Staged files may be objects; `new` is a folder.
     """
 
     store: str
@@ -65,7 +65,7 @@ class WriteJob(NamedTuple):
     storage: Storage = LOCAL
 
     def old_queues(self, kind: str) -> Path | None:
-        """Return the folder of the queues that are replaced, None where there are none."""
+        """Return the folder of the replaced queues, or None."""
         return None if self.replaced is None else Path(self.replaced, kind)
 
     def lost_ranges(self) -> LostRanges:
@@ -85,7 +85,7 @@ class IndexFileWritten(NamedTuple):
 
 
 class QueuesWritten(NamedTuple):
-    """What a task has written.
+    """The output of a task.
 
     Attributes:
         taken: ConsumeQueue entries.
@@ -343,7 +343,7 @@ def _append(
     lost: LostRanges,
     held: dict[Queue, _LastMessage] | None,
 ) -> tuple[int, int]:
-    """Append a batch's entries to those of its queues that have a writer; return how many were taken, and given."""
+    """Append a batch's entries to its queues that have a writer; return how many were appended, and given."""
     entries = batch.queue_entries()
     taken = given = 0
     bounds = entries.bounds.tolist()

@@ -12,7 +12,7 @@ _TIMEZONE = "timezone"
 
 
 def arrow_columns(schema: StructType, zone: str = "UTC") -> pa.Schema:
-    """Return the schema that Spark expects for these columns. Spark 4.1 has timestamps in UTC, whatever its zone."""
+    """Return the schema that Spark expects for these columns. Spark 4.1 has timestamps in UTC, for any session zone."""
     if _TIMEZONE in signature(to_arrow_schema).parameters:
         return to_arrow_schema(schema, timezone=zone)
     return to_arrow_schema(schema)

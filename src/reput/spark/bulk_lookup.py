@@ -48,7 +48,7 @@ from reput.spark.session import is_connect, is_local
 from reput.store.named_stores import NamedStore
 from reput.tasks.processes import usable_cpus
 
-_MALFORMED = "Malformed CSV record: "  # what Spark says of keys out of a CSV file
+_MALFORMED = "Malformed CSV record: "  # Spark's error for keys in a CSV file
 _SUMMARY = (
     "store string, is_complete boolean, error string, answered_by string, log_bytes bigint, indexed_bytes bigint, "
     "scanned_bytes bigint, "
@@ -125,9 +125,9 @@ def lookup(
         index: another directory that holds index/ of the one store, a rebuilt one for instance.
         config: the broker's settings; None takes the sizes of IndexFiles from the files.
         storage_options: of the file systems of URLs, as the table takes them (docs/object-storage.md).
-        staging: a folder or a URL of object storage for the keys and what is found; None for the system's temporary
-            folder, which only a cluster of one machine can use. Nobody else may be able to write there. What is in it
-            is deleted at the end of this process.
+        staging: a folder or a URL of object storage for the keys and the matches; None for the system's temporary
+            folder, which only a cluster of one machine can use. No other user may be able to write there. Its contents
+            are deleted at the end of this process.
         staging_access: "private" keeps what is staged to this user; "group" lets in the members of the folder's group,
             for executors that run under another user of that group.
 
@@ -206,7 +206,7 @@ def _as_spark_has_them(keys: Keys, spark: SparkSession, zone: str) -> Keys | Dat
 
 
 def _is_plain(kind: pa.DataType) -> bool:
-    """Whether Spark has these very values. Times without a zone it takes for times in its own."""
+    """Return whether Spark has these exact values. It reads times without a zone as times in its own zone."""
     if pa.types.is_timestamp(kind):
         return kind.unit == "us" and kind.tz is not None
     is_signed = pa.types.is_signed_integer(kind) or pa.types.is_floating(kind)

@@ -1,8 +1,8 @@
 """An archive of the classes that Spark's JVM loads: with it a session starts, and answers, in half the processor time.
 
 `reput.spark.warm_up` writes one, for one Java, one Spark and their places. The JVM ignores an archive of another Java
-or other jars. It does not notice that one was cut short, and crashes: what is not exactly as it was written is not
-given to it.
+or other jars. It does not notice a truncated archive, and crashes: it gets only an archive that is exactly as it was
+written.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ def archive_cache() -> OwnCache:
 
 
 def archive_name(java_home: Path, home: Path) -> str:
-    """Return the file name of the archive of a Java and a Spark, which are told apart by their places and versions."""
+    """Return the file name of the archive for a Java and a Spark, which are identified by their places and versions."""
     key = f"{java_home.name}\0{home}\0{pyspark.__version__}"
     return f"classes-{hashlib.sha256(key.encode(errors='surrogateescape')).hexdigest()[:16]}.jsa"
 
 
 def archive_options(java_home: Path, home: Path) -> str:
-    """Options for the JVM to use the archive, empty where there is none."""
+    """Return options for the JVM to use the archive; empty without an archive."""
     path = archive_cache().kept(archive_name(java_home, home))
     if path is None or not is_plain(path):
         return ""

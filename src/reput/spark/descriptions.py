@@ -1,4 +1,4 @@
-"""What Spark's pages say of reput's jobs, instead of the line of code that began them."""
+"""The descriptions of reput's jobs on Spark's pages, instead of the line of code that started them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ ASK_EXECUTORS = "reput: look for reput on executors"
 
 
 def description_of(function: Callable[..., Any], weights: Sequence[int] = ()) -> str:
-    """Of a job that runs a function over tasks of these weights: what it does, on how much, where these are bytes.
+    """Describe a job that runs a function over tasks of these weights: its work, and its size if these are bytes.
 
     The name of the function where no better words are known.
     """
@@ -58,7 +58,7 @@ def description_of(function: Callable[..., Any], weights: Sequence[int] = ()) ->
 
 
 def _within(function: Callable[..., Any]) -> Iterator[tuple[str, str]]:
-    """Yield the places and names of a function and of those that it was given to call, the outermost first."""
+    """Yield the places and names of a function and of its function arguments, the outermost first."""
     if isinstance(function, Anchored):
         yield from _within(function.function)
     elif isinstance(function, partial):

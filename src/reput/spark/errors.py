@@ -60,7 +60,7 @@ def option_of(argument: str) -> str:
 def one_line() -> Iterator[None]:
     """Let a ReputError of the body out without the frames that it came through.
 
-    Spark sends what Python would print of an error; where in reput's code it arose says nothing to whoever gave
+    Spark sends Python's output for an error; its place in reput's code does not help a user who gave
     a wrong option. The process is Spark's and ends with the error.
     """
     try:

@@ -1,4 +1,4 @@
-"""`reput.follow` with its first rebuild on Spark; what comes after is a loop in the driver, without Spark."""
+"""`reput.follow` with its first rebuild on Spark, and then a loop in the driver, without Spark."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def follow(
 ) -> FollowReport:
     """Keep ConsumeQueue and IndexFile of a store in `output`, until `stop` is set or a KeyboardInterrupt comes.
 
-    Where `output` has no indexes yet they are rebuilt on Spark, with `split_size` and `progress` as for `rebuild`; the
-    session is not used after that. See `reput.follow.driver.follow_store` for the other arguments and what it returns.
+    If `output` has no indexes yet, they are rebuilt on Spark, with `split_size` and `progress` as for `rebuild`; the
+    session is not used after that. See `reput.follow.driver.follow_store` for other arguments and the result.
 
     Raises as that does, and as `rebuild`.
     """

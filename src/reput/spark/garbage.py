@@ -1,6 +1,6 @@
 """Python's garbage collection in Spark's workers.
 
-After each task pyspark's daemon has the worker look for garbage among all objects that it has. Nearly all are those of
+After each task pyspark's daemon has the worker look for garbage among all objects that it has. Nearly all belong to
 modules (numba, pyarrow, pyspark), which live as long as the process: that costs 40 to 80 ms of processor time per task.
 """
 
@@ -16,7 +16,7 @@ _modules = 0
 def set_modules_aside() -> None:
     """Exclude everything that this process has made so far from garbage collection, where modules have come since.
 
-    For the beginning of a task, before there are data: what is set aside and becomes garbage in cycles stays.
+    Call it at the beginning of a task, before it has data: frozen objects that become cyclic garbage are kept.
     """
     global _modules
     if len(sys.modules) > _modules:

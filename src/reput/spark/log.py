@@ -1,4 +1,4 @@
-"""What a reader reports of its work: on stderr of the driver, or of the executor."""
+"""Reports of a reader about its work: on stderr of the driver, or of the executor."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def write_answer(
         spark: the session that writes.
         found: the look-up.
         output: a new directory, or its URL.
-        layout: lines of JSON and CSV are those that `reput.lookup.lines` makes, in files named part-*.json and
+        layout: lines of JSON and CSV are as in `reput.lookup.lines`, in files named part-*.json and
             part-*.csv; for a URL part-*.txt, as Spark names files of lines.
         style: of lines.
 

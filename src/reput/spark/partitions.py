@@ -51,7 +51,7 @@ def partitions_of(plan: ReadPlan, options: SourceOptions) -> list[InputPartition
 def offsets_by_store(
     offsets: Offsets | None, option: str, sources: Sequence[LogListing]
 ) -> dict[str, int]:
-    """Return the offsets that an option names. Raises UsageError for a store that is none."""
+    """Return the offsets that an option names. Raises UsageError for an unknown store."""
     names = [source.name for source in sources]
     if isinstance(offsets, int):
         return dict.fromkeys(names, offsets)

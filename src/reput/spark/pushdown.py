@@ -42,7 +42,7 @@ _OPPOSITES = {
 
 
 def condition_of(given: Filter) -> Condition | None:
-    """Return the condition that keeps the same rows; None where there is none, and Spark must filter itself."""
+    """Return the condition that keeps the same rows; None if Spark must filter itself."""
     is_negated = isinstance(given, Not)
     inner = given.child if isinstance(given, Not) else given
     operator = _OPERATORS.get(type(inner))

@@ -24,9 +24,9 @@ class Quiet:
 
 
 def end_quietly() -> None:
-    """Where this process is a worker of pyspark's own daemon, end as quietly as those of ours.
+    """In a worker of pyspark's own daemon, end as quietly as workers of ours.
 
-    Spark plans a table in such processes, whatever daemon its settings name.
+    Spark plans a table in such processes, even if its settings name another daemon.
     """
     program = sys.modules["__main__"]
     is_daemon = getattr(getattr(program, "__spec__", None), "name", "") == "pyspark.daemon"

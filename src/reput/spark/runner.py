@@ -139,7 +139,7 @@ def _prepare(prepare: Callable[[], None], _: int) -> None:
 
 
 def prepared_runner(spark: SparkSession, prepare: Callable[[], None]) -> SparkRunner:
-    """Return a runner whose executors have reput's code, and in whose workers `prepare` has been called; here, too.
+    """Return a runner whose executors have reput's code, after a call of `prepare` in its workers and here.
 
     Raises SparkJobError.
     """

@@ -1,4 +1,4 @@
-"""Spark sessions as reput wants them: quiet, quick to start, and on whatever Java there is."""
+"""Spark sessions for reput: quiet, quick to start, on any installed Java."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ DRIVER_OPTIONS = "spark.driver.extraJavaOptions"
 # last drop: it starts in a quarter less time and leaves the workers half its processor time. And nobody
 # attaches jstat to it: it need not wake up 20 times a second to count for it.
 QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:MetaspaceSize=256m -XX:-UsePerfData"
-# Set for the workers of plain jobs, too, as Spark's SQL sets it for its own: then both are the same workers.
+# Also set for workers of plain jobs, as Spark's SQL sets it for its own: then both share workers.
 SHARED_WORKERS = "SPARK_SIMPLIFIED_TRACEBACK"
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 
@@ -59,8 +59,8 @@ def create_session(
     Args:
         master: any Spark master; the local ones listen on the loopback interface only.
         app_name: the name that Spark's own pages show.
-        conf: Spark settings; they win over those that are set here. Where the JVM itself is to do
-            heavy work, give `spark.driver.extraJavaOptions` (it may be empty): then it no longer
+        conf: Spark settings, which override the settings made here. If the JVM itself must do
+            heavy work, pass `spark.driver.extraJavaOptions` (it may be empty): then it no longer
             trades top speed for a quick start.
         compiles: whether processes begin to compile the kernels that read a table, if this machine never has.
 
@@ -96,7 +96,7 @@ def create_session(
 
 
 def begin_compiling() -> None:
-    """Let processes compile what reading a table needs, where no process before them has, and say so."""
+    """Compile the kernels of a table in processes, unless they are cached, and print a note."""
     if compile_meanwhile():
         log("compiling kernels in the background, once on this machine; the first rows wait for it")
 
@@ -161,7 +161,7 @@ def _launch_environment(master: str, java_home: Path, home: Path) -> dict[str, s
     """Return the environment that `spark-submit` needs when pyspark starts it."""
     variables = {"JAVA_HOME": str(java_home), "PYSPARK_DRIVER_PYTHON": sys.executable}
     if is_local(master):
-        # The workers must be this Python and the jars pyspark's own, whatever Spark is installed;
+        # The workers must be this Python and the jars pyspark's own, even if another Spark is installed;
         # and a host name that does not resolve must not matter.
         variables["PYSPARK_PYTHON"] = sys.executable
         variables["SPARK_HOME"] = str(home)

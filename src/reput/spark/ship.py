@@ -1,9 +1,8 @@
-"""Shipping reput's own code to the executors of a cluster.
+"""Ship reput's own code to the executors of a cluster.
 
-Spark unpacks an archive that is added under the name `reput` into a folder that is on the workers'
-path. Being real files, unlike modules inside a zip, they bring the driver's compiled kernels along
-in their `__pycache__` and those that the package ships. Kernels that an executor must compile itself are kept there:
-the folder is the executor's own and is deleted with it.
+Spark unpacks an archive that is added under the name `reput` into a folder on the workers' path. Unlike modules in
+a zip, its files include the driver's compiled kernels in their `__pycache__`, and the kernels of the package. Kernels
+that an executor must compile are also kept there: the folder is the executor's own and is deleted with it.
 """
 
 from __future__ import annotations
@@ -35,8 +34,8 @@ _SHIPPED = "REPUT_SHIPPED"
 def ship_code(sc: SparkContext, needs: tuple[str, ...] = DEPENDENCIES) -> bool:
     """Make the executors run this very reput; True if it had to be sent to them.
 
-    Nothing is sent to local masters, whose workers become this Python if theirs has no reput; nor where
-    the executors have the same source installed; they are taken to be alike. The modules in `needs`
+    Nothing is sent to local masters, whose workers become this Python if theirs has no reput; nor if
+    the executors, which are assumed to be identical, have the same source installed. The modules in `needs`
     must be installed there.
 
     Raises:

@@ -12,7 +12,7 @@ import socket
 from reput.files.scratch import folder_until_exit
 
 _PREFIX = "reput-spark-"
-_LONGEST = 107 - len("/.sock") - 36  # of an address, but for the names that Spark gives sockets
+_LONGEST = 107 - len("/.sock") - 36  # of an address, without the names that Spark gives sockets
 
 
 def socket_settings() -> dict[str, str]:

@@ -4,12 +4,12 @@
     spark.read.format("rocketmq").load("/data/broker-*/store")
     spark.read.format("rocketmq").option("columns", "topic, queue_id").load(path)
 
-Columns are those of `reput.messages.schema`. Python's data sources are not told which columns a query has: the option
-`columns`, or a schema, is the projection, and only its columns are decoded. With a schema Spark makes the source when
-the first query runs, and what is wrong is reported then; else at `load()`. Nor do they rely on Spark's filters unless
+`reput.messages.schema` defines the columns. Spark does not pass a query's columns to Python data sources: the option
+`columns`, or a schema, is the projection, and only its columns are decoded. With a schema Spark creates the source when
+the first query runs, and errors are reported then; else at `load()`. Nor do they rely on Spark's filters unless
 a load asks for it: Spark keeps what one query pushed down with the loaded table, and reads the next query's rows by it.
 
-Each step runs in a process of its own, which waits for what it imports: what reads is imported where it is needed.
+Each step runs in a process of its own, which waits for its imports: modules for reading are imported when needed.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ def _finding_its_code() -> Callable[[str, bytes], object]:
 
 
 def _is_to_be_written() -> bool:
-    """Whether Spark makes the source in order to write; it does not say so to the source."""
+    """Return whether Spark creates the source for writing, which it does not pass to the source."""
     frames = (frame for frame, _ in traceback.walk_stack(None))
     names = (frame.f_code.co_filename for frame in frames)
     return any(os.path.basename(name) == "write_into_data_source.py" for name in names)

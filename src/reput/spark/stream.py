@@ -1,7 +1,7 @@
 """`readStream` of the data source: follows CommitLogs that brokers are writing.
 
 An offset of the stream is a JSON object of marks by store: a physical offset where a record begins or the log ended,
-and what tells the log before it from any other. Spark keeps them in its checkpoint and plans a batch that it did not
+and an identification of the log before it. Spark keeps them in its checkpoint and plans a batch that it did not
 finish again, from the same offsets: so every message comes once into a sink that takes each batch once.
 """
 
@@ -159,7 +159,7 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return latest
 
     def _begin(self, source: LogListing, mark: ReadMark, buffers: ScanBuffers) -> int:
-        """Where to continue in a store; what is missing there is data lost."""
+        """Return where to continue in a store; missing bytes there are lost data."""
         if mark.end < source.begin:
             self._lose(f"{source.name}: offsets {mark.end} to {source.begin} have expired")
             return source.begin
@@ -170,7 +170,7 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return mark.end
 
     def _why_another(self, source: LogListing, mark: ReadMark, buffers: ScanBuffers) -> str:
-        """As `why_another`, but looks for the log's end only where the mark may be behind it."""
+        """Do the same as `why_another`, but search the log's end only if the mark may lie after it."""
         last = source.last_with_data()
         near = last is None or mark.end > last.start
         return why_another(source, find_log_end(source, buffers) if near else mark.end, mark)
@@ -264,7 +264,7 @@ class RefusedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 @dataclass
 class _Share:
-    """What is left of a trigger's limit, shared evenly by the stores that are still to come; None is no limit."""
+    """The rest of a trigger's limit, shared evenly by the remaining stores; None for no limit."""
 
     messages: int | None
     size: int | None

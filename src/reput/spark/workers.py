@@ -1,7 +1,7 @@
 """The Python of a local session's workers.
 
-Spark starts `python3`, or what PYSPARK_PYTHON says, when a session begins. In a notebook whose environment is not the
-activated one that is another Python than the notebook's, without reput.
+Spark starts `python3`, or the value of PYSPARK_PYTHON, when a session begins. In a notebook whose environment is not
+activated, this is another Python than the notebook's, without reput.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _TIMEOUT_S = 60
 def use_this_python(sc: SparkContext) -> None:
     """Let the workers of a local session be this Python where theirs does not find reput; later jobs have it.
 
-    Whoever chose their Python keeps it. Raises SparkJobError where no such choice finds reput: says what to set.
+    A Python that the user chose is kept. Raises SparkJobError, which names the setting, if no choice finds reput.
     """
     theirs = str(sc.pythonExec)
     if shutil.which(theirs) == sys.executable or finds_reput(theirs):
