@@ -185,7 +185,7 @@ class ServedBroker:
             return -1
 
     def forget_silent(self) -> None:
-        """Forget who is gone; to be called every few seconds."""
+        """Forget clients that left; call it every few seconds."""
         self.groups.forget_silent()
         self.counters.roll()
         self.locks.forget_expired()
@@ -201,7 +201,7 @@ class ServedBroker:
         ]
 
     def close(self) -> None:
-        """Write what has changed and close the store. Raises StoreAccessError, StoreFailedError."""
+        """Write the changes and close the store. Raises StoreAccessError, StoreFailedError."""
         try:
             for save in self.unsaved():
                 save()
@@ -210,7 +210,7 @@ class ServedBroker:
 
 
 class KeyValues:
-    """What tools keep at the name server (`KVConfigManager`), in memory, within a limit."""
+    """The tools' values at the name server (`KVConfigManager`), in memory, within a limit."""
 
     def __init__(self, most_bytes: int = Limits().values_bytes) -> None:
         self._most_bytes, self._bytes = most_bytes, 0
@@ -247,7 +247,7 @@ class Cluster:
     """Brokers by port. They come and go with their stores.
 
     Attributes:
-        values: what tools keep at its name server
+        values: the tools' values at its name server
     """
 
     def __init__(self, name: str = CLUSTER) -> None:

@@ -1,4 +1,4 @@
-"""The files of a store's config/, in which a broker keeps what is not in the log (`ConfigManager`, 4.9.3).
+"""The files of a store's config/, in which a broker keeps its state outside the log (`ConfigManager`, 4.9.3).
 
 Each is replaced as a whole, and the one before it is kept with `.bak` at the end of its name.
 """

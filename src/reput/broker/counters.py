@@ -63,7 +63,7 @@ class Counter:
         self.calls += 1
 
     def rate(self, window: int, now: int) -> Rate:
-        """Return what was counted in a window, about; its edge is as exact as the time between samples."""
+        """Return the approximate count in a window, whose edge is as exact as the time between samples."""
         since = now - _WINDOWS[window][0]
         for begin, value, calls in self._samples[window]:
             if begin >= since:

@@ -59,7 +59,7 @@ class DelayedDelivery:
         self._offsets = _offsets(self._file)
 
     def deliver_due(self) -> int:
-        """Deliver what is due, some of each level; how many were. Raises StoreFailedError, StoreAccessError."""
+        """Deliver due messages, some of each level; return their number. Raises StoreFailedError, StoreAccessError."""
         return sum(self._deliver(level) for level in range(1, len(self._delays_ms) + 1))
 
     def offsets(self) -> dict[int, int]:

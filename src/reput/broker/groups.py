@@ -72,11 +72,11 @@ class ConsumerGroup:
 
     @property
     def held_bytes(self) -> int:
-        """What its subscriptions take."""
+        """The size of its subscriptions."""
         return sum(len(each.raw) for each in self.subscriptions.values())
 
     def subscribe(self, wanted: Sequence[TopicSubscription]) -> bool:
-        """Take over what a heartbeat says; whether topics came or went."""
+        """Apply a heartbeat; return whether topics were added or removed."""
         given = {each.topic: each for each in wanted}
         is_changed = given.keys() != self.subscriptions.keys()
         for topic, each in given.items():
@@ -401,7 +401,7 @@ class SubscriptionGroups:
         return list(self._known.copy().values())
 
     def data_version(self) -> dict[str, int]:
-        """By which tools see that groups have changed."""
+        """Return the version by which tools notice changes of groups."""
         return dict(self._version)
 
     def note(self, group: str) -> None:
@@ -436,7 +436,7 @@ class SubscriptionGroups:
             yield self.save
 
     def save(self) -> None:
-        """Keep what has changed, in any thread: one save is for all who wait. Raises StoreAccessError."""
+        """Save the changes, in any thread; one save serves all waiting threads. Raises StoreAccessError."""
         with self._saving:
             if self._file.is_changed:
                 self._file.saving(self._encode)()

@@ -27,7 +27,7 @@ class LimitError(ReputError):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What clients of RocketMQ's protocol may take of a process.
+    """The limits of clients of RocketMQ's protocol per process.
 
     Attributes:
         frame_bytes: of one request; `header_bytes` and `header_fields` of its header, `body_bytes` of the body
@@ -43,7 +43,7 @@ class Limits:
         handshake_s: for a TLS handshake
         groups, subscriptions: of one connection, over all its heartbeats; `registered_bytes` of its registrations
         members: connections times groups, of a store
-        total_registered_bytes: what all connections registered with a store
+        total_registered_bytes: registrations of all connections with a store
         topics: of a store, after which clients cannot create further ones; `topic_queues` of one topic
         subscription_groups: whose settings are kept
         counters: of topics and of groups, after which the oldest gives way to a new one
@@ -89,7 +89,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class HttpLimits:
-    """What clients of HTTP may take of a process.
+    """The limits of HTTP clients per process.
 
     Attributes:
         answer_bytes: of the messages in one answer, decompressed and as JSON, or the entries of a list; a cursor leads

@@ -21,7 +21,7 @@ class MessageQueue(NamedTuple):
 
 
 class QueueLocks:
-    """Who holds which queue, by group."""
+    """The clients that hold queues, by group."""
 
     def __init__(
         self, clock_ms: Callable[[], int] = now_ms, most: int = Limits().total_locked_queues
@@ -33,7 +33,7 @@ class QueueLocks:
     def lock(
         self, group: str, client_id: str, queues: Iterable[MessageQueue]
     ) -> list[MessageQueue]:
-        """Lock or renew what of these is free or the client's own; the queues that it holds now.
+        """Lock or renew those queues that are free or the client's own; return the queues that it holds now.
 
         Raises LimitError where too many are locked.
         """
@@ -49,7 +49,7 @@ class QueueLocks:
         return held
 
     def unlock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> None:
-        """Give back what of these the client holds."""
+        """Release those of these queues that the client holds."""
         for queue in queues:
             if self._holders.get((group, queue), ("", 0))[0] == client_id:
                 del self._holders[group, queue]

@@ -245,7 +245,7 @@ class ConsumerOffsets:
             yield self.save
 
     def save(self) -> None:
-        """Keep what has changed, in any thread: one save is for all who wait. Raises StoreAccessError."""
+        """Save the changes, in any thread; one save serves all waiting threads. Raises StoreAccessError."""
         with self._saving:  # else an older state could be written after this one
             if not self._file.is_changed:
                 return

@@ -195,7 +195,7 @@ class PoppedMessages:
                 yield from queue_messages(self._store, topic, queue_id)
 
     def _is_settled(self, noted: _Noted) -> bool | None:
-        """Return whether the broker has revived what is not acknowledged; None if the store does not say.
+        """Return whether the broker has revived unacknowledged messages; None if unknown.
 
         The committed offset of its group names the last settled checkpoint, not the next one.
         """

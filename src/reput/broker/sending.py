@@ -148,7 +148,7 @@ class _StoredShape(NamedTuple):
 
 
 class SentMessages:
-    """Turns what clients send into messages to put, with the properties that a broker stores.
+    """Turns clients' requests into messages to put, with the properties that a broker stores.
 
     Attributes:
         takes_timers: whether messages with a time of their own are taken

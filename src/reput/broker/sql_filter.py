@@ -70,7 +70,7 @@ class _Operand:
 
 @lru_cache(_MOST_CACHED)
 def compile_filter(expression: str, is_five: bool) -> Matcher:
-    """Return what says whether the properties of a message match an expression; each is compiled once.
+    """Return a function that matches the properties of a message with an expression, compiled once.
 
     Raises UsageError for a text that the broker's grammar does not accept, or that has too many parts.
     """
@@ -152,7 +152,7 @@ class _FilterParser:
         return parts[0] if len(parts) == 1 else _joined([*map(self.truth, parts)], False)
 
     def truth(self, node: _Operand) -> _Operand:
-        """Return an operand of AND, OR and NOT, or the whole. A property is never true: it is a text."""
+        """Return an operand of AND, OR and NOT, or the whole. A property cannot be one: it is a text."""
         if node.is_boolean:
             return node
         if node.kind != "property":

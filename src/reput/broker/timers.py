@@ -139,7 +139,7 @@ class TimedDelivery:
         return self._clock_ms()
 
     def deliver_due(self) -> int:
-        """Deliver what is due, some at a time; return how many were. Raises StoreFailedError, StoreAccessError."""
+        """Deliver due messages, some at a time; return their number. Raises StoreFailedError, StoreAccessError."""
         if self.is_kept_for_broker or not self._store.config.is_five:
             return 0
         self._follow()

@@ -32,7 +32,7 @@ _TABLE, _DELETED, _VERSION = "topicConfigTable", "deletedTopicTable", "dataVersi
 
 @dataclass(frozen=True, slots=True)
 class TopicConfig:
-    """A topic: its queues, and what may be done with them (PERM_…)."""
+    """A topic: its queues and permissions (PERM_…)."""
 
     name: str
     read_queues: int = 16
@@ -252,7 +252,7 @@ class TopicTable:
             yield self.save
 
     def save(self) -> None:
-        """Keep the topics that were created, in any thread: one save is for all who wait. Raises StoreAccessError."""
+        """Save created topics, in any thread; one save serves all waiting threads. Raises StoreAccessError."""
         with self._guard:
             if not self._file.is_changed:
                 return
@@ -286,7 +286,7 @@ class TopicTable:
         return found
 
     def take_over(self, found: dict[str, int]) -> None:
-        """Use what `find` found."""
+        """Use the result of `find`."""
         self._found, self._found_at = found, self._clock_ms()
 
     def _read(self) -> tuple[dict[str, TopicConfig], dict[str, dict[int, int]]]:

@@ -128,7 +128,7 @@ class Transactions:
         self._open.pop(queue_offset, None)
 
     def _follow(self) -> None:
-        """Learn what was prepared and decided since, and how far all is decided."""
+        """Read messages prepared and decided since the last call, and find the end of the decided range."""
         for decided in self._new(OP_TOPIC, self._op_at):
             self._op_at = decided.queue_offset + 1
             if decided.tags == _REMOVE_TAG and decided.body.isdigit():

@@ -39,7 +39,7 @@ class Anchor(NamedTuple):
     place  the path without links that it is opened by
     inode  identifies the folder under any name
     boot   of the machine that saw the inode: a shared disk may have other numbers elsewhere
-    owner  user and group that get what root creates below it
+    owner  user and group that get entries created by root below it
     """
 
     name: str
@@ -66,7 +66,7 @@ os.register_at_fork(after_in_child=lambda: globals().update(_guard=threading.RLo
 
 @contextmanager
 def explained(path: str | os.PathLike[str], action: str) -> Iterator[None]:
-    """Turn an OSError of the body into a StoreAccessError that says which file and what to do."""
+    """Turn an OSError of the body into a StoreAccessError that names the file and the remedy."""
     try:
         yield
     except OSError as error:
@@ -84,7 +84,7 @@ def explained(path: str | os.PathLike[str], action: str) -> Iterator[None]:
 
 @cache
 def boot_id() -> str:
-    """Return what changes with each start of the machine; empty if the system has no such number."""
+    """Return the machine's boot id; empty if the system has none."""
     try:
         with open("/proc/sys/kernel/random/boot_id") as file:
             return file.read()
@@ -421,7 +421,7 @@ def _check_owner(descriptor: int, folder: int, path: AnyPath) -> None:
 
 
 def _give(descriptor: int, owner: tuple[int, int]) -> None:
-    """Give what root has just created to the owner of the anchor."""
+    """Give entries that root has just created to the owner of the anchor."""
     if os.geteuid() != 0 or owner == (0, 0):
         return
     if stat.S_ISREG(os.fstat(descriptor).st_mode):

@@ -1,6 +1,6 @@
 """Archives, read: their manifest, ranges of their log files, row groups of their indexes; every byte is verified.
 
-An object never changes once the manifest names it, so what was read of one stays right. The tails of log objects and
+An object never changes once the manifest names it, so reads of one remain valid. The tails of log objects and
 the footers of indexes are kept under the user's cache folder, by their digests.
 """
 
@@ -259,7 +259,7 @@ class Archive:
     def __init__(
         self, place: str, options: Mapping[str, str] | None = None, *, is_cached: bool = True
     ) -> None:
-        """`is_cached` is whether what this user has read of a bucket before is taken from disk.
+        """Open an archive; with `is_cached`, earlier reads of a bucket are taken from this user's cache.
 
         Raises StoreNotFoundError, StoreAccessError, FormatError, UsageError.
         """
@@ -324,7 +324,7 @@ class Archive:
         """Return bytes of a log file.
 
         Raises:
-            CorruptMessageError: they are not what was archived.
+            CorruptMessageError: they differ from the archived bytes.
             StoreNotFoundError, StoreAccessError, StoreChangedError.
         """
         parts, end, left = [], min(position + length, file.data_bytes), length
@@ -442,7 +442,7 @@ def is_known(place: str, options: Mapping[str, str]) -> bool:
 
 
 def path_of(place: str) -> str:
-    """Return what the paths in an archive at a place begin with."""
+    """Return the prefix of paths in an archive at a place."""
     return place.rstrip("/") if is_url(place) else LOCAL_ARCHIVE + os.path.abspath(place)
 
 
@@ -457,7 +457,7 @@ def read_manifest(objects: ObjectStore) -> Manifest:
 
 
 def manifest_of(objects: ObjectStore, data: bytes) -> Manifest:
-    """Return what `data` says. Raises FormatError."""
+    """Parse `data`. Raises FormatError."""
     try:
         return decode_manifest(data)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""An archive as a `reput.files.storage.Storage`: the store that was archived, whose readers know nothing of archives.
+"""An archive as a `reput.files.storage.Storage`: the archived store, for readers of ordinary stores.
 
 It has the broker's CommitLog files. Its ConsumeQueue files are laid out, when they are read, from the queue
 index, and its configuration comes from the newest snapshot. It has no IndexFiles: `reput.index.archive_index` asks the

@@ -26,7 +26,7 @@ def write_arrow(
 ) -> None:
     """Write batches under a name of this attempt's own, then rename.
 
-    Those may read the file who may use its folder. Raises StoreAccessError.
+    Users of its folder may read the file. Raises StoreAccessError.
     """
     name = fspath(path)
     with writing(name) as attempt, explained(name, "be written"):
@@ -53,7 +53,7 @@ def _fetched(url: str) -> pa.Buffer:
 
 
 def save_array(path: str, array: npt.NDArray[Any]) -> None:
-    """Write a .npy file that those may read who may use its folder. Raises StoreAccessError."""
+    """Write a .npy file that users of its folder may read. Raises StoreAccessError."""
     if is_url(path):
         with writing(path) as attempt, attempt.open("wb") as file:
             np.save(file, array)

@@ -181,7 +181,7 @@ class Bucket:
     def _ask(
         self, name: str, seconds: float, call: Callable[[], Result], progress: Callable[[], int] = lambda: 0
     ) -> Result:  # fmt: skip
-        """Return what a request for an object returns. Raises what ObjectStore promises."""
+        """Return the result of a request for an object. Raises the errors of ObjectStore."""
         check_name(name)
         return self._asked(f"{self.place}/{name}", seconds, call, progress)
 
@@ -293,7 +293,7 @@ def _info(found: Mapping[str, Any]) -> ObjectInfo:
 
 
 def _reason(error: Exception) -> str:
-    """Return what obstore says at the end of its first line, without the answer's body and its own structures."""
+    """Return the end of the first line of obstore's error, without the answer's body and its own structures."""
     line = (str(error).strip().splitlines() or [type(error).__name__])[0]
     return line.rpartition(" - ")[2].partition(": <")[0]
 

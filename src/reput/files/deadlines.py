@@ -41,7 +41,7 @@ OF_CACHES = Deadlines(3600.0, 3600.0)
 def within(
     seconds: float, place: str, call: Callable[[], Result], progress: Callable[[], int] = lambda: 0
 ) -> Result:
-    """Return what a call returns, or raise what it raises.
+    """Return the result of a call, or raise its error.
 
     Args:
         seconds: The time until the first progress, and between later ones.

@@ -1,7 +1,7 @@
 """The steps by which a writable store changes its files, each of which a crash or a full disk can interrupt.
 
 A store is given one `Disk` and does nothing to its files but through it and through the writers it hands out; a test
-puts one in its place that fails, or forgets what was not synced.
+puts one in its place that fails, or loses unsynced data.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from reput.files.writer import (
 
 
 class PooledWriter(Pooled[FileWriter]):
-    """A file that is written by position, as FileWriter does; `sync` makes durable what any descriptor wrote."""
+    """A file that is written by position, as FileWriter does; `sync` makes the writes of all descriptors durable."""
 
     __slots__ = ("_check", "_open_file", "identity")
 

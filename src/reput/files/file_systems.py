@@ -31,7 +31,7 @@ _TRANSIENT = re.compile(
     r"HTTP status (408|429|5\d\d)|SLOW_DOWN|SERVICE_UNAVAILABLE|INTERNAL_FAILURE|THROTTLING|REQUEST_TIMEOUT"
     r"|NETWORK_CONNECTION"
 )
-"""How pyarrow words what the library of a provider calls retryable."""
+"""pyarrow's text for errors that a provider's library calls retryable."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class FileSystem:
     """One file system.
 
     arrow   lists files and opens them
-    prefix  what a path was cut off of: the scheme of its URL
+    prefix  the part before a path: the scheme of its URL
     limits  how long it may take to answer
     """
 
@@ -190,7 +190,7 @@ class RemoteReader(Closing):
         """Nothing to do: reading a remote file changes none of its holes."""
 
     def next_run(self, position: int) -> tuple[int, int] | None:
-        """Remote file systems do not report holes."""
+        """Return all of the rest: remote file systems do not report holes."""
         return (position, self.size) if position < self.size else None
 
 

@@ -29,7 +29,7 @@ _FLOCK = struct.Struct("hhqqi4x")
 _FIRST_BYTE = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
 _IS_HELD = {errno.EACCES, errno.EAGAIN}
 
-# Without such locks: device and inode of the files that this process holds, for it would get the same one twice.
+# Without such locks: device and inode of files locked by this process, which could lock the same file twice.
 _held: set[tuple[int, int]] = set()
 _held_guard = Lock()
 

@@ -80,7 +80,7 @@ class MappedFiles:
         self._files: OrderedDict[str, MappedFile] = OrderedDict()
 
     def array(self, path: str) -> npt.NDArray[np.uint8]:
-        """Return the bytes of a file. The map stays as long as the array does. Raises what MappedFile raises."""
+        """Return the bytes of a file. The map lives as long as the array. Raises the errors of MappedFile."""
         with self._lock:
             file = self._files.pop(path, None)
             if file is None:

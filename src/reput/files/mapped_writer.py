@@ -67,6 +67,6 @@ class MappedWriter(FileWriter):
 
 
 def _allocate(descriptor: int, size: int) -> None:
-    # Once is enough: a second time makes data of what tmpfs had only reserved.
+    # Once is enough: a second time turns reserved pages of tmpfs into data.
     if hasattr(os, "posix_fallocate") and os.fstat(descriptor).st_blocks * 512 < size:
         os.posix_fallocate(descriptor, 0, size)

@@ -64,7 +64,7 @@ class Pooled(Generic[_File]):
         raise NotImplementedError
 
     def _taken(self) -> _File:
-        """Return the file, open, for a caller that has added its pin. Raises what `_open` raises."""
+        """Return the file, open, for a caller that has added its pin. Raises the errors of `_open`."""
         file = self._file
         if file is None:
             file = _POOL.open(self)
@@ -84,7 +84,7 @@ class _Pool:
         self._open: OrderedDict[int, Pooled[Any]] = OrderedDict()
 
     def open(self, pooled: Pooled[_File]) -> _File:
-        """Open a file, and close others if there are too many. Raises what opening it raises."""
+        """Open a file, and close others if there are too many. Raises its errors."""
         with self._lock:
             if pooled._file is not None:  # another thread has opened it, or spared it
                 return pooled._file
@@ -97,7 +97,7 @@ class _Pool:
         except StoreAccessError as error:
             if getattr(error.__cause__, "errno", None) not in _NO_MORE:
                 raise
-        with self._lock:  # sockets and mappings have taken what was left
+        with self._lock:  # sockets and mappings have taken the rest
             self._make_room(len(self._open) // 2)
         return pooled._open()
 
@@ -148,7 +148,7 @@ os.register_at_fork(after_in_child=_POOL.forget_in_child)
 
 
 def _most_pooled() -> int:
-    """Half of what this process may have open; the rest is for sockets, mappings and other files."""
+    """Half of this process's descriptors; the rest is for sockets, mappings and other files."""
     allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if allowed == resource.RLIM_INFINITY:
         return _MOST_POOLED

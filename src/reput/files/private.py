@@ -17,7 +17,7 @@ from reput.files.writer import explained
 from reput.ownership import is_out_of_reach
 
 Access = Literal["private", "group"]
-"""Who may use a folder: its owner, or its owner and the members of its group."""
+"""The users of a folder: its owner, or its owner and the members of its group."""
 
 _FOLDER_MODES: dict[Access, int] = {"private": 0o700, "group": 0o2770}
 _GROUP_MAY_ENTER = 0o070
@@ -30,7 +30,7 @@ def new_private_folder(
 
     Args:
         parent: an existing folder, or one to create; None for the system's temporary one.
-        access: who may use the new folder.
+        access: the users of the new folder.
 
     Raises:
         UsageError: for another `access`.
@@ -76,7 +76,7 @@ def _of_another(parent: str | os.PathLike[str]) -> StoreAccessError:
 
 
 def create_like_folder(path: str | os.PathLike[str]) -> None:
-    """Create an empty file that those may read and write who may use its folder.
+    """Create an empty file that users of its folder may read and write.
 
     Raises:
         StoreAccessError: where it exists already, or the system refuses.

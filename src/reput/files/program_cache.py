@@ -1,4 +1,4 @@
-"""Folders of this user's cache for what programs are started with, which nobody else may put there."""
+"""Folders of this user's cache for files that programs start with, which no other user may write."""
 
 from __future__ import annotations
 

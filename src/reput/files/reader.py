@@ -127,7 +127,7 @@ class FileReader(Closing):
         return self._fd
 
     def stop_read_ahead(self) -> None:
-        """Have the system read what is asked for and no more, which of a preallocated file would become data."""
+        """Turn off read-ahead, which would turn holes of a preallocated file into data."""
         if hasattr(os, "posix_fadvise"):
             os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_RANDOM)
 

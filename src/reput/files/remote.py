@@ -1,6 +1,6 @@
 """A `reput.files.storage.Storage` of files that are not local, for readers that read here and there.
 
-Every request costs milliseconds, so what was listed and read is kept: one listing of everything below the root for a
+Every request costs milliseconds, so listings and reads are kept: one listing of everything below the root for a
 moment, and blocks of files, in memory of bounded size. Blocks that follow each other are read in ever larger steps.
 """
 
@@ -91,7 +91,7 @@ class RemoteFile:
             self._map.madvise(mmap.MADV_DONTNEED, start, min(BLOCK_BYTES, self.size - start))
 
     def close(self) -> None:
-        """Give back what is loaded; the file may still be read."""
+        """Release the loaded blocks; the file can still be read."""
         self._blocks.forget(self)
         if self._reader is not None:
             self._reader.close()

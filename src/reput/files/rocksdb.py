@@ -154,7 +154,7 @@ def leave_quickly_when_forked() -> None:
 
 
 class _EndedEarlyError(Exception):
-    """An iterator that meets a damaged block ends as if it had come to the end; only its status says what it met."""
+    """An iterator that meets a damaged block ends as if it had come to the end; only its status reports the damage."""
 
     def __str__(self) -> str:
         return "entries after a damaged block"

@@ -29,7 +29,7 @@ Result = TypeVar("Result")
 _CHUNK_BYTES = 16 << 20
 _REQUESTS_AT_ONCE = 16
 _places: dict[str, ObjectStore] = {}
-"""What this process can write to, by URL."""
+"""The places that this process can write to, by URL."""
 
 
 def know(places: Sequence[ObjectStore]) -> None:
@@ -127,14 +127,14 @@ def put_file(path: Path, store: ObjectStore, name: str) -> None:
 
 
 def put_staged(path: Path, url: str) -> None:
-    """Write a file as an object that a URL names. Raises what `put_file` does."""
+    """Write a file as an object that a URL names. Raises the errors of `put_file`."""
     put_file(path, *_object_of(url))
 
 
 def put_verified(path: Path, url: str) -> None:
-    """Write a file as an object, and compare what can be read there with it.
+    """Write a file as an object, and compare the object with it.
 
-    Raises StoreAccessError if that is something else, and what `put_file` raises.
+    Raises StoreAccessError if they differ, and the errors of `put_file`.
     """
     store, name = _object_of(url)
     put_file(path, store, name)
@@ -164,7 +164,7 @@ def fetch_file(store: ObjectStore, name: str, path: Path) -> None:
 
 
 def at_once(function: Callable[[Task], None], tasks: Sequence[Task]) -> None:
-    """Run a function that waits for requests over tasks, several at a time. Raises what it raises."""
+    """Run a function that waits for requests over tasks, several at a time. Raises its errors."""
     with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as pool:
         list(pool.map(function, tasks))
 

@@ -1,6 +1,6 @@
 """Where the files of a store lie: on this machine, or on any file system that `reput.files.file_systems` opens.
 
-What reads a store lists and opens its files through a `Storage`, and so reads a store on S3 as it reads one here.
+Readers of a store list and open its files through a `Storage`, so they read a store on S3 like a local one.
 Paths of a storage that is not local are whole URLs.
 """
 
@@ -251,11 +251,11 @@ def storage_of(
     Args:
         path: of a store, or a pattern of paths.
         options: of file systems, see `reput.files.file_systems.resolve`.
-        lists_all: ask a remote file system for everything below the path at once: for who will look at most of it.
+        lists_all: ask a remote file system for everything below the path at once: for readers of most of it.
 
     Raises:
         UsageError: nothing opens such a URL.
-        StoreAccessError: what opens it fails.
+        StoreAccessError: it cannot be opened.
     """
     text = fspath(path)
     if is_url(text):

@@ -89,7 +89,7 @@ class OwnCache:
     def keeping(self, name: str) -> Iterator[Path]:
         """Yield a path for the body to write a large file to; afterwards `kept(name)` is that file, synced.
 
-        Raises as `write` does, and what the body raises: then no file is kept.
+        Raises the errors of `write` and of the body: then no file is kept.
         """
         with self._writing():
             attempt = self.folder / f"{name}.{os.urandom(8).hex()}.tmp"

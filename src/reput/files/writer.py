@@ -64,7 +64,7 @@ class FileWriter(Closing):
             self.write(_ZEROS[: stop - position], position)
 
     def start_writeback(self) -> None:
-        """Have the kernel begin to write what is dirty, so that `sync` finds less to wait for."""
+        """Have the kernel start writing dirty pages, so that `sync` waits for fewer."""
         with suppress(AttributeError):  # not every C library has it, and nothing depends on it
             start = _libc().sync_file_range
             start(self._fd, ctypes.c_int64(0), ctypes.c_int64(0), _SYNC_FILE_RANGE_WRITE)

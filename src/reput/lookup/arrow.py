@@ -45,7 +45,7 @@ from reput.tasks import Progress, Runner, no_progress, retried, silent, waiting
 StorePath = str | PathLike[str]
 _FOLDER = "reput-lookup-"
 _staged_places: set[str] = set()
-"""URLs of what this process has staged and not deleted yet."""
+"""URLs of this process's staging folders that are not deleted yet."""
 DEFAULT_COLUMNS = (
     "store", "physical_offset", "store_timestamp", "queue_id", "queue_offset", "size",
     "message_id", "unique_key", "tags",
@@ -69,10 +69,10 @@ class LookupOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Lookup(Closing):
-    """A look-up that is done; a context manager, which deletes at its end what the answer is read from.
+    """A look-up that is done; a context manager, which deletes the staged answer at its end.
 
     stores  names of the stores that were searched, each once
-    answer  what was found, to be read part by part
+    answer  the answer, read part by part
     schema  of the answer's rows; its metadata has what they cover, see `reput.lookup.coverage.coverage_of`
     folder  where the answer is staged
     """
@@ -125,7 +125,7 @@ def run_lookup(
     coverage: CoverageForm = "summary",
     progress: Progress = silent,
 ) -> Lookup:
-    """Check what is asked, open the stores, stage the keys, look them up.
+    """Check the arguments, open the stores, stage the keys, look them up.
 
     Args:
         stores: Store directories, patterns or URLs of such, or NamedStores, whose own options take precedence. Stores
@@ -133,12 +133,12 @@ def run_lookup(
             makes the answer incomplete.
         rows: The schema of the keys.
         stage: Writes the keys into a folder, in parts.
-        runner: Called after that for what runs the tasks.
+        runner: Called after that; returns the runner of the tasks.
         columns: Of a message, that the answer has.
         index, config, hash_slots, index_items, storage_options: As `StoreReader` takes them.
         staging: The folder to stage in, below which a new one is created, or a URL of object storage; the system's
             temporary folder when None.
-        staging_access: Who may use the files in a staging folder.
+        staging_access: The users of files in a staging folder.
         coverage: "summary" for `is_complete` in each row, "rows" for all of its coverage.
         progress: Called with the phase, units done and units in all.
 
@@ -146,7 +146,7 @@ def run_lookup(
         A Lookup, whose folder is deleted when its context ends, at the latest at the end of this process.
 
     Raises:
-        UsageError, StoreNotFoundError, StoreAccessError, StoreChangedError, FormatError, and what `stage` raises.
+        UsageError, StoreNotFoundError, StoreAccessError, StoreChangedError, FormatError, and the errors of `stage`.
     """
     wanted = (columns,) if isinstance(columns, str) else tuple(columns)
     if coverage not in ("summary", "rows"):
@@ -340,7 +340,7 @@ def _plain(kind: pa.DataType) -> pa.DataType:
 
 
 def stage_keys(keys: Iterable[pa.RecordBatch], folder: str, threads: int = 1) -> list[KeyPart]:
-    """Stage keys by this process. Raises what `stage_parts` does, and what reading the keys does."""
+    """Stage keys in this process. Raises the errors of `stage_parts`, and of reading the keys."""
     return list(stage_parts(keys, join(folder, "keys"), threads))
 
 

@@ -115,7 +115,7 @@ class LookupCoverage:
     stores   in the order given, for keys whose entries can all be trusted
     lost     for the other keys
     batches  of topics with batch queues
-    partly   what could not be read for some keys only
+    partly   parts that could not be read for some keys only
     failed   stores that could not be opened
     """
 
@@ -227,7 +227,7 @@ def coverage_of(answer: Any) -> list[dict[str, Any]]:
     """Return the coverage of a look-up's answer per store: bytes of its log, and how they were searched.
 
     Args:
-        answer: What `reput.look_up` gave, a reader or a table of it; not one of pandas' or Polars', which keep no
+        answer: The result of `reput.look_up`, a reader or a table of it; not one of pandas' or Polars', which keep no
             metadata.
 
     Raises:

@@ -93,9 +93,9 @@ def _hashes(parts: Iterable[KeyPart]) -> npt.NDArray[np.int32]:
 
 @dataclass(slots=True)
 class _LookUp:
-    """The tasks of one look-up; keeps what they return.
+    """The tasks of one look-up, and their results.
 
-    damage  what could not be read for some keys: number of the store, finding, numbers of the keys
+    damage  parts that could not be read for some keys: number of the store, finding, numbers of the keys
     """
 
     runner: Runner
@@ -112,7 +112,7 @@ class _LookUp:
     _has_wanted: bool = False
 
     def search(self) -> None:
-        """Candidates of all stores, out of their IndexFiles and what these do not cover."""
+        """Candidates of all stores, from their IndexFiles and from the ranges that these do not cover."""
         tasks: list[_SearchTask] = []
         ranges: list[tuple[StorePlan, ScannedRange]] = []
         window = window_of(part for _, part in self.parts)
@@ -206,7 +206,7 @@ class _LookUp:
             self.damage += [(found.store, lost, every) for lost in found.damage]
 
     def read(self, runs: Iterable[CandidateRun]) -> npt.NDArray[np.int64]:
-        """Read and compare candidates, whose runs then go.
+        """Read and compare candidates, then delete their runs.
 
         Returns stale ones: (store, segment, key's number, offset), int64[n, 4].
         """

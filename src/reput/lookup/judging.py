@@ -33,7 +33,7 @@ class JudgeTask:
 
 
 class _Verdicts:
-    """A Judge that repeats what tasks have found."""
+    """A Judge that returns the verdicts of tasks."""
 
     def __init__(self, verdicts: dict[str, Verdict]) -> None:
         self._verdicts = verdicts

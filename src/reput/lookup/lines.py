@@ -51,7 +51,7 @@ def answer_lines(
         number: of the part of the keys.
         layout: `csv` has of the coverage only whether it is complete.
         style: how values are written.
-        end: what each line ends with.
+        end: The end of each line.
     """
     for batch in answer.batches(number):
         batch = with_iso_times(batch) if style.iso_times else batch

@@ -197,7 +197,7 @@ class StorePlan:
 
     runs    candidates
     broken  by segment: numbers of keys whose chains are broken
-    ranges  what is scanned for all keys
+    ranges  the ranges to scan for all keys
     batch_topics  topics (5.x) whose records may be inner batches
     has_replaced_ids  whether records may have ids that a later one replaces (5.x)
     """

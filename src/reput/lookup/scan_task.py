@@ -169,7 +169,7 @@ def run_scan_task(folder: str, edges: npt.NDArray[np.int64], task: LookupScanTas
 
 
 def _scan(task: LookupScanTask, start: int, found: ScanFound) -> Iterator[Hits]:
-    """Hits of the scan, a number of them at a time; what else is found goes into `found` at its end."""
+    """Hits of the scan, some at a time; other results are added to `found` at its end."""
     wanted = wanted_hashes(task.wanted)
     scan = FileScan(
         task.file, start, task.stop, BROKER, buffers=_buffers(), open_file=task.place.storage.open
@@ -237,7 +237,7 @@ class ReplacedIdTask(_FileTask):
 
 
 class ReplacedFound(NamedTuple):
-    """Runs of candidates, and what could not be read."""
+    """Runs of candidates, and unreadable parts."""
 
     store: int
     runs: list[CandidateRun]
@@ -274,7 +274,7 @@ class InnerTask(_FileTask):
 class Unwrapped(NamedTuple):
     """Staged matches as `Matched` has them; how many messages were compared.
 
-    damage    what could not be read, of any topic
+    damage    unreadable parts, of any topic
     unopened  (topic, finding) of batches that could not be unwrapped
     """
 

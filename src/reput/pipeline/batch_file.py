@@ -3,7 +3,7 @@
     column data ... | footer (JSON) | length of the footer 8 | magic 8
 
 The footer has where the columns are, the names of the queues, once for all batches, and a summary. A table beside the
-batches has a run for each queue (`reput.pipeline.queue_runs`): all that is needed to plan who writes what.
+batches has a run for each queue (`reput.pipeline.queue_runs`): enough to plan which task writes which entries.
 
 Writing to a file is the scarce resource of a rebuild, so a column is stored as its least value (in the footer) and
 the distances from it in the fewest whole bytes, none at all where the column is constant. The footer comes last:

@@ -34,11 +34,11 @@ def write_batch_queues(
 
     Args:
         store: has the log, in which the number of messages of each inner batch stands.
-        batches: yields what the scan left, in order of the log.
+        batches: yields the staged batches, in order of the log.
         pack: the queues.
         folder: batchconsumequeue/ of the new store.
         file_bytes: of a file (mapperFileSizeBatchConsumeQueue).
-        log: where it begins and ends, and what of it cannot be read.
+        log: its begin, end and unreadable parts.
         old: batchconsumequeue/ that is replaced; None without one. Its entries decide about queue offsets if the log is
             damaged, or if they differ from the offsets that records state.
         storage: where the store lies.

@@ -53,7 +53,7 @@ class RebuildCommit(NamedTuple):
     def checkpoint_after(self, old: Checkpoint) -> Checkpoint:
         """Return a checkpoint with which a broker keeps the rebuilt files, after a clean end and after a crash.
 
-        What was not rebuilt keeps its old value.
+        Parts that were not rebuilt keep their old value.
         """
         new = old
         if self.last_timestamp is not None:
@@ -115,7 +115,7 @@ class FolderTarget:
 
 
 def swap_in(output: Path, staging: Staging, without: Collection[str] = ()) -> None:
-    """Put each folder of staging.new in its place under `output`, then drop what was there, and folders `without`.
+    """Put each folder of staging.new in its place under `output`, then drop the old one, and folders `without`.
 
     Raises StoreAccessError; the old folders are kept in staging.old until the new ones are in place.
     """

@@ -185,7 +185,7 @@ class _Sections:
         self._rows = 0
 
     def finish(self) -> None:
-        """Write what is held, and where the sections are."""
+        """Write the buffer, and the places of the sections."""
         self._flush()
         counts = [len(places) for places in self._places]
         ends = self._position + 2 * _NUMBER_BYTES * np.cumsum([0, *counts])

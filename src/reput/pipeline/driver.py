@@ -165,7 +165,7 @@ class _Known(NamedTuple):
 
 
 def _known(source: _Source, asked: _Arguments, in_place: bool) -> _Known:
-    """Look at a store. Raises what rebuild_store does."""
+    """Examine a store. Raises the errors of rebuild_store."""
     path, storage = source
     listing = StoreLog(path, storage).list()
     files = list(listing.files)
@@ -462,7 +462,7 @@ class _Rebuild:
         )
 
     def _remember(self, proofs: dict[str, Proof | str]) -> None:
-        """Keep the proofs of the IndexFiles that lie in place now, so that who asks them need not spot-check them."""
+        """Keep the proofs of the IndexFiles that lie in place now, so that queries need not spot-check them."""
         if self.output is None or not self.known.source.storage.is_local:
             return
         for name, proof in proofs.items():

@@ -49,7 +49,7 @@ def write_extended_queues(
 
     Args:
         store: its own extension files have the bit maps of units, as far as they exist.
-        batches: yields what the scan left, in the order of the log.
+        batches: yields the staged batches, in the order of the log.
         new: gets consumequeue/ and consumequeue_ext/.
         config: sizes of files.
         pack: the queues.

@@ -72,7 +72,7 @@ def plan_old_numbers(
         database: consumequeue/ of the store that is rebuilt.
         staged: the staged files, in the order of the log.
         asked: the queues to compare; None for all.
-        log: what of it can be read.
+        log: its readable parts.
 
     Raises:
         StoreAccessError.

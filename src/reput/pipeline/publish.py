@@ -1,4 +1,4 @@
-"""The commit into object storage, which has no rename: tasks copy what is staged to its place, `checkpoint` comes last.
+"""The commit into object storage, which has no rename: tasks copy staged files to their places, `checkpoint` last.
 
 Nothing that is there is replaced but `checkpoint`. A crash leaves a part of the files, and the record that they are a
 rebuild's own: the next one deletes them and publishes its own.
@@ -118,7 +118,7 @@ class BucketTarget:
                 )
 
     def clear(self) -> None:
-        """Delete what a rebuild that did not end has published. Raises StoreAccessError."""
+        """Delete the output of an interrupted rebuild. Raises StoreAccessError."""
         delete_objects(self._output, list(self._published()))
 
     def _published(self) -> dict[str, int]:

@@ -52,7 +52,7 @@ QUEUE_FORMS: tuple[QueueForm, ...] = ("files", "rocksdb")
 
 
 class QueueBuild(Protocol):
-    """Plans the tasks that write queues, and does what is left after them.
+    """Plans the tasks that write queues, and does the rest after them.
 
     without  folders of queues that a store with such queues does not have
     """

@@ -1,4 +1,4 @@
-"""Who writes which queue entries: planned by one task over the runs of all splits, in the order of the log.
+"""Plan which task writes which queue entries: one task plans over the runs of all splits, in the order of the log.
 
 A run for each queue of each split is too much for a driver: 10,000 queues in 10,000 splits are a hundred million. So
 the driver gets tasks of a few numbers each. They refer to files of the plan:
@@ -309,7 +309,7 @@ def divide_tasks(packs: int, entries: Sequence[int], share: int) -> list[DivideT
 
 
 def write_plan(folder: str, plan: QueuePlan) -> None:
-    """Write what `read_plan` reads. Raises StoreAccessError."""
+    """Write the plan for `read_plan`. Raises StoreAccessError."""
     stored = [list(field) if isinstance(field, frozenset) else field for field in plan]
     _write(join(folder, "plan.json"), json.dumps(stored).encode())
 

@@ -49,9 +49,9 @@ class RocksPlanTask:
     """The input of the plan.
 
     scanned, staged  the folder of staged files, and their names in the order of the log
-    plan             the folder for what tasks read
+    plan             the folder for the tasks' input
     share            entries of a task
-    log              what of it can be read
+    log              its readable parts
     replaced         consumequeue/ of the store that is rebuilt in place, else None
     """
 
@@ -127,7 +127,7 @@ def _runs(task: RocksPlanTask) -> tuple[list[_Run], list[int]]:
 
 
 def _of_lost_messages(task: RocksPlanTask, queues: Sequence[Queue], table: RunTable) -> list[_Run]:
-    """Write what the old entries say; return the queues of which only entries of lost messages are left."""
+    """Write the old entries; return queues that have only entries of lost messages."""
     old: dict[Queue, OldNumbers] = {}
     if task.replaced is not None:
         asked, staged = None, [Path(task.scanned, name) for name in task.staged]

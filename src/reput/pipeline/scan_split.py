@@ -24,7 +24,7 @@ from reput.pipeline.splits import Split, SplitSummary
 
 @dataclass(frozen=True, slots=True)
 class ScanJob:
-    """What all scan tasks of a rebuild have in common."""
+    """The common arguments of all scan tasks of a rebuild."""
 
     folder: str
     rules: DispatchRules

@@ -7,8 +7,8 @@
   run-<id>/       of this run alone: a task that was cut off while another run began writes nowhere else
     plan/         which task writes which queue entries
     parts/        files that are being written
-    new/          what the commit swaps in
-    old/          what the commit swapped out, until it is verified
+    new/          the folders that the commit swaps in
+    old/          the folders that it swapped out, until the result is verified
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class FencedRun:
 
 @dataclass(frozen=True)
 class Staging(FencedRun):
-    """Where one rebuild keeps what is not finished."""
+    """The folder for unfinished files of one rebuild."""
 
     folder: Path
     fingerprint: str
@@ -109,7 +109,7 @@ class Staging(FencedRun):
             make_own_folder(self.folder)
 
     def prepare(self) -> None:
-        """Make the folders; drop what an earlier run left that this one cannot use. Raises StoreAccessError."""
+        """Create the folders; delete unusable files of earlier runs. Raises StoreAccessError."""
         with replacing(self.folder / RUN_FILE) as attempt:
             write_durable(attempt, self.run.encode())
         make_folder(self.scanned)

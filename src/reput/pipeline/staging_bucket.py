@@ -59,7 +59,7 @@ class BucketStaging(FencedRun):
         return join(self.place, self.own_name, "pieces")
 
     def prepare(self) -> None:
-        """Stop earlier runs, and delete what they left that this one cannot use.
+        """Stop earlier runs, and delete their unusable files.
 
         Raises StoreLockedError if another run begins at the same time, StoreAccessError.
         """

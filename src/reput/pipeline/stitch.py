@@ -128,7 +128,7 @@ class Stitcher:
 
 
 def _is_used(summary: SplitSummary) -> bool:
-    """Whether anything but zeros was met: messages, a blank, or what cannot be read."""
+    """Whether anything except zeros was met: messages, a blank, or unreadable bytes."""
     ended = summary.finished and not summary.unreadable
     return bool(summary.messages or summary.damage or summary.torn or ended)
 

@@ -46,7 +46,7 @@ _QUEUE_FIELDS = (
 
 
 class WriteJob(NamedTuple):
-    """What all write tasks of a rebuild have in common: where to write, sizes of files, what of the log is lost.
+    """The common arguments of all write tasks of a rebuild: places, sizes of files, lost parts of the log.
 
     IndexFiles and packs of queues are written in `parts`, outside the folder `new` that is swapped in: a task whose
     worker was lost may leave an unfinished file behind, or finish it later than the attempt that took its place.

@@ -1,4 +1,4 @@
-"""Who may do what: accounts of a `plain_acl.yml`, as a broker reads it.
+"""Permissions: accounts of a `plain_acl.yml`, as a broker reads it.
 
 Mirrors `PlainAccessValidator`, `PlainPermissionManager`, `RemoteAddressStrategyFactory` and `AclUtils` (tag
 rocketmq-all-4.9.3), with the resources of `DefaultAuthorizationContextBuilder` (tag rocketmq-all-5.3.3). A request

@@ -42,7 +42,7 @@ _STATUS = re.compile(
 _CHANGEABLE = ("message.type", "reserve.time")
 _PATIENCE_S = 4.0
 """mqadmin waits 5 s for the deletion of a topic."""
-_NOT_SET = "not set any response code"  # what a broker answers in places, and no tool minds
+_NOT_SET = "not set any response code"  # a broker's answer in places, which all tools accept
 
 
 class Administering:
@@ -262,7 +262,7 @@ class Administering:
         return self._broker.offset_by_time(topic, queue_id, timestamp)
 
     def _consume_directly(self, asked: Command, peer: Peer) -> Answer:
-        """Have a consumer consume a message, and answer what it answers."""
+        """Have a consumer consume a message, and pass on its answer."""
         group, client_id = asked.text("consumerGroup"), asked.text("clientId")
         try:
             offset = decode_offset_id(asked.text("msgId")).physical_offset
@@ -374,7 +374,7 @@ def ask_member(
 
 
 _SECRETS = ("AccessKey", "Signature", "SecurityToken")
-"""Of who asks: a member is not shown them."""
+"""Fields of the asking client, which a member does not see."""
 
 
 def peer_of(client: Client) -> Peer:

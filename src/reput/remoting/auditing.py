@@ -1,4 +1,4 @@
-"""The audit of requests of RocketMQ's clients: who read or changed what, with which outcome."""
+"""The audit of requests of RocketMQ's clients: the user, the messages or state, the outcome."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _QUIET = frozenset(
         RequestCode.GET_MIN_OFFSET, RequestCode.QUERY_ASSIGNMENT,
     }
 )  # fmt: skip
-"""What clients ask all the time, and no message is read by."""
+"""Frequent requests that read no message."""
 _FIELDS = {
     "topic": ("topic", "b"), "key": ("key",), "message": ("offset", "msgId"),
     "group": ("consumerGroup", "group", "producerGroup", "groupName", "a"),

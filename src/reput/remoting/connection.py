@@ -1,4 +1,4 @@
-"""One connection: what arrives becomes requests of a port, within limits, and their answers are sent."""
+"""One connection: reads requests for a port, within limits, and sends their answers."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ RelayedPeer = tuple[str, int, str]
 
 
 class Answering(Protocol):
-    """What answers the requests of an address (`Port`)."""
+    """The handler of an address's requests (`Port`)."""
 
     def answer(self, request: Command, peer: Peer) -> Answer: ...
 
@@ -67,11 +67,11 @@ class Connection(asyncio.Protocol):
     """One client.
 
     Attributes:
-        port: what answers its requests
+        port: the handler of its requests
     """
 
     def __init__(self, server: Server, port: Answering, peer: RelayedPeer | None = None) -> None:
-        """`peer` says who is at the other end if another process relays the connection."""
+        """Prepare a connection; `peer` is the client's address if another process relays the connection."""
         self._server, self.port, self._relayed_from = server, port, peer
         self._session = Session(server.limits)
         self._outgoing: list[bytes] = []
@@ -212,12 +212,12 @@ class Connection(asyncio.Protocol):
         self._read(False)
 
     def close(self) -> None:
-        """Close it when what was answered is sent."""
+        """Close it when all answers are sent."""
         if self._transport is not None:
             self._transport.close()
 
     def close_if_idle(self, now: float) -> None:
-        """Close it if its client is silent, does not finish what it began to send, or reads no answers."""
+        """Close it if its client is silent, does not finish a request, or reads no answers."""
         limit = self._server.limits.idle_s
         is_idle = not self._in_flight and now - self._last_seen > limit
         is_stuck = self._session.buffered_bytes > 0 and now - self._frame_begun > limit
@@ -259,7 +259,7 @@ class Connection(asyncio.Protocol):
         )
 
     def _work(self) -> None:
-        """Answer what has arrived, as far as the client takes answers and its limits go."""
+        """Answer the received requests, as far as the client reads answers and within its limits."""
         if self._is_working:
             return
         self._is_working = True
@@ -273,7 +273,7 @@ class Connection(asyncio.Protocol):
                 request = session.next()
             except RemotingError as error:
                 self._server.warn(f"{self.address}: closed: {error}")
-                self._is_draining = self._is_ended = True  # what was asked before is answered
+                self._is_draining = self._is_ended = True  # earlier requests are answered
                 break
             if request is None:
                 break
@@ -287,7 +287,7 @@ class Connection(asyncio.Protocol):
                 self._server.put_later(self, request, size)
                 continue
             if self._unput:
-                self._server.put_now()  # what was sent before is stored before
+                self._server.put_now()  # earlier messages are stored first
             if request.is_response:
                 self._answered(request.opaque, request)
             else:
@@ -420,7 +420,7 @@ class Connection(asyncio.Protocol):
             self._write()
 
     def _write(self) -> None:
-        """Give the transport what it takes; the rest waits until the client has read."""
+        """Pass answers to the transport, as many as it accepts; the rest waits until the client has read."""
         while self._unwritten and self._choked_since is None and self._transport is not None:
             data = self._unwritten.popleft()
             if len(data) > _PIECE_BYTES:

@@ -1,4 +1,4 @@
-"""What consumers need beside messages: heartbeats, members of a group, offsets, locks.
+"""Requests of consumers besides messages: heartbeats, members of a group, offsets, locks.
 
 Mirrors `ClientManageProcessor`, `ConsumerManageProcessor`, `Broker2Client` and the locks of `AdminBrokerProcessor`
 (tag rocketmq-all-4.9.3).

@@ -1,4 +1,4 @@
-"""How a request is answered: by a handler, at once or later, and what becomes of errors."""
+"""Answer a request: by a handler, at once or later; errors become answers."""
 
 from __future__ import annotations
 

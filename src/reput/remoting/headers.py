@@ -58,7 +58,7 @@ def decode_command(frame: Frame) -> Command:
 
 
 def encode_command(command: Command) -> bytes:
-    """Return the frame of a request or answer. Raises RemotingError for what its fields cannot hold."""
+    """Return the frame of a request or answer. Raises RemotingError for values too large for its fields."""
     return encode_frame(command.serialization, _encode_header(command), command.body)
 
 

@@ -48,6 +48,6 @@ class Memory:
 
 
 def _burden(holder: Holder) -> tuple[float, float]:
-    """Who holds little is closed only where all hold little: a client that waits for messages holds it for long."""
+    """Clients with little memory are closed only if all have little: a client that waits for messages keeps it long."""
     age = 1 + min(time.monotonic() - holder.held_since, _MOST_AGE_S)
     return max(holder.held_bytes - _FREE_BYTES, 0) * age, holder.held_bytes * age

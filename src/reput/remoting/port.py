@@ -84,7 +84,7 @@ class Port:
         self._handlers = {code: handler for part in parts for code, handler in part.items()}
 
     def stop_waiting(self) -> None:
-        """Answer the pulls that wait, with what there is."""
+        """Answer the waiting pulls with the available messages."""
         if self._pulling is not None:
             self._pulling.answer_all()
 

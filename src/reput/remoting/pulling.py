@@ -145,7 +145,7 @@ class Pulling:
                 each.later.resolve(each.answer)
 
     def disconnected(self, peer: Peer) -> None:
-        """Forget what a client waits for that is gone."""
+        """Drop the waiting pulls of a client that has left."""
         for each in list(self._by_peer.get(peer, ())):
             self._forget(each)
 
@@ -205,7 +205,7 @@ class Pulling:
         )
 
     def reset(self, group: str, topic: str) -> None:
-        """Have the pulls of a group that wait for messages of a topic learn that its offsets were reset."""
+        """Answer the waiting pulls of a group and topic: its offsets were reset."""
         for (of, _), waiting in list(self._waiting.items()):
             for each in list(waiting) if of == topic else ():
                 if each.pull.group == group and (answer := self._moved(each.pull)) is not None:

@@ -11,7 +11,7 @@ from typing import cast
 
 
 class Relay(asyncio.Protocol):
-    """One of two connections; what arrives on it is written to the other, no faster than that takes it."""
+    """One of two connections; its bytes are written to the other, no faster than the other accepts them."""
 
     def __init__(self, transport: asyncio.Transport | None = None) -> None:
         self._transport = transport

@@ -85,7 +85,7 @@ class _Commits:
     """Answers that wait until their messages are durable: one sync is for all that wait when it begins."""
 
     def __init__(self, sync: Callable[[], None]) -> None:
-        """`sync` makes durable what was put; it is called in a thread."""
+        """Share syncs; `sync` makes all puts durable, and is called in a thread."""
         self._sync, self._is_syncing = sync, False
         self._waiting: list[tuple[Command, Command, Later]] = []
 
@@ -96,7 +96,7 @@ class _Commits:
         if not self._is_syncing:
             self._is_syncing = True
             loop = asyncio.get_running_loop()
-            loop.call_soon(self._begin)  # what has arrived with it shares the sync
+            loop.call_soon(self._begin)  # requests that arrived with it share the sync
         return later
 
     def _begin(self) -> None:
@@ -253,7 +253,7 @@ class Sending:
         ), is_batch
 
     def _prepared(self, number: int, request: Command, sent: Sent) -> _AcceptedSend:
-        """Return what to put for a message. Raises ReputError."""
+        """Return the message to put for a request. Raises ReputError."""
         message, waits = self._written.sending.message(sent)
         is_moved = message.topic != sent.topic and sent.queue_id >= 0
         queue_id = sent.queue_id if is_moved else message.queue_id
@@ -521,7 +521,7 @@ def _refused(request: Command, error: ReputError) -> Command:
 
 
 def _ask(producer: Client, stored: MessageExt, asked: MessageExt) -> None:
-    """Have a producer say what becomes of a prepared message."""
+    """Ask a producer for the decision about a prepared message."""
     key = stored.unique_key or ""
     fields = {
         "commitLogOffset": str(stored.physical_offset),

@@ -1,4 +1,4 @@
-"""The connections of all addresses, and the threads that answer what takes its time."""
+"""The connections of all addresses, and the threads for long requests."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Server:
     """The connections of all addresses, in one event loop.
 
     Attributes:
-        limits: what clients may take
+        limits: the limits of clients
         connections: that are served
         handshakes: encrypted connections before they are served
         memory: bytes that connections hold
@@ -125,7 +125,7 @@ class Server:
             self.handshakes.discard(made)
 
     def put_later(self, connection: Connection, request: Command, size: int) -> None:
-        """Put what a client sends with what others send at the same time; `put_soon` is called next."""
+        """Put a client's messages together with others that arrive at the same time; call `put_soon` next."""
         self._unput.append((connection, request, size))
         if len(self._unput) >= _MOST_TOGETHER or size > _LARGE_BYTES:
             self.put_now()
@@ -140,7 +140,7 @@ class Server:
             asyncio.get_running_loop().call_soon(self.put_now)
 
     def put_now(self) -> None:
-        """Put what waits for `put_later`, and answer."""
+        """Put the messages of `put_later`, and answer."""
         taken, self._unput, self._is_put_due = self._unput, [], False
         if not taken:
             return
@@ -209,7 +209,7 @@ class Server:
             _log.warning("%s", text)
 
     def prepare(self, work: Callable[[], object]) -> None:
-        """Begin what the first answers would have to wait for. Where it fails, they say why."""
+        """Start slow preparations for the first answers. If they fail, the answers report it."""
 
         def attempt() -> None:
             with suppress(ReputError):
@@ -218,7 +218,7 @@ class Server:
         threading.Thread(target=attempt, name="reput-prepare", daemon=True).start()
 
     def close_idle(self) -> None:
-        """Close what has been silent for too long; to be called every few seconds."""
+        """Close connections that were silent for too long; call it every few seconds."""
         now = time.monotonic()
         for connection in list(self.connections):
             connection.close_if_idle(now)

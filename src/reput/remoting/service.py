@@ -39,10 +39,10 @@ class ServiceOptions:
     Attributes:
         listen: address of the first store; the others have the ports after it. None if no client of RocketMQ is served
         accepts_sends: whether stores are written, and created if missing
-        port: what each port answers
-        limits: what clients may take
+        port: the handler of each port
+        limits: the limits of clients
         tls: how connections are encrypted; None for not at all
-        access: who may do what; None for everybody everything
+        access: permissions; None allows everything
         cluster: name of the cluster of all stores
         clock_ms: the time by which delayed messages are delivered and producers asked
         names: by path of a store: the name of its broker; others are named by their folders
@@ -112,7 +112,7 @@ class Service:
             await self._serve(self._paths[0], is_there=False)
 
     async def run(self, stop: asyncio.Event, *, finds_stores: bool = True) -> None:
-        """Serve until `stop` is set; who follows another process does not look for stores."""
+        """Serve until `stop` is set; a process that follows another one does not search for stores."""
         async with asyncio.TaskGroup() as tasks:
             work: list[tuple[float, Callable[[], object]]] = [
                 (_LOOK_S, self._look), (_LOOK_S, self._follow_growth), (_LOOK_S, self._deliver), (_LOOK_S, self._save),
@@ -317,7 +317,7 @@ class Service:
                 each.port.ask_producers(due)
 
     async def _save(self) -> None:
-        """Write what has changed; less often where that takes its time."""
+        """Write the changes; less often if writing is slow."""
         begun = time.monotonic()
         for broker in self._brokers():
             for save in broker.unsaved():
@@ -372,7 +372,7 @@ def _arrived(
 
 
 async def _every(seconds: float, work: Callable[[], object]) -> None:
-    """Do it again and again. What fails is logged, and tried the next time."""
+    """Repeat a task. Failures are logged, and retried the next time."""
     while True:
         await asyncio.sleep(seconds)
         try:

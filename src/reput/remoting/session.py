@@ -37,7 +37,7 @@ class Session:
         return self._frames.rest()
 
     def feed(self, data: bytes) -> None:
-        """Add what has arrived."""
+        """Add received bytes."""
         self._frames.feed(data)
 
     def next(self) -> Command | None:

@@ -1,4 +1,4 @@
-"""What mqadmin asks a broker about its topics, groups and itself (`AdminBrokerProcessor`, 4.9.3)."""
+"""Requests of mqadmin about topics, groups and the broker itself (`AdminBrokerProcessor`, 4.9.3)."""
 
 from __future__ import annotations
 

@@ -3,8 +3,8 @@
 The first one keeps the state of groups. A connection that needs it comes back, with the bytes that were received. One
 with TLS is relayed: its worker goes on to decrypt it.
 
-What is served where, only the first one decides, and tells the others: so they never differ. Messages are JSON, one a
-packet of a Unix socket; a connection goes with its packet as a file descriptor.
+Only the first process decides which stores are served where, and informs the others, so they agree. Messages are
+JSON, one per packet of a Unix socket; a connection goes with its packet as a file descriptor.
 """
 
 from __future__ import annotations

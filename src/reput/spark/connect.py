@@ -157,7 +157,7 @@ class ConnectJob:
             self._spark.interruptTag(self._tag)
 
     def results(self) -> list[Any]:
-        """Return what was collected. Raises what the job raised."""
+        """Return the collected rows. Raises the job's error."""
         if isinstance(self._error, PySparkException | OSError):
             raise job_error(self._error) from self._error
         if self._error is not None:

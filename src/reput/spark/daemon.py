@@ -1,9 +1,9 @@
-"""What forks Spark's Python workers, in sessions that `create_session` starts on this machine.
+"""The daemon that forks Spark's Python workers, in sessions that `create_session` starts on this machine.
 
 It is pyspark's own daemon, with two differences:
 
-- It imports before it forks what every worker needs, so that workers are born with it. pyspark's daemon leaves that to
-  each worker. Imported modules run no threads but jemalloc's, which expects forks.
+- It imports the modules of every worker before it forks, so that workers have them from the start. pyspark's daemon
+  leaves that to each worker. Imported modules run no threads but jemalloc's, which expects forks.
 - A worker whose session ends while it waits for work ends quietly.
 """
 

@@ -26,7 +26,7 @@ _OF_EXECUTORS = {
         "an executor has another version of reput, without {}"
     ),
 }
-"""What Spark and Python say where executors cannot run reput, and in our words."""
+"""Errors of Spark and Python if executors cannot run reput, and our texts for them."""
 
 _TRANSIENT = re.compile(
     r"^[\s:]*reput\.errors\.(StoreAccessError|StoreUnreachableError): (.+)$", re.MULTILINE
@@ -43,7 +43,7 @@ def job_error(error: BaseException) -> ReputError:
 
 
 def why_unfit(error: BaseException) -> SparkJobError | None:
-    """Return what is missing on executors, and what to do, if that is why a job failed."""
+    """Return what is missing on executors, and the remedy, if a job failed for this reason."""
     for pattern, words in _OF_EXECUTORS.items():
         if found := re.search(pattern, str(error)):
             return SparkJobError(f"{words.format(found[1])}: {_SAME}")

@@ -68,7 +68,7 @@ def write_answer(
 
 
 def write_coverage(spark: SparkSession, found: Lookup, output: str) -> None:
-    """Write what the answer covers beside the answer at a URL, by Spark's own file systems. Raises SparkJobError."""
+    """Write the coverage beside the answer at a URL, by Spark's own file systems. Raises SparkJobError."""
     try:
         jvm: Any = spark.sparkContext._jvm
         path = jvm.org.apache.hadoop.fs.Path(f"{output.rstrip('/')}.coverage.json")

@@ -26,7 +26,7 @@ _buffers: list[ScanBuffers] = []
 
 
 class LogPartition(InputPartition):
-    """Ranges to read, or missing files, by store, to give rows for; neither gives none."""
+    """Ranges to read, or missing files to report as rows, by store; neither means no rows."""
 
     def __init__(
         self, tasks: tuple[ReadTask, ...] = (), missing: tuple[MissingLog, ...] = ()

@@ -20,7 +20,7 @@ from reput.table.warm_up import compile_meanwhile, compile_now, parts_of
 
 
 class LogReader(DataSourceReader):
-    """Reads what there is when the query is planned."""
+    """Reads the messages that exist when the query is planned."""
 
     def __init__(self, options: SourceOptions, schema: pa.Schema) -> None:
         self._options, self._schema = options, schema

@@ -129,7 +129,7 @@ class SparkRunner:
         return collected
 
     def _job(self, rows: Any, description: str) -> _Job | ConnectJob:
-        """Start what collects to the results."""
+        """Start the job that collects the results."""
         return _Job(self._context, rows, description)
 
 

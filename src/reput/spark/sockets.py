@@ -1,4 +1,4 @@
-"""What connects Spark with its Python workers on one machine: Unix domain sockets instead of TCP.
+"""The connection of Spark with its Python workers on one machine: Unix domain sockets instead of TCP.
 
 Over TCP a task waits some 40 ms: the JVM sends its first message in pieces, and each waits until the one before it was
 acknowledged, which the kernel delays.

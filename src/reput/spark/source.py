@@ -78,7 +78,7 @@ def _current_folder() -> str:
 
 
 class RocketMQDataSource(DataSource):
-    """Made by Spark, at `load()`; see `reput.spark.options` for what may be asked for."""
+    """Created by Spark at `load()`; see `reput.spark.options` for the options."""
 
     folder = ""
     """Where relative paths begin; where Spark runs if empty."""
@@ -100,7 +100,7 @@ class RocketMQDataSource(DataSource):
         return _finding_its_code(), (_CODE, state)
 
     def _check(self, options: SourceOptions) -> None:
-        """Report what is wrong when the table is loaded, also where the schema is given."""
+        """Report errors when the table is loaded, also with a given schema."""
         sources = options.logs()
         for line in unknown_topics(sources, choices(options.selected, "topic") or ()):
             log(line)

@@ -19,7 +19,7 @@ if TYPE_CHECKING or HAS_LIMITS:
 else:
 
     class ReadLimit:
-        """Stands for what Spark lacks."""
+        """A replacement for a class that this Spark lacks."""
 
     class ReadAllAvailable(ReadLimit): ...
 

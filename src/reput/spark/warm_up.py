@@ -64,7 +64,7 @@ def _run(command: list[str]) -> str:
 
 
 def _list_classes(to: str) -> None:
-    """Do what sessions do first, and end when Java has written its list."""
+    """Run the first steps of a session, and end when Java has written its list."""
     options = f'{QUICK_START} "-XX:DumpLoadedClassList={to}" {_NO_MESSAGES}'
     spark = create_session("local[2]", conf={DRIVER_OPTIONS: options})
     gateway = spark.sparkContext._gateway

@@ -4,7 +4,7 @@ broker          a broker and name server in the process of the tests
 fixtures        fixtures of pytest that start one
 builders        a message, a CommitLog of messages
 strategies      hypothesis strategies: hosts, texts, whole messages
-forgetful_disk  a disk that loses, when the power is cut, what was not synced
+forgetful_disk  a disk that loses unsynced data when the power is cut
 """
 
 from typing import TYPE_CHECKING, Any

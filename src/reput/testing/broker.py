@@ -206,7 +206,7 @@ class Broker:
         return now_ms() + self._offset_ms
 
     def advance(self, seconds: float) -> None:
-        """Let time pass at once: deliver what is delayed for that long, ask producers about open transactions.
+        """Let time pass at once: deliver messages delayed for that long, ask producers about open transactions.
 
         Messages that were due by then are in their topics when this returns.
         """

@@ -26,7 +26,7 @@ class FaultyFiles:
     the end. One call in fifty is slow, and one in fifty reads or writes less than it was asked to.
 
     Args:
-        seed: Of what fails, and when.
+        seed: Determines the failures and their times.
         calls: Before the first failure, about.
         slowest_s: Of a slow call.
     """
