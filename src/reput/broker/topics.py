@@ -269,7 +269,7 @@ class TopicTable:
                 self._unsaved = {name: at for name, at in self._unsaved.items() if at > after}
 
     def is_saved(self, topic: str) -> bool:
-        """Whether the file has a topic, if there is one."""
+        """Return whether the file has the topic; True for a topic that does not exist."""
         return topic not in self._unsaved
 
     @property

@@ -222,7 +222,7 @@ def main(args: Sequence[str] | None = None) -> int:
 
 
 def _announce_compiling(command: str | None) -> None:
-    """Have a kernel that must be compiled announced, once, and all that the command needs compiled with it."""
+    """Announce the first kernel that must be compiled, and compile all kernels of the command with it."""
     done: list[str] = []
     module = _KERNELS.get(command or "")
     is_terminal = sys.stderr is not None and sys.stderr.isatty()

@@ -365,8 +365,8 @@ def at(path: AnyPath) -> Iterator[tuple[int | None, str]]:
 def open_anchored(path: AnyPath, flags: int, mode: int = 0o666) -> int:
     """Open a file or folder as `os.open` does. Raises StoreAccessError for a link below an anchor, OSError.
 
-    Also refused is a file of another user than its folder's that has a further name: where the system lets users
-    make such names, it may be any file of the machine.
+    A hard-linked file of a user who does not own its folder is refused as well: where users may create such links, it
+    can be any file of the machine.
     """
     flags |= os.O_CLOEXEC
     above = _above(path)
@@ -450,7 +450,7 @@ def make_folders(path: AnyPath) -> None:
 
 
 def make_own_folder(path: AnyPath) -> None:
-    """Create a folder that nobody but this user can enter, and that stays root's where root creates it.
+    """Create a folder that only this user can enter; one that root creates stays root's.
 
     Raises StoreAccessError if another folder was put in its place, OSError, also if it exists already.
     """

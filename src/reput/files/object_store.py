@@ -19,9 +19,9 @@ from reput.errors import ObjectConflictError, StoreAccessError, StoreNotFoundErr
 
 _MOST_NAME_BYTES = 900
 MOST_PUT_BYTES = 64 << 20
-"""Of a conditional write: it is one request, for uploads in parts have no condition."""
+"""The largest conditional write, which is one request: uploads in parts have no condition."""
 MOST_GET_BYTES = 4 * MOST_PUT_BYTES
-"""Of an object that is read whole. Larger ones were not written for that."""
+"""The largest object that is read at once; reput writes none larger for that purpose."""
 
 
 class ObjectInfo(NamedTuple):

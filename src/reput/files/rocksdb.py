@@ -142,8 +142,8 @@ _leaving: set[str] = set()
 def leave_quickly_when_forked() -> None:
     """Have forked children end without the library's own clean-up, which waits for threads that only the parent has.
 
-    The child would crash in it. What Python cleans up, and the exit code, stay as they are. To be called once the
-    library is loaded; further calls do nothing. Without `on_exit`, as on macOS, nothing is changed.
+    The child would crash in it. Python's own clean-up and the exit code do not change. Call this when the library is
+    loaded; further calls do nothing. Without `on_exit`, as on macOS, nothing is changed.
     """
     if _leaving:
         return

@@ -95,7 +95,7 @@ class IndexFileSetWriter:
         self.on_roll()
         if (
             len(self._full) >= _MOST_FULL
-        ):  # a mapped file keeps two descriptors: do not run ahead of who syncs them
+        ):  # a mapped file keeps two descriptors: do not run ahead of the syncing thread
             self.sync_full()
         return file
 

@@ -179,7 +179,7 @@ class LakeBucket:
 
         Args:
             layout: Its format.
-            known_by: Names below it of which one is there if such a table is.
+            known_by: Names below it, at least one of which exists in such a table.
 
         Raises:
             StoreLockedError: another run writes it.

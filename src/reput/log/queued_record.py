@@ -1,4 +1,4 @@
-"""Which places of which queues a record is dispatched to."""
+"""The queues and queue offsets to which a record is dispatched."""
 
 from __future__ import annotations
 

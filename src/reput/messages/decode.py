@@ -39,7 +39,7 @@ _TIME_COLUMNS = {"born_timestamp": ("record", 40), "store_timestamp": ("store_ti
 _TEXT_COLUMNS = ("unique_key", "tags")
 _WORD_BYTES = 8  # kernels write texts in words
 _OF_BODIES = {"body", BODY_ERROR.name}
-# (start, step, stop, step): from which part of a record to which a host reaches.
+# (start, step, stop, step): the parts of a record between which a host lies.
 _HOST_COLUMNS = {
     "born_host": ("record", 48, "store_timestamp", 0),
     "store_host": ("store_timestamp", 8, "body", -16),

@@ -102,7 +102,7 @@ class FindReport(Report):
         yield from (printable(f"reput: {problem}") for problem in self.problems())
 
     def summary(self) -> Iterator[str]:
-        """Yield the number of messages, then how much of each store was searched; stores without any are one line."""
+        """Yield the number of messages, then the searched part of each store; stores without hits share a line."""
         yield f"{self.headline}."
         others, shown = [], Counter(found.store for found in self.messages)
         for one in self.answers:

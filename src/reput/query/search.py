@@ -32,7 +32,7 @@ _MOST_NAMED = 3
 
 
 class ReplacedIdSearch:
-    """The records of which a replaced id has one of some hashes.
+    """The records with a replaced id that has one of the wanted hashes.
 
     damage  the unreadable parts
     """

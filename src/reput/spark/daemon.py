@@ -25,7 +25,7 @@ _NEEDED = (
 
 def run() -> None:
     """Fork a worker for each connection, until standard input ends."""
-    gc.disable()  # all that is made now stays
+    gc.disable()  # all objects created now live on
     for name in _NEEDED:
         import_module(name)
     from pyspark import daemon
