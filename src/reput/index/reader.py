@@ -294,7 +294,7 @@ class IndexFileReader:
     def is_in_order(self, number: int, last: int) -> bool:
         """Return whether the physical offset of an item from 1 to `last` lies between its neighbours'.
 
-        That of an item that was lost in part hardly does.
+        For an item that was partly lost this is unlikely.
         """
         before, _, offset, _, after = self._with_neighbours(number)
         return (number == 1 or before <= offset) and (number >= last or offset <= after)

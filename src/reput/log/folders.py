@@ -1,7 +1,7 @@
 """The folders that hold the files of a store's CommitLog: `commitlog/`, or several (`storePathCommitLog=a,b`).
 
 Mirrors `MultiPathMappedFileQueue.load` (tag rocketmq-all-5.3.3): the files of all folders together, in order of their
-offsets, are the log. Where no setting names the folders, those are taken that lie in the store and hold a log.
+offsets, are the log. Without a setting that names the folders, they are the folders in the store that contain a log.
 """
 
 from __future__ import annotations

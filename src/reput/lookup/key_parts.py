@@ -255,7 +255,7 @@ class SortedKeys:
     def rows_with(
         self, hashes: npt.NDArray[np.int32]
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """For any hashes: (which of them, row of the batch), one pair for every key with that hash."""
+        """Return (number of the hash, row of the batch), one pair per key with one of these hashes."""
         place = np.searchsorted(self.hashes, hashes)
         there = np.flatnonzero(place < len(self.hashes))
         there = there[self.hashes[place[there]] == hashes[there]]

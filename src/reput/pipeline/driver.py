@@ -63,7 +63,7 @@ _SIZES_ASSUMED = (
     "rebuild with its configuration, or with its numbers of slots and items"
 )
 _REMOTE_TICK_NS = 2_000_000_000
-_MANY_FILES = 64  # whose ends tasks look for
+_MANY_FILES = 64  # with more files, tasks find their ends
 Only = Literal["consumequeue", "index"]
 
 

@@ -35,7 +35,7 @@ def warm_up() -> None:
 
 
 def small_log() -> bytes:
-    """Three messages: a column of the table of one message has another memory layout than it has of more."""
+    """Return a log of three messages: columns of a single message have another memory layout."""
     message = small_message()
     size = len(encode(message))
     return b"".join(

@@ -63,7 +63,7 @@ class Workers:
         self._channels: list[socket.socket | None] = [
             None,
             *channels,
-        ]  # in whose turn None is this process
+        ]  # None stands for this process
         self._turn = 0
         self._service: Service | None = None
         self._tasks: set[asyncio.Task[None]] = set()

@@ -24,7 +24,7 @@ from reput.store.store_reader import StoreReader
 from reput.table.found_records import FoundRecords
 
 _CANDIDATE_BYTES = 128 << 10
-"""Of a log that a scan reads in the time that it takes to verify a candidate of an index in the driver."""
+"""A scan reads so many bytes of a log in the time in which the driver verifies one candidate of an index."""
 
 
 @dataclass(frozen=True, slots=True)
