@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[1]
 LIMITS: dict[tuple[str, ...], float] = {
     ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "docs"): 1.5,
     ("src",): 1.5,
-    ("tests", "benchmarks", "examples", "fuzz", "packaging"): 1.2,
+    ("tests", "benchmarks", "examples", "fuzz", "packaging"): 1.0,
 }
 """Most habits per 1,000 words in each group of trees."""
 
