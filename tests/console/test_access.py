@@ -41,7 +41,7 @@ def test_nothing_is_answered_without_the_token(guarded: TestClient, path: str) -
 def test_health_and_login_are_open(guarded: TestClient) -> None:
     guarded.cookies.clear()
     assert guarded.get("/healthz").status_code == 200
-    assert "asks for its token" in guarded.get("/login").text
+    assert "Enter your token" in guarded.get("/login").text
 
 
 def test_a_browser_signs_in_and_out(guarded: TestClient) -> None:

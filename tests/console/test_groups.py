@@ -65,7 +65,7 @@ def test_a_group_shows_its_queues_and_the_story_of_its_dead_letters(client: Test
     trace = client.get(link[1].replace("&amp;", "&")).text
     assert "dead letter" in trace
     assert {"/messages/0?store=a", "/messages/0?store=b"} <= {*re.findall(r'href="([^"]+)"', trace)}
-    assert "No dead letter" in client.get("/groups/fast").text
+    assert "has no dead letters" in client.get("/groups/fast").text
     assert "committed no offset" in client.get("/groups/unknown").text
 
 

@@ -47,6 +47,23 @@ def test_each_message_is_shown_once_over_all_stores(tmp_path: Path) -> None:
         assert watched(client, link)[0] == []
 
 
+def test_no_message_is_lost_when_many_come_at_once(tmp_path: Path) -> None:
+    paths = {name: tmp_path / name for name in ("a", "b", "c")}
+    for path in paths.values():
+        put(path, "first")
+    new = {f"{name}{number}" for name in paths for number in range(150)}
+    with console(paths) as client:
+        _, link = watched(client, "/live")
+        for name, path in paths.items():
+            put(path, *(f"{name}{number}" for number in range(150)))
+        seen: list[str] = []
+        while len(seen) < len(new):
+            keys, link = watched(client, link)
+            assert keys
+            seen += keys
+        assert sorted(seen) == sorted(new)
+
+
 def test_only_messages_that_are_asked_for_are_shown(tmp_path: Path) -> None:
     put(tmp_path / "a", "first")
     asked = (

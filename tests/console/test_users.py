@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 import re
 from collections.abc import Iterator
 from hashlib import sha256
@@ -158,6 +159,40 @@ def test_a_proxy_names_the_user_and_the_groups(store: Path, address: str) -> Non
         assert client.get("/api/stores", headers={"X-Auth-Groups": "support"}).status_code == 401
         twice = [("X-Auth-User", "ann"), ("X-Auth-User", "bob"), ("X-Auth-Groups", "support")]
         assert client.get("/api/stores", headers=twice).status_code == 401
+
+
+def test_a_client_adds_no_groups_to_those_of_the_proxy(store: Path) -> None:
+    with console({"a": store}, users=parse_users(_PROXY.encode(), "users")) as inner:
+        client = from_address(inner.app, "127.0.0.1")
+        added = [("X-Auth-User", "ann"), ("X-Auth-Groups", "on call"), ("X-Auth-Groups", "support")]
+        assert client.get("/api/stores", headers=added).status_code == 401
+
+
+def test_a_proxy_may_pass_a_bearer_token_of_its_own_on(store: Path) -> None:
+    with console({"a": store}, users=parse_users(_PROXY.encode(), "users")) as inner:
+        client = from_address(inner.app, "127.0.0.1")
+        passed = {"X-Auth-User": "ann", "X-Auth-Groups": "support", "authorization": "Bearer ey.ey"}
+        assert client.get("/api/stores", headers=passed).status_code == 200
+        assert client.get("/api/stores", headers={"authorization": "Bearer ey"}).status_code == 401
+
+
+@pytest.mark.parametrize("cookie", [_DIGESTS["ann"], "", "=", "a", "%%%", "\u00fc", "A" * 5000])
+def test_who_reads_the_file_of_users_cannot_sign_in(client: TestClient, cookie: str) -> None:
+    digest = hmac.new(_DIGESTS["ann"].encode(), b"reput console", sha256).hexdigest()
+    for value in (cookie, digest):
+        header = {"cookie": f"{COOKIE}={value}".encode("latin-1")}
+        assert client.get("/api/stores", headers=header).status_code == 401
+
+
+def test_bodies_are_withheld_in_a_search_over_several_stores(store: Path, tmp_path: Path) -> None:
+    users = parse_users(_FILE.split("[proxy]")[0].encode(), "users")
+    with reput.open_store(tmp_path / "b", "rw", config=SMALL) as other:
+        other.put(Message("orders", _SECRET.encode(), keys=["k"]))
+    with console({"a": store, "b": tmp_path / "b"}, users=users) as client:
+        shown = {name: client.get("/?key=k", headers=as_user(name)).text for name in ("ann", "bob")}
+    assert _SECRET in shown["ann"]
+    assert _SECRET not in shown["bob"]
+    assert "2 messages" in shown["bob"]
 
 
 def test_headers_from_elsewhere_mean_nothing(store: Path) -> None:

@@ -6,6 +6,7 @@ import secrets
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from contextvars import copy_context
 from dataclasses import dataclass, field
 from weakref import WeakValueDictionary
 
@@ -158,7 +159,10 @@ class Results:
                 for part, (name, store) in zip(parts, self._stores, strict=True)
                 if self._given.get(name) != EXHAUSTED
             ]
-            pending = {pool.submit(self._collect, part, store) for part, store in searched}
+            pending = {
+                pool.submit(copy_context().run, self._collect, part, store)  # with the user's roles
+                for part, store in searched
+            }
             due = time.monotonic()
             while pending:
                 _, pending = wait(pending, _BEAT_S, FIRST_COMPLETED)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import hmac
 import ipaddress
 import re
 import tomllib
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from binascii import Error as Base64Error
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -52,8 +53,8 @@ class ConsoleUser:
 
 
 ANYBODY, NOBODY = ConsoleUser(), ConsoleUser(permissions=frozenset())
-CURRENT: ContextVar[ConsoleUser] = ContextVar("user", default=ANYBODY)
-"""The user of the request that is being answered."""
+CURRENT: ContextVar[ConsoleUser] = ContextVar("user", default=NOBODY)
+"""The user of the request that is being answered. Code that lost the context of its request has no role."""
 
 
 def may(permission: Permission) -> bool:
@@ -105,8 +106,10 @@ class Proxy:
             return None
         permissions = set(self.default)
         if self.groups_header is not None:
-            given = ",".join(connection.headers.getlist(self.groups_header)).split(",")
-            for group in given:
+            lines = connection.headers.getlist(self.groups_header)
+            if len(lines) > 1:
+                return None
+            for group in ",".join(lines).split(","):
                 permissions |= self.groups.get(group.strip(), frozenset())
         return ConsoleUser(names[0].strip()[:_MOST_NAME], frozenset(permissions))
 
@@ -117,7 +120,6 @@ class Users:
     def __init__(self, tokens: Mapping[str, ConsoleUser], proxy: Proxy | None = None) -> None:
         """`tokens` has a user by the SHA-256 of each token, in hexadecimal digits."""
         self._tokens, self.proxy = dict(tokens), proxy
-        self._cookies = {_cookie(digest): user for digest, user in tokens.items()}
 
     @classmethod
     def of_token(cls, token: str) -> Users:
@@ -133,10 +135,10 @@ class Users:
         """Return who sends a request; None if that is unknown."""
         scheme, _, given = connection.headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer":
-            return self.with_token(given.strip())
-        cookie = connection.cookies.get(cookie_name, "")
-        found = self._cookies.get(cookie)
-        if found is None and self.proxy is not None:
+            found = self.with_token(given.strip())
+        else:
+            found = self.with_token(_token_in(connection.cookies.get(cookie_name, "")))
+        if found is None and self.proxy is not None:  # which may pass its own bearer token on
             found = self.proxy.user(connection)
         return found
 
@@ -151,12 +153,20 @@ def digest_of(token: str) -> str:
 
 
 def cookie_of(token: str) -> str:
-    """Return what a browser keeps in place of a token."""
-    return _cookie(digest_of(token))
+    """Return the value of a browser's cookie: the token itself.
+
+    A value derived from the digest could be computed by everybody who may read the file of users.
+    """
+    return urlsafe_b64encode(token.encode("utf-8", "surrogateescape")).decode().rstrip("=")
 
 
-def _cookie(digest: str) -> str:
-    return hmac.new(digest.encode(), b"reput console", sha256).hexdigest()
+def _token_in(cookie: str) -> str:
+    """Return the token in a cookie; an empty text for a value that `cookie_of` does not return."""
+    try:
+        token = urlsafe_b64decode(cookie + "=" * (-len(cookie) % 4))
+    except (Base64Error, ValueError):
+        return ""
+    return token.decode("utf-8", "surrogateescape")
 
 
 def parse_users(data: bytes, place: str) -> Users:

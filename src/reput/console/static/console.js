@@ -108,7 +108,7 @@ function showTimes() {
       element.querySelector(".day").textContent = day;
       element.querySelector(".day").nextSibling.textContent = ` ${time}`;
     } else element.innerHTML = element.dataset.utc;
-    if (element.closest(".facts")) {
+    if (element.closest(".facts") && offset !== "+00:00") {
       const beside = element.nextElementSibling?.matches(".beside") ? element.nextElementSibling : document.createElement("span");
       beside.className = "beside faint";
       beside.textContent = zone === "local" ? utc : local;
@@ -162,7 +162,7 @@ if (live) {
     try {
       if (paused || document.hidden) return;
       const answer = await fetch(address);
-      if (!answer.ok) { state.textContent = `The server answers ${answer.status}; it is asked again.`; return; }
+      if (!answer.ok) { state.textContent = `The server answered ${answer.status}. Trying again.`; return; }
       const page = new DOMParser().parseFromString(await answer.text(), "text/html");
       const fresh = [...page.querySelectorAll("tbody tr")];
       address = page.querySelector("[data-next]").dataset.next;
@@ -173,7 +173,7 @@ if (live) {
       count += fresh.length;
       state.textContent = `Watching: ${count.toLocaleString("en")} new ${count === 1 ? "message" : "messages"}`;
       if (fresh.length) showTimes();
-    } catch { state.textContent = "The server does not answer; it is asked again."; } finally { setTimeout(ask, 2000); }
+    } catch { state.textContent = "The server does not answer. Trying again."; } finally { setTimeout(ask, 2000); }
   };
   setTimeout(ask, 1000);
 }
