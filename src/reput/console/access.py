@@ -1,4 +1,4 @@
-"""Who may ask: users, hosts that a browser may name, and pages of our own."""
+"""Access control: users, host names, and requests that other sites cause."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ _HEADERS = {
 class Access:
     """Middleware around everything.
 
-    Without a token, a foreign page could have its name resolve to this machine and read all: so only the hosts given
-    are answered then. What a foreign page asks for in a browser is refused, but for links that lead here.
+    Without a token only requests for the given hosts are answered. Otherwise a foreign page could have its name
+    resolve to this machine and read all stores. Requests that foreign pages cause are refused, except for links.
     """
 
     def __init__(self, app: ASGIApp, users: Users | None, hosts: Sequence[str] | None) -> None:
@@ -74,7 +74,7 @@ class Access:
         if not is_known_host and path not in _HEALTH_PATHS:  # kubelet asks by the pod's address
             return _refused(421, "host", "this host name is not served here")
         if _is_foreign(connection.scope, headers):
-            return _refused(403, "cross_site", "asked for by a page of another site")
+            return _refused(403, "cross_site", "a page of another site sent this request")
         if path in _OPEN_PATHS or path.startswith("/static/"):
             return None
         if user is not None:
@@ -92,7 +92,7 @@ class Access:
 
 
 def own_path(target: str) -> str:
-    """Where to go after the login: a path here, whatever was asked for."""
+    """Where to go after the login: a path here, never another site."""
     parts = urlsplit(target)
     is_own = target.startswith("/") and target[1:2] not in ("/", "\\") and not parts.netloc
     return target if is_own and target.isprintable() else "/"
@@ -116,7 +116,7 @@ def _is_foreign(scope: Scope, headers: Headers) -> bool:
 
 
 def _host_of(headers: Headers) -> str:
-    """Return the Host header without its port; an empty text for one that is malformed."""
+    """Return the Host header without its port; an empty text for a malformed one."""
     found = _HOST.fullmatch(headers.get("host", "").lower())
     return "" if found is None else found[1] or found[2]
 

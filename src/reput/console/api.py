@@ -103,7 +103,7 @@ class Api:
     ) -> Response:
         share = Share()
         steps = search(store, wanted, share)
-        self._mounts.check_room()  # an answer that has begun cannot say so
+        self._mounts.check_room()  # once an answer has begun, its status cannot change
         if choice(request.query_params, "format", ("json", "jsonl")) == "jsonl":
             return self._stream(_search_lines(steps, share))
 
@@ -194,7 +194,7 @@ def _listed(name: str, key: str, entries: Iterator[dict[str, Any]]) -> Response:
 
 
 def _search_lines(steps: Steps, share: Share) -> Lines:
-    """Return a line per message, then one with `complete`; an error is such a line, too."""
+    """Return a line per message, then one with `complete`; an error is a line as well."""
     try:
         for step in steps:
             if isinstance(step, Outcome):

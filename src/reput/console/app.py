@@ -1,4 +1,4 @@
-"""The console as an ASGI app, for uvicorn in whatever loop."""
+"""The console as an ASGI app."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ def create_app(
     Args:
         stores: Open stores by the names that people see; the mapping may change meanwhile.
         missing: The stores that should be there and are not.
-        token: What whoever asks must have; without one everybody is answered.
-        hosts: Host names that browsers may use for this server. Where it is None: any with a token; without one those
-            of this machine, else a foreign web page could read everything by having its own name resolve to it.
+        token: The token that each request must have. Without one everybody is answered.
+        hosts: Host names that browsers may use for this server. Default: any with a token or users, otherwise the names
+            of this machine, because a foreign web page could have its own name resolve to this server.
         audit: Called with each request that has been answered: who asked for what, and the outcome.
         traffic: Requests of RocketMQ's clients, for the metrics.
         users: In place of a token: users with tokens and roles of their own.
@@ -131,7 +131,7 @@ async def _failed(pages: Pages, request: Request, error: Exception) -> Response:
     """Return the same failure as JSON for programs and as a page for people."""
     if isinstance(error, HTTPException):
         kinds = {404: "not_found", 405: "method"}
-        texts = {404: "There is no such page.", 405: "Everything here is only read: use GET."}
+        texts = {404: "This page does not exist.", 405: "This server is read-only: use GET."}
         status = error.status_code
         failure = Failure(
             status, kinds.get(status, "http"), error.detail, texts.get(status, error.detail)

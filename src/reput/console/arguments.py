@@ -32,9 +32,9 @@ class SearchForm(NamedTuple):
     """A search: in which topic, for what, stored when, and how many.
 
     Attributes:
-        keys: Keys or ids, one of which a message has.
+        keys: Keys or ids. A message has at least one of them.
         after: A cursor: only messages before this physical offset.
-        content: What a message must contain.
+        content: The condition on bodies and properties.
         offset: A physical offset at which a message may begin.
         place: Topic, queue and queue offset of a message.
     """
@@ -90,18 +90,18 @@ def search_of(
 
 
 def text(query: QueryParams, name: str) -> str | None:
-    """Return a parameter without white space around it; None where there is nothing."""
+    """Return a parameter without white space around it; None if it is missing or empty."""
     return query.get(name, "").strip() or None
 
 
 def integer(query: QueryParams, name: str, default: int) -> int:
-    """Return a whole number; `default` where there is nothing. Raises UsageError."""
+    """Return a whole number; `default` if it is missing. Raises UsageError."""
     number = optional_integer(query, name)
     return default if number is None else number
 
 
 def optional_integer(query: QueryParams, name: str) -> int | None:
-    """Return a whole number of 64 bits; None where there is nothing. Raises UsageError."""
+    """Return a whole number of 64 bits; None if it is missing. Raises UsageError."""
     value = text(query, name)
     if value is None:
         return None
@@ -126,7 +126,7 @@ def time(query: QueryParams, name: str) -> int | None:
 
 
 def choice(query: QueryParams, name: str, choices: tuple[str, ...]) -> str:
-    """One of these words, the first where there is nothing. Raises UsageError."""
+    """One of these words, the first if it is missing. Raises UsageError."""
     value = text(query, name) or choices[0]
     if value not in choices:
         raise UsageError(f"{name} must be {' or '.join(choices)}, not {value!r}", arguments=[name])
@@ -165,7 +165,7 @@ class Failure(NamedTuple):
         if isinstance(error, ForbiddenError):
             return cls(403, "forbidden", "Not allowed", str(error))
         if isinstance(error, UsageError):
-            return cls(400, "usage", "This cannot be asked", str(error))
+            return cls(400, "usage", "Wrong parameters", str(error))
         if isinstance(error, LimitError):
             return cls(503, "busy", "The server is busy", str(error))
         if isinstance(error, StoreUnreachableError):

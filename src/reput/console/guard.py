@@ -30,7 +30,7 @@ class Guard:
             self.look()
 
     def look(self) -> None:
-        """Close slow connections; while all leave too much unread, also the one that leaves most."""
+        """Close slow connections; while answers have too many unread bytes, drop the connection with most of them."""
         now = time.monotonic()
         for each in list(self.connections):
             each.look(now)
@@ -38,7 +38,7 @@ class Guard:
             max(self.connections, key=lambda each: each.unsent_bytes).drop()
 
     def admit(self, new: Guarded) -> None:
-        """Take a connection. The one that has been silent for longest makes room for it, else it is closed itself."""
+        """Take a connection. If there are too many, close the one silent for longest, or this one."""
         self.connections.add(new)
         if len(self.connections) > self.limits.connections:
             silent = [each for each in self.connections if each.is_silent]

@@ -45,7 +45,7 @@ class Metrics:
     """The registry of one app."""
 
     def __init__(self, mounts: Mounts, traffic: Traffic | None = None) -> None:
-        """`traffic` is that of RocketMQ's clients, if they are served, too."""
+        """`traffic` counts the requests of RocketMQ's clients if they are served."""
         self.registry = CollectorRegistry()
         self.registry.register(_StoreCollector(mounts))
         self.registry.register(_SurveyCollector(Surveys(mounts)))

@@ -58,7 +58,7 @@ class Mounts:
 
         Raises StoreNotFoundError, UsageError, and StoreUnreachableError for a store that is missing.
         """
-        # To ask which stores are missing takes time with very many: not for one that is there.
+        # With very many stores, listing the missing ones takes time: skip it for an open store.
         if name and (store := self._stores.get(name)) is not None:
             return name, store
         names, missing = self.names, self.missing
@@ -68,7 +68,7 @@ class Mounts:
             raise StoreUnreachableError(str(gone))
         if not name:
             if len(names) != 1:
-                listed = ", ".join(names) or "there is none"
+                listed = ", ".join(names) or "no store is open"
                 raise UsageError(f"pass store: {listed}", arguments=["store"])
             name = names[0]
         store = self._stores.get(name)

@@ -25,7 +25,7 @@ from reput.query.shared_store import SharedStore
 from reput.text import one_line, printable
 
 FLUSH = "<!---->"
-"""What a template says where all before it may be sent."""
+"""Mark up to which a template's output may be sent."""
 _TEMPLATES = Path(__file__).parent / "templates"
 _UNITS = ("bytes", "KB", "MB", "GB", "TB")
 _CONTENT_KINDS = (
@@ -115,7 +115,7 @@ def exact(text: str) -> str:
 
 
 def query(values: Mapping[str, object]) -> str:
-    """`?a=1&b=2` of those that are not None."""
+    """`?a=1&b=2` of the values that are not None."""
     given = {
         name: str(value).encode("utf-8", "surrogatepass")
         for name, value in values.items()
@@ -125,7 +125,7 @@ def query(values: Mapping[str, object]) -> str:
 
 
 def json_markup(text: str) -> Markup:
-    """Return a JSON text with its names, texts, numbers and words told apart."""
+    """Return a JSON text with its names, texts, numbers and words marked."""
     parts, position = [], 0
     for token in _JSON_TOKEN.finditer(text):
         parts.append(escape(text[position : token.start()]))
@@ -168,7 +168,7 @@ class Views:
         return await self.mounts.run(render)
 
     def stream(self, request: Request, template: str, **values: Any) -> Response:
-        """Return a page that is sent while it is rendered, for what it shows is found meanwhile."""
+        """Return a page that is sent while it is rendered, because its content is found meanwhile."""
         self.mounts.check_room()
         context = self._context(request, values)
         pieces = self._templates.get_template(template).generate(context)

@@ -35,7 +35,7 @@ class Outcome:
         count: how many messages were found
         cursor: where to continue, or None
         problems: why messages may be missing; empty if the answer is complete
-        coverage: the ranges that were searched; None where queues alone were read, and of a search that ended early
+        coverage: the ranges that were searched; None if only queues were read or the search ended early
         is_late: whether the search was stopped, or ended at its time limit; everything from the cursor on was searched
     """
 
@@ -88,7 +88,7 @@ _FIRST_PAGE = _MOST_LEFT_OUT = 16
 
 
 class Share:
-    """The bytes that one answer may hold: of its messages as JSON, or of what a page shows of them."""
+    """The bytes that one answer may hold: messages as JSON, or their rows on a page."""
 
     def __init__(self, most_bytes: int = HTTP.answer_bytes) -> None:
         self.most_bytes, self._left, self._count = most_bytes, most_bytes, 0

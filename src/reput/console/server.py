@@ -1,4 +1,4 @@
-"""The console on a port, in an event loop that has other things to do, too."""
+"""The console on a port, in an event loop shared with other tasks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PATIENCE_S = 10
 
 
 class HttpServer:
-    """Answers HTTP from `start` to `close`; signals are for whoever runs the loop."""
+    """Answers HTTP from `start` to `close`; the owner of the loop handles signals."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class HttpServer:
                 await self._running
 
     def _hosts(self) -> list[str] | None:
-        """Without a token, who asks at another address must name that address, not whatever leads there."""
+        """Without a token, a request to another address must name that address, not a name that resolves to it."""
         if self._token is not None or self._users is not None:
             return None
         given = ipaddress.ip_address(self._asked.address)

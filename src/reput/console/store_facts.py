@@ -1,4 +1,4 @@
-"""What the console shows of stores, topics and queues, as objects for JSON and for templates."""
+"""Facts of stores, topics and queues, as objects for JSON and for templates."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class TopicPages:
         self._views, self._mounts = views, views.mounts
 
     async def topics(self, request: Request) -> Response:
-        """Return a page of topics in the order of their names, those of applications first."""
+        """Return a page of topics in the order of their names, topics of applications first."""
         name, store = self._views.store(request)
         query = request.query_params
         search = text(query, "search") or ""
