@@ -172,7 +172,7 @@ def test_a_blocked_level(story: Story, tmp_path: Path) -> None:
     story.put(SCHEDULE, queue_id=2, DELAY="3")
     found = told(story, tmp_path)
     assert kinds(found) == [ReasonKind.BLOCKED_LEVEL]
-    assert "nor what follows it at delay level 3" in found.reasons[0].text
+    assert "nor later messages at delay level 3" in found.reasons[0].text
 
 
 def test_retries_with_their_delays(story: Story, tmp_path: Path) -> None:

@@ -183,7 +183,7 @@ def test_lines_go_into_files_alone(golden: Golden, tmp_path: Path) -> None:
         (tmp_path, "is a folder; JSON lines go into a file"),
         (tmp_path / "pipe", "not a file; use - for stdout"),
         (tmp_path / "letter", "is not an export"),
-        (tmp_path / "none" / "out.jsonl", "there is no such folder"),
+        (tmp_path / "none" / "out.jsonl", "no such folder; create it first"),
     ):
         with pytest.raises(UsageError, match=said):
             lines(store, place)

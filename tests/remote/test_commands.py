@@ -138,7 +138,13 @@ def test_every_command_reads_a_store_elsewhere_or_says_why_not(
 
 
 @pytest.mark.usefixtures("environment")
-def test_checks_of_a_store_elsewhere_find_the_same(pair: Pair, tmp_path: Path) -> None:
+def test_checks_of_a_store_elsewhere_find_the_same(
+    pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    monkeypatch.setattr(tempfile, "tempdir", None)
     damaged = tmp_path / "damaged"
     copy_store(pair.golden.path, damaged)
     file = min((damaged / "commitlog").iterdir())
@@ -156,7 +162,7 @@ def test_checks_of_a_store_elsewhere_find_the_same(pair: Pair, tmp_path: Path) -
     ran = reput("report", "--output", page, url)
     assert ran.code == 3, ran.err
     assert url in page.read_text()
-    assert not list(Path(tempfile.gettempdir()).glob("reput-*/store"))
+    assert not list(temporary.iterdir())
 
 
 def test_datasets_and_exports_take_the_options_of_a_store_elsewhere(

@@ -201,7 +201,7 @@ def test_quick_finds_what_headers_and_ends_show(torn: Torn) -> None:
 
 
 def test_no_store_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(StoreNotFoundError, match="no CommitLog file"):
+    with pytest.raises(StoreNotFoundError, match="no commitlog folder"):
         list(check_store(tmp_path))
 
 

@@ -40,6 +40,7 @@ _OPTIONS = {
     "physical_offset": "--message",
     "signing_key": "--sign",
     "queue_ids": "--queue-id",
+    "retention_days": "--retention",
     "split_bytes": "--split-size",
     "tags": "--tag",
     "target_file_bytes": "--target-file-size",
