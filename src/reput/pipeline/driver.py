@@ -284,8 +284,10 @@ def _by_bucket(
     )
     report = known.report(str(output))
     know(places := (staging.store,))
+    # Tasks of a remote store open no folder that is held here, and their executors need not have the output.
+    held = AnchoredRunner(runner) if source.is_folder else runner
     rebuild = _Rebuild(
-        PlacedRunner(AnchoredRunner(runner), places), known, staging, asked.only, None, progress,
+        PlacedRunner(held, places), known, staging, asked.only, None, progress,
         report, build, FetchedTarget(output, local, staging), output,
     )  # fmt: skip
     with _owning(output, local, in_place=False):
