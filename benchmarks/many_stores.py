@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import shutil
 import sys
 import time
@@ -15,7 +14,7 @@ from typing import Any
 import reput
 from benchmarks.generate import order_key, topic_of, write_store
 from benchmarks.result import Figure
-from benchmarks.simulated import STEPS, Cost, counted, slope
+from benchmarks.simulated import STEPS, Cost, CountingRunner, counted, slope
 from reput.lakes.driver import export_sources
 from reput.lakes.planning import open_stores
 from reput.lakes.request import ExportRequest
@@ -29,15 +28,12 @@ STORES = 125
 """The number of stores that grows to eight times as many."""
 
 
-class Untimed:
+class Untimed(CountingRunner):
     """A Runner that runs tasks one after the other, and subtracts their time and calls."""
 
-    parallelism = 512
-
     def __init__(self) -> None:
+        super().__init__()
         self.memory = 0  # of the driver, at most, before the last tasks
-        self.tasks = self.sent = self.received = 0
-        self.seconds = 0.0
 
     def run(
         self,
@@ -50,12 +46,7 @@ class Untimed:
         counting = sys.getprofile()
         sys.setprofile(None)
         self.memory = max(self.memory, tracemalloc.get_traced_memory()[1])
-        begun = time.process_time()
-        results = [function(task) for task in tasks]
-        self.tasks += len(tasks)
-        self.sent += sum(len(pickle.dumps(task)) for task in tasks) + len(pickle.dumps(function))
-        self.received += sum(len(pickle.dumps(result)) for result in results)
-        self.seconds += time.process_time() - begun
+        results = self.counted(function, tasks, function)
         if tracemalloc.is_tracing():
             tracemalloc.reset_peak()
         sys.setprofile(counting)

@@ -11,6 +11,7 @@ from random import Random
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import pyzstd
 
 import reput
 from reput.errors import ReputError, UsageError
@@ -108,7 +109,6 @@ def test_log_objects_are_files_of_the_seekable_format(golden: Golden, place: str
 def test_another_reader_of_the_seekable_format_finds_every_range(
     golden: Golden, place: str
 ) -> None:
-    pyzstd = pytest.importorskip("pyzstd")
     store = golden("orders")
     reput.archive(store.path, place, with_last=True)
     random = Random(0)
@@ -181,8 +181,8 @@ def test_a_file_that_only_an_allocated_one_follows_may_still_grow(
 def test_indexes_are_merged_and_open_as_parquet(
     golden: Golden, place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("reput.archives.archiver._FAN", 3)
-    monkeypatch.setattr("reput.archives.archiver._MOST_DAY_FILES", 0)
+    monkeypatch.setattr("reput.archives.changes._FAN", 3)
+    monkeypatch.setattr("reput.archives.changes._MOST_DAY_FILES", 0)
     monkeypatch.setattr("reput.archives.indexing._MERGED_ROWS", 1000)
     store = golden("orders")
     reput.archive(store.path, place)
@@ -220,7 +220,7 @@ _STEPS = ("archive", "scan", "keys", "queues", "commit", "merge", "snapshot", "c
 def test_an_archiver_that_was_killed_at_any_step_can_be_run_again(
     golden: Golden, place: str, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("reput.archives.archiver._FAN", 3)
+    monkeypatch.setattr("reput.archives.changes._FAN", 3)
     store = golden("orders").path
     seen: list[str] = []
 
@@ -303,7 +303,7 @@ def test_only_the_log_files_of_a_time_are_restored(
 def test_no_changed_archive_gives_a_wrong_answer_called_complete(
     golden: Golden, seed: int, place: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("reput.archives.archiver._FAN", 3)
+    monkeypatch.setattr("reput.archives.changes._FAN", 3)
     store = golden("orders")
     reput.archive(store.path, place)
     random = Random(seed)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from reput.archives.archiver import _to_merge, _with_merged
+from reput.archives.changes import to_merge, with_merged
 from reput.format.archive import IndexObject, LogFile, Manifest, Times
 
 _SIZE, _DAY_MS = 1 << 20, 86_400_000
@@ -37,9 +37,9 @@ def _archived(files: int, files_a_day: float) -> Iterator[tuple[Manifest, int]]:
             keys=(*manifest.keys, _index(file.begin, file.end, 1)),
         )  # fmt: skip
         written += 1
-        while parts := _to_merge(manifest, "keys"):
+        while parts := to_merge(manifest, "keys"):
             whole = _index(parts[0].begin, parts[-1].end, sum(part.files for part in parts))
-            after = _with_merged(manifest, "keys", parts, whole)
+            after = with_merged(manifest, "keys", parts, whole)
             assert after is not None
             manifest, written = after, written + whole.files
         yield manifest, written

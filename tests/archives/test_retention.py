@@ -81,6 +81,13 @@ def test_the_last_file_of_an_archive_never_expires(golden: Golden, place: str) -
         reput.archive(golden("orders").path, place, retention_days=0)
 
 
+def test_the_command_expires_files(golden: Golden, place: str) -> None:
+    store = str(golden("orders").path)
+    assert main(["archive", store, place]) == 0
+    assert main(["archive", store, place, "--retention", "1"]) == 0
+    assert len(_manifest(place).log) == 1
+
+
 def test_several_tasks_copy_a_store_as_one_does(golden: Golden, place: str, tmp_path: Path) -> None:
     store, one = str(golden("orders").path), str(tmp_path / "one")
     assert main(["archive", store, place, "--runner", "processes"]) == 0

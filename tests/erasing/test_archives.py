@@ -108,7 +108,7 @@ def test_an_erased_archive_has_nothing_of_the_messages(
 def test_an_erasure_that_was_killed_at_any_step_is_completed_by_the_next(
     golden: Golden, place: str, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("reput.archives.archiver._FAN", 3)
+    monkeypatch.setattr("reput.archives.changes._FAN", 3)
     reput.archive(golden("orders").path, place)
     before = _messages(place)
     generation = Archive(place).manifest.generation
@@ -173,7 +173,7 @@ def test_another_archiver_that_merges_meanwhile_is_waited_for(
     def merge(phase: str, done_now: int, total: int) -> None:
         if phase == "commit" and not done:
             done.append(phase)
-            monkeypatch.setattr("reput.archives.archiver._FAN", 2)
+            monkeypatch.setattr("reput.archives.changes._FAN", 2)
             reput.archive(store, place)
 
     report = reput.erase(place, topics=["orders"], keys=["customer-48"], progress=merge)
@@ -198,8 +198,8 @@ def test_indexes_that_are_merged_during_an_erasure_stay(
 ) -> None:
     """Before the manifest is replaced, and after it, when old objects are deleted."""
     store = golden("orders").path
-    monkeypatch.setattr("reput.archives.archiver._FAN", 100)
-    monkeypatch.setattr("reput.archives.archiver._MOST_DAY_FILES", 0)
+    monkeypatch.setattr("reput.archives.changes._FAN", 100)
+    monkeypatch.setattr("reput.archives.changes._MOST_DAY_FILES", 0)
     reput.archive(store, place)
     before = _messages(place)
     seen: list[str] = []
@@ -207,7 +207,7 @@ def test_indexes_that_are_merged_during_an_erasure_stay(
     def merge(phase: str, done: int, total: int) -> None:
         seen.append(phase)
         if phase == step and seen.count(step) == 1:
-            monkeypatch.setattr("reput.archives.archiver._FAN", 2)
+            monkeypatch.setattr("reput.archives.changes._FAN", 2)
             reput.archive(store, place)
 
     report = reput.erase(place, topics=["orders"], keys=["customer-48"], progress=merge)
@@ -220,11 +220,11 @@ def test_a_merge_that_began_before_an_erasure_is_void(
     golden: Golden, place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = golden("orders").path
-    monkeypatch.setattr("reput.archives.archiver._FAN", 100)
-    monkeypatch.setattr("reput.archives.archiver._MOST_DAY_FILES", 0)
+    monkeypatch.setattr("reput.archives.changes._FAN", 100)
+    monkeypatch.setattr("reput.archives.changes._MOST_DAY_FILES", 0)
     reput.archive(store, place)
     before = _messages(place)
-    monkeypatch.setattr("reput.archives.archiver._FAN", 2)
+    monkeypatch.setattr("reput.archives.changes._FAN", 2)
     reports: list[Any] = []
 
     def erase(phase: str, done: int, total: int) -> None:

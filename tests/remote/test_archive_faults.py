@@ -76,7 +76,7 @@ def test_a_server_that_fails_one_request_in_eight_delays_an_archive(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     """Answers are lost, throttled, dropped: an archiver that gives up is run again."""
-    monkeypatch.setattr("reput.archives.archiver._FAN", 3)
+    monkeypatch.setattr("reput.archives.changes._FAN", 3)
     proxy.fail_often(seed)
     for _ in range(_MOST_RUNS):
         try:
@@ -136,9 +136,9 @@ def test_an_archive_in_buckets_of_other_kinds(
 _KILLED = """
 import os, signal, sys
 import reput
-from reput.archives import archiver
+from reput.archives import changes
 
-archiver._FAN = 3
+changes._FAN = 3
 seen = []
 
 def kill(phase, done, total):

@@ -12,32 +12,22 @@ import io
 import os
 import tarfile
 import uuid
-from bisect import bisect_left
-from collections.abc import Container, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Container, Iterable
 from contextlib import suppress
-from dataclasses import dataclass, fields
-from itertools import groupby
+from dataclasses import fields
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
-import pyarrow as pa
 
+from reput.archives.changes import DAY_MS, to_merge, with_file, with_merged, without_expired
 from reput.archives.commit import commit, create
-from reput.archives.indexing import (
-    ENTRIES,
-    KEYS,
-    ScannedFile,
-    merged,
-    scan_log_file,
-    write_keys,
-    write_queues,
-)
+from reput.archives.copying import Copied, CopyTask, copied, upload_file
+from reput.archives.indexing import ENTRIES, KEYS, merged
 from reput.archives.report import ArchiveReport
 from reput.clock import now_ms
 from reput.config import StoreConfig
-from reput.errors import ObjectConflictError, StoreChangedError, StoreError, UsageError
+from reput.errors import ObjectConflictError, UsageError
 from reput.files.archive import Archive
 from reput.files.archive_storage import ArchiveStorage
 from reput.files.bucket import open_object_store
@@ -46,23 +36,14 @@ from reput.files.places import is_url
 from reput.files.reader import FileReader
 from reput.files.scratch import scratch_folder
 from reput.files.storage import LOCAL, JoinedStorage
-from reput.format.archive import IndexObject, LogFile, Manifest, Snapshot, chained, tree_root
-from reput.format.file_names import CONFIG_FOLDER, offset_file_name
-from reput.format.seekable_zstd import FRAME_BYTES, encode_tail
+from reput.format.archive import IndexObject, LogFile, Manifest, Snapshot
+from reput.format.file_names import CONFIG_FOLDER
+from reput.format.seekable_zstd import FRAME_BYTES
 from reput.log.archived import continues
 from reput.log.files import CommitLogFile
-from reput.log.scan_mode import DispatchRules
-from reput.queues.store_queues import open_queues
 from reput.store.facts import StoreFacts, facts_of
-from reput.store.topics_file import batch_topics
 from reput.tasks import Progress, Runner, silent
 
-LEVEL = 3
-_FAN = 8
-"""So many indexes of one size are merged into one."""
-_DAY_MS, _MOST_DAY_FILES = 86_400_000, 48
-_READ_BYTES = 4 << 20
-_PART_BYTES = 8 << 20
 _ZEROS_DIGEST = hashlib.sha256(bytes(FRAME_BYTES)).digest()
 _ORPHAN_NS = 24 * 3600 * 10**9
 _MOST_SNAPSHOT_FILE_BYTES = 16 << 20
@@ -90,32 +71,6 @@ def archive_store(
     objects = open_object_store(destination, options)
     archiver = _Archiver(facts, objects, destination, dict(options or {}), runner, progress)
     return archiver.run(with_last=with_last, retention_days=retention_days)
-
-
-@dataclass(frozen=True, slots=True)
-class _CopyTask:
-    """One log file to upload, with its indexes. Can be sent to another process."""
-
-    store: str
-    config: StoreConfig
-    objects: ObjectStore
-    file: CommitLogFile
-    is_sealed: bool
-
-
-class _Copied(NamedTuple):
-    """A log file whose objects are uploaded: its parts of the manifest, and remarks."""
-
-    entry: LogFile
-    keys: IndexObject
-    queues: IndexObject
-    path: str
-    batch_topics: frozenset[str]
-    notes: tuple[str, ...]
-
-    @property
-    def objects(self) -> tuple[LogFile | IndexObject, ...]:
-        return self.entry, self.keys, self.queues
 
 
 class _Archiver:
@@ -151,7 +106,7 @@ class _Archiver:
             )
         if retention_days is not None:
             self._progress("expire", 0, 1)
-            self._expire(now_ms() - retention_days * _DAY_MS)
+            self._expire(now_ms() - retention_days * DAY_MS)
         self._progress("merge", 0, 1)
         self._merge()
         self._progress("snapshot", 0, 1)
@@ -173,20 +128,20 @@ class _Archiver:
         for start in range(0, len(todo), at_once):
             self._progress("archive", done, total)
             files = todo[start : start + at_once]
-            for copied in self._copies(files, last):
-                self._commit(copied)
+            for each in self._copies(files, last):
+                self._commit(each)
             done += sum(file.size for file in files)
 
-    def _copies(self, files: list[CommitLogFile], last: CommitLogFile | None) -> Iterable[_Copied]:
+    def _copies(self, files: list[CommitLogFile], last: CommitLogFile | None) -> Iterable[Copied]:
         facts = self._facts
         tasks = [
-            _CopyTask(facts.path, facts.config, self._objects, file, file is not last)
+            CopyTask(facts.path, facts.config, self._objects, file, file is not last)
             for file in files
         ]
         if self._runner is None:
-            return (_copied(task, self._progress) for task in tasks)
+            return (copied(task, self._progress) for task in tasks)
         weights = [task.file.size for task in tasks]
-        return self._runner.run(_copied, tasks, weights, lambda done, total: None)
+        return self._runner.run(copied, tasks, weights, lambda done, total: None)
 
     def _note(self, text: str) -> None:
         self._report["notes"].append(text)
@@ -258,26 +213,26 @@ class _Archiver:
             arguments=["destination"],
         )
 
-    def _commit(self, copied: _Copied) -> None:
+    def _commit(self, file: Copied) -> None:
         self._progress("commit", 0, 1)
-        entry, keys, queues = copied.entry, copied.keys, copied.queues
+        entry, keys, queues = file.entry, file.keys, file.queues
         try:
             manifest = commit(
                 self._objects,
-                lambda now: _with_file(now, entry, keys, queues, copied.batch_topics),
+                lambda now: with_file(now, entry, keys, queues, file.batch_topics),
             )
         except UsageError:
-            self._delete_unnamed(copied.objects, {})
+            self._delete_unnamed(file.objects, {})
             raise
         # Another archiver may have been faster, and an erasure after it.
-        self._delete_unnamed(copied.objects, manifest.objects())
+        self._delete_unnamed(file.objects, manifest.objects())
         self._report["files"] += 1
         self._report["messages"] += entry.messages
         self._report["log_bytes"] += entry.size
-        self._report["stored_bytes"] += sum(one.object_bytes for one in copied.objects)
+        self._report["stored_bytes"] += sum(one.object_bytes for one in file.objects)
         if not entry.is_indexed:
-            self._report["damaged"].append(copied.path)
-        self._report["notes"].extend(copied.notes)
+            self._report["damaged"].append(file.path)
+        self._report["notes"].extend(file.notes)
 
     def _delete_unnamed(
         self, uploaded: Iterable[LogFile | IndexObject], named: Container[str]
@@ -292,7 +247,7 @@ class _Archiver:
         gone: dict[str, int] = {}
 
         def change(manifest: Manifest) -> Manifest | None:
-            after = _without_expired(manifest, before_ms)
+            after = without_expired(manifest, before_ms)
             gone.clear()
             if after is not None:
                 gone.update(manifest.objects())
@@ -308,7 +263,7 @@ class _Archiver:
         while True:
             archive = Archive(self._place, self._options)
             for kind in (KEYS, ENTRIES):
-                if parts := _to_merge(archive.manifest, kind):
+                if parts := to_merge(archive.manifest, kind):
                     self._merge_parts(archive, kind, parts)
                     break
             else:
@@ -324,7 +279,7 @@ class _Archiver:
         def change(now: Manifest) -> Manifest | None:
             if now.clearings != began:  # an erasure may have deleted what was uploaded
                 return None
-            return _with_merged(now, kind, parts, whole)
+            return with_merged(now, kind, parts, whole)
 
         manifest = commit(self._objects, change)
         self._delete_unnamed([whole], manifest.objects())
@@ -376,114 +331,6 @@ class _Archiver:
                     self._objects.delete(found.name)
 
 
-def _copied(task: _CopyTask, progress: Progress = silent) -> _Copied:
-    """Upload a log file and its indexes. Safe to run twice: each run has its own names."""
-    file = task.file
-    entry, topics = _upload_log(task), batch_topics(task.store)
-    progress("scan", 0, 1)
-    found = _scanned(task, entry, topics)
-    end = file.end if task.is_sealed else max(found.messages_end, file.start)
-    entry = msgspec.structs.replace(
-        entry, messages=found.messages, messages_end=end, times=found.times,
-        is_indexed=found.is_whole, has_replaced_ids=found.has_replaced_ids,
-    )  # fmt: skip
-    with scratch_folder() as folder:
-        progress("keys", 0, 1)
-        path = Path(folder, KEYS)
-        keys = upload_file(task.objects, write_keys(path, found, file.start, file.end), path)
-        progress("queues", 0, 1)
-        path = Path(folder, ENTRIES)
-        queues = upload_file(task.objects, write_queues(path, found, file.start, file.end), path)
-    notes = tuple(
-        f"{queue.topic}/{queue.queue_id}: its entries are missing, so its queue offsets are unknown"
-        for queue in found.unplaced
-    )
-    return _Copied(entry, keys, queues, file.path, topics, notes)
-
-
-def _upload_log(task: _CopyTask) -> LogFile:
-    file = task.file
-    name = f"log/{offset_file_name(file.start)}-{uuid.uuid4().hex}.zst"
-    with FileReader(file.path) as reader, ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-        size = file.size
-        if not task.is_sealed:
-            last = reader.last_nonzero(size)
-            size = 0 if last is None else last + 1
-        frames = LogFrames(reader, size, pool)
-        stored = task.objects.upload(name, frames.chunks())
-        if reader.size < file.size:
-            raise StoreChangedError(f"{file.path}: became shorter while it was read; run it again")
-    inside = os.path.relpath(file.path, task.store)
-    if inside.startswith(".."):
-        inside = f"commitlog/{os.path.basename(file.path)}"
-    return LogFile(
-        inside, file.start, file.size, size, task.is_sealed, name, stored, frames.sha256, frames.tail_sha256,
-        tree_root(frames.digests), 0, file.start, None, False, False,
-    )  # fmt: skip
-
-
-def _scanned(task: _CopyTask, entry: LogFile, topics: frozenset[str]) -> ScannedFile:
-    if not entry.data_bytes:
-        return ScannedFile()
-    file, facts = task.file, facts_of(task.store, task.config)
-    part = CommitLogFile(file.start, entry.data_bytes, file.path, file.inode)
-    queues = None
-    with suppress(StoreError):
-        queues = open_queues(task.store, config=task.config)
-    try:
-        return scan_log_file(
-            FileReader, part, DispatchRules.of(task.config), queues, is_last=not entry.is_sealed,
-            may_replace_ids=facts.is_five, batch_topics=topics,
-        )  # fmt: skip
-    finally:
-        if queues is not None:
-            queues.close()
-
-
-def upload_file(objects: ObjectStore, index: IndexObject, path: Path) -> IndexObject:
-    """Upload an index from a local file."""
-
-    def chunks() -> Iterator[bytes]:
-        with FileReader(str(path)) as file:
-            for at in range(0, index.object_bytes, _PART_BYTES):
-                yield file.read(at, min(_PART_BYTES, index.object_bytes - at))
-
-    objects.upload(index.object, chunks())
-    return index
-
-
-class LogFrames:
-    """The frames of a log file during their upload; their digests and checksums are known at its end."""
-
-    def __init__(self, reader: FileReader, size: int, pool: ThreadPoolExecutor) -> None:
-        self._reader, self._size, self._pool = reader, size, pool
-        self.sha256 = self.tail_sha256 = ""
-        self.digests = b""
-
-    def chunks(self) -> Iterator[bytes]:
-        whole, digests, sizes = hashlib.sha256(), [], []
-        for position in range(0, self._size, _READ_BYTES):
-            data = self._reader.read(position, min(_READ_BYTES, self._size - position))
-            pieces = [data[at : at + FRAME_BYTES] for at in range(0, len(data), FRAME_BYTES)]
-            done = self._pool.map(_compressed, pieces)
-            whole.update(data)
-            stored = []
-            for frame, digest in done:
-                stored.append(frame)
-                sizes.append(len(frame))
-                digests.append(digest)
-            yield b"".join(stored)
-        self.digests = b"".join(digests)
-        tail = encode_tail(sizes, self._size, self.digests)
-        self.sha256, self.tail_sha256 = whole.hexdigest(), hashlib.sha256(tail).hexdigest()
-        yield tail
-
-
-def _compressed(data: bytes) -> tuple[bytes, bytes]:
-    frame = pa.Codec("zstd", compression_level=LEVEL).compress(data, asbytes=True)
-    return frame, hashlib.sha256(data).digest()
-
-
 def settings_of(config: StoreConfig) -> dict[str, int | bool | str]:
     """Return the settings that are not a broker's defaults, by field of StoreConfig."""
     defaults = StoreConfig()
@@ -493,113 +340,3 @@ def settings_of(config: StoreConfig) -> dict[str, int | bool | str]:
         for name, value in found.items()
         if isinstance(value, int | bool | str) and value != getattr(defaults, name)
     }
-
-
-def _with_file(
-    manifest: Manifest, entry: LogFile, keys: IndexObject, queues: IndexObject,
-    batch_topics: frozenset[str],
-) -> Manifest | None:  # fmt: skip
-    """Return the manifest with one more file; None if another archiver has added it."""
-    kept = [file for file in manifest.log if file.is_sealed or file.begin < entry.begin]
-    if any(file.end > entry.begin for file in kept):
-        same = [file for file in kept if file.begin == entry.begin and file.size == entry.size]
-        is_erased = any(entry.begin in one.begins for one in manifest.erasures)
-        if same and (is_erased or same[0].sha256 == entry.sha256):
-            return None
-        raise UsageError(
-            f"{entry.path}: the archive has other bytes of these offsets; nothing was added"
-        )
-    newer = [
-        file for file in manifest.log if file not in kept and file.data_bytes > entry.data_bytes
-    ]
-    if newer and not entry.is_sealed:
-        return None  # another archiver has read more of the last file
-    return msgspec.structs.replace(
-        manifest, log=(*kept, entry),
-        keys=(*(one for one in manifest.keys if one.end <= entry.begin), keys),
-        queues=(*(one for one in manifest.queues if one.end <= entry.begin), queues),
-        batch_topics=tuple(sorted(batch_topics.union(manifest.batch_topics))),
-    )  # fmt: skip
-
-
-def _without_expired(manifest: Manifest, before_ms: int) -> Manifest | None:
-    """Return the manifest without the log files that have expired; None if none has."""
-    count = 0
-    for number, file in enumerate(manifest.log[:-1], 1):
-        if file.times is None:
-            continue
-        if not file.is_sealed or file.times.greatest >= before_ms:
-            break
-        count = number
-    if not count:
-        return None
-    log = manifest.log[count:]
-    begin = log[0].begin
-    old = tuple(one for one in manifest.snapshots[:-1] if one.log_end <= begin)
-    return msgspec.structs.replace(
-        manifest, log=log, before=chained(manifest.log[:count], manifest.before),
-        keys=tuple(one for one in manifest.keys if one.end > begin),
-        queues=tuple(one for one in manifest.queues if one.end > begin),
-        snapshots=manifest.snapshots[len(old) :],
-    )  # fmt: skip
-
-
-def _to_merge(manifest: Manifest, kind: str) -> tuple[IndexObject, ...]:
-    """Return the first run of neighbours that is long enough. Indexes of a growing log file do not count.
-
-    The indexes of a day become one when it is over, and at most two before, so a window of a day has few. A day of many
-    log files has its indexes merged by size only.
-    """
-    sealed = [file for file in manifest.log if file.is_sealed]
-    end = max((file.end for file in sealed), default=0)
-    parts = [one for one in getattr(manifest, kind) if one.end <= end]
-    days = {part: _day_of(part, sealed) for part in parts}
-    newest = days[parts[-1]] if parts else None
-    for day, run in groupby(parts, days.__getitem__):
-        found = tuple(run)
-        is_small = sum(part.files for part in found) <= _MOST_DAY_FILES
-        if is_small and len(found) > (2 if day == newest else 1):
-            return found
-        if is_small and day == newest:
-            parts = parts[: -len(found)]  # its indexes are merged with each other until it is over
-    for _, run in groupby(parts, lambda part: _level(part.files)):
-        found = tuple(run)
-        if len(found) >= _FAN:
-            return found[:_FAN]
-    return ()
-
-
-def _day_of(part: IndexObject, log: list[LogFile]) -> int:
-    """Return the day (UTC) in which the last message of an index was stored; 0 without messages."""
-    times = [
-        file.times.greatest
-        for file in log[
-            bisect_left(log, part.begin, key=_begin_of) : bisect_left(log, part.end, key=_begin_of)
-        ]
-        if file.times is not None
-    ]
-    return times[-1] // _DAY_MS if times else 0
-
-
-def _begin_of(file: LogFile) -> int:
-    return file.begin
-
-
-def _level(files: int) -> int:
-    level = 0
-    while files >= _FAN:
-        files, level = files // _FAN, level + 1
-    return level
-
-
-def _with_merged(
-    manifest: Manifest, kind: str, parts: tuple[IndexObject, ...], whole: IndexObject
-) -> Manifest | None:
-    """Return the manifest with one index in place of several; None if another archiver has merged one of them."""
-    now: tuple[IndexObject, ...] = getattr(manifest, kind)
-    if parts[0] not in now:
-        return None
-    at = now.index(parts[0])
-    if now[at : at + len(parts)] != parts:
-        return None
-    return msgspec.structs.replace(manifest, **{kind: (*now[:at], whole, *now[at + len(parts) :])})

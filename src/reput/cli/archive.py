@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 import click
 
 from reput.cli.main import DAMAGED, FOUND
-from reput.cli.options import text_or_json
+from reput.cli.options import runner_options_of, text_or_json
 from reput.cli.output import warn
 from reput.errors import StoreError, UsageError, is_transient
 
 if TYPE_CHECKING:
     from reput.log.files import CommitLogFile
+    from reput.operations.runners import Chosen
 
 
 @click.command(
@@ -52,14 +53,10 @@ if TYPE_CHECKING:
     metavar="SECONDS",
     help="With --follow: time between two looks.",
 )
-@click.option(
-    "--runner",
-    type=click.Choice(["serial", "processes", "spark"]),
-    default="serial",
-    show_default=True,
-    help="Copy one log file after the other, or several at once: in processes of this machine, or on Spark.",
+@runner_options_of(
+    "serial",
+    "Copy one log file after the other, or several at once: in processes of this machine, or on Spark.",
 )
-@click.option("--master", metavar="URL", help="The Spark master to run on.  [default: local[*]]")
 @click.option("--verify", is_flag=True, help="Compare every byte of ARCHIVE with its checksums.")
 @click.option(
     "--message",
@@ -87,8 +84,7 @@ def command(
     retention_days: int | None,
     follow: bool,
     every_s: float,
-    runner: str,
-    master: str | None,
+    chosen: Chosen,
     verify: bool,
     message: int | None,
     proof: str | None,
@@ -114,11 +110,10 @@ def command(
     Exits with 3 if a log file is damaged, or with --verify if the archive is.
     """
     from reput.operations.archive import archive, verify_archive
-    from reput.operations.runners import Chosen
 
-    if master is not None and runner == "serial":
-        runner = "spark"
-    if runner != "serial" and (verify or follow):
+    if chosen.master is not None and chosen.runner == "serial":
+        chosen = chosen._replace(runner="spark")
+    if chosen.runner != "serial" and (verify or follow):
         raise UsageError("--runner is for a copy without --follow and --verify")
     if verify:
         if len(paths) != 1 or with_last or follow or retention_days is not None:
@@ -135,7 +130,9 @@ def command(
             raise UsageError("--message, --proof and --sign need --verify")
         if follow:
             return _follow(paths[0], paths[1], with_last, retention_days, every_s, layout)
-        copied = archive(paths[0], paths[1], with_last=with_last, runner=Chosen(runner, master))
+        copied = archive(
+            paths[0], paths[1], with_last=with_last, retention_days=retention_days, runner=chosen
+        )
         is_valid = copied.is_valid
         text, data = str(copied), copied.as_dict()
     click.echo(json.dumps(data, indent=2) if layout == "json" else text)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
     from reput.config import StoreConfig
+    from reput.operations.runners import RunnerName
     from reput.query.message_store import MessageStore
     from reput.query.writable_store import WritableStore
     from reput.store.named_stores import NamedStore
@@ -418,34 +419,42 @@ def check_window(begin_ms: int | None, end_ms: int | None) -> None:
         )
 
 
-def runner_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add --runner and --master; the command gets them as `chosen`."""
+def runner_options_of(default: RunnerName, text: str) -> Decorator:
+    """Return a decorator that adds --runner and --master; the command gets them as `chosen`."""
 
-    @wraps(command)
-    def with_chosen(*args: Any, runner: str, master: str | None, **options: Any) -> Any:
-        if runner == "local":
-            click.echo("reput: --runner local is now called --runner processes", err=True)
-            runner = "processes"
-        from reput.operations.runners import Chosen
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(command)
+        def with_chosen(*args: Any, runner: str, master: str | None, **options: Any) -> Any:
+            if runner == "local":
+                click.echo("reput: --runner local is now called --runner processes", err=True)
+                runner = "processes"
+            from reput.operations.runners import Chosen
 
-        return command(
-            *args, chosen=Chosen(runner, master, partial(click.echo, err=True)), **options
-        )
+            chosen = Chosen(runner, master, partial(click.echo, err=True))
+            return command(*args, chosen=chosen, **options)
 
-    return together(
-        click.option(
-            "--runner",
-            type=click.Choice(["auto", "serial", "processes", "spark", "local"]),
-            default="auto",
-            show_default=True,
-            help="Run in this process, in processes of this machine, or on Spark. auto: this process for small stores,"
-            " else Spark if it is installed. local: the old name of processes.",
-        ),
-        click.option(
-            "--master", metavar="URL", help="The Spark master to run on.  [default: local[*]]"
-        ),
-    )(with_chosen)
+        return together(
+            click.option(
+                "--runner",
+                type=click.Choice(["auto", "serial", "processes", "spark", "local"]),
+                default=default,
+                show_default=True,
+                help=text,
+            ),
+            click.option(
+                "--master", metavar="URL", help="The Spark master to run on.  [default: local[*]]"
+            ),
+        )(with_chosen)
 
+    return decorate
+
+
+runner_options = runner_options_of(
+    "auto",
+    "Run in this process, in processes of this machine, or on Spark. auto: this process for small stores,"
+    " else Spark if it is installed. local: the old name of processes.",
+)
+"""The options of jobs whose best runner depends on the size of the stores."""
 
 owner_options = together(config_options, queue_entries_option, text_or_json("Output format."))
 """The options of `own`, and --format."""

@@ -20,8 +20,8 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from reput.archives.archiver import LogFrames, upload_file
 from reput.archives.commit import commit
+from reput.archives.copying import LogFrames, upload_file
 from reput.archives.indexing import ENTRIES, KEYS, merged
 from reput.erasing.choosing import Choice, Chooser
 from reput.erasing.overwriting import Eraser

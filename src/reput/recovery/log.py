@@ -162,7 +162,7 @@ def _has_crc(record: LocatedRecord) -> bool:
 
 
 def truncate_log(files: list[CommitLogFile], end: int, disk: Disk, report: RecoveryReport) -> None:
-    """Delete the files behind `end`, newest first, and clear the rest of the file that it lies in, durably."""
+    """Delete the files after `end`, newest first, and clear the rest of the file that it lies in, durably."""
     # Newest first, so that the files that a power cut leaves still follow each other.
     while files[-1].start > end:
         gone = files.pop()

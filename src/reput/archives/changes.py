@@ -1,0 +1,126 @@
+"""Changes of an archive's manifest: a file is added, old ones expire, indexes are merged. No I/O."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from itertools import groupby
+
+import msgspec
+
+from reput.errors import UsageError
+from reput.format.archive import IndexObject, LogFile, Manifest, chained
+
+DAY_MS = 86_400_000
+_MOST_DAY_FILES = 48
+_FAN = 8
+"""So many indexes of one size are merged into one."""
+
+
+def with_file(
+    manifest: Manifest, entry: LogFile, keys: IndexObject, queues: IndexObject,
+    batch_topics: frozenset[str],
+) -> Manifest | None:  # fmt: skip
+    """Return the manifest with one more file; None if another archiver has added it."""
+    kept = [file for file in manifest.log if file.is_sealed or file.begin < entry.begin]
+    if any(file.end > entry.begin for file in kept):
+        same = [file for file in kept if file.begin == entry.begin and file.size == entry.size]
+        is_erased = any(entry.begin in one.begins for one in manifest.erasures)
+        if same and (is_erased or same[0].sha256 == entry.sha256):
+            return None
+        raise UsageError(
+            f"{entry.path}: the archive has other bytes of these offsets; nothing was added"
+        )
+    newer = [
+        file for file in manifest.log if file not in kept and file.data_bytes > entry.data_bytes
+    ]
+    if newer and not entry.is_sealed:
+        return None  # another archiver has read more of the last file
+    return msgspec.structs.replace(
+        manifest, log=(*kept, entry),
+        keys=(*(one for one in manifest.keys if one.end <= entry.begin), keys),
+        queues=(*(one for one in manifest.queues if one.end <= entry.begin), queues),
+        batch_topics=tuple(sorted(batch_topics.union(manifest.batch_topics))),
+    )  # fmt: skip
+
+
+def without_expired(manifest: Manifest, before_ms: int) -> Manifest | None:
+    """Return the manifest without the log files that have expired; None if none has."""
+    count = 0
+    for number, file in enumerate(manifest.log[:-1], 1):
+        if file.times is None:
+            continue
+        if not file.is_sealed or file.times.greatest >= before_ms:
+            break
+        count = number
+    if not count:
+        return None
+    log = manifest.log[count:]
+    begin = log[0].begin
+    old = tuple(one for one in manifest.snapshots[:-1] if one.log_end <= begin)
+    return msgspec.structs.replace(
+        manifest, log=log, before=chained(manifest.log[:count], manifest.before),
+        keys=tuple(one for one in manifest.keys if one.end > begin),
+        queues=tuple(one for one in manifest.queues if one.end > begin),
+        snapshots=manifest.snapshots[len(old) :],
+    )  # fmt: skip
+
+
+def to_merge(manifest: Manifest, kind: str) -> tuple[IndexObject, ...]:
+    """Return the first run of neighbours that is long enough. Indexes of a growing log file do not count.
+
+    The indexes of a day become one when it is over, and at most two before, so a window of a day has few. A day of many
+    log files has its indexes merged by size only.
+    """
+    sealed = [file for file in manifest.log if file.is_sealed]
+    end = max((file.end for file in sealed), default=0)
+    parts = [one for one in getattr(manifest, kind) if one.end <= end]
+    days = {part: _day_of(part, sealed) for part in parts}
+    newest = days[parts[-1]] if parts else None
+    for day, run in groupby(parts, days.__getitem__):
+        found = tuple(run)
+        is_small = sum(part.files for part in found) <= _MOST_DAY_FILES
+        if is_small and len(found) > (2 if day == newest else 1):
+            return found
+        if is_small and day == newest:
+            parts = parts[: -len(found)]  # its indexes are merged with each other until it is over
+    for _, run in groupby(parts, lambda part: _level(part.files)):
+        found = tuple(run)
+        if len(found) >= _FAN:
+            return found[:_FAN]
+    return ()
+
+
+def _day_of(part: IndexObject, log: list[LogFile]) -> int:
+    """Return the day (UTC) in which the last message of an index was stored; 0 without messages."""
+    times = [
+        file.times.greatest
+        for file in log[
+            bisect_left(log, part.begin, key=_begin_of) : bisect_left(log, part.end, key=_begin_of)
+        ]
+        if file.times is not None
+    ]
+    return times[-1] // DAY_MS if times else 0
+
+
+def _begin_of(file: LogFile) -> int:
+    return file.begin
+
+
+def _level(files: int) -> int:
+    level = 0
+    while files >= _FAN:
+        files, level = files // _FAN, level + 1
+    return level
+
+
+def with_merged(
+    manifest: Manifest, kind: str, parts: tuple[IndexObject, ...], whole: IndexObject
+) -> Manifest | None:
+    """Return the manifest with one index in place of several; None if another archiver has merged one of them."""
+    now: tuple[IndexObject, ...] = getattr(manifest, kind)
+    if parts[0] not in now:
+        return None
+    at = now.index(parts[0])
+    if now[at : at + len(parts)] != parts:
+        return None
+    return msgspec.structs.replace(manifest, **{kind: (*now[:at], whole, *now[at + len(parts) :])})
