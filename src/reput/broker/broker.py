@@ -154,8 +154,8 @@ class ServedBroker:
     def is_stored(self, message: MessageExt, physical_offset: int) -> bool:
         """Return whether the message read at this offset was put there: its queue has it at this offset.
 
-        A client may name an offset inside a body in which it sent bytes like those of a record, with any offset in
-        them, and with an end in the messages of others.
+        A client may send a body that looks like a record, name an offset inside it, and so reach into the messages of
+        others.
         """
         if message.physical_offset != physical_offset:
             return False

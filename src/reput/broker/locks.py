@@ -49,7 +49,7 @@ class QueueLocks:
         return held
 
     def unlock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> None:
-        """Release those of these queues that the client holds."""
+        """Release the given queues that the client holds."""
         for queue in queues:
             if self._holders.get((group, queue), ("", 0))[0] == client_id:
                 del self._holders[group, queue]

@@ -1,8 +1,8 @@
 """How far each group has consumed each queue (`ConsumerOffsetManager`, tag rocketmq-all-4.9.3).
 
-A served store keeps them in config/consumerOffset.json, under `topic@group`. `committed_offsets` reads them wherever a
-broker may have kept them: mirrors `LmqConsumerOffsetManager`, and the managers of `broker.config.v1` and `.v2` (tag
-rocketmq-all-5.3.3). `consumer_lag` compares them with the ends of the queues.
+A served store keeps them in config/consumerOffset.json, under `topic@group`. `committed_offsets` reads them from
+every place where a broker may keep them: mirrors `LmqConsumerOffsetManager`, and the managers of `broker.config.v1`
+and `.v2` (tag rocketmq-all-5.3.3). `consumer_lag` compares them with the ends of the queues.
 """
 
 from __future__ import annotations

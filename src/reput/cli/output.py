@@ -81,7 +81,7 @@ def print_rows(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 
 
 def say_waiting(store: str) -> None:
-    """Print on stderr that there is no log to follow yet."""
+    """Print on stderr that the store has no log yet."""
     warn(f"{store}: no CommitLog yet; waiting for its first message")
 
 

@@ -31,6 +31,7 @@ _FIELDS = (
 )  # fmt: skip
 _MOST_ROWS = 1 << 20  # messages that a task holds in memory
 _NUMBER_BYTES = 8
+_NO_PACK = -1
 _Numbers = npt.NDArray[np.int64]
 _Rows = npt.NDArray[np.void]
 
@@ -146,9 +147,6 @@ class _Packs:
             cut = np.searchsorted(firsts, offsets.astype(np.uint64), side="right") - 1
             packs[rows] = packs_of_queue[cut]
         return packs
-
-
-_NO_PACK = -1
 
 
 class _Sections:
