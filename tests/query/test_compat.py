@@ -7,23 +7,27 @@ from pathlib import Path
 import pytest
 
 import reput
-from reput.errors import UsageError
+from reput.errors import CorruptMessageError, UsageError
 from reput.format.index_file import key_hash
 from reput.log import broker_end
 from reput.log.broker_end import recovered_end
 from reput.log.reader import CommitLogReader
 from reput.log.sources import StoreLog
+from reput.query import message_store
 from reput.query.message_store import MessageStore
+from reput.writer.put.message import Message
 from tests.golden.sparse import copy_store
 from tests.golden.stores import EVERY_STORE, SHIPPED, GoldenStore, TornCase
 from tests.golden.tables import AnswerRow, QueryRow
 from tests.oracle.forge import RecordFields, flip_bit, forge_log, write_store
 from tests.oracle.walk import read_log
 from tests.slow import slow_from
+from tests.small import SMALL_16K
 
 Golden = Callable[[str], GoldenStore]
 Torn = Callable[[str], TornCase]
 LONG_MAX = 2**63 - 1
+MOST_BYTES = 4 << 20
 TORN_AND_ANSWERED = (
     *("abort_clean", "checkpoint_missing_abort", "cq_deleted_noabort", "cq_last_entry_zeroed"),
     *("crc_late_abort", "crc_late_noabort", "crc_old_abort", "crc_old_noabort"),
@@ -38,6 +42,14 @@ def columns(store: MessageStore, query: QueryRow) -> tuple[object, ...]:
     asked = (query.topic, query.key, query.max_num, query.begin, query.end)
     by_index = store.query_offset(*asked)
     by_store = store.query_message(*asked)
+    try:
+        records = store.query_records(*asked, MOST_BYTES)
+    except CorruptMessageError:
+        with pytest.raises(CorruptMessageError):
+            store.quick_query(*asked, MOST_BYTES)
+    else:
+        assert records[0] == by_store
+        assert store.quick_query(*asked, MOST_BYTES) in (records, None)
     return (
         by_index.index_last_update_timestamp,
         by_index.index_last_update_physical_offset,
@@ -140,3 +152,36 @@ def test_a_broker_that_lost_its_tail_ends_where_the_torn_record_begins(
     )
     log = CommitLogReader(StoreLog(torn("kill9").before))
     assert recovered_end(log, read_log(torn("kill9").before)[-3][0]) == 822223
+
+
+def test_an_answer_that_takes_long_is_left_to_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "store"
+    with reput.open_store(path, mode="rw", config=SMALL_16K) as writer:
+        writer.put(Message("T", b"x", keys="seldom"))
+        writer.put_many([Message("T", b"x", keys="frequent")] * 40)
+        writer.wait_dispatched()
+
+        def asked(key: str) -> tuple[object, object]:
+            given = ("T", key, 32, 0, LONG_MAX, MOST_BYTES)
+            return reader.quick_query(*given), reader.query_records(*given)
+
+        with MessageStore(path, config=SMALL_16K) as reader:
+            quick, found = asked("seldom")
+            assert quick is None  # the end of the log is not known yet
+            quick, again = asked("seldom")
+            assert quick == found == again
+            quick, found = asked("frequent")
+            assert quick == found
+            monkeypatch.setattr(message_store, "_QUICK_STEPS", 20)
+            assert asked("frequent")[0] is None
+            assert asked("seldom")[0] is not None
+            writer.put(Message("T", bytes(60_000 // 8), keys="large"))
+            writer.wait_dispatched()
+            quick, found = asked("large")
+            assert quick is None  # the log has grown
+            monkeypatch.setattr(message_store, "_QUICK_STEPS", 5)
+            assert asked("large") == (found, found)
+            monkeypatch.setattr(message_store, "_QUICK_STEPS", 3)
+            assert asked("large")[0] is None

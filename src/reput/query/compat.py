@@ -36,6 +36,7 @@ from reput.store.store_reader import StoreReader
 
 _RECOVERED_FILES = 3
 _READ_BYTES = 1024  # at once: most records are no longer
+_STEP_BITS = 12
 _INT = struct.Struct(">i")
 _LONG = struct.Struct(">q")
 _HEAD = struct.Struct(">ii28xi8x")  # TOTALSIZE, MAGIC, SYSFLAG; up to BORNHOST
@@ -45,6 +46,23 @@ _PASSES = 3
 
 class UnreadableError(ValueError):
     """The broker's reader throws."""
+
+
+class EffortError(Exception):
+    """An answer takes more steps than its caller allows."""
+
+
+class Effort:
+    """The steps that an answer may still take: an IndexFile, an item of it, or 4 KiB of records each."""
+
+    def __init__(self, most: int) -> None:
+        self._left = most
+
+    def spend(self, steps: int = 1) -> None:
+        """Count steps. Raises EffortError if none are left."""
+        self._left -= steps
+        if self._left < 0:
+            raise EffortError
 
 
 class KnownEnd:
@@ -75,10 +93,14 @@ class BrokerView:
         self._whole_records = whole_records
         self._end: int | None = None
         self._seen: tuple[int, bytes] = (-1, b"")
+        self._effort: Effort | None = None
 
-    def begin(self) -> None:
-        """Forget earlier reads: the log may have grown, and its files may have changed."""
-        self._end, self._seen = None, (-1, b"")
+    def begin(self, effort: Effort | None = None) -> None:
+        """Forget earlier reads: the log may have grown, and its files may have changed.
+
+        With `effort`, records count as steps, and an end of the log that must be searched for raises EffortError.
+        """
+        self._end, self._seen, self._effort = None, (-1, b""), effort
 
     def end(self) -> int:
         """Return the end of the log for a broker that starts now."""
@@ -91,6 +113,8 @@ class BrokerView:
         files, end = self._known.found
         if (files is now or files == now) and self._is_unwritten(end):
             return end
+        if self._effort is not None:
+            raise EffortError
         with self._known.guard:
             files, end = self._known.found
             floor = now[-_RECOVERED_FILES:][0].start
@@ -156,6 +180,8 @@ class BrokerView:
 
     def _size(self, file: CommitLogFile, physical_offset: int) -> int:
         size: int = _INT.unpack(self._read(file, physical_offset, _INT.size))[0]
+        if self._effort is not None:
+            self._effort.spend(max(size, 0) >> _STEP_BITS)
         return size
 
     def record(self, physical_offset: int) -> bytes:
@@ -208,9 +234,18 @@ def _host_bytes(sys_flag: int, v6_flag: int) -> int:
 
 
 def query_offset(
-    store: StoreReader, topic: str, key: str, max_num: int, begin: int, end: int
+    store: StoreReader,
+    topic: str,
+    key: str,
+    max_num: int,
+    begin: int,
+    end: int,
+    effort: Effort | None = None,
 ) -> QueryOffsetResult:
-    """Answer as IndexService.queryOffset does. Raises UsageError where the broker throws: a negative `max_num`."""
+    """Answer as IndexService.queryOffset does.
+
+    Raises UsageError where the broker throws (a negative `max_num`), EffortError.
+    """
     if max_num < 0:
         raise UsageError(f"max_num must be at least 0, not {max_num}", arguments=["max_num"])
     max_num = min(max_num, store.config.max_query_messages)
@@ -218,10 +253,12 @@ def query_offset(
     offsets: list[int] = []
     last: IndexHeader | None = None
     for file in reversed(store.index.current()):
+        if effort is not None:
+            effort.spend()
         header = file.header()
         last = last or header
         if _is_time_matched(header, begin, end):
-            _select(file, header, wanted, max_num, begin, end, offsets)
+            _select(file, header, wanted, max_num, begin, end, offsets, effort)
         if header.begin_timestamp < begin or len(offsets) >= max_num:
             break
     if last is None:
@@ -242,6 +279,7 @@ def _select(
     begin: int,
     end: int,
     offsets: list[int],
+    effort: Effort | None,
 ) -> None:
     """Add to `offsets` the chain of the hash in the window, as IndexFile.selectPhyOffset does."""
     item, count = file.slot(wanted % file.hash_slots), header.next_item
@@ -250,6 +288,8 @@ def _select(
     for _ in range(count):
         if len(offsets) >= max_num or item >= file.index_items:
             return
+        if effort is not None:
+            effort.spend()
         found_hash, offset, time_diff_s, previous = file.item(item)
         if time_diff_s < 0:
             return
@@ -262,16 +302,23 @@ def _select(
 
 
 def query_message(
-    store: StoreReader, view: BrokerView, topic: str, key: str, max_num: int, begin: int, end: int
+    store: StoreReader,
+    view: BrokerView,
+    topic: str,
+    key: str,
+    max_num: int,
+    begin: int,
+    end: int,
+    effort: Effort | None = None,
 ) -> QueryMessageResult:
     """Return the messages to which the index points, hash collisions included (DefaultMessageStore.queryMessage).
 
-    Raises UsageError where the broker throws, StoreAccessError.
+    Raises UsageError where the broker throws, StoreAccessError, EffortError.
     """
-    view.begin()
+    view.begin(effort)
     answer = QueryMessageResult(())
     for _ in range(_PASSES):
-        found = query_offset(store, topic, key, max_num, begin, end)
+        found = query_offset(store, topic, key, max_num, begin, end, effort)
         if not found.physical_offsets:
             break
         handed_out, size_bytes, end = _read(view, sorted(found.physical_offsets), end)
@@ -294,12 +341,13 @@ def query_records(
     begin: int,
     end: int,
     max_bytes: int,
+    effort: Effort | None = None,
 ) -> tuple[QueryMessageResult, list[bytes], bool]:
     """Return the same with the newest records, up to `max_bytes` but at least one, without expired ones.
 
     The last result says whether other records did not fit. Raises CorruptMessageError as well.
     """
-    found = query_message(store, view, topic, key, max_num, begin, end)
+    found = query_message(store, view, topic, key, max_num, begin, end, effort)
     records, left = list[bytes](), max_bytes
     for offset in reversed(found.physical_offsets):
         with suppress(MessageNotFoundError):

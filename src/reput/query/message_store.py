@@ -34,7 +34,15 @@ from reput.query.answers import (
     QueryRecords,
     QueryResult,
 )
-from reput.query.compat import BrokerView, KnownEnd, query_message, query_offset, query_records
+from reput.query.compat import (
+    BrokerView,
+    Effort,
+    EffortError,
+    KnownEnd,
+    query_message,
+    query_offset,
+    query_records,
+)
 from reput.query.pull import Pulled, QueuePlace, get_by_queue, pull, queue_times
 from reput.query.queue_ends import QueueEnds
 from reput.query.search import Search, Unindexed, find_end, search_steps
@@ -52,6 +60,7 @@ WAITING_TOPICS = frozenset(_REASONS)
 _Answer = TypeVar("_Answer")
 _MOST_WAITING = 16
 _MOST_SCANNED_BYTES = 2 << 20
+_QUICK_STEPS = 256
 
 
 def notes_on(topic: str, put_aside: Iterable[MessageExt]) -> tuple[str, ...]:
@@ -293,6 +302,20 @@ class MessageStore(StoreReader):
         """
         asked = topic, key, max_num, begin, end, max_bytes
         return self._following(lambda: query_records(self, self._view, *asked))
+
+    def quick_query(
+        self, topic: str, key: str, max_num: int, begin: int, end: int, max_bytes: int
+    ) -> tuple[QueryMessageResult, list[bytes], bool] | None:
+        """Return the answer of `query_records` in bounded time, or None if it may take longer.
+
+        It takes longer with many IndexFiles, a frequent key, large messages, or a log that another process has
+        written to since its end was last searched for.
+        """
+        asked, effort = (topic, key, max_num, begin, end, max_bytes), Effort(_QUICK_STEPS)
+        try:
+            return self._following(lambda: query_records(self, self._view, *asked, effort))
+        except EffortError:
+            return None
 
     def broker_end(self) -> int:
         """Return the end of the log for a broker that starts now. It is slow, and `query_message` needs it first."""

@@ -147,6 +147,7 @@ class SharedStore:
     query_offset = _shared(MessageStore.query_offset)
     query_message = _shared(MessageStore.query_message)
     query_records = _shared(MessageStore.query_records)
+    quick_query = _shared(MessageStore.quick_query)
     broker_end = _shared(MessageStore.broker_end)
     pull = _shared(MessageStore.pull)
     pull_records = _shared(MessageStore.pull_records)

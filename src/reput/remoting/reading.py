@@ -13,6 +13,7 @@ from reput.arguments import looks_like_seconds
 from reput.broker.broker import ServedBroker
 from reput.errors import MessageNotFoundError
 from reput.format.commit_log import decode
+from reput.query.answers import QueryMessageResult
 from reput.remoting.bodies import encode_body
 from reput.remoting.codes import RequestCode, ResponseCode
 from reput.remoting.commands import Command
@@ -44,7 +45,7 @@ class Reading:
             RequestCode.QUERY_CONSUME_QUEUE: self._consume_queue,
         }
 
-    def _query(self, request: Command, peer: Peer) -> InThread:
+    def _query(self, request: Command, peer: Peer) -> Answer:
         most = request.int32("maxNum")
         if request.optional_text(_BY_UNIQUE_KEY) == "true":
             most = _DEFAULT_MOST
@@ -53,9 +54,8 @@ class Reading:
             request.int64("endTimestamp"),
         )  # fmt: skip
 
-        def work() -> Command:
-            self._broker.wait_dispatched()  # a client may ask for a message that it has just sent
-            found, records, is_cut = self._store.query_records(*asked, self._most_bytes)
+        def answer(answered: tuple[QueryMessageResult, list[bytes], bool]) -> Command:
+            found, records, is_cut = answered
             return self._found(
                 request,
                 request.rights.readable(records),  # another topic's may have the same hash
@@ -64,7 +64,14 @@ class Reading:
                 is_cut,
             )
 
-        return InThread(work)
+        def work() -> Command:
+            self._broker.wait_dispatched()  # a client may ask for a message that it has just sent
+            return answer(self._store.query_records(*asked, self._most_bytes))
+
+        # A thread for each query costs several times the query: threads wait for the interpreter.
+        is_quick = self._broker.is_quick and self._broker.wait_dispatched(timeout_s=0)
+        found = self._store.quick_query(*asked, self._most_bytes) if is_quick else None
+        return InThread(work) if found is None else answer(found)
 
     def _exact(self, request: Command, peer: Peer) -> InThread:
         topic, key = request.text("topic"), request.text("key")
