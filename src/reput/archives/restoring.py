@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from reput.archives.indexing import ENTRIES, KEYS
+from reput.archives.new_store import check_empty, new_store
 from reput.archives.report import RestoreReport, VerifyReport
 from reput.errors import (
     CorruptMessageError,
@@ -21,7 +21,14 @@ from reput.errors import (
 from reput.files.archive import Archive
 from reput.files.archive_storage import read_snapshot
 from reput.files.reader import FileReader
-from reput.files.writer import FileWriter, make_folder, sync_folder, write_durable
+from reput.files.writer import (
+    FileWriter,
+    delete,
+    make_folder,
+    sync_file,
+    sync_folder,
+    write_durable,
+)
 from reput.format.archive import ErasureObject, LogFile, tree_root
 from reput.log.sources import StoreLog
 from reput.pipeline.driver import rebuild_store
@@ -189,19 +196,19 @@ def _is_equal(archive: Archive, entry: LogFile, path: str) -> bool:
 def restore_store(
     place: str,
     destination: str,
+    end_offsets: Callable[[Path], int],
     *,
     begin_ms: int | None = None,
     end_ms: int | None = None,
     options: dict[str, str] | None = None,
     progress: Progress = silent,
 ) -> RestoreReport:
-    """Write the archived store into an empty folder; see `reput.restore`."""
+    """Write the archived store into an empty folder; see `reput.restore`.
+
+    `end_offsets` sets committed offsets of the new store that are too high, and returns how many.
+    """
     archive, target = Archive(place, options), Path(destination)
-    with suppress(FileNotFoundError, NotADirectoryError):
-        if any(target.iterdir()):
-            raise UsageError(
-                f"{target}: is not empty; choose a new folder", arguments=["destination"]
-            )
+    check_empty(target)
     chosen = _chosen(archive.manifest.log, begin_ms, end_ms)
     if not chosen:
         raise UsageError(f"{place}: has no log file of that time", arguments=["begin", "end"])
@@ -212,23 +219,24 @@ def restore_store(
     files = read_snapshot(archive, fitting[0]) if fitting else {}
     config = archive.config
     done, total = 0, sum(file.size for file in chosen)
-    for file in chosen:
-        progress("restore", done, total)
-        _write_log(archive, file, target / file.path)
-        done += file.size
-    for path, data in files.items():
-        make_folder((target / path).parent)
-        write_durable(target / path, data)
-    rebuild_store(SerialRunner(), target, config=config, progress=progress)
+    with new_store(target) as new:
+        new.keep_only([file.path for file in chosen])
+        for file in chosen:
+            progress("restore", done, total)
+            _write_log(archive, file, new.folder / file.path)
+            done += file.size
+        for path, data in files.items():
+            make_folder((new.folder / path).parent)
+            write_durable(new.folder / path, data)
+        rebuild_store(SerialRunner(), new.folder, config=config, progress=progress)
+        progress("offsets", 0, 1)
+        reset = end_offsets(new.folder)
+        progress("move", 0, 1)
+        new.finish(sorted({file.path.split("/")[0] for file in chosen}))
     return RestoreReport(
-        place,
-        str(target),
-        len(chosen),
-        total,
-        sum(file.messages for file in chosen),
-        chosen[0].begin,
-        end,
-    )
+        place, str(target), len(chosen), total, sum(file.messages for file in chosen), chosen[0].begin, end,
+        offsets_reset=reset,
+    )  # fmt: skip
 
 
 def _chosen(log: tuple[LogFile, ...], begin_ms: int | None, end_ms: int | None) -> list[LogFile]:
@@ -246,7 +254,11 @@ def _chosen(log: tuple[LogFile, ...], begin_ms: int | None, end_ms: int | None) 
 
 
 def _write_log(archive: Archive, file: LogFile, path: Path) -> None:
+    if _is_written(file, path):  # by an earlier run, which was killed
+        sync_file(path)
+        return
     make_folder(path.parent)
+    delete(path)
     digest, position = hashlib.sha256(), 0
     with FileWriter(path, size=file.size) as writer:
         for data in _contents(archive, file):
@@ -260,3 +272,16 @@ def _write_log(archive: Archive, file: LogFile, path: Path) -> None:
         raise FormatError(
             archive.path(file.object), 0, "its content does not have the checksum of the manifest"
         )
+
+
+def _is_written(file: LogFile, path: Path) -> bool:
+    if not path.is_file():
+        return False
+    digest = hashlib.sha256()
+    with FileReader(str(path)) as reader:
+        if reader.size != file.size:
+            return False
+        for at in range(0, file.data_bytes, _READ_BYTES):
+            digest.update(reader.read(at, min(_READ_BYTES, file.data_bytes - at)))
+        last = reader.last_nonzero(file.size)
+    return digest.hexdigest() == file.sha256 and (last is None or last < file.data_bytes)

@@ -15,6 +15,8 @@ from reput.format.java_integer import parse_int64
 from reput.format.java_string import encode_utf8
 
 COMMIT_LOG_FOLDER = "commitlog"
+RESTORING_FOLDER = ".reput-restoring"
+"""In the destination of a restore that has not ended."""
 CONSUME_QUEUE_FOLDER = "consumequeue"
 BATCH_QUEUE_FOLDER = "batchconsumequeue"
 EXTENSION_FOLDER = "consumequeue_ext"

@@ -16,7 +16,7 @@ from reput.files.reader import FileReader, OpenFile, SparseReader
 from reput.files.storage import LOCAL, Storage, Watch
 from reput.findings import Finding
 from reput.format.commit_log import BLANK_BYTES
-from reput.format.file_names import COMMIT_LOG_FOLDER, parse_offset_file_name
+from reput.format.file_names import COMMIT_LOG_FOLDER, RESTORING_FOLDER, parse_offset_file_name
 from reput.log.files import CommitLogFile, check_no_overlap, holes
 from reput.log.folders import FoldersWatch, log_folders
 from reput.log.ledger import gap_of
@@ -208,9 +208,11 @@ class ListedLog:
 
 
 def _store_near(path: str, storage: Storage) -> str:
-    """Return where a store lies one or two folders above or below; empty if none does."""
+    """Return where a store lies one or two folders above or below, or will lie; empty if none does."""
     above = posixpath.dirname(path.rstrip("/"))
     with suppress(StoreAccessError):
+        if storage.entry(posixpath.join(path, RESTORING_FOLDER)) is not None:
+            return "; a restore into it has not ended: run `reput restore` again"
         for place in filter(None, chain((above, posixpath.dirname(above)), _below(path, storage))):
             inner = storage.entry(posixpath.join(place, COMMIT_LOG_FOLDER))
             if inner is not None and inner.is_dir():

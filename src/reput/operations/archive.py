@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from os import PathLike, fspath
 from pathlib import Path
@@ -159,7 +158,7 @@ def restore(
 
     Args:
         archive: A folder or URL that `archive` has written.
-        destination: A folder that is missing or empty.
+        destination: A folder that is missing or empty, or that a killed run has begun to write: that run is continued.
         begin, end: Only the log files with messages stored between these times, and all between them. With topics or
             keys, only messages stored between these times.
         topics: Copy messages of these topics.
@@ -169,7 +168,8 @@ def restore(
 
     Raises:
         UsageError: the destination is not empty, or the archive has no such log file.
-        FormatError, CorruptMessageError: the archive is damaged; the new store is incomplete.
+        StoreLockedError: another process restores there.
+        FormatError, CorruptMessageError: the archive is damaged; there is no new store.
         StoreNotFoundError, StoreAccessError.
     """
     if topics or keys:
@@ -177,11 +177,11 @@ def restore(
             fspath(archive), fspath(destination), topics=topics, keys=keys, begin=begin, end=end,
             options=storage_options, progress=progress,
         )  # fmt: skip
-    report = restore_store(
-        fspath(archive), fspath(destination), begin_ms=optional_milliseconds(begin),
-        end_ms=optional_milliseconds(end), options=dict(storage_options or {}), progress=progress,
+    return restore_store(
+        fspath(archive), fspath(destination), _end_offsets_with_queues,
+        begin_ms=optional_milliseconds(begin), end_ms=optional_milliseconds(end),
+        options=dict(storage_options or {}), progress=progress,
     )  # fmt: skip
-    return replace(report, offsets_reset=_end_offsets_with_queues(Path(report.store)))
 
 
 def _end_offsets_with_queues(store: Path) -> int:

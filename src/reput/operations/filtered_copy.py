@@ -5,7 +5,7 @@ They get new offsets and store times. Properties say where each one comes from.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from reput.archives.new_store import check_empty, new_store
 from reput.archives.report import RestoreReport
 from reput.arguments import Time
-from reput.errors import UsageError
+from reput.config import StoreConfig
 from reput.files.archive import Archive
 from reput.format.commit_log import (
     SYS_FLAG_BORN_HOST_V6,
@@ -73,15 +74,28 @@ def copy_messages(
 ) -> RestoreReport:
     """Put the messages with these topics, and one of these keys, into a new store; see `reput.restore`."""
     target = Path(destination)
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise UsageError(f"{target}: is not empty; choose a new folder", arguments=["destination"])
+    check_empty(target)
     config = Archive(archive, options).config
     rows = dataset(
         archive, _COLUMNS, topic=topics or None, begin=begin, end=end, unwrap_batches=True,
         decompressed=False, storage_options=options,
     ).to_reader()  # fmt: skip
+    with new_store(target) as new:
+        new.keep_only([])
+        copied, left_out, log_end = _copy(rows, new.folder, config, keys, archive, progress)
+        progress("move", 0, 1)
+        new.finish([COMMIT_LOG_FOLDER])
+    files = len(list((target / COMMIT_LOG_FOLDER).iterdir()))
+    return RestoreReport(archive, str(target), files, log_end, copied, 0, log_end, True, left_out)
+
+
+def _copy(
+    rows: Iterable[pa.RecordBatch], folder: Path, config: StoreConfig, keys: Sequence[str], archive: str,
+    progress: Progress,
+) -> tuple[int, int, int]:  # fmt: skip
+    """Put the rows into a new store; return how many, how many were left out, and the end of the log."""
     copied = left_out = done = 0
-    with WritableStore.open(target, config, None) as store:
+    with WritableStore.open(folder, config, None) as store:
         for batch in rows:
             progress("copy", done, done)
             done += len(batch)
@@ -94,9 +108,7 @@ def copy_messages(
                 store.put_columns(_columns(part, archive))
                 copied += len(part)
         store.wait_dispatched()
-        log_end = store.end_offset()
-    files = len(list((target / COMMIT_LOG_FOLDER).iterdir()))
-    return RestoreReport(archive, str(target), files, log_end, copied, 0, log_end, True, left_out)
+        return copied, left_out, store.end_offset()
 
 
 def _wanted(rows: pa.RecordBatch, keys: Sequence[str]) -> Mask:

@@ -1,0 +1,124 @@
+"""A new store in an empty folder, which readers and brokers see only when it is complete.
+
+.reput-restoring/
+  lock      held while a restore runs
+  store/    the store, until it is complete
+  moving    names in it, written when it is complete: each is then moved up, log folders last
+
+A killed run leaves this folder, and the next one continues it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from reput.errors import UsageError
+from reput.files.copies import tree_entries
+from reput.files.lock import locked
+from reput.files.reader import read_text
+from reput.files.writer import (
+    delete,
+    make_folder,
+    remove_tree,
+    rename,
+    sync_folder,
+    sync_tree,
+    write_durable,
+)
+from reput.format.file_names import RESTORING_FOLDER, is_folder_name
+
+_LOCK, _STORE, _MOVING = "lock", "store", "moving"
+
+
+class NewStore:
+    """A store that is being written.
+
+    Attributes:
+        folder: Where it is written.
+    """
+
+    def __init__(self, target: Path) -> None:
+        self._target, self._staging = target, target / RESTORING_FOLDER
+        self.folder = self._staging / _STORE
+
+    def keep_only(self, paths: Sequence[str]) -> None:
+        """Delete everything that an earlier run left, but files with these paths below the store."""
+        if not self.folder.is_dir():
+            return
+        log_folders = {path.split("/")[0] for path in paths}
+        for name in os.listdir(self.folder):
+            if name not in log_folders:
+                remove_tree(self.folder / name)
+        kept = set(paths)
+        for entry in list(tree_entries(self.folder)):
+            if not entry.is_folder and entry.name not in kept:
+                delete(self.folder / entry.name)
+
+    def finish(self, last: Sequence[str]) -> None:
+        """Move the complete store to its place; the folders `last`, which readers look for, after all others."""
+        sync_tree(self.folder)
+        names = sorted(os.listdir(self.folder), key=lambda name: (name in last, name))
+        write_durable(self._staging / _MOVING, "\n".join(names).encode())
+        sync_folder(self._staging)
+        for name in names:
+            if name in last:  # whoever sees the log sees the rest
+                sync_folder(self._target)
+            rename(self.folder / name, self._target / name)
+        sync_folder(self._target)
+
+    def take_back(self) -> None:
+        """Undo what a killed run has moved. Raises UsageError if the target has anything else, or the whole store."""
+        moving = self._staging / _MOVING
+        names = read_text(moving).split("\n") if moving.exists() else []
+        moved = [name for name in os.listdir(self._target) if name != RESTORING_FOLDER]
+        is_complete = moved and not any(self.folder.iterdir())
+        is_ours = all(
+            name in names and is_folder_name(name) and not (self.folder / name).exists()
+            for name in moved
+        )
+        if is_complete or not is_ours:
+            raise _not_empty(self._target)
+        for name in moved:
+            rename(self._target / name, self.folder / name)
+        sync_folder(self.folder)
+        delete(moving)
+
+
+@contextmanager
+def new_store(target: Path) -> Iterator[NewStore]:
+    """Yield a store for the body to write and to finish; if the body fails, the next run can continue it.
+
+    Raises:
+        UsageError: the target has anything but an unfinished store.
+        StoreLockedError: another process writes it.
+        StoreAccessError.
+    """
+    check_empty(target)
+    staging = target / RESTORING_FOLDER
+    make_folder(staging)
+    with locked(staging / _LOCK, "another restore is writing there", ["destination"]):
+        found = NewStore(target)
+        make_folder(found.folder)
+        found.take_back()
+        yield found
+        remove_tree(staging)
+    sync_folder(target)
+
+
+def check_empty(target: Path) -> None:
+    """Raise UsageError if no new store can be written at a place."""
+    try:
+        names = os.listdir(target)
+    except FileNotFoundError:
+        return
+    except NotADirectoryError:
+        raise UsageError(f"{target}: is not a folder", arguments=["destination"]) from None
+    if names and RESTORING_FOLDER not in names:
+        raise _not_empty(target)
+
+
+def _not_empty(target: Path) -> UsageError:
+    return UsageError(f"{target}: is not empty; choose a new folder", arguments=["destination"])
