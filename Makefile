@@ -17,7 +17,7 @@ PYTEST := $(BIN)/python -m pytest -q -n $(PROCESSES) --no-loadscope-reorder
 # Tests start commands by the hundred: each would compile every module anew where this is set.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test check lint coverage test-slow test-crash test-cluster test-agreement test-attack test-storm test-clients test-buckets test-browser test-spark-min test-connect test-dist kernels dist docs bench fuzz lock clean
+.PHONY: help demo test check lint coverage test-slow test-crash test-cluster test-agreement test-lakes test-attack test-storm test-clients test-buckets test-browser test-spark-min test-connect test-dist kernels dist docs bench fuzz lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -53,6 +53,9 @@ test-agreement: $(STAMP) ## every command on hundreds of damaged stores: all say
 
 test-cluster: $(STAMP) ## rebuild 200 times on a Spark cluster whose executors fail, stop and leave (Linux)
 	REPUT_CLUSTER_RUNS=200 $(BIN)/python -m pytest -q -m "slow or not slow" tests/spark/test_faults.py
+
+test-lakes: $(STAMP) ## kill 200 exports into buckets at every step in turn, three formats, with servers that fail (Linux)
+	REPUT_KILLS=67 $(BIN)/python -m pytest -q -s -m "slow or not slow" tests/remote/test_lake_kills.py
 
 test-attack: $(STAMP) ## hostile logs, trees, indexes and users, with fixed seeds (SECURITY.md)
 	$(BIN)/python -m pytest -m "attack and not slow" --hypothesis-seed=1

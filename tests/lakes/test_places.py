@@ -321,3 +321,25 @@ def test_a_folder_that_cannot_be_made_is_told_before_the_commit(
     assert export(store, tmp_path / "flat").rows == 2
     assert export(store, out, partition_by=("topic",), topics=("orders",)).rows == 1
     assert read_table(out, "parquet")["topic"].to_pylist() == ["orders"]
+
+
+def test_one_table_of_a_catalog_is_not_written_from_two_folders(
+    golden: Golden, tmp_path: Path
+) -> None:
+    """Their runs would hold different locks, and both would add the same messages."""
+    uri = f"sqlite:///{tmp_path / 'catalog.db'}"
+    store = golden("lmq").path
+    one, other, link = (tmp_path / name for name in ("one", "other", "link"))
+    export(store, one, destination=open_table(str(one), "iceberg", catalog=uri))
+    with pytest.raises(
+        UsageError, match=r"reput\.messages was exported to file://.*/one/messages;"
+    ):
+        export(
+            store,
+            other,
+            destination=open_table(str(other), "iceberg", catalog=uri),
+            incremental=True,
+        )
+    link.symlink_to(one)
+    again = open_table(str(link), "iceberg", catalog=uri)
+    assert not export(store, link, destination=again, incremental=True).committed

@@ -6,13 +6,14 @@ import random
 import re
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Literal
+from typing import Any, Literal
 
-Fault = Literal["drop", "lost", "503", "429", "hang", "truncated"]
+Fault = Literal["drop", "lost", "500", "503", "429", "hang", "stall", "truncated"]
+_STALL_S = 3.0
 _SLOW_DOWN = (
     b"<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"
 )
@@ -37,11 +38,15 @@ class FaultyServer(ThreadingHTTPServer):
         self._fault: Fault | None = None
         self._method, self._left = "", 0
         self._chosen: random.Random | None = None
+        self._faults, self._chance = tuple[Fault, ...](), 0.0
         self._guard = threading.Lock()
 
     @property
     def address(self) -> str:
         return f"127.0.0.1:{self.server_address[1]}"
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Nothing: clients that were killed reset their connections."""
 
     def fail(self, fault: Fault | None, method: str = "", count: int = 1 << 30) -> None:
         """Have the next `count` requests with this method, or any, fail so: lost or dropped connections, ..."""
@@ -49,17 +54,27 @@ class FaultyServer(ThreadingHTTPServer):
             self._fault, self._method, self._left = fault, method, count
             self._chosen = None
 
-    def fail_often(self, seed: int) -> None:
+    def fail_often(
+        self, seed: int, faults: tuple[Fault, ...] = ("503", "drop", "lost"), chance: float = 0.125
+    ) -> None:
         """Have one request in eight fail: refused, or with a connection that is lost before or after."""
         with self._guard:
-            self._chosen = random.Random(seed)
+            self._chosen, self._faults, self._chance = random.Random(seed), faults, chance
+
+    def upstream_of(self, path: str) -> str:
+        """Return HOST:PORT of the server that answers requests for this path."""
+        return self.upstream
+
+    def admit(self, method: str, path: str) -> Callable[[], None] | None:
+        """Return what is called after the server has answered; None for a request that it must not see."""
+        return lambda: None
 
     def next_fault(self, method: str, path: str) -> Fault | None:
         with self._guard:
             self.requests.append(f"{method} {path}")
             if self._chosen is not None:
-                faults: tuple[Fault, ...] = ("503", "drop", "lost")
-                return self._chosen.choice(faults) if self._chosen.random() < 0.125 else None
+                is_hit = self._chosen.random() < self._chance
+                return self._chosen.choice(self._faults) if is_hit else None
             if self._fault is None or self._left <= 0 or self._method not in ("", method):
                 return None
             self._left -= 1
@@ -68,7 +83,15 @@ class FaultyServer(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    wbufsize = -1  # a head and a body that are sent one after the other wait for each other
     server: FaultyServer
+
+    def handle_expect_100(self) -> bool:
+        """Let the client send its body, which it waits to do."""
+        is_expected = super().handle_expect_100()
+        self.wfile.flush()
+        return is_expected
 
     def _forward(self) -> None:
         body = self._body()
@@ -77,17 +100,25 @@ class _Handler(BaseHTTPRequestHandler):
             self.server.ended.wait(self.server.delay_s)
         if fault == "hang":
             self.server.ended.wait()
-        if fault in ("drop", "hang"):
+        if fault == "stall":
+            self.server.ended.wait(_STALL_S)
+        if fault in ("drop", "hang", "stall"):
             self.close_connection = True
             return
-        if fault in ("503", "429"):
+        if fault in ("500", "503", "429"):
             self._answer(int(fault), {"Content-Type": "application/xml"}, _SLOW_DOWN)
             return
-        upstream = HTTPConnection(self.server.upstream)
+        answered = self.server.admit(self.command, self.path)
+        if answered is None:
+            self.close_connection = True
+            return
+        del self.headers["Expect"]  # the body is here
+        upstream = HTTPConnection(self.server.upstream_of(self.path))
         upstream.request(self.command, self.path, body, dict(self.headers.items()))
         answer = upstream.getresponse()
         data = answer.read()
         upstream.close()
+        answered()
         if fault == "lost":
             self.close_connection = True
             return

@@ -19,6 +19,7 @@ from reput.lakes.report import ExportReport
 from reput.lakes.request import ExportRequest
 from reput.lakes.tables.opening import open_table
 from tests.lakes.exporting import SMALL_SPLIT
+from tests.remote.rest_catalog import io_properties
 from tests.remote.test_commands import SendingRunner
 
 Options = dict[str, str]
@@ -36,13 +37,15 @@ class Lake:
         url: The table.
         options: Of its bucket.
         layout: Its format.
-        catalog: An SQLite file, for Iceberg.
+        catalog: For Iceberg: an SQLite file, or the address of a REST catalog.
+        table: Its name in the catalog.
     """
 
     url: str
     options: Options
     layout: str
-    catalog: Path
+    catalog: Path | str
+    table: str = "reput.messages"
 
     def through(self, options: Options) -> Lake:
         """Return the same table by way of another server."""
@@ -50,8 +53,19 @@ class Lake:
 
     def open(self) -> Destination:
         """Open the table."""
-        more = {"catalog": f"sqlite:///{self.catalog}"} if self.layout == "iceberg" else {}
+        more = (
+            {"catalog": self.catalog_uri, "table": self.table} if self.layout == "iceberg" else {}
+        )
         return open_table(self.url, self.layout, storage_options=self.options, **more)
+
+    @property
+    def catalog_uri(self) -> str:
+        """Where the catalog is."""
+        return (
+            f"http://{self.catalog}"
+            if isinstance(self.catalog, str)
+            else f"sqlite:///{self.catalog}"
+        )
 
     def export(
         self,
@@ -95,14 +109,11 @@ class Lake:
         """Return pyiceberg's table."""
         from pyiceberg.catalog import load_catalog
 
+        kind = "rest" if isinstance(self.catalog, str) else "sql"
         catalog = load_catalog(
-            "reput", type="sql", uri=f"sqlite:///{self.catalog}",
-            **{
-                "s3.endpoint": f"http://{self.options['s3.endpoint_override']}",
-                "s3.access-key-id": "reput", "s3.secret-access-key": "reput", "s3.region": "us-east-1",
-            },
-        )  # fmt: skip
-        return catalog.load_table("reput.messages" + ("_rejects" if rejects else ""))
+            "reput", type=kind, uri=self.catalog_uri, **io_properties(self.options)
+        )
+        return catalog.load_table(self.table + ("_rejects" if rejects else ""))
 
     def names(self) -> list[str]:
         """Return the names of all objects of the table and of its control folder, sorted."""

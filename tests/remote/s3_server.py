@@ -16,7 +16,8 @@ from urllib.parse import quote
 
 import pyarrow.fs
 
-_ENDPOINT = "s3.endpoint_override"
+ENDPOINT = "s3.endpoint_override"
+Options = dict[str, str]
 
 
 @contextmanager
@@ -33,7 +34,7 @@ def s3_server() -> Iterator[dict[str, str]]:
     server.start()
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     yield {
-        _ENDPOINT: f"127.0.0.1:{port}",
+        ENDPOINT: f"127.0.0.1:{port}",
         "s3.scheme": "http",
         "s3.access_key": "reput",
         "s3.secret_key": "reput",
@@ -66,19 +67,19 @@ def _write_one_at_a_time() -> None:
 @contextmanager
 def s3_process() -> Iterator[dict[str, str]]:
     """The same in a process of its own: deltalake does not let other threads run while it waits for an answer."""
-    with _process("tests.remote.s3_server") as line:
+    with process_of("tests.remote.s3_server") as (_, line):
         yield json.loads(line)
 
 
 @contextmanager
 def faulty_process(options: dict[str, str], seed: int) -> Iterator[dict[str, str]]:
     """Options that lead to a server by way of a process that lets one request in eight fail."""
-    with _process("tests.remote.faulty_server", options[_ENDPOINT], str(seed)) as line:
-        yield {**options, _ENDPOINT: line.strip()}
+    with process_of("tests.remote.faulty_server", options[ENDPOINT], str(seed)) as (_, line):
+        yield {**options, ENDPOINT: line.strip()}
 
 
 @contextmanager
-def _process(module: str, *arguments: str) -> Iterator[str]:
+def process_of(module: str, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """Run a module, which prints a line when it serves, until its input ends."""
     command = [sys.executable, "-m", module, *arguments]
     with subprocess.Popen(
@@ -90,7 +91,7 @@ def _process(module: str, *arguments: str) -> Iterator[str]:
     ) as server:
         assert server.stdin is not None
         assert server.stdout is not None
-        yield server.stdout.readline()
+        yield server, server.stdout.readline()
         server.stdin.close()
 
 
@@ -104,7 +105,7 @@ def upload(store: Path, bucket: str, options: dict[str, str]) -> pyarrow.fs.File
 
 def upload_whole(store: Path, bucket: str, options: dict[str, str]) -> str:
     """Put all files of a store into a new bucket, a request each; returns the store's URL."""
-    host, _, port = options[_ENDPOINT].partition(":")
+    host, _, port = options[ENDPOINT].partition(":")
     connection = HTTPConnection(host, int(port))
     bodies = {
         f"archive/store/{file.relative_to(store)}": file.read_bytes()

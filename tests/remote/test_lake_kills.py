@@ -1,121 +1,195 @@
-"""Exports into buckets that are killed at any moment and run again: every row once, in tables of all three formats."""
+"""Exports into buckets that are killed at every step in turn and run again: every row once, in tables of all formats.
+
+The server kills the export at the n-th change that it asks for (`tests.remote.killing_server`). So all steps are
+covered evenly, whatever time they take: staged files, the head, manifests, data files, the Delta log, the catalog,
+rejected rows, compaction, deletions. Other requests fail meanwhile: 500, 503, 429, connections that are lost before or
+after the request was done, time-outs.
+"""
 
 from __future__ import annotations
 
 import os
 import random
-import signal
 import sys
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
 
 from reput.errors import StoreAccessError
+from reput.files import bucket
+from reput.files.deadlines import Deadlines
 from reput.lakes.comparing import diff_export
 from tests.golden.stores import GoldenStore
-from tests.lakes.exporting import offsets
+from tests.lakes.exporting import grow_to, offsets
+from tests.remote.killing_server import MODES, Killer, Mode, killing_process
 from tests.remote.lake_buckets import Lake
-from tests.remote.s3_server import faulty_process, s3_process, upload_whole
+from tests.remote.rest_catalog import catalog_process
+from tests.remote.s3_server import Options, s3_process, upload_whole
 
 pytest.importorskip("obstore")
 pytestmark = pytest.mark.slow
 
 KILLS = int(os.environ.get("REPUT_KILLS", "20"))
 """Of each format."""
-_STEP, _SPLIT = 1_000_000, 500_000
-_LONGEST_S = 3.0
+_END, _STEP, _SPLIT = 250_000, 110_000, 60_000
 _REFUSED = 7
+_MOST_RUNS = 12
+_EVERYWHERE = {"staged file", "head", "manifest", "data file", "deletion"}
+_STEPS = {
+    "parquet": _EVERYWHERE | {"rejected rows"},
+    "delta": _EVERYWHERE | {"rejected rows", "Delta log"},
+    "iceberg": _EVERYWHERE | {"rejected rows", "catalog", "Iceberg metadata"},
+}
 
 Golden = Callable[[str], GoldenStore]
-Options = dict[str, str]
+
+
+@dataclass
+class Bench:
+    """What all exports of a test have in common.
+
+    Attributes:
+        store: What is exported.
+        expected: Its physical offsets.
+        schema: Of the bodies of most messages.
+        options: Of the S3 server.
+        catalog: Address of a REST catalog.
+        through: The same two by way of the killer.
+        killer: The server between.
+        killed_at: How many exports were killed at each kind of step.
+    """
+
+    store: Path
+    expected: list[int]
+    schema: Path
+    options: Options
+    catalog: str
+    through: tuple[Options, str]
+    killer: Killer
+    killed_at: Counter[str] = field(default_factory=Counter)
+
+    def lake(self, layout: str, name: str) -> Lake:
+        """Return a table that leads through the killer."""
+        options, catalog = self.through
+        url = f"s3://kills/{layout}/{name}/messages"
+        return Lake(url, options, layout, catalog, f"{name}.messages")
+
+    def direct(self, lake: Lake) -> Lake:
+        """Return the same table without the killer."""
+        return replace(lake, options=self.options, catalog=self.catalog)
+
+    def export(self, lake: Lake) -> None:
+        """Export what is new, in three commits, and combine small files."""
+        lake.export(
+            self.store, incremental=True, commit_every=_STEP, split_bytes=_SPLIT,
+            partition_by=("topic",), json_body=str(self.schema),
+            compact_after=None if lake.layout == "parquet" else 2,
+        )  # fmt: skip
+
+    def run(self, lake: Lake, step: int, mode: Mode, seed: int | None) -> str:
+        """Export in a child until this step; returns "killed", "done", or "failed" if faults explain an error."""
+        begin, end = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.read(begin, 1)
+            _end_with(lambda: self.export(lake))
+        self.killer.watch(child, step, mode, seed)
+        os.write(end, b"x")
+        status = os.waitpid(child, 0)[1]
+        os.close(begin)
+        os.close(end)
+        code, (_, killed_at) = os.waitstatus_to_exitcode(status), self.killer.seen()
+        if code == -9:
+            assert killed_at is not None, "killed by nobody"
+            self.killed_at[killed_at] += 1
+            return "killed"
+        assert code in ((0,) if seed is None else (0, _REFUSED)), code
+        return "failed" if code else "done"
+
+    def finish(self, lake: Lake) -> None:
+        """Run to the end."""
+        for _ in range(_MOST_RUNS):
+            if self.run(lake, 0, "before", None) == "done":
+                return
+        pytest.fail("never done")
+
+    def check(self, lake: Lake) -> None:
+        """Compare every row with the store, in a child."""
+
+        def compare() -> None:
+            direct = self.direct(lake)
+            self.export(direct)  # deletes what late requests may have left
+            found = diff_export(str(self.store), direct.open())
+            assert found.is_same, found
+            rows = offsets(direct.rows()) + offsets(direct.rows(rejects=True))
+            assert sorted(rows) == self.expected
+            assert direct.is_tidy(), direct.names()
+
+        child = os.fork()
+        if child == 0:
+            _end_with(compare)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def _end_with(action: Callable[[], None]) -> None:
+    """End a child with the action: this process must stay free of threads, as it forks."""
+    try:
+        bucket.POLICY = Deadlines(2.0, 4.0)  # type: ignore[attr-defined]
+        action()
+        os._exit(0)
+    except StoreAccessError:
+        os._exit(_REFUSED)
+    except BaseException:
+        traceback.print_exc(file=sys.stderr)
+        os._exit(1)
 
 
 @pytest.fixture(scope="module")
-def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Options]:
-    with s3_process() as options:
+def bench(golden: Golden, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    folder, source = tmp_path_factory.mktemp("kills"), golden("orders")
+    grow_to(source.path, folder / "store", _END)
+    expected = [m.physical_offset for m in source.messages if m.physical_offset + m.size <= _END]
+    schema = folder / "schema.json"
+    schema.write_text('{"order": "string", "amount": "string"}')
+    with s3_process() as options, catalog_process(folder / "catalog.db", options) as catalog:
         upload_whole(tmp_path_factory.mktemp("empty"), "kills", options)
-        yield options
+        with killing_process(options, catalog) as (killer, near, address):
+            yield Bench(
+                folder / "store", expected, schema, options, catalog, (near, address), killer
+            )
 
 
-def _export(lake: Lake, store: Path) -> None:
-    lake.export(
-        store, incremental=True, commit_every=_STEP, split_bytes=_SPLIT, partition_by=("topic",)
-    )
-
-
-def _killed(lake: Lake, store: Path, chance: random.Random) -> str:
-    """Export in a child; returns "killed", "done", or "failed" after an error that a server's faults explain."""
-    child = os.fork()
-    if child == 0:
-        try:
-            _export(lake, store)
-            os._exit(0)
-        except StoreAccessError:
-            os._exit(_REFUSED)
-        except BaseException:
-            traceback.print_exc(file=sys.stderr)
-            os._exit(1)
-    until = time.monotonic() + chance.uniform(0, _LONGEST_S)
-    while time.monotonic() < until:
-        ended, status = os.waitpid(child, os.WNOHANG)
-        if ended:
-            code = os.waitstatus_to_exitcode(status)
-            assert code in (0, _REFUSED), code
-            return "failed" if code else "done"
-        time.sleep(0.005)
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    return "killed"
-
-
-@pytest.mark.parametrize("layout", ["parquet", "delta", "iceberg"])
 @pytest.mark.parametrize("is_faulty", [False, True])
-def test_every_row_is_there_once(
-    golden: Golden, s3: Options, tmp_path: Path, layout: str, is_faulty: bool
-) -> None:
-    store, chance, kills, tables = golden("orders"), random.Random(layout), 0, 0
-    expected = [message.physical_offset for message in store.messages]
-    with faulty_process(s3, 11) as faulty:
-        while kills < KILLS // 2:
-            tables += 1
-            url = f"s3://kills/{layout}-{is_faulty}-{tables}/messages"
-            lake = Lake(url, s3, layout, tmp_path / f"{tables}.db")
-            through = replace(lake, options=faulty) if is_faulty else lake
-            while kills < KILLS // 2 and (end := _killed(through, store.path, chance)) != "done":
-                kills += end == "killed"
-            _finish(lake, store.path)
-            _check(lake, store, expected)
-    print(f"{layout}: {kills} kills, {tables} tables, {len(expected) * tables} rows compared")
-
-
-def _finish(lake: Lake, store: Path) -> None:
-    """Run once more in a child, to the end: this process must stay free of threads, as it forks."""
-    child = os.fork()
-    if child == 0:
-        try:
-            _export(lake, store)
-            os._exit(0)
-        except BaseException:
-            traceback.print_exc(file=sys.stderr)
-            os._exit(1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-
-
-def _check(lake: Lake, store: GoldenStore, expected: list[int]) -> None:
-    """Compare every row with the store, in a child."""
-    child = os.fork()
-    if child == 0:
-        try:
-            found = diff_export(str(store.path), lake.open())
-            assert found.is_same, found
-            assert offsets(lake.rows()) == expected
-            assert lake.is_tidy(), lake.names()
-            os._exit(0)
-        except BaseException:
-            traceback.print_exc(file=sys.stderr)
-            os._exit(1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+@pytest.mark.parametrize("layout", ["parquet", "delta", "iceberg"])
+def test_every_row_is_there_once(bench: Bench, layout: str, is_faulty: bool) -> None:
+    """Each table is killed twice, or three times, at steps that are spread evenly over a whole export."""
+    chance, begun = random.Random(f"{layout} {is_faulty}"), time.monotonic()
+    whole = bench.lake(layout, f"whole-{is_faulty}")
+    assert bench.run(whole, 0, "before", None) == "done"
+    bench.killer.release()
+    steps = bench.killer.seen()[0]
+    assert set(steps) >= _STEPS[layout], set(steps)
+    bench.check(whole)
+    bench.killed_at.clear()
+    tables, wanted = 0, max(KILLS // 2, 1)
+    first = [1 + number * len(steps) // wanted for number in range(wanted)]
+    later = chance.sample(first, len(first))
+    while sum(bench.killed_at.values()) < wanted:
+        lake = bench.lake(layout, f"{is_faulty}-{tables}")
+        for step in (first[2 * tables % wanted], later[tables % wanted]):
+            mode = MODES[chance.randrange(len(MODES))]
+            bench.run(lake, step, mode, chance.randrange(1 << 30) if is_faulty else None)
+        bench.finish(lake)
+        bench.killer.release()
+        bench.check(lake)
+        tables += 1
+    print(
+        f"{layout}{' with faults' * is_faulty}: {len(steps)} steps, {sum(bench.killed_at.values())} kills "
+        f"{dict(bench.killed_at)}, {tables} tables, {tables * len(bench.expected)} rows compared, "
+        f"{time.monotonic() - begun:.0f} s"
+    )

@@ -8,6 +8,7 @@ table of their own, to which they are added after the messages: a run that dies 
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 
 DEFAULT_TABLE = "reput.messages"
 _STATE, _RUN, _FENCE = "reput.state", "reput.run", "reput.fence"
+_PLACE = "reput.place"
+"""Property of a table: where exports write its files."""
 _CATALOG = "catalog.db"
 _TABLE = re.compile(r"([^\s./\\]+\.)+[^\s./\\]+")
 _WIDENS: Widenings = frozenset({("int32", "int64"), ("float", "double")})
@@ -43,6 +46,8 @@ _WIDENS: Widenings = frozenset({("int32", "int64"), ("float", "double")})
 
 _CATALOGS = {"http": "rest", "https": "rest", "thrift": "hive"}
 """Kinds of catalogs by the schemes of their URIs; others are SQL databases."""
+_SCHEMES = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfss": "abfs", "wasb": "abfs", "wasbs": "abfs"}
+"""Names of one place in other programs' URIs."""
 _IO_NAMES = {
     "endpoint": "s3.endpoint",
     "access_key_id": "s3.access-key-id",
@@ -51,6 +56,12 @@ _IO_NAMES = {
     "region": "s3.region",
 }
 """pyiceberg's names of settings of S3, by object_store's names."""
+
+_IO_VARIABLES = {
+    "s3.endpoint": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"),
+    "s3.region": ("AWS_REGION", "AWS_DEFAULT_REGION"),
+}
+"""Variables of the environment, by pyiceberg's names."""
 
 _SOURCES = {
     **{name: name for name in TEXT_PARTITIONS}, "day": "store_timestamp", "hour": "store_timestamp",
@@ -116,6 +127,7 @@ class _Iceberg:
                 properties = {"type": kind, "uri": named, **properties}
                 if kind == "sql":
                     properties = {"warehouse": self._location(), **properties}
+                properties = {**_io_environment(), **properties}
                 named = "reput"
             with self._explained():
                 self._opened = load_catalog(named, **properties)
@@ -264,9 +276,19 @@ class _Iceberg:
 
         with self._explained():
             try:
-                return _without_retries(self._catalog.load_table(name))
+                table = _without_retries(self._catalog.load_table(name))
             except (NoSuchTableError, NoSuchNamespaceError):
                 return None
+        # A catalog may give a table another location than it was asked for.
+        place = table.properties.get(_PLACE) or table.location()
+        if not _is_same_place(place, self._location(_folder_of(name))):
+            # Runs that write one table from two places would not exclude each other.
+            raise UsageError(
+                f"{self.name}: the table {name} was exported to {place}; export to the same place, name another "
+                f"table, or set the property {_PLACE} of the table if its files were moved",
+                arguments=["table"],
+            )
+        return table
 
     def _create(self, name: str, schema: pa.Schema, partition_by: Sequence[str]) -> Table:
         from pyiceberg.transforms import DayTransform, HourTransform, IdentityTransform
@@ -279,7 +301,9 @@ class _Iceberg:
         location = self._location(_folder_of(name))
         with self._explained():
             self._catalog.create_namespace_if_not_exists(name.rpartition(".")[0])
-            with self._catalog.create_table_transaction(name, schema, location) as transaction:
+            with self._catalog.create_table_transaction(
+                name, schema, location, properties={_PLACE: location}
+            ) as transaction:
                 with transaction.update_spec() as spec:
                     for part in partition_by:
                         named = part if part != _SOURCES[part] else None
@@ -392,6 +416,31 @@ class IcebergBucketTable(_Iceberg):
             transaction.update_snapshot(snapshot_properties={_FENCE: "1"}).fast_append(),
         ):
             pass
+
+
+def _io_environment() -> dict[str, str]:
+    """Return settings of S3 in the environment that pyiceberg does not take from there, unlike other libraries."""
+    return {
+        name: value
+        for name, variables in _IO_VARIABLES.items()
+        if (value := next((os.environ[one] for one in variables if os.environ.get(one)), None))
+    }
+
+
+def _is_same_place(one: str, other: str) -> bool:
+    """Whether two locations of tables are one folder, however their URIs are written."""
+    (scheme, one_path), (other_scheme, other_path) = map(_parts_of, (one, other))
+    if scheme == other_scheme == "file":
+        return os.path.realpath(one_path) == os.path.realpath(other_path)
+    return (scheme, one_path) == (other_scheme, other_path)
+
+
+def _parts_of(location: str) -> tuple[str, str]:
+    scheme, _, path = location.rpartition("://")
+    path = path.rstrip("/")
+    if scheme in ("", "file"):
+        return "file", path
+    return _SCHEMES.get(scheme, scheme), path
 
 
 def _folder_of(table: str) -> str:
