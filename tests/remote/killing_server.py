@@ -2,7 +2,8 @@
 
 Changes are requests that write or delete. Signs of life are not counted: their number depends on the time. The n-th
 change is the last thing that the export does. If it is killed `before`, the server does not get that request. If it is
-killed `after`, the server does it, and nobody gets the answer. If it is `late`, the server gets the request when another
+killed `after`, the server does it, and nobody gets the answer. If it is `late`, the server gets the request when
+another
 export has ended.
 """
 
