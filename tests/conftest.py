@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import settings
 
+from reput import tasks
 from tests.attack import mark_attacks
 from tests.browser import opened_browser
 from tests.golden.stores import GoldenLibrary, GoldenStore, StoreNotHereError, TornCase, passed_over
@@ -45,6 +46,15 @@ def _own_environment() -> Iterator[None]:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("COLUMNS", raising=False)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _short_pauses() -> Iterator[None]:
+    """Repeat failed tasks of this process as often as users' tasks are repeated, in a hundredth of the time."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("_FIRST_PAUSE_S", "_LONGEST_PAUSE_S", "_PAUSES_S"):
+            patch.setattr(tasks, name, getattr(tasks, name) / 100)
         yield
 
 
