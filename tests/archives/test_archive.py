@@ -14,7 +14,7 @@ import pytest
 import pyzstd
 
 import reput
-from reput.errors import ReputError, UsageError
+from reput.errors import UsageError
 from reput.files.archive import Archive
 from reput.format.archive import tree_root
 from reput.query.message_store import MessageStore
@@ -295,45 +295,3 @@ def test_only_the_log_files_of_a_time_are_restored(
     assert [path.name for path in (tmp_path / "some" / "commitlog").iterdir()] == [
         Path(third.path).name
     ]
-
-
-@pytest.mark.parametrize(
-    "seed", [0, *(pytest.param(one, marks=pytest.mark.slow) for one in range(1, 100))]
-)
-def test_no_changed_archive_gives_a_wrong_answer_called_complete(
-    golden: Golden, seed: int, place: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr("reput.archives.changes._FAN", 3)
-    store = golden("orders")
-    reput.archive(store.path, place)
-    random = Random(seed)
-    end = Archive(place).manifest.log[-1].end
-    asked = random.sample(store.queries, 3)
-    with reput.open_store(store.path) as here:
-        expected = [
-            [m for m in here.query(one.topic, one.key).messages if m.physical_offset < end]
-            for one in asked
-        ]
-        numbered = here.get_by_queue("orders", 0, 700)
-    files = [
-        path for path in sorted(Path(place).rglob("*")) if path.is_file() and path.stat().st_size
-    ]
-    refused = 0
-    for _ in range(100):
-        path = random.choice(files)
-        data = path.read_bytes()
-        at = random.randrange(len(data))
-        changed = bytearray(data)
-        changed[at] ^= random.randrange(1, 256)
-        path.write_bytes(changed if random.random() < 0.8 else data[:at])
-        try:
-            with reput.open_store(place) as archive:
-                for one, messages in zip(asked, expected, strict=True):
-                    found = archive.query(one.topic, one.key)
-                    if not found.coverage.unreadable:
-                        assert list(found.messages) == messages, path
-                assert archive.get_by_queue("orders", 0, 700) == numbered
-        except ReputError:
-            refused += 1
-        path.write_bytes(data)
-    assert 0 < refused < 100

@@ -49,7 +49,7 @@ from reput.queues.kinds import BATCH_QUEUE, is_light
 from reput.queues.queue_index import QueueIndex, QueueReader
 
 KEYS, ENTRIES = "keys", "queues"
-_MAGIC_BYTES = 4
+PARQUET_MAGIC = b"PAR1"
 _MERGED_ROWS = 1 << 22
 _HASHES = 1 << 31
 """RocketMQ's hashes of keys are not negative."""
@@ -348,7 +348,7 @@ class _Sink:
         """Return the digest of the row group that was just written."""
         data = self.last
         if self.size == len(data):  # the first one, after the format's magic
-            data = data[_MAGIC_BYTES:]
+            data = data[len(PARQUET_MAGIC) :]
         self._since = []
         return hashlib.sha256(data).hexdigest()
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from reput.archives.indexing import ENTRIES, KEYS
+from reput.archives.indexing import ENTRIES, KEYS, PARQUET_MAGIC
 from reput.archives.new_store import check_empty, new_store
 from reput.archives.report import RestoreReport, VerifyReport
 from reput.errors import (
@@ -29,7 +29,7 @@ from reput.files.writer import (
     sync_folder,
     write_durable,
 )
-from reput.format.archive import ErasureObject, LogFile, tree_root
+from reput.format.archive import ErasureObject, IndexObject, LogFile, Snapshot, tree_root
 from reput.log.sources import StoreLog
 from reput.pipeline.driver import rebuild_store
 from reput.tasks import Progress, SerialRunner, silent
@@ -53,15 +53,14 @@ def verify(place: str, options: dict[str, str] | None, progress: Progress = sile
     for part in (*manifest.keys, *manifest.queues):
         progress("verify", size, total)
         try:
-            index = archive.index(part)
-            for group in range(len(index.ranges)):
-                archive.group(index, group)
+            _verify_index(archive, part)
         except StoreError as error:
             problems.append(_problem(error))
         size, objects = size + part.object_bytes, objects + 1
     for snapshot in manifest.snapshots:
         try:
             read_snapshot(archive, snapshot)
+            _verify_size(archive, snapshot)
         except StoreError as error:
             problems.append(_problem(error))
         size, objects = size + snapshot.object_bytes, objects + 1
@@ -95,6 +94,30 @@ def _verify_erasure(archive: Archive, record: ErasureObject) -> None:
         digest.update(archive.objects.get_range(record.object, at, length))
     if digest.hexdigest() != record.sha256:
         raise FormatError(archive.path(record.object), 0, "does not have its checksum")
+    _verify_size(archive, record)
+
+
+def _verify_size(archive: Archive, part: LogFile | IndexObject | Snapshot | ErasureObject) -> None:
+    """Raise FormatError for bytes after the archived ones: readers of other programs begin at the end."""
+    if archive.objects.head(part.object).size != part.object_bytes:
+        raise FormatError(
+            archive.path(part.object), part.object_bytes, "is longer than the archived object"
+        )
+
+
+def _verify_index(archive: Archive, part: IndexObject) -> None:
+    index = archive.index(part)
+    position = len(PARQUET_MAGIC)
+    if archive.objects.get_range(part.object, 0, position) != PARQUET_MAGIC:
+        raise FormatError(archive.path(part.object), 0, "does not begin as a Parquet file")
+    for group, (start, stop) in enumerate(index.ranges):
+        archive.group(index, group)
+        if start != position:
+            raise FormatError(index.path, position, "has bytes between its row groups")
+        position = stop
+    if position != part.object_bytes - part.footer_bytes:
+        raise FormatError(index.path, position, "has bytes after its row groups")
+    _verify_size(archive, part)
 
 
 def _verify_log(archive: Archive, file: LogFile) -> None:
@@ -106,10 +129,7 @@ def _verify_log(archive: Archive, file: LogFile) -> None:
         raise FormatError(
             archive.path(file.object), 0, "its content does not have the checksum of the manifest"
         )
-    if archive.objects.head(file.object).size != file.object_bytes:
-        raise FormatError(
-            archive.path(file.object), file.object_bytes, "is longer than the archived object"
-        )
+    _verify_size(archive, file)
 
 
 def _contents(archive: Archive, file: LogFile) -> Iterator[bytes]:
