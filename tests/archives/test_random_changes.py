@@ -171,7 +171,12 @@ def _swap(archived: Archived, random: Random) -> Undo:
     undo = _rewritten(path, other.read_bytes()), _rewritten(other, path.read_bytes())
     if random.random() < 0.5:  # the other one stays: two with the same content
         undo[1]()
-    return lambda: [one() for one in undo] and None
+
+    def both() -> None:
+        for one in undo:
+            one()
+
+    return both
 
 
 def _old_manifest(archived: Archived, random: Random) -> Undo:
