@@ -51,8 +51,9 @@ def divide(scanned: str, plan: str, parts: str, task: DivideTask) -> None:
         sections = _Sections(file, len(found.packs))
         for staged in found.staged[task.first : task.stop]:
             for batch in read_batches(join(scanned, staged), _FIELDS):
+                numbers = sections.numbers_of(batch.queues)
                 for pack, part in packs.divided(batch):
-                    sections.append(pack, part, batch.queues)
+                    sections.append(pack, part, numbers)
         sections.finish()
 
 
@@ -159,11 +160,13 @@ class _Sections:
         self._numbers: dict[Queue, int] = {}
         self._rows = 0
 
-    def append(self, pack: int, part: _Part, queues: list[Queue]) -> None:
-        """Take a part whose messages name their queues by number."""
-        numbers = np.array(
-            [self._numbers.setdefault(queue, len(self._numbers)) for queue in queues], np.int32
-        )
+    def numbers_of(self, queues: list[Queue]) -> npt.NDArray[np.int32]:
+        """Return the numbers that the queues of a batch have in this file."""
+        numbers = [self._numbers.setdefault(queue, len(self._numbers)) for queue in queues]
+        return np.array(numbers, np.int32)
+
+    def append(self, pack: int, part: _Part, numbers: npt.NDArray[np.int32]) -> None:
+        """Take a part of a pack. `numbers`: those of the queues of its batch."""
         for rows in part:
             rows["queue"] = numbers[rows["queue"]]
         self._parts[pack].append(part)
