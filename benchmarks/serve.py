@@ -37,6 +37,7 @@ _ECHOED = {"queries": 20_000, "sends": 20_000, "pulls": 3_000}
 _SENT = "orders"
 _BODY_BYTES = 1024
 _THREADS = (1, 8, 32)
+_LOOK_S, _QUIET_S, _QUIET_LOOKS, _MOST_LOOKS = 0.25, 0.011, 6, 400
 _LENGTH = struct.Struct(">i")
 
 
@@ -118,6 +119,7 @@ def _queries(
 ) -> Iterator[Figure]:
     load = _Load(port, queries, _CONNECTIONS, _IN_FLIGHT)
     load.run(len(queries))  # every page is touched once
+    _settle(process)
     with _core_time(process) as used:
         load.run(_QUERIES)
     name = f"queries by key, {_CONNECTIONS} connections, {workers} worker{'s'[: workers - 1]}"
@@ -196,6 +198,8 @@ def _pulls(
         for offset in range(0, messages, 700)
     ]
     load = _Load(port, frames, _CONNECTIONS, 2)
+    load.run(_PULLS // 10)
+    _settle(process)
     with _core_time(process) as used:
         load.run(_PULLS)
     rate = load.received / load.seconds / 1e6
@@ -221,7 +225,7 @@ def _sends(port: int, process: subprocess.Popen[str]) -> Iterator[Figure]:
     _check(port, frames[:8])
     load = _Load(port, frames, _CONNECTIONS, _IN_FLIGHT)
     load.run(1000)
-    time.sleep(1)  # the thread of dispatch loads its kernels
+    _settle(process)
     with _core_time(process) as used:
         load.run(_SENDS)
     yield Figure(_GROUP, "sends of 1 KB", load.rate, "/s", least=15_000)
@@ -258,6 +262,18 @@ def _core_time(process: subprocess.Popen[str]) -> Iterator[list[float]]:
     begun, used = _cpu_s(process), [0.0]
     yield used
     used[0] = max(_cpu_s(process) - begun, 0.01)
+
+
+def _settle(process: subprocess.Popen[str]) -> None:
+    """Wait until a server computes nothing: it searches for the end of its log, and loads kernels."""
+    quiet = 0
+    for _ in range(_MOST_LOOKS):
+        begun = _cpu_s(process)
+        time.sleep(_LOOK_S)
+        quiet = quiet + 1 if _cpu_s(process) - begun <= _QUIET_S else 0
+        if quiet == _QUIET_LOOKS:
+            return
+    raise RuntimeError("the server does not come to rest")
 
 
 def _cpu_s(process: subprocess.Popen[str]) -> float:

@@ -27,7 +27,7 @@ from tests.small import SMALL
 # What they take is no value of a plain type: callbacks, tables, what only parts of reput pass.
 _UNCHECKED = {
     "put_columns", "put_built", "put_run", "subscribe", "add_dispatcher", "search", "add_put", "coverage_of",
-    "quick_records",
+    "quick_query", "quick_records",
 }  # fmt: skip
 _VALID: dict[str, Any] = {
     "store": "no such store", "stores": "no such store", "path": "no such store", "archive": "no", "a": "no", "b": "no",

@@ -9,6 +9,7 @@ import pytest
 
 import reput
 from reput.errors import CorruptMessageError
+from reput.query import pull_records
 from reput.query.answers import PullStatus
 from reput.query.message_store import MessageStore
 from reput.writer.put.message import Message
@@ -21,8 +22,36 @@ SMALL = replace(SMALL_16K, queue_entries=20)
 MOST_BYTES = 3000
 
 
+@pytest.fixture(autouse=True, params=["arrays", "kernel"])
+def quickly(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """How quick pulls read: before the kernel is loaded, and after that."""
+    kernel = pull_records._Kernel()
+    if request.param == "kernel":
+        kernel.load_now()
+    else:
+        monkeypatch.setattr(kernel, "load", lambda: None)
+    monkeypatch.setattr(pull_records, "_KERNEL", kernel)
+    return str(request.param)
+
+
+def check_quick(
+    store: MessageStore, topic: str, queue_id: int, offset: int, most: int, tags: str | None = None
+) -> bool:
+    """Compare a quick pull with a pull of records; whether it answered."""
+    asked = topic, queue_id, offset, most, tags, MOST_BYTES
+    quick = store.quick_records(*asked)
+    if quick is None:
+        return False
+    found = store.pull_records(*asked)
+    body, messages, *ends = quick
+    assert (found.status, tuple(ends)) == (PullStatus.FOUND, found[2:])
+    assert (bytes(body), messages) == (b"".join(found.records), len(found.records))
+    return True
+
+
 def check(store: MessageStore, topic: str, queue_id: int, offset: int, most: int) -> int:
     """Compare; the offset where the next pull begins."""
+    check_quick(store, topic, queue_id, offset, most)
     plain = store.pull(topic, queue_id, offset, most)
     many = store.pull_records(topic, queue_id, offset, most, None)
     records = tuple(store.get_record(one.physical_offset) for one in plain.messages)
@@ -59,8 +88,11 @@ def test_records_that_follow_each_other_and_those_that_do_not(tmp_path: Path) ->
                 store.put(Message("large", bytes(9000)))
     with reput.open_store(tmp_path / "s") as opened:
         for queue_id in (0, 1):
-            for offset in range(0, opened.max_queue_offset("T", queue_id), 5):
+            end, answered = opened.max_queue_offset("T", queue_id), 0
+            for offset in range(0, end, 5):
                 check(opened, "T", queue_id, offset, 40)
+                answered += check_quick(opened, "T", queue_id, offset, 4)
+            assert answered >= end // 10  # arrays stop at the end of a file
 
 
 def test_a_damaged_record_ends_the_answer_before_it_and_is_reported_at_its_own(
@@ -81,5 +113,43 @@ def test_a_damaged_record_ends_the_answer_before_it_and_is_reported_at_its_own(
         before = store.pull_records(topic, queue_id, begin, 8)
         assert (before.status, before.records) == (PullStatus.FOUND, whole[:5])
         assert before.next_begin_offset == begin + 5
+        assert store.quick_records(topic, queue_id, begin, 8, None, MOST_BYTES) is None
+        for most in (1, 5):
+            assert check_quick(store, topic, queue_id, begin, most)
         with pytest.raises(CorruptMessageError):
             store.pull_records(topic, queue_id, begin + 5, 8)
+
+
+TAGS = ("a", "b", "Aa", "BB", "a property of a tag", "\u00fc", "")
+"""The hashes of Aa and BB are equal."""
+
+
+@pytest.mark.parametrize("tags", ["a", "a || b", "BB", "Aa || BB", "\u00fc", "seldom", "not there"])
+def test_wanted_tags_are_found_as_one_by_one(tmp_path: Path, tags: str, quickly: str) -> None:
+    with reput.open_store(tmp_path / "s", mode="rw", config=SMALL) as store:
+        for number in range(400):
+            tag = "seldom" if number % 100 == 7 else TAGS[number * 7 % 11 % len(TAGS)]
+            store.put(Message("T", bytes(number % 90), tags=tag, keys="TAGS"))
+    answered = 0
+    with reput.open_store(tmp_path / "s") as opened:
+        for offset in range(0, 400, 9):
+            for most in (1, 5, 30):
+                answered += check_quick(opened, "T", 0, offset, most, tags)
+    is_answered = quickly == "kernel" and tags not in ("BB", "not there")
+    assert (answered > 20) == is_answered
+
+
+@pytest.mark.parametrize("place", [0, 4, 12, 20, 28, 36, 84])
+def test_no_damaged_field_of_a_record_passes(tmp_path: Path, place: int) -> None:
+    with reput.open_store(tmp_path / "s", mode="rw", config=SMALL) as store:
+        puts = store.put_many([Message("T", b"body", tags="t", keys="k")] * 20)
+    with reput.open_store(tmp_path / "s") as store:
+        assert check_quick(store, "T", 0, 0, 10)
+        with next((tmp_path / "s" / "commitlog").iterdir()).open("r+b") as file:
+            file.seek(puts[4].physical_offset + place + 3)
+            byte = file.read(1)[0]
+            file.seek(-1, 1)
+            file.write(bytes([byte ^ 0x14]))
+        assert store.quick_records("T", 0, 0, 10, None, MOST_BYTES) is None
+        assert check_quick(store, "T", 0, 5, 10)
+        assert check_quick(store, "T", 0, 0, 4)

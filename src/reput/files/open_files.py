@@ -43,6 +43,7 @@ class _Closable(Protocol):
 
 
 _File = TypeVar("_File", bound=_Closable)
+_Result = TypeVar("_Result")
 
 
 class Pooled(Generic[_File]):
@@ -216,6 +217,15 @@ class PooledReader(Pooled[SparseReader], Closing):
             if isinstance(file, FileReader):
                 return file.read_each(positions, lengths)
             return list(map(file.read, positions, lengths))
+        finally:
+            self._pins.pop()
+
+    def use_descriptor(self, use: Callable[[int], _Result]) -> _Result | None:
+        """Return the result of `use` for the file's descriptor, or None if another machine has the file."""
+        self._pins.append(None)
+        try:
+            file = self._taken()
+            return use(file.fileno) if isinstance(file, FileReader) else None
         finally:
             self._pins.pop()
 

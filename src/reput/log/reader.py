@@ -10,9 +10,9 @@ expired. No file states the end of the log; a walk finds it (`reput.log.walk`).
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from reput.errors import CorruptMessageError, MessageNotFoundError, StoreNotFoundError
 from reput.files.open_files import OpenFiles, PooledReader
@@ -37,6 +37,7 @@ if TYPE_CHECKING:  # a query does without numpy
     import numpy as np
     import numpy.typing as npt
 
+_Result = TypeVar("_Result")
 _FIRST_READ_BYTES = 4 << 10  # most records are shorter
 _MOST_TRUSTED_BYTES = 64 << 10  # read at once because somebody says that a record is so long
 
@@ -155,6 +156,10 @@ class CommitLogReader:
         """Return the bytes of a file at many offsets, all inside it. Raises as `read` does."""
         positions = [offset - file.start for offset in physical_offsets]
         return self._open(file).read_each(positions, lengths)
+
+    def use_descriptor(self, file: CommitLogFile, use: Callable[[int], _Result]) -> _Result | None:
+        """Return the result of `use` for a file's descriptor; None if another machine has it. Raises as `read` does."""
+        return self._open(file).use_descriptor(use)
 
     def get(self, physical_offset: int) -> MessageExt:
         """Return the message that begins at this offset.

@@ -257,7 +257,7 @@ class PulledBody(NamedTuple):
     It also has their number, `messages`, the queue offset after them, and the ends of the queue.
     """
 
-    body: bytes
+    body: bytes | memoryview
     messages: int
     next_begin_offset: int
     min_offset: int

@@ -369,7 +369,13 @@ class MessageStore(StoreReader):
         return pull_records(self, place, max_messages, tags, max_bytes, plain)
 
     def quick_records(
-        self, topic: str, queue_id: int, queue_offset: int, max_messages: int, max_bytes: int
+        self,
+        topic: str,
+        queue_id: int,
+        queue_offset: int,
+        max_messages: int,
+        tags: str | None,
+        max_bytes: int,
     ) -> PulledBody | None:
         """Return the records of `pull_records` joined, in bounded time, or None if it may take longer.
 
@@ -378,9 +384,8 @@ class MessageStore(StoreReader):
         from reput.query.pull_records import quick_records
 
         self._following(lambda: None)
-        return quick_records(
-            self, QueuePlace(topic, queue_id, queue_offset), max_messages, max_bytes
-        )
+        place = QueuePlace(topic, queue_id, queue_offset)
+        return quick_records(self, place, max_messages, tags, max_bytes)
 
     def _pull(
         self,

@@ -7,7 +7,10 @@ of IPv6, the newest of its queue), the run ends, and the plain pull continues an
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
+from functools import partial
+from threading import Lock, Thread, local
 from typing import NamedTuple
 
 import numpy as np
@@ -22,14 +25,20 @@ from reput.format.commit_log import (
     SYS_FLAG_TRANSACTION_MASK,
 )
 from reput.format.dtypes import ENTRY_DTYPE, HEAD_DTYPE
-from reput.format.java_string import encode_utf8
+from reput.format.java_string import encode_utf8, hash_code
+from reput.format.properties import SCHEDULE_TOPIC
+from reput.kernels.llvm import INTERPRETED
+from reput.log.files import CommitLogFile
 from reput.log.queued_record import DISPATCHED_TRANSACTIONS
+from reput.log.reader import CommitLogReader
 from reput.query.answers import PulledBody, PulledRecords, PullStatus
 from reput.query.pull import Pulled, QueuePlace, wanted_tags
 from reput.queues.reader import ConsumeQueueReader
 from reput.store.store_reader import StoreReader
 
 _MOST_ENTRIES = 1 << 12
+_LARGE_BYTES, _WORK_BYTES = 64 << 10, 256 << 10
+_MANY_ENTRIES = 256
 _MOST_RECORD_BYTES = 4 << 20
 _MOST_GAP_BYTES = 2 << 10  # read through, at the price of another call
 _HOSTS_V6 = SYS_FLAG_BORN_HOST_V6 | SYS_FLAG_STORE_HOST_V6
@@ -37,6 +46,9 @@ _BODY_AT = HEAD_DTYPE.itemsize
 _LENGTH = np.dtype(">i2")
 _HEAD_PLACES = np.arange(_BODY_AT)
 _Int64s = npt.NDArray[np.int64]
+_PLACE = struct.Struct(">qi")
+_of_thread = local()
+_ReadRecords = Callable[..., tuple[int, int, int]]
 PlainPull = Callable[[int, int, int | None], Pulled]
 """A function that pulls from a queue offset, at most so many messages of so many bytes."""
 
@@ -103,23 +115,150 @@ def pull_records(
 
 
 def quick_records(
-    store: StoreReader, place: QueuePlace, max_messages: int, max_bytes: int | None
+    store: StoreReader, place: QueuePlace, max_messages: int, tags: str | None, max_bytes: int
 ) -> PulledBody | None:
     """Return the records that arrays verify (see MessageStore.quick_records), or None if the plain pull must decide."""
+    wanted = wanted_tags(tags)
+    if wanted and place.topic == SCHEDULE_TOPIC:  # its entries have times in place of tags codes
+        return None
     try:
-        most = store.queues.queue(place.topic, place.queue_id).max_queue_offset()
+        queue = store.queues.queue(place.topic, place.queue_id)
+        most = queue.max_queue_offset()
+        # The newest message is not for arrays; nothing is read twice.
+        if type(queue) is not ConsumeQueueReader or place.queue_offset + max_messages >= most:
+            return None
+        kernel = _KERNEL.get()
+        if kernel is not None:
+            least = queue.min_queue_offset(store.commit_log.min_offset)
+            if place.queue_offset < least:
+                return None
+            looked_at = _MOST_ENTRIES if wanted else min(max_messages, _MOST_ENTRIES)
+            stop = min(place.queue_offset + looked_at, most - 1)
+            entries = bytearray().join(queue.entry_bytes(place.queue_offset, stop))
+            read = _KernelRead(kernel, store.commit_log, place, entries, wanted, max_bytes)
+            return read.pulled(max_messages, least, most)
     except StoreError:
         return None
-    if (
-        place.queue_offset + max_messages >= most
-    ):  # its newest message is not for arrays: nothing is read twice
+    if wanted:
+        if most - place.queue_offset > _MANY_ENTRIES:
+            _KERNEL.load()
         return None
     run = _read_run(store, place, max_messages, max_bytes)
     if run is None or not len(run.begins) or not run.is_full:
         return None
     count = len(run.begins)
     end = place.queue_offset + count
-    return PulledBody(run.body(), count, end, run.min_offset, run.max_offset)
+    body = run.body()
+    if len(body) >= _LARGE_BYTES:
+        _KERNEL.load()
+    return PulledBody(body, count, end, run.min_offset, run.max_offset)
+
+
+class _Kernel:
+    """`reput.kernels.queue_records`, loaded in a thread when it first pays: numba takes half a second."""
+
+    def __init__(self) -> None:
+        self._found: _ReadRecords | None = None
+        self._is_begun = INTERPRETED
+        self._lock = Lock()
+
+    def get(self) -> _ReadRecords | None:
+        """Return the kernel, or None while it is not loaded."""
+        return self._found
+
+    def load(self) -> None:
+        """Begin to load it, unless somebody has."""
+        with self._lock:
+            if self._is_begun:
+                return
+            self._is_begun = True
+        Thread(target=self.load_now, name="reput-kernel", daemon=True).start()
+
+    def load_now(self) -> None:
+        """Load it, compiled for the arguments that `_KernelRead` gives it."""
+        from reput.kernels.queue_records import read_records
+
+        nothing, no_numbers = np.zeros(1, np.uint8), np.zeros(0, np.int64)
+        read_records(
+            -1, 0, 0, nothing, 0, 0, 0, nothing, no_numbers, nothing, no_numbers, 0, nothing, 0,
+            nothing,
+        )  # fmt: skip
+        self._found = read_records
+
+
+_KERNEL = _Kernel()
+
+
+def load_pull_kernel() -> None:
+    """Load the kernel of quick pulls, so that it is compiled."""
+    _KERNEL.load_now()
+
+
+class _KernelRead:
+    """Records of entries, read by the kernel."""
+
+    def __init__(
+        self,
+        kernel: _ReadRecords,
+        log: CommitLogReader,
+        place: QueuePlace,
+        entries: bytearray,
+        tags: set[str],
+        max_bytes: int,
+    ) -> None:
+        self._kernel, self._log, self._place, self._entries = kernel, log, place, entries
+        topic = encode_utf8(place.topic)
+        encoded = [encode_utf8(tag) for tag in tags]
+        self._topic = _bytes(bytes([min(len(topic), 255)]) + topic)
+        self._codes = np.array([hash_code(tag) for tag in tags], np.int64)
+        self._tags = _bytes(b"".join(encoded))
+        self._tag_at = np.cumsum([0, *map(len, encoded)], dtype=np.int64)
+        self._out = np.empty(max_bytes, np.uint8)
+
+    def pulled(self, max_messages: int, least: int, most: int) -> PulledBody | None:
+        """Return the answer, or None if the plain pull must decide. Raises StoreError."""
+        entry = at = count = 0
+        stop = len(self._entries) // ENTRY_DTYPE.itemsize
+        while entry < stop and count < max_messages:
+            offset, size = _PLACE.unpack_from(self._entries, entry * ENTRY_DTYPE.itemsize)
+            if at + size > len(self._out):
+                break
+            file = self._log.file_at(offset)
+            done = file and self._log.use_descriptor(
+                file, partial(self._read, file, entry, at, max_messages - count)
+            )
+            if not done or done[0] == entry:
+                return None
+            entry, at = done[:2]
+            count += done[2]
+        if not count:
+            return None
+        body = self._out[:at]
+        if at < _LARGE_BYTES or at < len(self._out) // 2:
+            body = body.copy()  # the rest of the array is free
+        next_offset = self._place.queue_offset + entry
+        return PulledBody(body.data, count, next_offset, least, most)
+
+    def _read(
+        self, file: CommitLogFile, entry: int, at: int, most: int, descriptor: int
+    ) -> tuple[int, int, int]:
+        return self._kernel(
+            descriptor, file.start, file.end, np.frombuffer(self._entries, np.uint8), entry,
+            self._place.queue_id, self._place.queue_offset, self._topic, self._codes, self._tags,
+            self._tag_at, most, self._out, at, _work(),
+        )  # fmt: skip
+
+
+def _work() -> npt.NDArray[np.uint8]:
+    """Return this thread's room for records with gaps between them."""
+    found: npt.NDArray[np.uint8] | None = getattr(_of_thread, "work", None)
+    if found is None:
+        found = _of_thread.work = np.empty(_WORK_BYTES, np.uint8)
+    return found
+
+
+def _bytes(data: bytes) -> npt.NDArray[np.uint8]:
+    return np.frombuffer(bytearray(data), np.uint8)
 
 
 def _as_records(before: list[bytes], pulled: Pulled) -> PulledRecords:

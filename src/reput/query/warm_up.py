@@ -14,6 +14,7 @@ from reput.index.window_search import to_be_read
 from reput.log.offset_range import OffsetRange
 from reput.log.reader import CommitLogReader
 from reput.query.open_store import open_store
+from reput.query.pull_records import load_pull_kernel
 from reput.recovery.recovery_point import delete_recovery_point
 from reput.writer.put.message import Message
 
@@ -23,7 +24,7 @@ _CONFIG = StoreConfig(
 
 
 def warm_up() -> None:
-    """Put messages in every way, dispatch, recover and prove them; see `reput.pipeline.warm_up`."""
+    """Put messages in every way, dispatch, recover, prove and pull them; see `reput.pipeline.warm_up`."""
     message = Message("t", b"body", keys="k", tags="a")
     with scratch_folder() as folder:
         with open_store(folder, mode="rw", config=_CONFIG) as store:
@@ -35,6 +36,7 @@ def warm_up() -> None:
         delete_recovery_point(folder, Disk())  # so that the next owner compares everything
         with open_store(folder, mode="rw", config=_CONFIG) as store:
             store.put(message)
+        load_pull_kernel()
         with open_store(folder, config=_CONFIG) as reader:
             for file in reader.index.current():
                 prove(file, reader.commit_log)

@@ -44,9 +44,11 @@ class Frame(NamedTuple):
     body: bytes
 
 
-def encode_frame(serialization: Serialization, header: bytes, body: bytes = b"") -> bytes:
+def encode_frame(
+    serialization: Serialization, header: bytes, body: bytes | memoryview = b""
+) -> bytes:
     """One frame. Raises RemotingError for a header or a frame that its length fields cannot hold."""
-    return encode_frame_head(serialization, header, len(body)) + body
+    return b"".join((encode_frame_head(serialization, header, len(body)), body))
 
 
 def encode_frame_head(serialization: Serialization, header: bytes, body_bytes: int) -> bytes:

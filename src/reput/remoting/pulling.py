@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from heapq import heapify, heappop, heappush
 from itertools import count
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from reput.broker.broker import MASTER_ID, ServedBroker
 from reput.broker.groups import TAG_TYPE
@@ -32,7 +32,6 @@ _MOST_WAIT_MS = 60_000
 _MOST_WOKEN = 500  # in a row; then it is the turn of other requests
 _MOST_LOOKED_AT = 1024
 """Messages that one pull with a filter looks at."""
-_ALL = (None, "", "*")
 _OUTCOMES = {
     PullStatus.FOUND: (ResponseCode.SUCCESS, "FOUND"),
     PullStatus.NO_MATCHED_MESSAGE: (ResponseCode.PULL_RETRY_IMMEDIATELY, "NO_MATCHED_MESSAGE"),
@@ -290,27 +289,23 @@ class Pulling:
 
     def _at_once(self, pull: _Pull) -> Command | None:
         """Return messages that need no thread, most of an archive; None if reading may take longer."""
-        if (
-            pull.matches is not None
-            or pull.tags not in _ALL
-            or holds_others(pull.topic)
-            or not self._broker.is_quick
-        ):
+        if pull.matches is not None or holds_others(pull.topic) or not self._broker.is_quick:
             return None
         most = max(pull.request.int32("maxMsgNums"), 1)
         found = self._broker.store.quick_records(
-            pull.topic, pull.queue_id, pull.queue_offset, most, _MOST_BYTES
+            pull.topic, pull.queue_id, pull.queue_offset, most, pull.tags, _MOST_BYTES
         )
         if found is None:
             return None
         is_free = pull.request.rights.is_free
-        if not is_free and may_be_of_others(pull.topic, (found.body,)):
+        if not is_free and may_be_of_others(pull.topic, (bytes(found.body),)):
             return None
         self._broker.counters.pulled(pull.topic, pull.group, found.messages, len(found.body))
         code, remark = _OUTCOMES[PullStatus.FOUND]
         least = max(found.min_offset, pull.floor)
+        body = cast(bytes, found.body)  # which is sent as it is, not copied into bytes first
         return _answered(
-            pull.request, code, remark, found.next_begin_offset, least, found.max_offset, found.body
+            pull.request, code, remark, found.next_begin_offset, least, found.max_offset, body
         )
 
     def _answer(self, pull: _Pull) -> Command:

@@ -1,0 +1,165 @@
+"""Records of a queue, read from a log file, verified and joined: the kernel of a pull.
+
+The checks are those of `reput.query.pull_records`. At the first entry or record that is not plainly right, the kernel
+stops, and its caller decides.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from reput.format.commit_log import (
+    MESSAGE_MAGIC,
+    MIN_RECORD_BYTES,
+    SYS_FLAG_BORN_HOST_V6,
+    SYS_FLAG_COMMIT,
+    SYS_FLAG_STORE_HOST_V6,
+    SYS_FLAG_TRANSACTION_MASK,
+    body_length_position,
+)
+from reput.format.consume_queue import ENTRY_BYTES
+from reput.format.consume_queue_ext import LAST_ADDRESS
+from reput.kernels.bytes_out import copy_bytes
+from reput.kernels.integers import read_i16, read_i32, read_i64, same_bytes
+from reput.kernels.jit import njit
+from reput.kernels.pread import pread
+from reput.kernels.properties_scan import find_index_properties
+
+_SIZE_AT, _TAGS_CODE_AT = 8, 12  # in an entry
+_BODY_LENGTH_AT = body_length_position(0)
+_HOSTS_V6 = SYS_FLAG_BORN_HOST_V6 | SYS_FLAG_STORE_HOST_V6
+_MOST_GAP_BYTES = 8 << 10  # copying these bytes costs as much as another call
+
+
+@njit(cache=True, nogil=True)
+def read_records(
+    file, begin, end, entries, entry, queue_id, queue_offset, topic, codes, tags, tag_at,
+    most_records, out, at, work,
+):  # fmt: skip
+    """Read the records of entries into `out`, as far as one log file has them, they are right, and they fit.
+
+    file            descriptor of the log file, whose bytes are those from physical offset `begin` to `end`
+    entries, entry  uint8, entries as they are stored; the number of the first entry to read
+    queue_id, queue_offset  of the queue; of the first of all entries
+    topic           uint8, the topic after its length
+    codes           int64, the tags codes of wanted messages; empty for all messages
+    tags, tag_at    uint8, int64[n + 1]: the wanted tags, joined
+    most_records    the most that are returned
+    out, at         uint8, its length is the limit; where the first record goes
+    work            uint8, for records with gaps between them
+    Returns (entry, at, records): the first entry that is not done, the end of the records, and their number.
+    """
+    last = len(entries) // ENTRY_BYTES
+    records = 0
+    while entry < last and records < most_records:
+        offset, size = _place(entries, entry, begin, end)
+        if size == 0:
+            break
+        if not _may_match(entries, entry, codes):
+            if _is_address(entries, entry):
+                break
+            entry += 1
+            continue
+        # A run of records that one call reads.
+        stop, total, joined, wanted = offset + size, size, True, 1
+        following = entry + 1
+        while following < last and records + wanted < most_records:
+            next_offset, next_size = _place(entries, following, begin, end)
+            if next_size == 0 or (len(codes) > 0 and _is_address(entries, following)):
+                break
+            if _may_match(entries, following, codes):
+                gap = next_offset - stop
+                if not 0 <= gap <= _MOST_GAP_BYTES or at + total + next_size > len(out):
+                    break
+                is_joined = joined and gap == 0
+                if not is_joined and next_offset + next_size - offset > len(work):
+                    break
+                joined = is_joined
+                stop = next_offset + next_size
+                total += next_size
+                wanted += 1
+            following += 1
+        if at + total > len(out):
+            break
+        source, base = (out, at) if joined else (work, 0)
+        if pread(file, source, base, stop - offset, offset - begin) != stop - offset:
+            break
+        while entry < following:
+            if _may_match(entries, entry, codes):
+                place, size = _place(entries, entry, begin, end)
+                position = base + place - offset
+                if not _is_right(
+                    source, position, size, place, queue_id, queue_offset + entry, topic, codes,
+                    tags, tag_at,
+                ):  # fmt: skip
+                    return entry, at, records
+                if not joined:
+                    copy_bytes(out, at, work, position, size)
+                at += size
+                records += 1
+            entry += 1
+    return entry, at, records
+
+
+@njit(inline="always")
+def _place(entries, entry, begin, end):
+    """Return physical offset and size of a record; the size is 0 unless the file can have such a record."""
+    position = entry * ENTRY_BYTES
+    offset, size = read_i64(entries, position), read_i32(entries, position + _SIZE_AT)
+    if size < MIN_RECORD_BYTES or not begin <= offset <= end - size:
+        size = np.int64(0)
+    return offset, size
+
+
+@njit(inline="always")
+def _may_match(entries, entry, codes):
+    if len(codes) == 0:
+        return True
+    found = read_i64(entries, entry * ENTRY_BYTES + _TAGS_CODE_AT)
+    is_found = False
+    for code in codes:
+        is_found |= code == found
+    return is_found
+
+
+@njit(inline="always")
+def _is_address(entries, entry):
+    return read_i64(entries, entry * ENTRY_BYTES + _TAGS_CODE_AT) <= LAST_ADDRESS
+
+
+@njit(inline="always")
+def _is_right(
+    data, position, size, offset, queue_id, queue_offset, topic, codes, tags, tag_at
+):  # fmt: skip
+    """Return whether a record of this size states this place and has a wanted tag; all its bytes are in `data`."""
+    if (
+        read_i32(data, position) != size
+        or read_i32(data, position + 4) != MESSAGE_MAGIC
+        or read_i32(data, position + 12) != queue_id
+        or read_i64(data, position + 20) != queue_offset
+        or read_i64(data, position + 28) != offset
+    ):
+        return False
+    sys_flag = read_i32(data, position + 36)
+    transaction = sys_flag & SYS_FLAG_TRANSACTION_MASK
+    if sys_flag & _HOSTS_V6 != 0 or (transaction != 0 and transaction != SYS_FLAG_COMMIT):
+        return False
+    at = _BODY_LENGTH_AT + 4 + max(read_i32(data, position + _BODY_LENGTH_AT), 0)
+    if at + len(topic) + 2 > size:
+        return False
+    if not same_bytes(data, position + at, topic, 0, len(topic)):
+        return False
+    at += len(topic)
+    if at + 2 + read_i16(data, position + at) != size:
+        return False
+    return len(codes) == 0 or _has_tag(data, position + at + 2, position + size, tags, tag_at)
+
+
+@njit(inline="always")
+def _has_tag(data, start, stop, tags, tag_at):
+    _, _, _, _, first, last, _ = find_index_properties(data, start, stop)
+    for tag in range(len(tag_at) - 1):
+        length = tag_at[tag + 1] - tag_at[tag]
+        if length == last - first and same_bytes(data, first, tags, tag_at[tag], length):
+            return True
+    return False
