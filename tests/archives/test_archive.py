@@ -3,6 +3,7 @@
 import shutil
 import struct
 import subprocess
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -295,3 +296,51 @@ def test_only_the_log_files_of_a_time_are_restored(
     assert [path.name for path in (tmp_path / "some" / "commitlog").iterdir()] == [
         Path(third.path).name
     ]
+
+
+def test_a_missing_log_object_is_damage_and_not_a_file_that_expired(
+    golden: Golden, place: str
+) -> None:
+    store = golden("orders")
+    reput.archive(store.path, place)
+    file = Archive(place).manifest.log[3]
+    with reput.open_store(place) as archive:
+        before = archive.query("orders", "customer-26")
+    Path(place, file.object).unlink()
+    with reput.open_store(place) as archive:
+        found = archive.query("orders", "customer-26")
+    assert before.is_complete
+    assert not found.is_complete
+    assert "is missing" in str(found.coverage.unreadable[0])
+    inside = [one for one in before.messages if file.begin <= one.physical_offset < file.end]
+    assert inside
+    assert list(found.messages) == [one for one in before.messages if one not in inside]
+    program = "import sys, reput; reput.dataset(sys.argv[1], ['topic']).to_table()"
+    table = subprocess.run(  # of a process that has read nothing of it before
+        [sys.executable, "-c", program, place], capture_output=True, check=False, text=True
+    )
+    assert "CorruptMessageError" in table.stderr
+
+
+def test_records_before_a_damaged_frame_are_found(golden: Golden, place: str) -> None:
+    store = golden("orders")
+    reput.archive(store.path, place)
+    archive = Archive(place)
+    file, frame = archive.manifest.log[2], 7
+    path = Path(place, file.object)
+    data = bytearray(path.read_bytes())
+    data[int(archive.directory(file).starts[frame]) + 20] ^= 1
+    path.write_bytes(data)
+    damaged = file.begin + frame * 65536
+    with reput.open_store(store.path) as here, reput.open_store(place) as there:
+        expected = here.query("orders", "customer-26").messages
+        found = there.query("orders", "customer-26")
+    lost = found.coverage.unreadable[0]
+    assert damaged - 65536 < lost.start <= damaged
+    assert lost.stop == file.end
+    assert set(found.messages) <= set(expected)
+    outside = [
+        one for one in expected
+        if one.physical_offset < archive.manifest.end and not lost.start <= one.physical_offset < lost.stop
+    ]  # fmt: skip
+    assert set(outside) <= set(found.messages)

@@ -27,7 +27,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from reput.config import StoreConfig
-from reput.errors import CorruptMessageError, FormatError, StoreError, UsageError
+from reput.errors import (
+    CorruptMessageError,
+    FormatError,
+    StoreError,
+    StoreNotFoundError,
+    UsageError,
+)
 from reput.files.bucket import Bucket
 from reput.files.object_folder import ObjectFolder
 from reput.files.object_store import ObjectStore
@@ -347,9 +353,13 @@ class Archive:
 
     def frames(self, file: LogFile, first: int, last: int) -> list[bytes]:
         """Return the contents of some frames, from one request. Raises as `read` does."""
-        frames = self.directory(file)
-        starts = frames.starts[first : last + 1].tolist()
-        stored = memoryview(self.objects.get_range(file.object, starts[0], starts[-1] - starts[0]))
+        try:
+            frames = self.directory(file)
+            starts = frames.starts[first : last + 1].tolist()
+            stored = memoryview(self._range(file.object, starts[0], starts[-1] - starts[0]))
+        except FormatError as error:  # so that an answer says which part of the log it lacks
+            at = file.begin + first * FRAME_BYTES
+            raise CorruptMessageError(error.path, error.offset, error.reason, at) from None
         codec, found = pa.Codec("zstd"), []
         for number, (start, stop) in enumerate(pairwise(starts), first):
             try:
@@ -368,16 +378,21 @@ class Archive:
         return found
 
     def directory(self, file: LogFile) -> Frames:
-        """Return where the frames of a log file lie. Raises as `read` does."""
-        found: Frames | None = self._directories.found(file.object)
+        """Return where the frames of a log file lie. Raises FormatError, and as `index` does."""
+        found: Frames | FormatError | None = self._directories.found(file.object)
         if found is None:
             length = tail_bytes(file.frames)
-            tail = self._verified(file.object, file.tail_start, length, file.tail_sha256)
             try:
+                tail = self._verified(file.object, file.tail_start, length, file.tail_sha256)
                 found = decode_tail(tail, file.data_bytes, file.tail_start)
+            except FormatError as error:
+                found = error
             except ValueError as error:
-                raise FormatError(self.path(file.object), file.tail_start, str(error)) from None
+                found = FormatError(self.path(file.object), file.tail_start, str(error))
+            # An error as well: else a scan would request the tail once per frame.
             self._directories.take(file.object, found, length)
+        if isinstance(found, FormatError):
+            raise FormatError(found.path, found.offset, found.reason)
         return found
 
     def index(self, part: IndexObject) -> ParquetIndex:
@@ -408,6 +423,18 @@ class Archive:
             self._decoded.take(key, found, found.nbytes)
         return found
 
+    def _range(self, name: str, start: int, length: int) -> bytes:
+        """Read a range of an object that the manifest names.
+
+        Raises FormatError if the object is missing. A StoreNotFoundError would mean that messages have expired, which
+        readers of a log skip.
+        """
+        try:
+            return self.objects.get_range(name, start, length)
+        except StoreNotFoundError:
+            reason = "is missing: it was deleted, or replaced since this archive was opened"
+            raise FormatError(self.path(name), start, reason) from None
+
     def snapshot(self, snapshot: Snapshot) -> bytes:
         """Return a snapshot's bytes. Raises as `index` does."""
         return self._verified(snapshot.object, 0, snapshot.object_bytes, snapshot.sha256)
@@ -419,7 +446,7 @@ class Archive:
         kept = self._cache.read(digest, _MOST_CACHED_BYTES) if self._is_cached else None
         if kept is not None and hashlib.sha256(kept).hexdigest() == digest and len(kept) == length:
             return kept
-        data = self.objects.get_range(name, start, length)
+        data = self._range(name, start, length)
         if hashlib.sha256(data).hexdigest() != digest:
             raise FormatError(
                 self.path(name), start, f"{length:,} bytes do not have their checksum"

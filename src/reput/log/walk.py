@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator
 
-from reput.errors import StoreNotFoundError
+from reput.errors import CorruptMessageError, StoreNotFoundError
 from reput.findings import Finding, Kind
 from reput.format.commit_log import (
     BLANK_BYTES,
@@ -121,6 +121,8 @@ class LogWalk:
                 # Later data proves that the log continued: by now, perhaps, from here.
                 if not self._is_written_now(file):
                     return self._lose(file, file.end, str(error))
+            except CorruptMessageError as error:  # an archive does not have these bytes
+                return self._lose(file, file.end, error.reason)
             else:
                 tail = []
                 yield record
@@ -157,8 +159,18 @@ class LogWalk:
             length = max(min(self._window_bytes, stop - self.position), needed)
             self._window_bytes = min(2 * self._window_bytes, _MOST_WINDOW_BYTES)
             self._forget_window()  # before the next is read: a record may have 2 GiB
-            self._window = self._log.read(file, self.position, length)
+            self._window = self._read_from(file, length, needed)
         return at
+
+    def _read_from(self, file: CommitLogFile, length: int, needed: int) -> bytes:
+        """Read from the position on; of an archive, only up to bytes that it does not have, if these are not needed."""
+        try:
+            return self._log.read(file, self.position, length)
+        except CorruptMessageError as error:
+            readable = error.physical_offset - self.position
+            if readable < needed:
+                raise
+            return self._log.read(file, self.position, readable)
 
     def _forget_window(self) -> None:
         self._window = b""
