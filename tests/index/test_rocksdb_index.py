@@ -125,7 +125,7 @@ def test_many_keys_at_once(made: tuple[Path, list[MessageExt]], tmp_path: Path) 
         assert bodies[0] == bodies[1] != []
     with reput.open_store(store) as opened:
         part = next(s.part for s in opened.key_planner().segments() if s.part is not None)
-        named = KeyHashes.of([("T", "k1"), ("U", "a@b")])
+        named = KeyHashes(["T", "U"], ["k1", "a@b"])
         within = reput.open_store(store).key_planner().segments()[-1].range
         by_name = list(part.candidates(named, within))
         assert by_name == list(part.candidates(frozenset(named), within))

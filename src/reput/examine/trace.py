@@ -135,7 +135,7 @@ class _Tracer:
     def ask_for_key(self, key: str, topic: str | None) -> None:
         self._asked_for = joined_surrogates(key)
         wanted: Wanted = (
-            WantedKeyAnywhere(self._topics, key) if topic is None else WantedKey(topic, key)
+            WantedKeyAnywhere(tuple(self._topics), key) if topic is None else WantedKey(topic, key)
         )
         self._search(wanted, FoundBy.KEY, None if topic is None else {topic})
 
@@ -154,7 +154,7 @@ class _Tracer:
                 keys, self._wanted_keys = self._wanted_keys, set()
                 if keys:
                     self._asked_keys |= keys
-                    wanted = WantedUniqueKeys(self._topics, keys)
+                    wanted = WantedUniqueKeys(tuple(self._topics), keys)
                     self._search(wanted, FoundBy.UNIQUE_KEY, self._batch_topics())
             before = len(self._found)
             self._read_op_queues()

@@ -15,10 +15,14 @@ count has reached index_items. A slot holds the number of its newest item; a val
 from __future__ import annotations
 
 import struct
-from functools import lru_cache
-from typing import NamedTuple
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, NamedTuple
 
-from reput.format.java_string import hash_code
+from reput.format.java_string import hash_code, hash_codes
+
+if TYPE_CHECKING:  # a query does without numpy
+    import numpy as np
+    import numpy.typing as npt
 
 _HEADER = struct.Struct(">qqqqii")
 _ITEM = struct.Struct(">iqii")
@@ -70,6 +74,25 @@ def key_hash(text: str) -> int:
     """
     value = abs(hash_code(text))
     return 0 if value == 1 << 31 else value
+
+
+class HashedTopics(tuple[str, ...]):
+    """Many topics. They are hashed once, for any number of keys."""
+
+    @cached_property
+    def _hashes(self) -> npt.NDArray[np.uint32]:
+        return hash_codes(self)
+
+    def key_hashes(self, key: str) -> npt.NDArray[np.int32]:
+        """Return `key_hash` of a key in each topic."""
+        import numpy as np
+
+        end = index_key("", key)
+        units = len(end.encode("utf-16-le", "surrogatepass")) // 2
+        power, rest = pow(31, units, 1 << 32), hash_code(end) & 0xFFFFFFFF
+        values = self._hashes * np.uint32(power) + np.uint32(rest)
+        positive = np.abs(values.view(np.int32))  # of the least integer, it is that again
+        return np.maximum(positive, 0)
 
 
 def item_seconds(stored_ms: int, begin_ms: int) -> int:

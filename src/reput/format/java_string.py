@@ -9,8 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 from operator import mul
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # a query does without numpy
+    import numpy as np
+    import numpy.typing as npt
 
 _AT_ONCE = 256
+_TEXTS_AT_ONCE = 1024
 _POWERS = [pow(31, exponent, 1 << 32) for exponent in range(_AT_ONCE + 1)]
 _REPLACEMENT = "\ufffd"
 
@@ -53,6 +59,52 @@ def hash_code(text: str) -> int:
         part = units[begin : begin + _AT_ONCE]
         value = value * _POWERS[len(part)] + sum(map(mul, reversed(part), _POWERS)) & 0xFFFFFFFF
     return value - (1 << 32) if value & 0x80000000 else value
+
+
+def hash_codes(texts: Sequence[str]) -> npt.NDArray[np.uint32]:
+    """Return `hash_code` of many strings, modulo 2**32."""
+    import numpy as np
+
+    parts = [
+        _hash_codes(texts[begin : begin + _TEXTS_AT_ONCE])
+        for begin in range(0, len(texts), _TEXTS_AT_ONCE)
+    ]
+    return np.concatenate([np.empty(0, np.uint32), *parts])
+
+
+def _hash_codes(texts: Sequence[str]) -> npt.NDArray[np.uint32]:
+    """Return the hash codes of some strings, from the running sum of all their units.
+
+    Each unit counts times a power of 1/31 by its place. The sum over one string is a difference of two running sums,
+    times a power of 31. 1/31 exists modulo 2**32, because 31 is odd.
+    """
+    import numpy as np
+
+    joined = "".join(texts)
+    if joined.isascii():
+        units = np.frombuffer(joined.encode(), np.uint8).astype(np.uint32)
+        counts = np.array(list(map(len, texts)), np.int64)
+    else:
+        encoded = [text.encode("utf-16-le", "surrogatepass") for text in texts]
+        units = np.frombuffer(b"".join(encoded), "<u2").astype(np.uint32)
+        counts = np.array(list(map(len, encoded)), np.int64) // 2
+    ends = np.cumsum(counts)
+    bits = len(units).bit_length()
+    sums = np.zeros(len(units) + 1, np.uint32)
+    np.cumsum(units * _powers(pow(31, -1, 1 << 32), bits)[: len(units)], out=sums[1:])
+    return (sums[ends] - sums[ends - counts]) * _powers(31, bits)[np.maximum(ends - 1, 0)]
+
+
+@lru_cache(maxsize=8)
+def _powers(base: int, bits: int) -> npt.NDArray[np.uint32]:
+    """Return the powers of an odd number from 0 to 2**bits - 1, modulo 2**32."""
+    import numpy as np
+
+    powers = np.ones(1, np.uint32)
+    for _ in range(bits):
+        step = np.uint32(pow(base, len(powers), 1 << 32))
+        powers = np.concatenate([powers, powers * step])
+    return powers
 
 
 def _decode_malformed(data: bytes) -> str:

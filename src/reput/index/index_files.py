@@ -11,11 +11,13 @@ from typing import NamedTuple
 from reput.files.stamps import NO_STAMP, Stamp, present_stamp
 from reput.findings import Finding, Kind
 from reput.index.key_index import (
+    FEW_HASHES,
     Basis,
     BulkSearch,
     Candidate,
     CandidateArrays,
     IndexPart,
+    KeyHashes,
     TimeWindow,
 )
 from reput.index.reader import IndexFileReader
@@ -54,8 +56,16 @@ class IndexFilePart:
 
     def candidates(self, hashes: Collection[int], within: OffsetRange) -> Iterator[Candidate]:
         """See `IndexPart.candidates`."""
-        chains = [self._chain(key_hash, within) for key_hash in set(hashes)]
+        chains = [self._chain(key_hash, within) for key_hash in self._worth_following(hashes)]
         return chains[0] if len(chains) == 1 else _each_once(merge(*chains, reverse=True))
+
+    def _worth_following(self, hashes: Collection[int]) -> Collection[int]:
+        if not isinstance(hashes, KeyHashes) or len(hashes) < FEW_HASHES:
+            return set(hashes)
+        # And with it numpy.
+        from reput.index.many_hashes import worth_following
+
+        return worth_following(self.file, hashes.array, self.slots)
 
     def _chain(self, key_hash: int, within: OffsetRange) -> Iterator[Candidate]:
         if self.slots is not None:
@@ -76,7 +86,8 @@ class IndexFilePart:
         # And with them numpy and the kernels.
         from reput.index.long_chain import chain_pieces, in_arrays
 
-        if len(hashes) > 1:
+        hashes = self._worth_following(hashes)
+        if len(hashes) != 1:
             return in_arrays(self.candidates(hashes, within))
         (key_hash,) = hashes
         if self.slots is not None:

@@ -10,13 +10,14 @@ part is not trusted for these keys, and its range is scanned.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence, Set
 from enum import StrEnum
-from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
+from itertools import product
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from reput.errors import FormatError
 from reput.findings import Finding, Kind
-from reput.format.index_file import index_key, key_hash
+from reput.format.index_file import HashedTopics, index_key, key_hash
 from reput.log.offset_range import OffsetRange
 from reput.log.reader import CommitLogReader
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:  # a query does without numpy
 
 ARCHIVED_KEYS = "keys/"
 """How the name of a part begins that an archive has."""
+FEW_HASHES = 1 << 9
+"""Fewer are computed and looked up one by one, without numpy."""
 
 
 class Basis(StrEnum):
@@ -65,20 +68,51 @@ class Candidate(NamedTuple):
     key_hash: int
 
 
-class KeyHashes(frozenset[int]):
-    """Hashes of keys, with the topics and keys themselves: an index that is sorted by these need not be searched whole.
+class KeyHashes(Set[int]):
+    """The hashes of keys in topics, with both: an index that is sorted by these need not be searched whole.
+
+    Hashes of many topics are computed as an array.
 
     Attributes:
-        names: (topic, key) of each
+        topics, keys: every key is wanted in every topic
     """
 
-    names: tuple[tuple[str, str], ...]
+    def __init__(self, topics: Sequence[str], keys: Collection[str]) -> None:
+        self.topics, self.keys = topics, keys
+        self._array: npt.NDArray[np.int32] | None = None
+        if len(topics) < FEW_HASHES:
+            self._hashes: Collection[int] = frozenset(
+                key_hash(index_key(topic, key)) for topic in topics for key in keys
+            )
+        else:
+            import numpy as np
 
-    @classmethod
-    def of(cls, names: Collection[tuple[str, str]]) -> Self:
-        hashes = cls(key_hash(index_key(topic, key)) for topic, key in names)
-        hashes.names = tuple(names)
-        return hashes
+            hashed = topics if isinstance(topics, HashedTopics) else HashedTopics(topics)
+            each = [np.empty(0, np.int32), *map(hashed.key_hashes, keys)]
+            found = np.sort(np.concatenate(each))
+            self._array = found[np.diff(found, prepend=-1) > 0]
+            self._hashes = self._array.tolist()
+
+    @property
+    def names(self) -> Iterator[tuple[str, str]]:
+        """(topic, key) of each."""
+        return product(self.topics, self.keys)
+
+    @property
+    def array(self) -> npt.NDArray[np.int32]:
+        """The hashes, ascending."""
+        import numpy as np
+
+        return np.array(sorted(self._hashes), np.int32) if self._array is None else self._array
+
+    def __contains__(self, value: object) -> bool:
+        return value in self._hashes
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._hashes)
+
+    def __len__(self) -> int:
+        return len(self._hashes)
 
 
 class CandidateArrays(NamedTuple):

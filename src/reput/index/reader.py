@@ -12,7 +12,7 @@ from __future__ import annotations
 import struct
 import sys
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -51,7 +51,7 @@ _CHAIN_STEPS = 256
 _UNCOUNTED_ITEMS = 1 << 12  # that another process may have put and not counted yet
 _UNUSED = bytes(1 << 16)
 _SEARCHED_ITEMS = 1 << 16
-_SLOT_PAGE_BYTES = 1 << 12  # the unit that a disk loses: a page of memory
+SLOT_PAGE_BYTES = 1 << 12  # the unit that a disk loses: a page of memory
 
 
 class BrokenChainError(UntrustedIndexError):
@@ -170,20 +170,24 @@ class IndexFileReader:
                 used += len(slots) - slots.count(0)
         return used
 
-    @staticmethod
-    def slot_page_at(slot: int) -> int:
-        """Return the position of the file's page that contains a slot."""
-        at = HEADER_BYTES + SLOT_BYTES * slot
-        return at - at % _SLOT_PAGE_BYTES
+    @property
+    def slot_pages(self) -> int:
+        """Number of the file's pages that contain slots."""
+        return self.slot_page_of(self.hash_slots - 1) + 1
 
-    def slot_page(self, slot: int) -> tuple[int, array[int]]:
-        """Return the position of the page that contains a slot, and its complete slots (native byte order)."""
-        page = self.slot_page_at(slot)
-        begin, end = max(page, HEADER_BYTES), min(page + _SLOT_PAGE_BYTES, self._items_at)
+    @staticmethod
+    def slot_page_of(slot: int) -> int:
+        """Return the number of the file's page that contains a slot."""
+        return (HEADER_BYTES + SLOT_BYTES * slot) // SLOT_PAGE_BYTES
+
+    def slot_page(self, page: int) -> array[int]:
+        """Return the slots of a page (native byte order)."""
+        at = page * SLOT_PAGE_BYTES
+        begin, end = max(at, HEADER_BYTES), min(at + SLOT_PAGE_BYTES, self._items_at)
         slots = array("i", self._file.read(begin, end - begin))
         if sys.byteorder == "little":
             slots.byteswap()
-        return page, slots
+        return slots
 
     def search(self, key_hash: int, last: int) -> Iterator[int]:
         """Yield the numbers of all items 1 to `last` with this hash, oldest first, without using the slots."""
@@ -290,6 +294,11 @@ class IndexFileReader:
             # A chain leads to ever older items, so no damage can make it a circle.
             last, item = item - 1, previous
         raise BrokenChainError(self.path, position, f"slot {slot}: its chain leads to item {item}")
+
+    def with_neighbours(self, numbers: Sequence[int]) -> bytes:
+        """Return the bytes of items, each with the one before and the one after; neither the first nor the last."""
+        positions = [self._items_at + ITEM_BYTES * (number - 1) for number in numbers]
+        return b"".join(self._file.read_each(positions, [_NEIGHBOURS_BYTES] * len(positions)))
 
     def is_in_order(self, number: int, last: int) -> bool:
         """Return whether the physical offset of an item from 1 to `last` lies between its neighbours'.

@@ -68,7 +68,7 @@ class RocksIndexPart:
 
     def candidates(self, hashes: Collection[int], within: OffsetRange) -> Iterator[Candidate]:
         """See `IndexPart.candidates`. Where the keys themselves are known only their items are read."""
-        names = hashes.names if isinstance(hashes, KeyHashes) else None
+        names = list(hashes.names) if isinstance(hashes, KeyHashes) else None
         found = (
             _matches(all_items(self.database), frozenset(hashes))
             if names is None

@@ -8,7 +8,6 @@ also checks the pages of its slot table (`SlotPages`).
 
 from __future__ import annotations
 
-from array import array
 from collections import deque
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
@@ -17,7 +16,7 @@ from math import log, log1p
 
 from reput.errors import StoreError
 from reput.index.key_index import UntrustedIndexError
-from reput.index.reader import IndexFileReader
+from reput.index.reader import SLOT_PAGE_BYTES, IndexFileReader
 from reput.log.keyed_record import read_keyed_record
 from reput.log.offset_range import OffsetRange
 from reput.log.reader import CommitLogReader
@@ -31,7 +30,7 @@ _READ_RECORDS = 8
 _READ_BYTES = 16 << 10
 _SAME_MESSAGE = 64
 
-_LEAST_DOUBT = 21.0  # of a probability, as its negative logarithm: 1e-9
+LEAST_DOUBT = 21.0  # of a probability, as its negative logarithm: 1e-9
 _MOST_COMPARED = 1 << 10
 _MOST_UNFOUNDED = 4
 
@@ -148,41 +147,43 @@ class SlotPages:
 
     def __init__(self, file: IndexFileReader) -> None:
         self._file = file
-        self._believed: set[int] = set()
+        self.is_believed = bytearray(file.slot_pages)  # by number of the page
         self._unfounded = 0
 
     def check(self, key_hash: int) -> None:
         """Raise LostSlotsError, or BrokenChainError, if a look-up of this hash would miss an item."""
-        slot = key_hash % self._file.hash_slots
-        if self._file.slot_page_at(slot) in self._believed:
+        page = self._file.slot_page_of(key_hash % self._file.hash_slots)
+        if self.is_believed[page]:
             return
-        page, slots = self._file.slot_page(slot)
-        last = self._file.next_item - 1
-        doubt = self._doubt(slots, last)
-        if doubt is not None and doubt < _LEAST_DOUBT:
-            self._believed.add(page)
+        slots, last = self._file.slot_page(page), self._file.next_item - 1
+        used, newest = len(slots) - slots.count(0), max(slots)
+        doubt = self.doubt(len(slots), used, newest, last)
+        if doubt is not None and doubt < LEAST_DOUBT:
+            self.is_believed[page] = True
             return
         if doubt is not None and self._unfounded >= _MOST_UNFOUNDED:  # these keys do not spread
             return
         if not self._leads_to_all(key_hash, last):
             reason = "its page of slots does not lead to all entries"
-            raise LostSlotsError(self._file.path, page, reason)
+            raise LostSlotsError(self._file.path, page * SLOT_PAGE_BYTES, reason)
         self._unfounded += doubt is not None
 
-    def _doubt(self, slots: array[int], last: int) -> float | None:
-        """Return the negative logarithm of the probability of such a page, or None if the file has too few items."""
+    def doubt(self, slots: int, used: int, newest: int, last: int) -> float | None:
+        """Return the negative logarithm of the probability of a page, or None if the file has too few items.
+
+        The page has so many `slots`, `used` of them, the newest leads to item `newest`, and `last` is the file's last.
+        """
         header, total = self._file.header(), self._file.hash_slots
-        used, newest = len(slots) - slots.count(0), max(slots)
-        if len(slots) == total:  # all that there are
+        if slots == total:  # all that there are
             is_whole = used >= header.hash_slot_count and newest >= last
-            return 0.0 if is_whole or last == 0 else 2 * _LEAST_DOUBT
+            return 0.0 if is_whole or last == 0 else 2 * LEAST_DOUBT
         share = min(max(header.hash_slot_count, 1) / total, 1 - 1 / total)
         # Items per slot. The items of one key share a slot and count as one.
-        expected = min(last / total, -log1p(-share)) * len(slots)
-        if expected < _LEAST_DOUBT:
+        expected = min(last / total, -log1p(-share)) * slots
+        if expected < LEAST_DOUBT:
             return None
         too_old = max(last - newest, 0) / last * expected
-        return max(too_old, _too_few(used, len(slots), share))
+        return max(too_old, _too_few(used, slots, share))
 
     def _leads_to_all(self, key_hash: int, last: int) -> bool:
         """Return whether the newest items with this hash are in their slot's chain."""

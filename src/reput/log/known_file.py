@@ -55,6 +55,8 @@ class ReplacedIds(NamedTuple):
     def places(self, wanted: Collection[int], within: OffsetRange) -> list[int]:
         """Return physical offsets in a range, ascending, at which a record with one of these hashes may begin."""
         hashes, offsets = memoryview(self.hashes).cast("i"), memoryview(self.offsets).cast("q")
+        if len(hashes) < len(wanted):
+            wanted = set(wanted).intersection(hashes)
         found: set[int] = set()
         for one in wanted:
             row = bisect_left(hashes, one)

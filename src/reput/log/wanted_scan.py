@@ -6,6 +6,7 @@ scan the rest of a long range. Only sizes decide this, not whether the kernels a
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import NamedTuple, Protocol
 
 from reput.findings import Finding
@@ -20,7 +21,7 @@ _EARLIEST, _LATEST = -(1 << 63), (1 << 63) - 1
 class Wanted(Protocol):
     """Which index entries to follow, and which records to take."""
 
-    hashes: frozenset[int]
+    hashes: Collection[int]
     keys: frozenset[str]
     """Each match has one of them."""
 
@@ -30,7 +31,7 @@ class Wanted(Protocol):
 class WantedNothing:
     """For a scan that is after the end of the log only."""
 
-    hashes: frozenset[int] = frozenset()
+    hashes: Collection[int] = frozenset()
     keys: frozenset[str] = frozenset()
 
     def matches(self, record: KeyedRecord) -> bool:

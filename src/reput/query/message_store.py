@@ -11,6 +11,7 @@ from reput.arguments import Time, checked, milliseconds, optional_milliseconds
 from reput.errors import CorruptMessageError, MessageNotFoundError, StoreError, UsageError
 from reput.findings import Finding
 from reput.format.commit_log import MessageExt, decode_located
+from reput.format.index_file import HashedTopics
 from reput.format.message_id import decode_offset_id
 from reput.format.properties import (
     DISCARDED_HALF_TOPIC,
@@ -91,6 +92,7 @@ class MessageStore(StoreReader):
             self.commit_log, known_end, whole_records=self.config.check_record_crc
         )
         self._ends = QueueEnds(self)
+        self._hashed_topics = HashedTopics()
         self._batch_topics = BatchTopics(self.path, self.storage, self.log_storage)
 
     @checked
@@ -218,7 +220,7 @@ class MessageStore(StoreReader):
         if not places:
             return found
         search = Search(
-            self.commit_log, WantedKeyAnywhere(places, key),
+            self.commit_log, WantedKeyAnywhere(tuple(places), key),
             begin=bounds.get("begin"), end=bounds.get("end"), after=bounds.get("after"),
             limit=_MOST_WAITING, most_scanned_bytes=_MOST_SCANNED_BYTES,
         )  # fmt: skip
@@ -232,9 +234,15 @@ class MessageStore(StoreReader):
         inner_topics = topics if batch_topics is None else topics.intersection(batch_topics)
         return Unindexed(self.known_ranges, inner_topics, self.may_have_replaced_ids)
 
+    def _all_topics(self) -> HashedTopics:
+        topics = HashedTopics(self.queues.topics())
+        if topics != self._hashed_topics:
+            self._hashed_topics = topics
+        return self._hashed_topics
+
     def _wanted_key(self, topic: str | None, key: str) -> Wanted:
         if topic is None:
-            return WantedKeyAnywhere(self.queues.topics(), key)
+            return WantedKeyAnywhere(self._all_topics(), key)
         return WantedKey(topic, key)
 
     @checked
@@ -251,7 +259,7 @@ class MessageStore(StoreReader):
                 message.physical_offset, message.physical_offset + message.size_bytes
             )
             return QueryResult((message,), None, Coverage(place, (), (place,), (), ()))
-        topics = self.queues.topics() if topic is None else [topic]
+        topics = self._all_topics() if topic is None else (topic,)
         if not topics:
             raise UsageError(
                 f"{self.queues.folder}: no topics to look in; give the topic",

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from functools import lru_cache
+from collections.abc import Collection, Sequence
 
 from reput.format.java_string import joined_surrogates
 from reput.index.key_index import KeyHashes
@@ -20,25 +19,19 @@ class WantedKey:
     def __init__(self, topic: str, key: str) -> None:
         self._topic, self._key = joined_surrogates(topic), joined_surrogates(key)
         self.keys = frozenset({self._key})
-        self.hashes: frozenset[int] = KeyHashes.of([(topic, key)])
+        self.hashes: Collection[int] = KeyHashes([topic], [key])
 
     def matches(self, record: KeyedRecord) -> bool:
         return _has_key(record, self._key) and record.topic == self._topic
 
 
-@lru_cache(maxsize=4)
-def _hashes_anywhere(topics: tuple[str, ...], key: str) -> KeyHashes:
-    """Return the hashes of a key in each topic. A search over the stores of a cluster asks for the same ones again."""
-    return KeyHashes.of([(topic, key) for topic in topics])
-
-
 class WantedKeyAnywhere:
     """Messages of any topic that have one key; the index is searched for `topics`."""
 
-    def __init__(self, topics: Iterable[str], key: str) -> None:
+    def __init__(self, topics: Sequence[str], key: str) -> None:
         self._key = joined_surrogates(key)
         self.keys = frozenset({self._key})
-        self.hashes: frozenset[int] = _hashes_anywhere(tuple(topics), key)
+        self.hashes: Collection[int] = KeyHashes(topics, [key])
 
     def matches(self, record: KeyedRecord) -> bool:
         return _has_key(record, self._key)
@@ -51,11 +44,11 @@ def _has_key(record: KeyedRecord, key: str) -> bool:
 class WantedUniqueKey:
     """Messages of any of these topics that have this unique key."""
 
-    def __init__(self, topics: Iterable[str], unique_key: str) -> None:
+    def __init__(self, topics: Sequence[str], unique_key: str) -> None:
         self._unique_key = joined_surrogates(unique_key)
         self.keys = frozenset({self._unique_key})
-        self._topics = frozenset(joined_surrogates(topic) for topic in topics)
-        self.hashes: frozenset[int] = KeyHashes.of([(topic, unique_key) for topic in self._topics])
+        self._topics = frozenset(map(joined_surrogates, topics))
+        self.hashes: Collection[int] = KeyHashes(topics, [unique_key])
 
     def matches(self, record: KeyedRecord) -> bool:
         is_own = self._unique_key == record.unique_key or self._unique_key in record.own_ids
@@ -65,11 +58,9 @@ class WantedUniqueKey:
 class WantedUniqueKeys:
     """Messages of any topic that have one of these unique keys; the index is searched for `topics`."""
 
-    def __init__(self, topics: Iterable[str], unique_keys: Iterable[str]) -> None:
+    def __init__(self, topics: Sequence[str], unique_keys: Collection[str]) -> None:
         self.keys = frozenset(map(joined_surrogates, unique_keys))
-        self.hashes: frozenset[int] = KeyHashes.of(
-            [(topic, key) for topic in topics for key in self.keys]
-        )
+        self.hashes: Collection[int] = KeyHashes(topics, self.keys)
 
     def matches(self, record: KeyedRecord) -> bool:
         return record.unique_key in self.keys or not self.keys.isdisjoint(record.own_ids)

@@ -47,10 +47,14 @@ class QueueSetReader(Closing, Generic[_Reader]):
         self.folder, self._storage = os.path.join(fspath(store), self.kind.folder), storage
         self._open_files = OpenFiles(storage.open)
         self._queues: OrderedDict[tuple[str, int], _Reader] = OrderedDict()
+        self._watch = storage.watch(self.folder)
+        self._topics: list[str] = []
 
     def topics(self) -> list[str]:
         """Return the topics that have a folder, sorted. Raises StoreAccessError."""
-        return [entry.name for entry in walk_topics(self.folder, self._storage)]
+        if self._watch.changed():  # a cluster has tens of thousands
+            self._topics = [entry.name for entry in walk_topics(self.folder, self._storage)]
+        return list(self._topics)
 
     def list(self, topic: str | None = None) -> list[tuple[str, int]]:
         """Return (topic, queue id) of every queue, or of the queues of a topic, sorted. Raises StoreAccessError."""
