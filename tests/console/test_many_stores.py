@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from html.parser import HTMLParser
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 from starlette.testclient import TestClient
@@ -167,3 +169,73 @@ def test_a_stopped_search_says_so_and_continues(golden: Golden) -> None:
             list(results.rows_and_beats())
             assert results.unsearched == len(stores)
             assert {*results.cursors} == {name for name, _ in stores}
+
+
+class _Texts(HTMLParser):
+    """The texts of a page, and its tags."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.texts: list[str] = []
+        self.tags: list[str] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag if tag != "script" or dict(attrs).get("src") else "foreign script")
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data)
+
+
+def test_names_of_stores_steer_nothing(tmp_path: Path) -> None:
+    """Control characters in names and paths show, and markup is text."""
+    names = ["safe\u202egnp.exe", "two\nlines\x1b[31m", "<script>alert(1)</script>"]
+    paths: dict[str, Path] = {}
+    for number, name in enumerate(names):
+        paths[name] = path = tmp_path / name.replace("/", "")
+        with reput.open_store(path, "rw", config=_SIZES) as store:
+            store.put(Message("orders", b"x", keys=["k"]))
+        if number == 1:  # unreadable for reasons that name its path
+            (path / "index").rename(path / "other")
+            next((path / "commitlog").iterdir()).write_bytes(b"\1" * (1 << 16))
+    gone = MissingStore("gone\u202e", "/gone\u202e", 1_792_000_000_000, "it\u202e is gone")
+    asked = [
+        "/",
+        "/start",
+        "/?key=k",
+        "/?topic=orders",
+        "/stores",
+        "/topics",
+        "/live",
+        "/groups",
+        "/trace?key=k",
+    ]
+    for name in [*names, "strange\u202e"]:
+        quoted = quote(name, safe="")
+        asked += [
+            f"/stores/{quoted}",
+            f"/stores/{quoted}/findings",
+            f"/stores/{quoted}/check?mode=full",
+        ]
+        asked += [
+            f"/{path}?store={quoted}"
+            for path in (
+                "",
+                "topics",
+                "topics/orders",
+                "queues/orders/0",
+                "live",
+                "groups",
+                "messages/0",
+            )
+        ]
+    with console(paths, missing=lambda: [gone]) as found:
+        for address in asked:
+            answer = found.get(address)
+            page = _Texts(answer.text)
+            steering = [one for one in page.texts if not one.replace("\n", "").isprintable()]
+            assert (address, steering) == (address, [])
+            assert not [one for one in page.texts if "two\nlines" in one], address
+            assert "foreign script" not in page.tags, address
+        chosen = found.get("/live", params={"store": names[0]}).text
+        assert f'<option value="{names[0]}" selected>' in chosen

@@ -19,6 +19,7 @@ from reput.console.app import create_app
 from reput.console.mounts import BusyError, Mounts
 from reput.console.searching import Outcome, Share, search
 from reput.console.server import HttpServer
+from reput.console.surveys import Rounds
 from reput.errors import StoreUnreachableError
 from reput.format.host import Host
 from reput.query.shared_store import MissingStore, SharedStore
@@ -267,3 +268,34 @@ def test_who_asks_for_a_store_that_is_there_does_not_wait_for_a_look_at_the_othe
         assert not asked
         with pytest.raises(StoreUnreachableError):
             mounts.named("gone")
+
+
+def test_a_scrape_does_not_wait_long_for_counts(golden: Golden) -> None:
+    """It has the counts of the other stores, and later those of the slow one, oldest first."""
+    may_end, looked = Event(), list[str]()
+
+    def look(name: str) -> str:
+        looked.append(name)
+        if name == "slow":
+            assert may_end.wait(60)
+        return f"seen {len(looked)}"
+
+    stores = {name: SharedStore(golden("orders").path) for name in ("quick", "slow")}
+    rounds = Rounds(Mounts(stores), look, wait_s=0.2)
+    try:
+        found = rounds.latest()
+        assert {name: one.result for name, one in found.items()} == {"quick": "seen 1"}
+        assert set(rounds.latest()) == {"quick"}
+        may_end.set()
+        wait_for(lambda: set(rounds.latest()) == {"quick", "slow"})
+        count = len(looked)
+        wait_for(
+            lambda: {one.result for one in rounds.latest().values()}.isdisjoint(
+                {"seen 1", "seen 2"}
+            )
+        )
+        assert len(looked) > count
+    finally:
+        may_end.set()
+        for store in stores.values():
+            store.close()

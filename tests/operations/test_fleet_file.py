@@ -78,7 +78,7 @@ def test_cluster_and_broker_come_from_the_broker_s_configuration(tmp_path: Path)
             '[[store]]\npath = "a"\n[[store]]\nname = "b"\npth = "c"\n',
             r"\[\[store\]\] 2 \(b\): unknown field pth; did you mean path\?",
         ),
-        ('[[store]]\npath = ""\n', r"path must be a string, not ''"),
+        ('[[store]]\npath = ""\n', r"1: path is empty"),
         ('[[store]]\npath = "a"\nlog_paths = "b"\n', r"log_paths must be an array of strings"),
         ('[[store]]\npath = "a"\nbroker_id = true\n', r"broker_id must be an integer from 0 on"),
         ('[[store]]\npath = "a"\nbroker_id = -1\n', r"broker_id must be an integer from 0 on"),

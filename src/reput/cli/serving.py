@@ -278,8 +278,8 @@ class Serving:
         """Addresses, and three commands to try."""
         missing = {} if self.accepts_sends else missing_stores(self.stores)
         for each in service.served:
-            what = each.broker.name if each.broker else "waiting for the store"
-            if each.broker is None and (reason := missing.pop(each.path, None)):
+            what = each.name if each.store else "waiting for the store"
+            if each.store is None and (reason := missing.pop(each.path, None)):
                 what = f"{what}: {reason}"
             place = "" if self.address is None else f"{each.address}  "
             click.echo(f"{place}{printable(each.path)}  ({printable(what)})")

@@ -7,6 +7,7 @@ from collections import Counter as Counts
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import accumulate
+from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector
 from prometheus_client.core import (
@@ -23,18 +24,26 @@ from reput import __version__
 from reput.broker.offsets import consumer_lag
 from reput.broker.traffic import BOUNDS_S, Traffic
 from reput.console.mounts import Mounts
-from reput.console.surveys import Surveys
+from reput.console.surveys import Rounds
 from reput.errors import ReputError
 from reput.files.storage import is_url
 from reput.findings import Severity
+from reput.operations.fleet import SurveyReport, survey
 from reput.operations.monitoring import STORE_METRICS, store_figures
+from reput.operations.stores import StoreAnswer
 
 _GAUGES = {
     "reput_store_up": "1 if the store can be read",
     "reput_store_begin_offset": "Physical offset of the first byte that has not expired",
     "reput_store_end_offset": "Physical offset at which the log ends",
     "reput_store_queues": "Queues of all topics",
+    "reput_store_groups": "Consumer groups with committed offsets",
+    "reput_store_counted_seconds": "When end, queues, groups and lag were counted, in seconds since 1970",
 }
+_MOST_GROUPS = 100
+_COUNTED_S = 2.0
+"""How long a scrape waits for counts. It repeats the last ones of stores that need longer."""
+_SURVEYED_S = 300.0
 
 
 # A client may send any word: each would be kept for as long as the process runs.
@@ -48,7 +57,7 @@ class Metrics:
         """`traffic` counts the requests of RocketMQ's clients if they are served."""
         self.registry = CollectorRegistry()
         self.registry.register(_StoreCollector(mounts))
-        self.registry.register(_SurveyCollector(Surveys(mounts)))
+        self.registry.register(_SurveyCollector(mounts))
         if traffic is not None:
             self.registry.register(_TrafficCollector(traffic))
         ProcessCollector(registry=self.registry)  # processor time, memory, descriptors
@@ -92,9 +101,25 @@ class Metrics:
         return run
 
 
+class _Counted(NamedTuple):
+    """Figures of a store that take time to find out.
+
+    Attributes:
+        end_offset, queues: None if the store cannot be read.
+        groups: Number of groups with committed offsets.
+        lag: Messages to read, by group: of the groups furthest behind.
+    """
+
+    end_offset: int | None = None
+    queues: int | None = None
+    groups: int = 0
+    lag: tuple[tuple[str, int], ...] = ()
+
+
 class _StoreCollector(Collector):
     def __init__(self, mounts: Mounts) -> None:
         self._mounts = mounts
+        self._counts = Rounds(mounts, self._count, wait_s=_COUNTED_S)
 
     def describe(self) -> list[Metric]:
         return []  # registering it asks no store
@@ -103,25 +128,38 @@ class _StoreCollector(Collector):
         build = GaugeMetricFamily("reput_build", "The version", labels=["version"])
         build.add_metric([__version__], 1)
         yield build
-        gauges = {
-            name: GaugeMetricFamily(name, text, labels=["store"]) for name, text in _GAUGES.items()
-        }
         searches = GaugeMetricFamily("reput_http_searches", "Searches that are running or wait")
         searches.add_metric([], self._mounts.searches)
         yield searches
+        gauges = {
+            name: GaugeMetricFamily(name, text, labels=["store"]) for name, text in _GAUGES.items()
+        }
         lag = GaugeMetricFamily(
-            "reput_group_lag_messages", "Messages that a consumer group has to read",
+            "reput_group_lag_messages",
+            f"Messages that a consumer group has to read; of each store the {_MOST_GROUPS} groups furthest behind",
             labels=["store", "group"],
-        )  # fmt: skip
+        )
+        seen_last = self._counts.latest()
         for store in self._mounts.names:
-            for group, messages in self._lag(store).items():
-                lag.add_metric([store, group], messages)
-        yield lag
-        for store in self._mounts.names:
-            for name, value in self._figures(store).items():
-                gauges[name].add_metric([store], value)
+            begin = self._begin(store)
+            is_up = begin is not None and not (
+                store in seen_last and seen_last[store].result.queues is None
+            )
+            gauges["reput_store_up"].add_metric([store], is_up)
+            if begin is not None:
+                gauges["reput_store_begin_offset"].add_metric([store], begin)
         for store in self._mounts.missing:
             gauges["reput_store_up"].add_metric([store], 0)
+        for store, seen in seen_last.items():
+            counted = seen.result
+            if counted.queues is not None and counted.end_offset is not None:
+                gauges["reput_store_end_offset"].add_metric([store], counted.end_offset)
+                gauges["reput_store_queues"].add_metric([store], counted.queues)
+                gauges["reput_store_groups"].add_metric([store], counted.groups)
+                gauges["reput_store_counted_seconds"].add_metric([store], seen.seen_ms / 1000)
+            for group, messages in counted.lag:
+                lag.add_metric([store, group], messages)
+        yield lag
         yield from gauges.values()
         yield from self._written()
 
@@ -143,34 +181,32 @@ class _StoreCollector(Collector):
                     undispatched.add_metric([name], behind[1])
         yield from (unflushed, undispatched)
 
-    def _lag(self, name: str) -> dict[str, int]:
-        """Lag by group, of a store on this machine whose offsets can be read."""
-        totals = Counts[str]()
+    def _begin(self, name: str) -> int | None:
         with suppress(ReputError):
             _, store = self._mounts.named(name)
+            return store.begin_offset()
+        return None
+
+    def _count(self, name: str) -> _Counted:
+        try:
+            _, store = self._mounts.named(name)
+            end, queues = store.end_offset(), len(store.list_queues())
+        except ReputError:
+            return _Counted()
+        totals = Counts[str]()
+        with suppress(ReputError):
             if not is_url(store.path):
                 for queue in consumer_lag(store, store.path):
                     totals[queue.group] += queue.lag or 0
-        return totals
-
-    def _figures(self, name: str) -> dict[str, float]:
-        try:
-            _, store = self._mounts.named(name)
-            return {
-                "reput_store_up": 1,
-                "reput_store_begin_offset": store.begin_offset(),
-                "reput_store_end_offset": store.end_offset(),
-                "reput_store_queues": len(store.list_queues()),
-            }
-        except ReputError:
-            return {"reput_store_up": 0}
+        return _Counted(end, queues, len(totals), tuple(totals.most_common(_MOST_GROUPS)))
 
 
 class _SurveyCollector(Collector):
     """The figures of `reput fleet`, as old as the last survey."""
 
-    def __init__(self, surveys: Surveys) -> None:
-        self._surveys = surveys
+    def __init__(self, mounts: Mounts) -> None:
+        self._mounts = mounts
+        self._surveys = Rounds(mounts, self._survey, most_age_s=_SURVEYED_S)
 
     def describe(self) -> list[Metric]:
         return []
@@ -188,7 +224,7 @@ class _SurveyCollector(Collector):
             "reput_store_surveyed_seconds", "When the figures were taken, in seconds since 1970",
             labels=["store"],
         )  # fmt: skip
-        for store, answer in latest.items():
+        for store, (_, _, answer) in latest.items():
             for name, value in store_figures(answer).items():
                 if value is not None:
                     gauges[name].add_metric([store], value)
@@ -198,6 +234,14 @@ class _SurveyCollector(Collector):
                     findings.add_metric([store, severity], counts[severity])
                 surveyed.add_metric([store], answer.report.surveyed_ms / 1000)
         yield from (*gauges.values(), findings, surveyed)
+
+    def _survey(self, name: str) -> StoreAnswer[SurveyReport]:
+        try:
+            _, store = self._mounts.named(name)
+            report = survey(store.path, config=store.told_config)
+            return StoreAnswer(name, store.path, report, None, report.log_bytes)
+        except ReputError as error:
+            return StoreAnswer(name, name, None, error)
 
 
 class _TrafficCollector(Collector):

@@ -1,64 +1,98 @@
-"""What quick surveys of the stores showed last, for metrics: each store is looked at again after some minutes."""
+"""What a look at each store showed last, for metrics: looks that take long go on in a thread."""
 
 from __future__ import annotations
 
 import time
-from threading import Lock, Thread
+from collections.abc import Callable
+from threading import Condition, Thread
+from typing import Generic, NamedTuple, TypeVar
 
 from reput.console.mounts import Mounts
-from reput.errors import ReputError
-from reput.operations.fleet import SurveyReport, survey
-from reput.operations.stores import StoreAnswer
 
-_MOST_AGE_S = 300.0
 _SHARE = 0.1
-"""Share of the time of one processor that surveys take at most."""
+"""Share of the time of one processor that a thread takes at most while nobody waits for it."""
+Result = TypeVar("Result")
 
 
-class Surveys:
-    """The last survey of each store. One store at a time is surveyed, in a thread that ends when nothing is due."""
+class Seen(NamedTuple, Generic[Result]):
+    """What a look at a store showed.
 
-    def __init__(self, mounts: Mounts) -> None:
-        self._mounts = mounts
-        self._guard = Lock()
+    Attributes:
+        begun: When it began, a time of `time.monotonic`.
+        seen_ms: The same in milliseconds since 1970.
+        result: What it showed.
+    """
+
+    begun: float
+    seen_ms: int
+    result: Result
+
+
+class Rounds(Generic[Result]):
+    """Looks at each store, in a thread that ends when no store is due; the store seen longest ago comes first."""
+
+    def __init__(
+        self,
+        mounts: Mounts,
+        look: Callable[[str], Result],
+        *,
+        most_age_s: float = 0.0,
+        wait_s: float = 0.0,
+    ) -> None:
+        """Prepare.
+
+        Args:
+            mounts: The stores.
+            look: Looks at the store of a name.
+            most_age_s: Age from which the store is looked at again.
+            wait_s: How long `latest` waits for stores that are due.
+        """
+        self._mounts, self._look = mounts, look
+        self._most_age_s, self._wait_s = most_age_s, wait_s
+        self._changed = Condition()
         self._is_running = False
-        self._done: dict[str, tuple[float, StoreAnswer[SurveyReport]]] = {}
+        self._asked = 0.0
+        self._seen: dict[str, Seen[Result]] = {}
 
-    def latest(self) -> dict[str, StoreAnswer[SurveyReport]]:
-        """Return the last survey of each store that was surveyed. Begin to survey the stores that are due."""
+    def latest(self) -> dict[str, Seen[Result]]:
+        """Return the last look at each store that was looked at. Begin to look at the stores that are due."""
         names = set(self._mounts.names)
-        with self._guard:
-            self._done = {name: one for name, one in self._done.items() if name in names}
+        with self._changed:
+            self._seen = {name: one for name, one in self._seen.items() if name in names}
+            self._asked = time.monotonic()
             if not self._is_running and self._due() is not None:
                 self._is_running = True
                 Thread(target=self._run, name="reput-survey", daemon=True).start()
-            return {name: answer for name, (_, answer) in self._done.items()}
+            self._changed.notify_all()  # a pause ends
+            self._changed.wait_for(lambda: not self._is_running, self._wait_s)
+            return dict(self._seen)
 
     def _due(self) -> str | None:
-        now = time.monotonic()
-        for name in self._mounts.names:
-            done = self._done.get(name)
-            if done is None or now - done[0] > _MOST_AGE_S:
-                return name
-        return None
+        never = float("-inf")
+        begun = {
+            name: self._seen[name].begun if name in self._seen else never
+            for name in self._mounts.names
+        }
+        oldest = min(begun, key=lambda name: begun[name], default=None)
+        is_due = oldest is not None and begun[oldest] < self._asked - self._most_age_s
+        return oldest if is_due else None
 
     def _run(self) -> None:
         while True:
-            with self._guard:
+            with self._changed:
                 name = self._due()
                 if name is None:
                     self._is_running = False
+                    self._changed.notify_all()
                     return
-            begun = time.monotonic()
-            answer = self._answer(name)
-            with self._guard:
-                self._done[name] = time.monotonic(), answer
-            time.sleep((time.monotonic() - begun) * (1 / _SHARE - 1))
+            begun, seen_ms = time.monotonic(), time.time_ns() // 1_000_000
+            result = self._look(name)
+            ended = time.monotonic()
+            with self._changed:
+                self._seen[name] = Seen(begun, seen_ms, result)
+                pause = (ended - begun) * (1 / _SHARE - 1)
+                self._changed.wait_for(lambda: self._is_awaited, pause)
 
-    def _answer(self, name: str) -> StoreAnswer[SurveyReport]:
-        try:
-            _, store = self._mounts.named(name)
-            report = survey(store.path, config=store.told_config)
-            return StoreAnswer(name, store.path, report, None, report.log_bytes)
-        except ReputError as error:
-            return StoreAnswer(name, name, None, error)
+    @property
+    def _is_awaited(self) -> bool:
+        return time.monotonic() < self._asked + self._wait_s

@@ -61,11 +61,19 @@ class ServiceOptions:
 
 @dataclass(slots=True)
 class Served:
-    """A store and its address; `broker` is None while the store is missing, and `missing` has the reason."""
+    """A store and its address.
+
+    Attributes:
+        name: Of its broker; empty until the store was opened.
+        store: None while it is missing; then `missing` has the reason.
+        broker: What clients are answered from; None without a store, or without an address to listen at.
+    """
 
     path: str
     address: Host
     port: Port
+    name: str = ""
+    store: SharedStore | None = None
     broker: ServedBroker | None = None
     missing: MissingStore | None = None
 
@@ -143,7 +151,7 @@ class Service:
 
     def missing(self) -> list[MissingStore]:
         """Return the stores that should be served and are not: they went, never came, or cannot be opened."""
-        gone = [each.missing for each in self.served if each.broker is None and each.missing]
+        gone = [each.missing for each in self.served if each.store is None and each.missing]
         if self._options.accepts_sends:
             return gone
         reasons = missing_stores(self._paths)
@@ -164,7 +172,7 @@ class Service:
 
     def stores(self) -> dict[str, SharedStore]:
         """Return the stores that are there, by the names of their brokers."""
-        return {each.broker.name: each.broker.store for each in self.served if each.broker}
+        return {each.name: each.store for each in self.served if each.store}
 
     def _name_of(self, path: str) -> str:
         return broker_name(path, self.stores(), self._options.names.get(path))
@@ -203,7 +211,7 @@ class Service:
 
     def _tell(self, served: Served) -> None:
         if self._others is not None:
-            self._others.tell(served.path, served.address, served.broker is not None)
+            self._others.tell(served.path, served.address, served.store is not None)
 
     def tell_all(self) -> None:
         """Inform other processes again of all stores and addresses."""
@@ -220,9 +228,9 @@ class Service:
             served = Served(path, address, port)
             self.served.append(served)
         served.path = path
-        if is_there and served.broker is None:
+        if is_there and served.store is None:
             self._open(served)
-        elif served.broker is not None and not is_there:
+        elif served.store is not None and not is_there:
             self._drop(served)
 
     async def take(
@@ -255,32 +263,39 @@ class Service:
     def _open(self, served: Served) -> None:
         name = self._name_of(served.path)
         store = self._open_store(served.path, served.address)
-        try:
-            broker = ServedBroker(
-                name, store, self._options.clock_ms, self._options.limits, self._options.cluster
-            )
-            broker.port = served.address.port
-            broker.has_sql_filters = self._options.port.has_sql_filters
-            broker.is_encrypted = self.is_encrypted
-            served.port.open(broker)
-        except BaseException:
-            store.close()
-            raise
-        served.broker, served.missing = broker, None
+        if self._options.listen is not None:  # listing the topics of clusters takes long
+            try:
+                served.broker = self._broker_of(served, name, store)
+            except BaseException:
+                store.close()
+                raise
+        served.name, served.store, served.missing = name, store, None
+        self._tell(served)
+        _log.info("%s: served as %s at %s", served.path, name, served.address)
+
+    def _broker_of(self, served: Served, name: str, store: SharedStore) -> ServedBroker:
+        broker = ServedBroker(
+            name, store, self._options.clock_ms, self._options.limits, self._options.cluster
+        )
+        broker.port = served.address.port
+        broker.has_sql_filters = self._options.port.has_sql_filters
+        broker.is_encrypted = self.is_encrypted
+        served.port.open(broker)
         self._cluster.add(served.address.port, broker)
         if broker.writable is not None:
             loop = asyncio.get_running_loop()
             broker.writable.subscribe(partial(_arrived, loop, served.port))
         self.server.prepare(broker.store.broker_end)
-        self._tell(served)
-        _log.info("%s: served as %s at %s", served.path, name, served.address)
+        return broker
 
     def _drop(self, served: Served) -> None:
-        broker, served.broker = served.broker, None
+        broker, store, served.broker, served.store = served.broker, served.store, None, None
         served.port.close()
         self._cluster.remove(served.address.port)
         if broker is not None:
             broker.close()
+        elif store is not None:
+            store.close()
 
     async def _in_thread(self, work: Callable[[], Result]) -> Result:
         """Return the result of `work`, which continues if the caller is cancelled; `close` waits for it."""
@@ -344,23 +359,22 @@ class Service:
         found = find_stores(self._paths)
         known = {each.path: each for each in self.served}
         for each in self.served:
-            if each.broker is not None and each.path not in found:
+            if each.store is not None and each.path not in found:
                 _log.warning("%s: the store is gone", each.path)
-                name = each.broker.name
-                each.missing = MissingStore(name, each.path, now_ms(), "the store is gone")
+                each.missing = MissingStore(each.name, each.path, now_ms(), "the store is gone")
                 self._drop(each)
                 self._tell(each)
         for path in found:
             served = known.get(path) or next((s for s in self.served if self._is_spare(s)), None)
             if served is None:
                 await self._serve(path, waits=True)
-            elif served.broker is None:
+            elif served.store is None:
                 served.path = path
                 self._try_to_open(served)
 
     def _is_spare(self, served: Served) -> bool:
         """Whether an address was opened before there was a store for it."""
-        return served.broker is None and served.path == self._paths[0] and not is_store(served.path)
+        return served.store is None and served.path == self._paths[0] and not is_store(served.path)
 
 
 def _arrived(

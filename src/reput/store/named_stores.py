@@ -145,6 +145,10 @@ def _store(where: str, number: int, entry: Any) -> NamedStore:
             raise UsageError(f"{label}: unknown field {key}{did_you_mean(key, _FIELDS)}")
         if not _fits(_FIELDS[key], value):
             raise UsageError(f"{label}: {key} must be {_FIELDS[key]}, not {value!r}")
+        if value == "" or (isinstance(value, list) and "" in value):
+            raise UsageError(
+                f"{label}: {key} is empty" if value == "" else f"{label}: {key} has an empty path"
+            )
     if "path" not in entry:
         raise UsageError(f"{label}: path is missing")
     path, config = entry["path"], entry.get("config")
@@ -171,9 +175,9 @@ def _store(where: str, number: int, entry: Any) -> NamedStore:
 def _fits(wanted: str, value: object) -> bool:
     match wanted:
         case "a string":
-            return isinstance(value, str) and value != ""
+            return isinstance(value, str)
         case "an array of strings":
-            return isinstance(value, list) and all(isinstance(one, str) and one for one in value)
+            return isinstance(value, list) and all(isinstance(one, str) for one in value)
         case "an integer from 0 on":
             return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 63
         case _:
