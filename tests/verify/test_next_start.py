@@ -61,7 +61,7 @@ def test_with_queues_in_files_the_later_entries_move(golden: Golden, tmp_path: P
     assert known_offset(store).physical_offset == at < known
     [one] = found(store, Kind.SKIPPED_AT_START)
     assert one.physical_offset == at
-    assert one.cost.endswith("all later entries of its queue stand one place too early")
+    assert one.cost.endswith("all later entries of its queue are one place too early")
     tails = found(store, Kind.UNDISPATCHED_TAIL)
     assert tails
     assert all(f"dispatches messages from {at + 1} on" in tail.at_next_start for tail in tails)

@@ -32,7 +32,7 @@ _TRANSACTIONS = ("none", "prepared", "commit", "rollback")
 
 @dataclass(slots=True)
 class CommitLogInspection:
-    """The content of one log file. Offsets are physical, times in ms; `free_bytes` lie after the last record.
+    """The content of one log file. Offsets are physical, times in ms; `free_bytes` counts bytes after the last record.
 
     finished   the file ends in its blank: the log continues in the next file
     misplaced  number of records that state another physical offset than their own
@@ -64,7 +64,7 @@ class CommitLogInspection:
 def inspect_commit_log_file(
     path: str, config: StoreConfig, storage: Storage = LOCAL
 ) -> CommitLogInspection:
-    """Walk the file. Raises StoreNotFoundError, StoreAccessError, StoreChangedError."""
+    """Inspect a log file by walking its records. Raises StoreNotFoundError, StoreAccessError, StoreChangedError."""
     size = size_of(path, storage)
     with storage.open(path) as reader:
         file = CommitLogFile(_begin(reader, path, size), size, path, gap=gap_of(path))

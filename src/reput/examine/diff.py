@@ -1,9 +1,9 @@
-"""Two stores compared: messages, ConsumeQueue entries, index entries, headers.
+"""Compare two stores: messages, ConsumeQueue entries, index entries, headers.
 
-Where both are copies of one log, a master's and a replica's for instance, records are paired by physical offset and
-files with the same bytes are not looked into. Else they are paired by topic, queue and queue offset, and their content
-is the record without its physical offset. All of it over arrays; memory is bounded (`logs.MOST_ROWS`,
-`index.MOST_ITEMS`), at the price of several passes over large stores.
+If both are copies of one log, for instance a master's and a replica's, records are paired by physical offset, and files
+with identical bytes are not examined further. Otherwise records are paired by topic, queue and queue offset, and
+compared without their physical offsets. The comparison uses arrays. Memory is bounded (`logs.MOST_ROWS`, `MOST_ITEMS`),
+so large stores are read in several passes.
 """
 
 from __future__ import annotations
@@ -29,13 +29,16 @@ from reput.queues.queue_index import LostEntriesError, QueueReader
 _CHUNK_ENTRIES = 1 << 16
 Queue = tuple[str, int]
 Entries = npt.NDArray[np.void]
-MOST_ITEMS = 4 << 20  # of one store, held at once
-_OFFSETS_A_PART = 16  # bits of the physical offset that stay together
+MOST_ITEMS = 4 << 20  # index items of one store in memory at the same time
+# Items that lead into the same 2**16 bytes of the log are compared in the same pass.
+_OFFSETS_A_PART = 16
 Stores = tuple[MessageStore, MessageStore]
 
 
 def compare_queues(stores: tuple[MessageStore, MessageStore], found: Difference) -> None:
-    """Add differences. Entries of messages at other offsets are the same if size and tags code are.
+    """Add differences of ConsumeQueue entries.
+
+    If the logs are no copies of each other, entries are equal if size and tags code are.
 
     Raises StoreNotFoundError, StoreAccessError.
     """
@@ -97,7 +100,7 @@ def _compare(
 def _note_holes(
     found: Difference, queue: Queue, pair: tuple[Entries, Entries], first: int
 ) -> npt.NDArray[np.bool_]:
-    """Note numbers that have an entry in one store only, of queues that may leave some out; which have one in both."""
+    """Note numbers with an entry in only one store, for queues that may skip numbers; return which have two."""
     has_entry = pair[0]["size"] > 0, pair[1]["size"] > 0
     for side, what in enumerate((What.ONLY_IN_A, What.ONLY_IN_B)):
         rows = np.flatnonzero(has_entry[side] & ~has_entry[1 - side])
@@ -114,7 +117,7 @@ def _entries(reader: QueueReader, part: range) -> Entries:
             entries[first - part.start :][: len(data)] = data
         return entries
     for number, entry in _numbered(reader, part):
-        if number in part:  # a batch may begin before
+        if number in part:  # a batch may begin before the part
             entries[number - part.start] = entry[:3]
     return entries
 
@@ -157,7 +160,7 @@ def _note(
 
 
 def compare_index(stores: Stores, found: Difference) -> None:
-    """Add differences: entries by key hash and, where offsets are the same, physical offset.
+    """Add differences of index entries, paired by key hash and, if the logs are copies, physical offset.
 
     Raises StoreAccessError, StoreChangedError.
     """
@@ -184,7 +187,7 @@ def _compare_items(stores: Stores, found: Difference, number: int, passes: int) 
 
 
 def _table(store: MessageStore, way: Way, number: int, passes: int) -> tuple[Column, Column]:
-    """Return physical offsets and key hashes of the entries that this pass takes."""
+    """Return physical offsets and key hashes of the entries that this pass compares."""
     offsets, hashes = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     for file in store.index.current():
         for block in IndexEntries(file).rows():

@@ -1,4 +1,4 @@
-"""An IndexFile as docs/format/index-file.md draws it: its used slots, its items, the chain of a key."""
+"""List the parts of an IndexFile that docs/format/index-file.md draws: used slots, items, the chain of a key."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _BLOCK = 1 << 16
 
 
 class SlotRow(NamedTuple):
-    """A used slot. `position` is its byte in the file, `newest_item` as stored."""
+    """A used slot. `position` is its offset in the file; `newest_item` is the item number that it stores."""
 
     slot: int
     position: int
@@ -35,7 +35,7 @@ class SlotRow(NamedTuple):
 
 
 class ItemRow(NamedTuple):
-    """An item. `position` is its byte in the file; `store_timestamp` (ms) is the header's begin plus `time_diff_s`."""
+    """An item at offset `position` of the file; `store_timestamp` (ms) is the header's begin plus `time_diff_s`."""
 
     item: int
     position: int
@@ -48,7 +48,7 @@ class ItemRow(NamedTuple):
 
 
 class Chain(NamedTuple):
-    """The chain of the slot of a key, newest item first; `items` ends where the chain does, or with FormatError."""
+    """The chain of a key's slot, newest item first; `items` raises FormatError where the chain is broken."""
 
     key_hash: int
     slot: SlotRow
@@ -71,7 +71,7 @@ def list_slots(path: str, geometry: IndexGeometry, storage: Storage = LOCAL) -> 
 
 
 def list_items(path: str, geometry: IndexGeometry, storage: Storage = LOCAL) -> Iterator[ItemRow]:
-    """Yield the items, oldest first: from 1 to the header's index count, or the file's end.
+    """Yield the items, oldest first: from item 1 to the header's index count, or the file's end.
 
     Raises:
         StoreNotFoundError, StoreAccessError, StoreChangedError: the file cannot be read.
@@ -105,7 +105,7 @@ def chain_of(
 
 
 def _walk(reader: IndexFileReader, slot: SlotRow) -> Iterator[ItemRow]:
-    """Yield the items of a chain, which leads to ever older ones. The first may be put but not counted yet."""
+    """Yield the items of a chain, newest first. A broker may have put the first without counting it yet."""
     slots, begin = reader.hash_slots, reader.header().begin_timestamp
     position, before, number = slot.position, reader.index_items, slot.newest_item
     try:

@@ -78,9 +78,9 @@ def inspect(
 ) -> Inspection:
     """Identify `path` by its place and name, or else by its content, and read it completely.
 
-    It may be a pattern that matches one path, or a URL of any file system, for which `storage_options` has the options
-    (`s3.endpoint_override`, ...). Slots and items of an IndexFile are derived from it by default. Damage is in the
-    result's `findings`.
+    `path` may be a pattern that matches one path, or a URL of any file system; `storage_options` are options of this
+    file system (`s3.endpoint_override`, ...). By default, the numbers of slots and items of an IndexFile are derived
+    from the file. Damage is in the result's `findings`.
 
     Raises StoreNotFoundError, StoreAccessError, FormatError for a file that does not belong to a store,
     UsageError for an IndexFile whose numbers of slots and items are unknown.
@@ -123,12 +123,14 @@ def index_file_at(
     index_items: int | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> tuple[str, IndexGeometry, Storage]:
-    """Return path, geometry and storage of an IndexFile, for `reput.examine.index_listing`. Arguments as `inspect`.
+    """Return path, geometry and storage of an IndexFile, for `reput.examine.index_listing`.
+
+    The arguments are the same as for `inspect`.
 
     Raises:
         StoreNotFoundError, StoreAccessError: the file is missing, or cannot be read.
-        FormatError: its length does not fit the given slots and items.
-        UsageError: it is not an IndexFile, or its numbers of slots and items are unknown.
+        FormatError: the file's length does not fit the given slots and items.
+        UsageError: the file is not an IndexFile, or its numbers of slots and items are unknown.
     """
     storage, path = storage_of(path, storage_options)
     entry = storage.entry(path)
@@ -165,7 +167,7 @@ def _kind_by_place(path: str) -> str | None:
 
 
 def _not_described(path: str) -> str | None:
-    """Return the kind of a 5.x file, by its place, if the store's description or another command covers it."""
+    """Return the kind of a 5.x file, by its place, if `inspect` refuses it because another command describes it."""
     name = os.path.basename(path)
     folders = (path if is_url(path) else os.path.abspath(path)).split("/")[:-1]
     if name == TIMER_WHEEL_FILE or folders[-1:] == [TIMER_LOG_FOLDER]:
@@ -182,7 +184,7 @@ def _not_described(path: str) -> str | None:
 
 
 def _kind_by_contents(path: str, size: int, storage: Storage) -> str | None:
-    """Return the kind of a copy outside its store."""
+    """Return the kind of a file outside its store, judged by its content."""
     with storage.open(path) as reader:
         head = reader.read(0, min(size, checkpoint.CHECKPOINT_BYTES))
     if len(head) >= MAGIC_POSITION + 4:
@@ -210,7 +212,7 @@ def _is_batch_entry(head: bytes) -> bool:
 def _index_geometry(
     path: str, size: int, hash_slots: int | None, index_items: int | None, storage: Storage
 ) -> IndexGeometry:
-    """Return the given geometry, else the file's, else its neighbours' geometry if the file has few items."""
+    """Return the given geometry, else the file's own, else its neighbours' geometry if the file has few items."""
     if hash_slots is not None and index_items is not None:
         given = IndexGeometry(hash_slots, index_items)
         if given.file_bytes == size:

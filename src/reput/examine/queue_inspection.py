@@ -1,4 +1,4 @@
-"""Inspect one file of a queue: its contents, and whether its entries are plausible."""
+"""Inspect one file of a queue: read its entries, and check that they are plausible."""
 
 from __future__ import annotations
 
@@ -20,11 +20,13 @@ _BLOCK_ENTRIES = 1 << 18
 
 @dataclass(slots=True)
 class ConsumeQueueInspection:
-    """`first_entry` is the queue offset of the first entry, from the name; None for a renamed copy.
+    """The content of one ConsumeQueue file.
 
-    entries      written ones, pre-blank ones not counted; `pre_blank` fill the file up to the first
-    room         entries that fit into the file
-    begin, end   physical offset of the first message, and after the last
+    first_entry  queue offset of the first entry, from the file's name; None for a renamed copy
+    entries      number of written entries, without pre-blank ones
+    pre_blank    number of blank entries with which a broker fills the file before its first message
+    room         number of entries that fit into the file
+    begin, end   physical offsets of the first message, and after the last message
     """
 
     path: str
@@ -43,12 +45,12 @@ class ConsumeQueueInspection:
 
 @dataclass(slots=True)
 class BatchQueueInspection:
-    """A file of a batch queue (5.x).
+    """The content of one file of a batch queue (5.x).
 
     Attributes:
-        entries: written ones, each of a record
-        messages: of these records
-        room: entries that fit into the file
+        entries: number of written entries, one per record
+        messages: number of messages in these records
+        room: number of entries that fit into the file
         first_message: queue offset of the first message
         next_message: queue offset after the last message
         begin: physical offset of the first record
@@ -98,7 +100,10 @@ def inspect_batch_queue_file(path: str, storage: Storage = LOCAL) -> BatchQueueI
 def _blocks(
     found: ConsumeQueueInspection | BatchQueueInspection, kind: QueueKind, storage: Storage
 ) -> Iterator[tuple[int, npt.NDArray[np.void], npt.NDArray[np.bool_]]]:
-    """Yield entries in parts: number of the first, entries, which are written. A ConsumeQueue ends at a gap."""
+    """Yield entries in parts: number of the first entry, the entries, and a mask of the written ones.
+
+    A ConsumeQueue ends at its first gap.
+    """
     found.room, rest = divmod(found.size_bytes, kind.entry_bytes)
     if rest:
         detail = f"{rest} bytes at the end are not a whole entry"

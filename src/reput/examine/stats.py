@@ -1,7 +1,7 @@
-"""The figures of a store: one pass over the log with the scan kernel, one over the items of each IndexFile.
+"""Measure a store: one pass over the log with the scan kernel, and one over the items of each IndexFile.
 
-Everything is counted over arrays, in memory that does not grow with the log: a row of numbers per queue, a timeline
-per topic, counters of a fixed number for keys and tags.
+Memory does not grow with the log: it has a row of numbers per queue, a timeline per topic, and a fixed number of
+counters for keys and tags.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ PARTS = 60
 
 
 def measure_index_file(file: IndexFileReader) -> IndexFileFigures:
-    """Read every item, no slot: the slot of an item follows from its hash. Memory: 20 bytes per slot.
+    """Measure an IndexFile by its items; an item's slot follows from its hash. Memory: 20 bytes per slot.
 
     Raises StoreAccessError, StoreChangedError.
     """
@@ -72,13 +72,13 @@ def measure_index_file(file: IndexFileReader) -> IndexFileFigures:
 
 
 def _different(hashes: npt.NDArray[np.int32]) -> int:
-    """Return the number of distinct hashes; sorting takes a tenth of the time of np.unique."""
+    """Return the number of distinct hashes, by sorting, which takes a tenth of the time of np.unique."""
     hashes = np.sort(hashes)
     return int(np.count_nonzero(np.diff(hashes))) + min(len(hashes), 1)
 
 
 def _by_length(slots: npt.NDArray[np.int64]) -> list[tuple[int, int, int]]:
-    """Count slots by chain length, in steps of powers of two; slots[n] have n items."""
+    """Group slots by chain length in powers of two; `slots[n]` is the number of slots with n items."""
     found, low = [], 0
     while low < len(slots):
         high = max(2 * low - 1, low)
@@ -93,7 +93,7 @@ def sizing_of(
     index_files: Sequence[IndexFileFigures],
     span_ms: int,
 ) -> Sizing:
-    """Return advice from the rates over the whole log, which spans `span_ms`."""
+    """Return advice on sizes from the rates over the whole log, which spans `span_ms` milliseconds."""
     used = sum(file_bytes(one.hash_slots, one.entries + 1) for one in index_files)
     of_queues = ENTRY_BYTES * log.messages
     ratio = (log.size_bytes + of_queues + used) / log.size_bytes if log.size_bytes else 1.0
@@ -162,7 +162,7 @@ def measure_store(store: MessageStore, parts: int = PARTS) -> StoreFigures:
 
 
 def _measure(store: MessageStore, log: LogFigures, end: int) -> list[IndexFileFigures]:
-    """Read the log, and meanwhile, where files can be read from two threads, the IndexFiles."""
+    """Measure the log and the IndexFiles, at the same time if files can be read from two threads."""
     index = store.index.current()
     if not store.storage.is_local:
         log.read(store.commit_log, end)
@@ -174,7 +174,7 @@ def _measure(store: MessageStore, log: LogFigures, end: int) -> list[IndexFileFi
 
 
 def _times(store: MessageStore, end: int) -> tuple[int, int]:
-    """Return store times of the first message and of the newest at the end, or 0."""
+    """Return the store times (ms) of the first message and the newest of the last messages, or 0 if unknown."""
     last = newest_timestamp(store.commit_log, end) or 0
     try:
         return store.get(store.commit_log.first_offset).store_timestamp, last

@@ -31,7 +31,7 @@ _LEVELS = 3  # consumequeue/TOPIC/QUEUE
 
 @dataclass(slots=True)
 class QueueSummary:
-    """Queue offsets: of the first message that has not expired, and the one the next will get."""
+    """One queue: offset of its first message that has not expired, and offset that its next message will get."""
 
     topic: str
     queue_id: int
@@ -45,7 +45,7 @@ class QueueSummary:
 
 @dataclass(slots=True)
 class IndexSummary:
-    """One IndexFile by its header."""
+    """One IndexFile, as its header describes it."""
 
     name: str
     size_bytes: int
@@ -67,7 +67,7 @@ class FolderSize:
 
 @dataclass(slots=True)
 class StoreInspection:
-    """Offsets are physical. `log_end` is after the last record of the CommitLog that can be read."""
+    """The description of a store. Offsets are physical; `log_end` follows the last readable record of the CommitLog."""
 
     path: str
     kind: str = "store"
@@ -86,7 +86,7 @@ class StoreInspection:
 
 
 def inspect_store(path: str | PathLike[str], storage: Storage = LOCAL) -> StoreInspection:
-    """Inspect a store. Raises StoreNotFoundError without a CommitLog, StoreAccessError, FormatError."""
+    """Inspect a store. Raises StoreNotFoundError if it has no CommitLog, StoreAccessError, FormatError."""
     found = StoreInspection(fspath(path))
     facts = facts_of(found.path, storage=storage)
     found.log_begin, found.log_end = facts.log.begin, facts.ends.rebuild
@@ -151,7 +151,7 @@ def _sizes(folders: Iterable[str], storage: Storage, levels: int = _LEVELS) -> F
     total = FolderSize()
     for entry in chain.from_iterable(map(storage.list, folders)):
         if entry.is_dir():
-            if levels == 1:  # a link that leads back, perhaps
+            if levels == 1:  # deeper folders may be links that lead back here
                 continue
             inner = _sizes([entry.path], storage, levels - 1)
             total.files += inner.files

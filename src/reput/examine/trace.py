@@ -1,8 +1,8 @@
 """Trace a message: all its records in a store, in order of time, and why it came late, twice or never.
 
-Records with the same unique key and origin message id are followed until nothing new is found. Of KEYS, only the
-requested key is followed. Look-ups by key are exact and complete as queries are. Records without an index entry are
-read from their queues (`tracing.unindexed`), up to a limit.
+The trace follows unique keys and origin message ids from record to record, until it finds nothing new. Of KEYS, it
+follows only the requested key. Look-ups by key are as exact and complete as queries. Records without an index entry are
+read from their queues (`tracing.searched_store.UnindexedQueues`), up to a limit.
 """
 
 from __future__ import annotations
@@ -122,15 +122,16 @@ class _Tracer:
             where = stores[0].queues.folder
             raise UsageError(f"{where}: no topics to look in; give the topic", arguments=["topic"])
         self._found: dict[_Place, Event] = {}
-        self._wanted_keys: set[str] = set()  # unique keys to ask the indexes for
+        self._wanted_keys: set[str] = set()  # unique keys to look up in the indexes
         self._asked_keys: set[str] = set()
         self._wanted_origins: set[str] = set()
         self._asked_origins: set[str] = set()
-        self._named: set[str] = set()  # ids that were looked for as origins
-        self._unknown: set[str] = set()  # ids that no store has a message of
+        self._named: set[str] = set()  # ids that were looked up as origins
+        self._unknown: set[str] = set()  # ids whose message no store has
         self._halves: set[_Place] = set()
         self._asked_for = ""
-        self._own_ids: dict[str, set[str]] = {}  # of messages of a list (5.x), by the list's id
+        # Ids of messages sent as a list (5.x), by the list's id.
+        self._own_ids: dict[str, set[str]] = {}
 
     def ask_for_key(self, key: str, topic: str | None) -> None:
         self._asked_for = joined_surrogates(key)
@@ -183,7 +184,7 @@ class _Tracer:
                     self._take(number, message, found_by)
 
     def _is_of_same_list(self, message: MessageExt) -> bool:
-        """Return whether a different message was sent in one list with a found message."""
+        """Return whether this is a different message, sent in one list with a found message."""
         own = message.unique_keys[:-1]
         found = self._own_ids.get(message.unique_key or "")
         return bool(own) and found is not None and found.isdisjoint(own)
@@ -194,13 +195,13 @@ class _Tracer:
             return
         role, properties = role_of(message), message.properties
         self._found[place] = Event(self._searched[number].store.path, message, role, found_by)
-        if role is Role.OP:  # everything except its half message's number is its own
+        if role is Role.OP:  # its ids are its own; only its body names the half message
             return
         if real_topic := properties.get(REAL_TOPIC):
             self._topics.add(real_topic)
         unique_key, own_ids = properties.get(UNIQ_KEY), message.unique_keys[:-1]
         if unique_key and own_ids and unique_key != self._asked_for:
-            # Its copies have only the list's id, as all other messages of the list do.
+            # A copy of this message has only the list's id, like all other messages of the list.
             self._own_ids.setdefault(unique_key, set()).update(own_ids)
         self._want_key(unique_key)
         origin = properties.get(ORIGIN_MESSAGE_ID)

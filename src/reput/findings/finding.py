@@ -23,7 +23,7 @@ class Finding:
         length: Bytes lost, in the CommitLog or in the file; 0 if unknown or if no byte is lost.
         count: Number of identical findings, of which this is the first.
         cost: Its consequence, in words; empty if unknown.
-        at_next_start: The reaction of a 4.9.3 broker when it starts, in words; empty if unknown.
+        at_next_start: The reaction of a broker when it starts next, in words; empty if unknown.
     """
 
     kind: Kind
@@ -85,7 +85,7 @@ class Finding:
         return f"{self.length} bytes lost: " if self.length else ""
 
     def as_json(self) -> dict[str, Any]:
-        """Everything, as json.dumps takes it: the one shape of a finding in every JSON output."""
+        """Return all fields as values for json.dumps; every JSON output has findings in this form."""
         return {
             "kind": self.kind,
             "severity": self.severity,

@@ -9,7 +9,7 @@ class Severity(StrEnum):
     """How much a finding matters."""
 
     INFO = "info"  # worth knowing; nothing is wrong
-    WARNING = "warning"  # not as a broker leaves it, but every message and every entry is there
+    WARNING = "warning"  # unusual, but every message and every entry is there
     DAMAGE = "damage"  # bytes are lost or wrong
 
 

@@ -1,7 +1,7 @@
 """Maintain indexes beside a log until stopped: first a rebuild if necessary, then a loop in this process.
 
-The rebuild runs in parallel. The loop need not: one core processes more than a gigabyte a second, and no broker writes
-that much.
+The rebuild runs in parallel. The loop need not: one core processes more than a gigabyte per second, more than any
+broker writes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from reput.pipeline.report import RebuildReport
 
 _POLL_S = 0.5
 _SYNC_S = 2.0
-_SYNC_PAUSE = 5  # times the duration of a sync, before the next one
+_SYNC_PAUSE = 5  # pause before the next sync, in durations of the last one
 
 Rebuild = Callable[[Path, Path, StoreConfig], RebuildReport]
 """Rebuilds the indexes of a store in an output, with these settings."""
@@ -42,21 +42,21 @@ def follow_store(
     on_resume: OnReport = lambda report: None,
     on_step: OnReport = lambda report: None,
 ) -> FollowReport:
-    """Keep ConsumeQueue and IndexFile of a store in `output`, until `stop` is set or a KeyboardInterrupt comes.
+    """Maintain ConsumeQueues and IndexFiles of a store in `output`, until `stop` is set or a KeyboardInterrupt comes.
 
-    Nothing is written into the store. Existing indexes in `output` are continued; without them, they are rebuilt first.
-    A store without a CommitLog is waited for. A KeyboardInterrupt in the middle of a step acts as a kill would: nothing
+    Nothing is written into the store. If `output` has indexes, they are continued; otherwise they are rebuilt first. If
+    the store has no CommitLog yet, wait for it. A KeyboardInterrupt in the middle of a step acts like a kill: nothing
     is lost, and the next start repeats the step.
 
     Args:
         store: a store directory, which another process may be writing.
         output: directory for `consumequeue/`, `index/` and `checkpoint`; not the store.
         rebuild: called if `output` has no indexes.
-        config: sizes and settings; by default as the indexes show them, else as the store's files do.
+        config: sizes and settings; by default derived from the indexes, or else from the store's files.
         stop: event that ends it after the current step.
         on_wait: called when the store has no CommitLog yet.
         on_rebuilt: called after the rebuild.
-        on_resume: called without a rebuild, once it is known from where the indexes are continued.
+        on_resume: called if no rebuild was necessary, once the position is known at which the indexes are continued.
         on_step: called after each step that indexed messages.
 
     Returns the report, which is empty if it ended before there was a CommitLog.
@@ -96,7 +96,7 @@ def _rebuild(rebuild: Rebuild, store: Path, state: FollowState, on_rebuilt: OnRe
 
 
 def _run(follower: Follower, stop: Event, on_step: OnReport) -> None:
-    """Take steps until `stop` is set, and make all durable unless one of them failed."""
+    """Take steps until `stop` is set, then make the indexes durable unless a step failed."""
     is_between_steps, is_dirty = True, True
     sync_at = time.monotonic() + _SYNC_S
     try:

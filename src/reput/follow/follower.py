@@ -1,11 +1,12 @@
-"""Keep ConsumeQueues and IndexFiles beside a log that this process only reads.
+"""Maintain ConsumeQueues and IndexFiles of a log that this process only reads.
 
 A broker or a replica may be writing the log; the indexes lie in another folder. They always equal the indexes that a
-rebuild would make of the log up to `position`: the same scan, append and put, and a start that removes half-done work
-of the previous run. A start reads the log from shortly before the recovery point.
+rebuild would create from the log up to `position`, because they use the same scan, append and put, and a start removes
+unfinished work of the previous run. A start reads the log from shortly before the recovery point.
 
-New bytes at the end of the log count after a moment, because a broker copies a record into its file while others read.
-A broker that recovers may cut the last file of its log; the bytes after the cut stay there until they are overwritten.
+New bytes at the end of the log are indexed after a short pause, because a reader may see a record that a broker has
+only partly copied into its file. A broker that recovers may cut the last file of its log; the bytes after the cut stay
+until they are overwritten.
 """
 
 from __future__ import annotations
@@ -63,11 +64,12 @@ from reput.store.topics_file import TOPICS_PATH, batch_topics
 from reput.writer.expiry import carry_out, plan_of_indexes
 
 _SETTLED_S = 0.2
-_STEP_BYTES = 256 << 20  # between two syncs, and before anyone is asked whether to continue
+# Most bytes of the log per step; between steps, the loop syncs and checks `stop`.
+_STEP_BYTES = 256 << 20
 
 
 class FollowedBatchTopics:
-    """Topics with batch queues: according to the followed store, or because they have one."""
+    """Topics with batch queues: the followed store's settings declare one, or the indexes have one."""
 
     def __init__(self, store: Path, output: Path) -> None:
         self._store = store
@@ -75,14 +77,14 @@ class FollowedBatchTopics:
         self.names = batch_topics(str(store)) | batch_topics(str(output))
 
     def have_changed(self) -> bool:
-        """Return whether the store has other topics now; a topic is created before its first message."""
+        """Return whether the store's topics have changed; a topic is created before its first message."""
         if (state := self._state()) == self._stored:
             return False
         self._stored = state
         return not batch_topics(str(self._store)) <= self.names
 
     def _state(self) -> tuple[int, int] | None:
-        """Return values that change with the file; a broker replaces it."""
+        """Return values that change whenever a broker replaces the file."""
         try:
             status = os.stat(self._store / TOPICS_PATH)
         except OSError:
@@ -91,10 +93,10 @@ class FollowedBatchTopics:
 
 
 class FollowedLog:
-    """A log, as it was when it was looked at last.
+    """A log in the state in which it was last examined.
 
-    files  of that moment
-    seen   physical offset after the last record that can be read
+    files  the log's files
+    seen   physical offset after the last readable record
     """
 
     def __init__(self, source: LogSource, buffers: ScanBuffers) -> None:
@@ -109,17 +111,17 @@ class FollowedLog:
         return self._log.begin
 
     def list_files(self) -> None:
-        """Look which files there are now. Raises StoreNotFoundError, StoreAccessError."""
+        """List the log's present files. Raises StoreNotFoundError, StoreAccessError."""
         self._log = self._source.list()
         self.files = self._log.files
 
     def look(self, start: int) -> None:
-        """Look how far the log can be read from `start` on, at which a record or a file begins."""
+        """Find the end of the readable records from `start` on, where a record or a file begins."""
         self._seen_at = time.monotonic()
         self.seen = walk_on(self._log, start, self._buffers, in_last=GROWING).end
 
     def settle(self) -> None:
-        """Wait until the last seen bytes have been there for a moment."""
+        """Wait until the last bytes seen are old enough to be indexed."""
         time.sleep(max(self._seen_at + _SETTLED_S - time.monotonic(), 0))
 
     def last_with_data(self) -> int:
@@ -138,7 +140,7 @@ class FollowedLog:
         return head is not None and LogCheckpoint.of(checkpoint.physical_offset, head) == checkpoint
 
     def head_at(self, offset: int) -> bytes | None:
-        """Return the first bytes of the record there, or None if no file contains it."""
+        """Return the first bytes of the record at an offset, or None if no file contains it."""
         for file in self.files:
             if file.start <= offset < file.end - MIN_RECORD_BYTES:
                 with self._log.open_file(file.path) as reader:
@@ -151,9 +153,9 @@ class FollowedLog:
         return checkpoint.physical_offset + (read_size_and_magic(head, 0)[0] if head else 0)
 
     def settled_before(self, checkpoints: list[LogCheckpoint]) -> int:
-        """Return the begin of a record or file before which these matching checkpoints would reveal a cut.
+        """Return the begin of a record or file before which the log is certainly unchanged, given these checkpoints.
 
-        After a cut in the last file, checkpoints may match for a while, until the broker has written there.
+        After a cut in the last file, later checkpoints still match until the broker overwrites their messages.
         """
         last = self.last_with_data()
         if not checkpoints:
@@ -166,7 +168,7 @@ class FollowedLog:
 
 
 class Follower:
-    """Indexes of the log of `store` in `output`, opened to be continued; one thread uses it.
+    """Opens the indexes of the log of `store` in `output`, and continues them. Not thread-safe.
 
     Raises StoreNotFoundError, StoreAccessError, StoreError for files of other sizes.
     """
@@ -179,14 +181,14 @@ class Follower:
         self._rules = DispatchRules.of(self._config)
         self._buffers = ScanBuffers()
         self._log = FollowedLog(StoreLog(store), self._buffers)
-        self._index_ends: dict[Path, int] = {}  # of files that are full
+        self._index_ends: dict[Path, int] = {}  # last physical offset of each full file
         self.report = FollowReport(str(output))
         for folder in (CONSUME_QUEUE_FOLDER, INDEX_FOLDER):
             self._disk.make_folder(output / folder)
         self._open()
 
     def _open(self) -> None:
-        """Remove entries beyond the log and unfinished files, and restore missing parts of existing indexes."""
+        """Remove entries after the end of the log and unfinished files; restore missing parts of existing indexes."""
         log, state = self._log, self._state
         log.list_files()
         state.checkpoints = log.held(state.checkpoints)
@@ -234,7 +236,7 @@ class Follower:
         self._remove_expired()  # files of messages that expired between runs
 
     def _unchanged_until(self) -> int:
-        """Return the offset up to which the log is the indexes' own; later entries are replaced."""
+        """Return the physical offset up to which the log is the indexed one; later entries are replaced."""
         if self._state.rebuilt_to is not None:
             return self._state.rebuilt_to
         if self._state.is_fresh:
@@ -245,8 +247,8 @@ class Follower:
     def _recover(self, found: RecoveryReport, settled: int) -> CutIndexes:
         """Compare with the log all entries after the recovery point, and all entries that a cut may have changed.
 
-        Except after a clean shutdown, the last indexed message is always dispatched again, together with the file
-        created after it.
+        Except after a clean shutdown, the last indexed message is always dispatched again, and a file created after it
+        is created again.
         """
         output, config, disk = self._output, self._config, self._disk
         queues = find_queues(output, config)
@@ -267,7 +269,7 @@ class Follower:
         if (rebuilt_to := self._state.rebuilt_to) is not None:
             known = indexes.check(indexes.after_rebuild(rebuilt_to), closed=True)
             starts = [file.start for file in self._log.files if file.start < rebuilt_to]
-            # The rebuild's last record was perhaps half-copied.
+            # The last record that the rebuild read may have been incomplete.
             settled = max(starts, default=found.log_begin)
         else:
             known = indexes.check(known, closed)
@@ -288,7 +290,9 @@ class Follower:
             return indexes.cut(log)
 
     def poll(self) -> bool:
-        """Index the log as it was a moment ago, and note its present end; return whether anything was indexed.
+        """Index the log up to the end seen by the previous poll, and note its present end.
+
+        Returns whether anything was indexed.
 
         Raises StoreNotFoundError, StoreAccessError, StoreChangedError.
         """
@@ -313,7 +317,7 @@ class Follower:
 
     @property
     def has_more(self) -> bool:
-        """Whether the last poll has seen more than it indexed."""
+        """Whether the last poll has seen messages that it did not index."""
         return self._log.seen > self.report.position
 
     def sync(self, closing: bool = False) -> None:
@@ -321,7 +325,7 @@ class Follower:
 
         Raises StoreAccessError.
         """
-        # First the state, then the indexes: checkpoints of messages without entries do no harm.
+        # Save the state before the indexes: checkpoints of messages without entries do no harm.
         self._state.save(self._disk)
         self._queues.sync()
         self._index.sync()
@@ -409,7 +413,7 @@ class Follower:
             self._remember(*last, is_misplaced)
 
     def _note_damage(self, found: list[Finding], noted: int) -> int:
-        """Note the damage after the first `noted`; returns how much there is."""
+        """Note the findings after the first `noted`; return the number of all findings."""
         if new := found[noted:]:
             self.report.damage += new
             self._queues.add_lost(ranges_of(new))

@@ -13,13 +13,13 @@ from reput.text import printable
 
 @dataclass(slots=True, repr=False)
 class FollowReport(Report):
-    """Results since the start. Offsets are physical.
+    """Results of a follower since its start. Offsets are physical.
 
     output       folder of the indexes
-    log_begin    where the followed log begins now
-    compared_from  messages from here on were compared with the indexes at the start
-    position     the indexes have every message before it
-    messages, keys  dispatched by this run; its start repeats a few
+    log_begin    present begin of the followed log
+    compared_from  offset from which the start compared messages with the indexes
+    position     offset before which the indexes have every message
+    messages, keys  numbers dispatched by this run; its start repeats a few
     expired_files  number of index files deleted because their messages have expired
     """
 

@@ -25,7 +25,8 @@ from reput.store.facts import facts_of
 
 STATE_FILE = ".reput-follow"
 RECOVERY_POINT_FILE = f"{STATE_FILE}.known"
-CHECKPOINT_SPACING_BYTES = 64 << 20  # in the log's last file: more than a broker has unflushed
+# In the log's last file; more bytes than a broker leaves unflushed.
+CHECKPOINT_SPACING_BYTES = 64 << 20
 _NEWEST_CHECKPOINTS = 4
 _MOST_CHECKPOINTS = 64
 _MOST_BYTES = 1 << 20
@@ -35,7 +36,7 @@ _BUSY = "another process keeps these indexes; stop it, or choose another output"
 
 @contextmanager
 def owning(output: Path) -> Iterator[None]:
-    """Keep other followers out. Raises StoreLockedError, StoreAccessError."""
+    """Lock the folder against other followers. Raises StoreLockedError, StoreAccessError."""
     Disk().make_folder(output)
     with anchored(output), locked(output / _LOCK_FILE, _BUSY, arguments=["output"]):
         yield
@@ -61,10 +62,10 @@ class LogCheckpoint(NamedTuple):
 class FollowState:
     """The state of a folder of followed indexes.
 
-    config       the settings that its files were made with
-    checkpoints  oldest first; a log that was cut and written anew differs from one of them on
-    is_fresh     nothing was followed yet: the indexes were built by a rebuild, of this very log
-    rebuilt_to   that was just now, of the messages before this physical offset
+    config       the settings with which its files were created
+    checkpoints  oldest first; if the log was cut and continued otherwise, all checkpoints after the cut differ
+    is_fresh     whether the indexes come from a rebuild of this log, and nothing was followed yet
+    rebuilt_to   physical offset up to which a rebuild has just indexed the log
     """
 
     folder: Path
@@ -74,7 +75,7 @@ class FollowState:
     rebuilt_to: int | None = None
 
     def add(self, checkpoint: LogCheckpoint, file_bytes: int) -> None:
-        """Remember a checkpoint; of older ones one for each CommitLog file, and some more for the last."""
+        """Add a checkpoint; keep one older checkpoint per CommitLog file, and some more in the last file."""
         checkpoints = [
             *(old for old in self.checkpoints if old.physical_offset < checkpoint.physical_offset),
             checkpoint,

@@ -1,4 +1,4 @@
-"""The log files of an archive, alone or as the beginning of a store's log."""
+"""List the log files of an archive: on their own, or as the beginning of a store's log."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _COMPARED_FILES = 8
 
 
 def archived_files(storage: Storage) -> tuple[CommitLogFile, ...]:
-    """Return the log files of an archive, for a storage whose `is_archive` says that it is one."""
+    """Return the log files of an archive; the storage's `is_archive` must be true."""
     if not isinstance(storage, ArchiveStorage):
         raise TypeError(f"{storage!r} is not an archive")
     return tuple(_log_file(storage, file) for file in storage.archive.manifest.log)
 
 
 def archived_batch_topics(storage: Storage) -> frozenset[str]:
-    """Return the topics that had batch queues when they were archived, for a storage that is or has an archive."""
+    """Return the topics that had batch queues when they were archived; the storage must be or have an archive."""
     archive = storage.older if isinstance(storage, JoinedStorage) else storage
     if not isinstance(archive, ArchiveStorage):
         raise TypeError(f"{storage!r} is not an archive")
@@ -57,12 +57,12 @@ def with_older_files(
     read again.
 
     Args:
-        storage: one whose `is_joined` says that it is of both
+        storage: a storage of both, whose `is_joined` is true
         newer: the store's log files, at least one
-        last: the last of them that has data
+        last: the last of these files with data
 
     Raises:
-        UsageError: the archive is another store's, or has more of the log than the store.
+        UsageError: the archive belongs to another store, or has more of the log than the store.
         StoreNotFoundError, StoreAccessError, FormatError.
     """
     if not isinstance(storage, JoinedStorage):
@@ -121,7 +121,7 @@ def _another(storage: JoinedStorage) -> UsageError:
 
 
 def continues(storage: JoinedStorage, newer: Sequence[CommitLogFile]) -> bool:
-    """Return whether queue offsets in the store continue the archived ones; the two have no log file in common.
+    """Return whether queue offsets in the store continue the archived ones, if the two share no log file.
 
     A queue of a topic that was deleted and created again begins anew, so one queue that continues is enough.
     """

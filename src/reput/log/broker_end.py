@@ -1,6 +1,6 @@
-"""Where a broker finds the end of a log.
+"""Find the end of a log as a broker does.
 
-Mirrors `CommitLog.recoverNormally` and `.recoverAbnormally` (tag rocketmq-all-4.9.3), as far as they look for the end,
+Mirrors how `CommitLog.recoverNormally` and `.recoverAbnormally` (tag rocketmq-all-4.9.3) look for the end,
 and the comparison of `CommitLog.checkMessageAndReturnSize` (5.3.3) with `forceVerifyPropCRC`.
 """
 

@@ -1,6 +1,6 @@
 """DispatchBatch: the columnar form of RocketMQ's DispatchRequest, for a run of messages.
 
-Every driver passes it around: scanned from the CommitLog, appended to ConsumeQueues, put into IndexFiles.
+Every driver scans batches from the CommitLog, appends them to ConsumeQueues and puts them into IndexFiles.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ class QueueEntries(NamedTuple):
 
 @dataclass(frozen=True)
 class DispatchBatch:
-    """A run of messages in CommitLog order, read by no one row by row.
+    """A run of messages in CommitLog order, as columns.
 
     messages   format.dtypes.MESSAGE_DTYPE[n]: physical_offset, queue_offset, store_timestamp,
                tags_code, size, sys_flag, queue (number into `queues`), key_count (index entries)
     key_hash   int32[k], the index entries in order: key_count[0] of the first message, and so on
     multi      format.dtypes.MULTI_DTYPE[m]: further queues of INNER_MULTI_DISPATCH, by message row
-    queues     the queues met so far
+    queues     all queues that the scan has met until now
     """
 
     messages: npt.NDArray[np.void]
@@ -61,7 +61,7 @@ class DispatchBatch:
     def queue_entries(self) -> QueueEntries:
         """Return the ConsumeQueue entries by queue, in CommitLog order within each.
 
-        Prepared and rolled-back messages have none (DefaultMessageStore's
+        Prepared and rolled-back messages have no entry (DefaultMessageStore's
         CommitLogDispatcherBuildConsumeQueue, 4.9.3).
         """
         from reput.kernels.queue_entries import (

@@ -1,6 +1,6 @@
-"""The ends of a log: for readers, for a rebuild, and of its bytes.
+"""Find the ends of a log: for readers, for a rebuild, and of its bytes.
 
-They are equal for a log that was written whole. Otherwise commands report the difference with the findings of
+They are equal if the last record was written completely. Otherwise commands report the difference with the findings of
 `LogEnds`. A plain walk over the last few MiB finds them, without a kernel. Where a broker that starts now
 would end the log depends on how the store was shut down: `reput.store.broker_start`.
 """
@@ -25,19 +25,19 @@ from reput.log.walk import LogWalk
 if TYPE_CHECKING:  # commands that need no kernel do not wait for them
     from reput.log.scan import ScanBuffers
 
-_LOOKED_BACK_BYTES = (8 << 20, 64 << 20)  # a record has 4 MiB at most, by default
+_LOOKED_BACK_BYTES = (8 << 20, 64 << 20)  # by default, a record has at most 4 MiB
 _PAGE_BYTES = 64 << 10
 
 
 @dataclass(frozen=True, slots=True)
 class LogEnds:
-    """Physical offsets.
+    """Ends of a log, as physical offsets.
 
     Attributes:
-        reader: after the last record that is whole; the last of all may be in the making
-        rebuild: after the last record that can be read, as a broker dispatches it
+        reader: after the last complete record; a broker may still be writing the last record
+        rebuild: after the last readable record; a broker dispatches all records before it
         data: after the last byte that is not zero; at most `rebuild` for a log without a torn end
-        file: the last with data, None for a log without any
+        file: the last file with data, or None for a log without data
     """
 
     reader: int
@@ -102,7 +102,7 @@ def first_record_of(source: LogListing, position: int, buffers: ScanBuffers) -> 
 
 
 def not_whole(end: int) -> str:
-    """Return the text for a log with bytes after its end. Only a log in use should have some."""
+    """Return the note on a log with bytes after its end, which only a log in use should have."""
     return f"the log ends at offset {end:,}; the bytes after it are not a valid record and are left out"
 
 
@@ -148,7 +148,7 @@ def _ends_in(log: CommitLogReader, file: CommitLogFile, data: int) -> LogEnds:
 
 
 def _record_near(log: CommitLogReader, file: CommitLogFile, data: int) -> int:
-    """Return a verifiable record some MiB before the last byte of the file, or the file's beginning."""
+    """Return the offset of a verifiable record some MiB before the file's last byte, or the file's begin."""
     # The second length is for logs with larger messages than the default allows.
     for length in _LOOKED_BACK_BYTES:
         if data - length > file.start and not file.gap:

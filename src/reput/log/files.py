@@ -13,10 +13,12 @@ from reput.log.known_file import KnownFile
 
 @dataclass(frozen=True, slots=True, order=True)
 class CommitLogFile:
-    """One file: physical offset of its first byte, its size, its path; another one of the same name is another file.
+    """One file of the log: physical offset of its first byte, its size, its path.
 
-    gap    bytes before each record that are a header, of a DLedger log
-    known  facts about the file from the archive that has it
+    Equality compares the file's identity, not only its name.
+
+    gap    bytes of the header before each record in a DLedger log, else 0
+    known  facts about the file from the archive that contains it
     """
 
     start: int
@@ -61,7 +63,10 @@ def check_none_shorter(before: Sequence[CommitLogFile], now: Sequence[CommitLogF
 
 
 def holes(files: Sequence[CommitLogFile]) -> list[Finding]:
-    """Return the ranges between the first and the last file that no file contains; each names the file after it."""
+    """Return a finding for each range between the first and last file that no file contains.
+
+    Each finding names the file after the range.
+    """
     return [
         missing_before(after, before.end)
         for before, after in pairwise(files)

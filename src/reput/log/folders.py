@@ -1,4 +1,4 @@
-"""The folders that hold the files of a store's CommitLog: `commitlog/`, or several (`storePathCommitLog=a,b`).
+"""Find the folders with the files of a store's CommitLog: `commitlog/`, or several (`storePathCommitLog=a,b`).
 
 Mirrors `MultiPathMappedFileQueue.load` (tag rocketmq-all-5.3.3): the files of all folders together, in order of their
 offsets, are the log. Without a setting that names the folders, they are the folders in the store that contain a log.
@@ -29,15 +29,15 @@ from reput.format.file_names import (
 )
 
 COMPACTION_LOGS = os.path.join(COMPACTION_FOLDER, COMPACTION_LOG_FOLDER)
-"""Below it, of a 5.x store, each queue of a compacted topic has a log of its own."""
+"""In this folder of a 5.x store, each queue of a compacted topic has a separate log."""
 _MAGICS = (MESSAGE_MAGIC, MESSAGE_MAGIC_V2, BLANK_MAGIC)
 
 
 def log_folders(store: str, storage: Storage) -> tuple[str, ...]:
-    """Return `commitlog/` if the store has it, else its DLedger log, else all its folders that begin with a record.
+    """Return the folders of a store's log: `commitlog/`, else its DLedger log, else all its folders with log files.
 
-    `commitlog/` if it exists; else a DLedger log, or all folders directly in the store that begin with a record. If
-    there are none either, it is `commitlog/`, which is then missing. Raises StoreAccessError.
+    Folders with log files are folders directly in the store whose first file begins with a record. If there are none,
+    return `commitlog/`, which is then missing. Raises StoreAccessError.
     """
     usual = os.path.join(store, COMMIT_LOG_FOLDER)
     if storage.entry(usual) is not None:
@@ -78,11 +78,12 @@ def is_compaction_log(folder: str) -> bool:
 
 
 class FoldersWatch:
-    """Says whether the entries of any of these folders may have changed since it was last asked; a Watch."""
+    """A Watch of several folders: reports whether any of them may have changed since the last call."""
 
     def __init__(self, watches: Sequence[Watch]) -> None:
         self._watches = watches
 
     def changed(self) -> bool:
-        changed = [watch.changed() for watch in self._watches]  # each takes note
+        # A list, so that every watch notes its state.
+        changed = [watch.changed() for watch in self._watches]
         return any(changed)

@@ -15,7 +15,7 @@ from reput.log.verdict import end_for_reader
 
 @dataclass(frozen=True, slots=True)
 class Walked:
-    """The extent of a walk: physical offset after the last whole record, and the number of messages if counted."""
+    """The extent of a walk: physical offset after the last complete record, and the number of messages if counted."""
 
     end: int
     messages: int

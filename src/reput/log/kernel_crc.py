@@ -1,6 +1,6 @@
-"""Checking the CRCs of a long range with the kernels, as a broker does at its start.
+"""Check the CRCs of a long range with the kernels, as a broker does at its start.
 
-Imports numba, so it is imported only where that pays.
+This module imports numba, so it is imported only for ranges that are long enough.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _first_bad_crc(
     first, last = 0, len(edges) - 1
     buffer = np.empty(0, np.uint8)
     while first < last:
-        # A piece at a time, so that the kernel finds it in the processor's cache.
+        # Check one piece at a time, so that its bytes stay in the processor's cache.
         stop = int(np.searchsorted(edges, edges[first] + _PIECE_BYTES))
         stop = min(max(stop, first + 1), last)
         length = int(edges[stop] - edges[first])
@@ -95,7 +95,7 @@ def wrong_bodies(
 def _wrong_records(
     data: npt.NDArray[np.uint8], positions: npt.NDArray[np.int64], messages: npt.NDArray[np.void]
 ) -> npt.NDArray[np.int64]:
-    """Return the rows of the records that have no CRC of their own, or do not match it."""
+    """Return the rows of records without a CRC of the whole record, or with a wrong one."""
     ends = positions + messages["size"]
     spans = enumerate(zip(positions.tolist(), ends.tolist(), strict=True))
     wrong = [row for row, (begin, end) in spans if not has_right_record_crc(data.data[begin:end])]

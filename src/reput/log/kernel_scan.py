@@ -1,6 +1,6 @@
-"""Scanning a long range with the kernels, by the hashes of its keys.
+"""Scan a long range with the kernels, by the hashes of its keys.
 
-Imports numba, so it is imported only where that pays.
+This module imports numba, so it is imported only for ranges that are long enough.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ def scan_with_kernel(
 ) -> tuple[list[int], list[Finding], int, TimedPiece | None]:
     """Scan a range within one file for messages with one of these key hashes.
 
-    Returns the messages' physical offsets, newest first; the damage; the first byte not read; the times of all
-    records, or None if they were not examined. Bytes before `stop` that were not read are not a record.
+    Returns the messages' physical offsets, newest first; the damage; the physical offset after the last byte read; the
+    times of all records, or None if they were not examined. If bytes before `stop` were not read, no record begins
+    there.
     Raises StoreAccessError, StoreChangedError.
     """
     file = log.file_at(start)
@@ -49,7 +50,7 @@ def scan_with_kernel(
     position, damage = scan.end.position, scan.damage
     if scan.end.unreadable:
         while damage and damage[-1].stop == position:
-            position = damage.pop().start  # may belong to a torn tail
+            position = damage.pop().start  # these bytes may be the log's torn end
     return found[::-1], damage, position, joined(seen)
 
 

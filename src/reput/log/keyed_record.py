@@ -1,4 +1,4 @@
-"""The parts of a record that a query by key needs, read without body and hosts."""
+"""Read the parts of a record that a query by key needs, without body and hosts."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _LONG = struct.Struct(">q")
 class KeyedRecord(NamedTuple):
     """Topic and keys of a record, as a broker would index them.
 
-    physical_offset  where the record lies
-    stated_offset    where it says that it lies
-    keys             of its index entries: the unique key, then KEYS; none if it was rolled back,
-                     for a broker indexes no such message
-    own_ids          unique keys that no entry has: a later one of the same record replaced them
+    physical_offset  the record's place in the log
+    stated_offset    the physical offset that the record states
+    keys             keys of its index entries: the unique key, then KEYS; empty if it was rolled back,
+                     because a broker does not index such a message
+    own_ids          unique keys without an index entry, because a later UNIQ_KEY of the same record replaces them
     """
 
     physical_offset: int

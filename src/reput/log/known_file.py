@@ -1,4 +1,4 @@
-"""Facts about the records of a log file that a scan has found: store times, and ids that no index has."""
+"""Facts about the records of a log file, found by a scan: store times, and ids that no index has."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class TimedPiece(NamedTuple):
     """Physical offsets [start, stop) of one file, and the least and the greatest store time (ms) in them.
 
     last      physical offset of the last record
-    ascends   whether no store time is less than the one before
+    ascends   whether no store time is less than the preceding one
     is_whole  whether every record could be read
     """
 
@@ -29,7 +29,7 @@ class TimedPiece(NamedTuple):
     is_whole: bool = True
 
     def is_outside(self, begin: int, end: int) -> bool:
-        """Return whether no message in it was stored between two times, both inclusive."""
+        """Return whether no message of the piece was stored between two times, both inclusive."""
         return self.is_whole and (self.most < begin or end < self.least)
 
 
@@ -47,7 +47,7 @@ def joined(pieces: Collection[TimedPiece]) -> TimedPiece | None:
 
 
 class ReplacedIds(NamedTuple):
-    """Ids that no index has: int32 hashes of topic#id as bytes, rising, and int64 offsets of their records."""
+    """Ids that no index has: ascending int32 hashes of topic#id, and int64 offsets of their records, as bytes."""
 
     hashes: bytes = b""
     offsets: bytes = b""
@@ -71,8 +71,8 @@ class ReplacedIds(NamedTuple):
 class KnownFile:
     """Facts about the records in [start, stop) of a file.
 
-    pieces   the same range, in order
-    ids      None if nobody searched for them
+    pieces   store times in the parts of this range, in order
+    ids      ids that no index has; None if nobody searched for them
     damage   unreadable ranges
     stamp    stamp of the file before the scan; empty if messages may still be appended to it
     kept_at  stamp of a growing file at the time of the scan whose results were kept

@@ -1,13 +1,13 @@
-"""Results of scans of log ranges: store times of messages, and ids that no index has.
+"""Remember results of scans of log ranges: store times of messages, and ids that no index has.
 
-A file's first and last message do not limit the store times of the others, because clocks are set back. A scan sees
-all store times. It also sees the ids that a later UNIQ_KEY of the same record replaces, as in messages sent as a list
-by 5.x clients: no index entry has these. Both are kept under the user's cache folder, so a file is scanned once for
-them.
+The store times of a file's first and last message do not bound the others, because clocks may be set back. Only a scan
+sees all store times. It also finds ids without an index entry: if a record has several UNIQ_KEYs, as in messages that
+5.x clients send as a list, a broker indexes only the last. Both results are kept in the user's cache folder, so each
+file is scanned once.
 
-A file is unchanged while its stamp (`reput.files.stamps`) is, and the last message of the range is still in its place.
-The last file of the log grows: the process that scanned it then compares only that last message, but results kept for
-other processes become invalid with any change. Each process scans a range with damage again, and reports the damage.
+Results are valid while the file's stamp (`reput.files.stamps`) is unchanged and the last message of the range is in its
+place. The last file of the log grows. The process that scanned it then compares only that last message; for other
+processes, any change makes the kept results invalid. Every process scans a damaged range again and reports the damage.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from reput.log.sources import has_data
 _FORM = 3
 _MOST_BYTES = 256 << 20
 _HASH_BYTES, _OFFSET_BYTES = 4, 8
-_LEAST_RANGE_BYTES = 1 << 20  # a shorter one is scanned in no time
+_LEAST_RANGE_BYTES = 1 << 20  # results of shorter ranges are not kept: a scan is fast
 _LEAST_GROWTH_BYTES = (
     64 << 20
-)  # of the file that the log ends in: less is scanned again in a moment
+)  # results for a shorter part of the log's last file are not kept: a scan is fast
 _WRONG_FORM = (ValueError, TypeError, LookupError, OverflowError, RecursionError)
 
 
 class KnownRanges:
-    """Remembered and new facts about the ranges of one log; not for several threads at once."""
+    """Remembered and new facts about the ranges of one log. Not thread-safe."""
 
     def __init__(self, log: CommitLogReader) -> None:
         self._log = log
@@ -63,7 +63,7 @@ class KnownRanges:
     def stamp(self, within: OffsetRange) -> tuple[int, ...]:
         """Return the stamp for `keep`, to be taken before a range within one file is scanned.
 
-        It is empty if `keep` is pointless.
+        It is empty if the result would not be kept.
         """
         file = self._log.file_at(within.start)
         if file is None or file == self._log.files[-1] or within.stop != file.end:
@@ -97,7 +97,7 @@ class KnownRanges:
                 yield from (piece for piece in pieces if not piece.is_outside(begin, end))
 
     def end(self) -> int:
-        """Return the physical offset up to which the log is known once its last file is. Raises as `pieces` does."""
+        """Return the end of the log's known part, after a scan of its last file. Raises as `pieces` does."""
         return self.learn(self._log.files[-1]).stop
 
     def stored_within(self, piece: TimedPiece, begin: int, end: int) -> set[int]:
@@ -119,7 +119,7 @@ class KnownRanges:
 
     def learn(self, file: CommitLogFile, *, with_ids: bool = False) -> KnownFile:
         """Return all facts about a file, kept ones or from a scan. Raises StoreAccessError, StoreChangedError."""
-        # Callers ask many times in a row: for a file that nothing is appended to, comparing the stamp is enough.
+        # Callers ask many times in a row. If nothing is appended to the file, comparing the stamp is enough.
         known = self._learned.get(file)
         with suppress(OSError):
             if (
@@ -149,7 +149,7 @@ class KnownRanges:
         stamp = _settled(file) if ends or (is_new and file.size >= _LEAST_GROWTH_BYTES) else ()
         if (
             stamp and not is_new
-        ):  # scanned while changes could go unnoticed: results may not belong to this stamp
+        ):  # a change during the scan could go unnoticed, so the results may not match this stamp
             known = KnownFile(
                 file.start, file.start, ids=None if known.ids is None else ReplacedIds()
             )
@@ -228,7 +228,7 @@ def _decoded(data: bytes) -> KnownFile | None:
 
 
 def _name(file: CommitLogFile) -> str:
-    """Return a file's name in the cache: by inode on this machine, else by URL, with the change time as its inode."""
+    """Return a file's name in the cache: by inode on this machine, else by URL and time of change."""
     if "://" in file.path:
         return f"{zlib.crc32(file.path.encode()):08x}-{file.start:x}.remote"
     status = os.stat(file.path)
@@ -236,7 +236,7 @@ def _name(file: CommitLogFile) -> str:
 
 
 def _settled(file: CommitLogFile) -> tuple[int, ...]:
-    """Return the stamp of a file that is about to be scanned, or nothing if later changes may not alter it."""
+    """Return the stamp of a file before its scan, or an empty one if a later change might not alter the stamp."""
     if "://" in file.path:
         return _stamp(file)
     stamp = settled_stamp(file.path)

@@ -1,7 +1,7 @@
-"""Walking a DLedger log: its records, and the headers between them.
+"""Walk a DLedger log: skip the header before each record.
 
-A walk stands at records, as it does in any log; the step from one to the next is longer by a header. It begins at a
-record, or at a header: at the beginning of a file, or where the record before ends.
+The position of a walk is the begin of a record, as in any log; the step from one record to the next is longer by a
+header. A walk may begin at a record or at a header, so also at the begin of a file or the end of a record.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _END_BYTES = 8
 
 
 def gap_of(path: str) -> int:
-    """Return the size of the header before each record of a log file: DLedger files lie in `dledger-<id>/data`."""
+    """Return the size of the header before each record of a log file: 0 except for files in `dledger-<id>/data`."""
     folder = os.path.dirname(path)
     is_ledger = os.path.basename(os.path.dirname(folder)).startswith(LEDGER_PREFIX)
     return (
@@ -26,7 +26,7 @@ def gap_of(path: str) -> int:
 
 
 def after_header(reader: RangeReader, file: CommitLogFile, position: int) -> int:
-    """Return where a record begins, given the physical offset of the record or of its header.
+    """Return the physical offset at which a record begins, given the offset of the record or of its header.
 
     Raises StoreNotFoundError, StoreAccessError, StoreChangedError.
     """

@@ -18,7 +18,7 @@ def named_from(logs: Sequence[LogListing], pattern: str | None) -> list[LogListi
     """Name stores after their brokers: `cluster/broker`, or `broker`. Without a pattern, return them as they are.
 
     Args:
-        logs: Of stores with absolute paths or URLs as their names.
+        logs: Logs whose names are the absolute paths or URLs of their stores.
         pattern: The path of a store, with {broker} for one part of it, and {cluster} and * for others.
 
     Raises:

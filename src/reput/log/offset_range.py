@@ -36,7 +36,7 @@ def merged(ranges: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
 
 
 def newest_first(ranges: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
-    """Return ranges in descending order, adjacent and overlapping ones as one."""
+    """Return the ranges in descending order, with adjacent and overlapping ones merged."""
     return merged(sorted(ranges))[::-1]
 
 

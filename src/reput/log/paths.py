@@ -1,4 +1,4 @@
-"""Paths to logs: a store, its commitlog/ folder, a file of a CommitLog, or a pattern of these."""
+"""Find the logs at paths: a store, its commitlog/ folder, a file of a CommitLog, or a pattern of these."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ def find_logs(paths: Iterable[str], options: Mapping[str, str] | None = None) ->
     """Return the logs at these paths, by the names of their stores, without empty files.
 
     Args:
-        paths: local ones or URLs.
-        options: of file systems, see `reput.files.file_systems.resolve`.
+        paths: local paths or URLs.
+        options: options of file systems, see `reput.files.file_systems.resolve`.
 
     Raises:
         UsageError: a path does not lead to a CommitLog.
-        StoreNotFoundError: a path leads nowhere.
-        StoreAccessError: it cannot be read.
+        StoreNotFoundError: a path does not exist.
+        StoreAccessError: a path cannot be read.
         FormatError: files of one store overlap.
     """
     # By the real path of their files, so that a store with several paths is returned once.
@@ -79,7 +79,7 @@ def find_logs(paths: Iterable[str], options: Mapping[str, str] | None = None) ->
                 of_folder = single.setdefault(real_place(folder), (storage, folder, {}))
                 of_folder[2][entry.name] = entry
     for place, (storage, folder, entries) in single.items():
-        if place not in logs:  # else the whole store was asked for as well
+        if place not in logs:  # else another path asks for the whole store
             log = logs[place] = _listed(storage, store_of(folder), entries.values(), None)
             _check_is_log(storage, log.files)
     return sorted(logs.values(), key=lambda log: log.name)
@@ -100,10 +100,10 @@ def find_store(
 
     Args:
         path: a store, its commitlog/ folder, or a pattern that matches one of these; a local path or a URL.
-        options: of file systems, see `reput.files.file_systems.resolve`.
+        options: options of file systems, see `reput.files.file_systems.resolve`.
 
     Raises:
-        UsageError: the pattern matches several, or no file system opens such a URL.
+        UsageError: the pattern matches several stores, or no file system opens such a URL.
         StoreNotFoundError: the pattern matches nothing.
         StoreAccessError: a folder cannot be listed.
     """
@@ -149,7 +149,7 @@ def store_of(folder: str) -> str:
 
 
 def split_logs(path: str) -> tuple[str, tuple[str, ...]]:
-    """Return a store and the folders of its CommitLog outside of it, from STORE,LOG,LOG."""
+    """Split STORE,LOG,LOG into the store and the folders of its CommitLog that lie outside the store."""
     store, *logs = path.split(_SEPARATOR)
     return (path, ()) if not logs or is_url(path) or os.path.exists(path) else (store, tuple(logs))
 
@@ -157,7 +157,7 @@ def split_logs(path: str) -> tuple[str, tuple[str, ...]]:
 def with_logs(store: str, logs: Sequence[str]) -> str:
     """Return the store itself, or a folder of links to its parts and to other folders of its CommitLog.
 
-    That folder has no `lock`: a broker that runs on the store is not noticed.
+    That folder has no `lock`, so commands do not notice a broker that runs on the store.
 
     Raises StoreNotFoundError, StoreAccessError.
     """
@@ -169,10 +169,10 @@ def with_logs(store: str, logs: Sequence[str]) -> str:
                 f"{path}: no such directory, of {_SEPARATOR.join((store, *logs))}"
             )
     entries = {entry.name: entry.path for entry in LOCAL.list(store)}
-    entries.pop(LOCK_FILE, None)  # which is never looked at through a link
+    entries.pop(LOCK_FILE, None)  # a lock is never examined through a link
     folders = [entries[COMMIT_LOG_FOLDER]] if COMMIT_LOG_FOLDER in entries else []
     named = {os.path.realpath(path): path for path in (*folders, *logs)}
-    # A folder of the log may lie in the store itself, and would be found there a second time.
+    # A folder of the log may lie in the store itself, where it would be found a second time.
     entries = {name: path for name, path in entries.items() if os.path.realpath(path) not in named}
     entries |= {f"{COMMIT_LOG_FOLDER}-{n}": path for n, path in enumerate(named.values(), 1)}
     return linked_folder(os.path.basename(os.path.abspath(store)), entries)
@@ -183,15 +183,15 @@ def with_archive(
     archive: str | PathLike[str],
     options: Mapping[str, str] | None = None,
 ) -> str:
-    """Return the path of a store and its archive as one log, in place of the path of a store to read.
+    """Return a path that readers accept in place of a store's path: the store and its archive as one log.
 
     Args:
         store: a store, or its commitlog/ folder; a local path or a URL.
         archive: a folder or URL that `reput archive` has written.
-        options: of file systems, see `reput.files.file_systems.resolve`.
+        options: options of file systems, see `reput.files.file_systems.resolve`.
 
     Raises:
-        UsageError: the store is an archive, or the archive is not one.
+        UsageError: the store is an archive, or `archive` is not an archive.
         StoreNotFoundError, StoreAccessError.
     """
     storage, place = find_store(store, options)
@@ -216,7 +216,7 @@ def _of_folder(storage: Storage, path: str, folder: str) -> LogListing:
         if parse_offset_file_name(entry.name) is not None and entry.is_file()
     ]
     if not entries and folder == path:
-        with suppress(StoreNotFoundError):  # its log may lie in several folders
+        with suppress(StoreNotFoundError):  # the store's log may lie in several folders
             return StoreLog(path, storage).list()
     if not entries:
         raise StoreNotFoundError(
@@ -265,7 +265,7 @@ def _check_is_log(storage: Storage, files: Sequence[CommitLogFile]) -> None:
 
 
 def _start_of(storage: Storage, entry: FolderEntry, size: int) -> int:
-    """Return the physical offset of a file's first byte: its name, else the offset that its record states."""
+    """Return the physical offset of a file's first byte: from its name, else as its first record states it."""
     start = parse_offset_file_name(entry.name)
     if start is not None:
         return start

@@ -1,4 +1,4 @@
-"""The queues and queue offsets to which a record is dispatched."""
+"""Find the queues and queue offsets to which a record is dispatched."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def own_place(record: LocatedRecord) -> tuple[str, int, int] | None:
 
 
 def queue_offset_in(record: LocatedRecord, topic: str, queue_id: int) -> int | None:
-    """Return a record's queue offset in this queue, its own or a further one, or None if it is not in the queue.
+    """Return a record's queue offset in a queue, which may be a further queue, or None if it is not in the queue.
 
     Mirrors `DefaultMessageStore.CommitLogDispatcherBuildConsumeQueue` and `ConsumeQueue.multiDispatchLmqQueue`
     (tag rocketmq-all-4.9.3).
@@ -56,7 +56,7 @@ def queue_offset_in(record: LocatedRecord, topic: str, queue_id: int) -> int | N
 def is_restarted(record: LocatedRecord, topic: str, queue_offset: int) -> bool:
     """Return whether this is the first message that a broker put into a further queue after its start.
 
-    It counts such queues from 0 again, and appends a queue offset of 0 at the end of the queue.
+    A restarted broker counts such queues from 0 again, and appends the message with queue offset 0 at the queue's end.
     """
     layout = record.layout
     own_topic = record.data[layout.topic_position : layout.topic_position + layout.topic_bytes]
@@ -81,7 +81,7 @@ def further_places(record: LocatedRecord) -> Iterator[tuple[str, int, int]]:
 def further_queues(properties: Mapping[str, str], own_id: int) -> Iterator[tuple[str, int, int]]:
     """Return topic, queue id and queue offset in each further queue that the properties of a message name.
 
-    `own_id` is the id of its own queue.
+    `own_id` is the id of the queue in the message's own topic.
     """
     names = properties.get(INNER_MULTI_DISPATCH, "").split(MULTI_DISPATCH_SEPARATOR)
     offsets = properties.get(INNER_MULTI_QUEUE_OFFSET, "").split(MULTI_DISPATCH_SEPARATOR)
@@ -91,23 +91,24 @@ def further_queues(properties: Mapping[str, str], own_id: int) -> Iterator[tuple
 
 
 def may_skew(before: int, after: int, taken: int) -> bool:
-    """Return whether the queue offsets of a light queue's messages may exceed the numbers of their entries by so much.
+    """Return whether a broker can have changed the lag of a light queue's entries from `before` to `after`.
 
-    A 5.x broker also gives queue offsets of %LMQ% queues to messages of open and rolled-back transactions, and then
-    appends the next entry at the queue's end. When it starts, it counts from there (`LmqDispatch.updateLmqOffsets`,
+    The lag is a message's queue offset minus its entry's number. A 5.x broker also gives queue offsets of %LMQ% queues
+    to messages of open and rolled-back transactions, which get no entry, and appends the next entry at the queue's
+    end. A restarted broker counts from this end (`LmqDispatch.updateLmqOffsets`,
     `ConsumeQueue.putMessagePositionInfo`, `AbstractConsumeQueueStore.setTopicQueueTable`, tag rocketmq-all-5.3.3).
 
     Args:
-        before: Queue offset of an entry's message minus the entry's number.
-        after: The same of the next entry.
-        taken: Queue offsets given to messages without an entry between the two.
+        before: Lag of an entry.
+        after: Lag of the next entry.
+        taken: Number of messages between the two that got a queue offset, but no entry.
     """
     return 0 <= after - before <= taken or 0 <= after <= taken
 
 
 def _further_offset(record: LocatedRecord, topic: str, queue_id: int, own_id: int) -> int | None:
     for name, further_id, offset in further_places(record):
-        # A broker without enableLmq has no queue 0 of its own for these.
+        # A broker without enableLmq uses the message's own queue id instead of 0.
         if name == topic and queue_id in (further_id, own_id):
             return offset
     return None

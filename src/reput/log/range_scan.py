@@ -28,7 +28,7 @@ def scan_range(
 ) -> KnownFile:
     """Extend the facts about a file by a scan of the bytes after its known range.
 
-    ends  whether data follows in later files, so that unreadable bytes at the end of this one are damage
+    ends  whether data follows in later files, so that unreadable bytes at the end of this file are damage
 
     Raises StoreAccessError, StoreChangedError.
     """
@@ -72,7 +72,7 @@ def stored_within(
 
 
 class _Collected:
-    """Pieces and ids, as they come."""
+    """Collects pieces and ids batch by batch."""
 
     def __init__(self, known: KnownFile, piece_bytes: int) -> None:
         self._known, self._piece_bytes = known, piece_bytes
@@ -81,7 +81,7 @@ class _Collected:
         self._offsets: list[Offsets] = []
 
     def add(self, piece: ScannedPiece, *, is_whole: bool) -> None:
-        """Take a batch; `is_whole` is whether it follows the one before without damage."""
+        """Take a batch; `is_whole` states whether it follows the preceding batch without damage."""
         times = piece.batch.messages["store_timestamp"]
         if not len(times):
             return
@@ -90,7 +90,7 @@ class _Collected:
         number = offsets // self._piece_bytes
         first = np.append(0, np.flatnonzero(np.diff(number)) + 1)
         least, most = np.minimum.reduceat(times, first), np.maximum.reduceat(times, first)
-        steps_back[first] = False  # that is between two pieces
+        steps_back[first] = False  # the step between two pieces does not count
         stepped = np.add.reduceat(steps_back.astype(np.int64), first)
         stops = [*first[1:].tolist(), len(times)]
         for row, (begin, stop) in enumerate(zip(first.tolist(), stops, strict=True)):
@@ -156,5 +156,5 @@ def _own_ids(
         count, done = kernel.hash_own_ids(data, records[first:], hashes, rows)
         if count:
             yield hashes[:count].copy(), rows[:count] + first
-        size = size if done else 2 * size  # the rows of one record exceed the room
+        size = size if done else 2 * size  # the rows of one record did not fit
         first += done

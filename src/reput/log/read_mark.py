@@ -1,4 +1,4 @@
-"""The position up to which a reader has read a log, and the check that the log is still the same."""
+"""Remember the position up to which a reader has read a log, and check that the log is still the same."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _MOST_BYTES = 1 << 63
 class ReadMark:
     """All messages of a log that begin before `end`, a physical offset, have been read.
 
-    file_start, digest  SHA-256 of the first and the last bytes before `end` in the file that contains them: bytes of
-                        a log never change. The digest is "" if unknown
+    file_start  physical offset at which the file with the last byte before `end` begins
+    digest      SHA-256 of the first and the last bytes before `end` in this file, which never change; "" if unknown
     """
 
     end: int
@@ -33,7 +33,7 @@ class ReadMark:
     def from_json(cls, stored: Mapping[str, Any]) -> ReadMark:
         mark = cls(**stored)
         if not 0 <= mark.file_start <= mark.end < _MOST_BYTES or not isinstance(mark.digest, str):
-            raise ValueError(f"no mark: {mark}")
+            raise ValueError(f"not a read mark: {mark}")
         return mark
 
 
@@ -61,7 +61,7 @@ def why_another(source: LogListing, log_end: int, mark: ReadMark) -> str:
 
 
 def has_read(mark: ReadMark, source: LogListing) -> bool:
-    """Return whether the mark is provably of this log. Raises StoreError."""
+    """Return whether the mark provably belongs to this log. Raises StoreError."""
     file = _file_before(source, mark.end)
     is_there = mark.digest and file is not None and file.start == mark.file_start
     return bool(is_there and file and _digest(source, file, mark.end) == mark.digest)

@@ -39,11 +39,11 @@ if TYPE_CHECKING:  # a query does without numpy
 
 _Result = TypeVar("_Result")
 _FIRST_READ_BYTES = 4 << 10  # most records are shorter
-_MOST_TRUSTED_BYTES = 64 << 10  # read at once because somebody says that a record is so long
+_MOST_TRUSTED_BYTES = 64 << 10  # limit for one read of a size that an index or a caller states
 
 
 class LocatedRecord(NamedTuple):
-    """A record whose lengths are checked: where it lies in the log, and some bytes of the log that hold it."""
+    """A record whose lengths are checked: its place in the log, and bytes of the log that contain it."""
 
     physical_offset: int
     data: bytes
@@ -59,7 +59,7 @@ class LocatedRecord(NamedTuple):
         return LocatedRecord(self.physical_offset, self.record(), self.layout.at_zero())
 
     def message(self) -> MessageExt:
-        """Return the message, with the offset where it lies, even if it states another."""
+        """Return the message, with its real physical offset even if the record states another."""
         message = decode_located(self.data, self.layout)
         if message.physical_offset == self.physical_offset:
             return message
@@ -67,7 +67,7 @@ class LocatedRecord(NamedTuple):
 
 
 class CommitLogReader:
-    """Random access to the messages of a log; not for use from several threads at once.
+    """Random access to the messages of a log. Not thread-safe.
 
     files      oldest first, as last listed
     seen_ends  by file, the position at which a walk met the end of the log, and the first bytes there
@@ -86,7 +86,8 @@ class CommitLogReader:
 
     def _list(self) -> None:
         self._watch.changed()
-        self._is_unlisted = True  # as long as it fails: the watch reports a change only once
+        # Until listing succeeds, because the watch reports a change only once.
+        self._is_unlisted = True
         files = self.source.list().files
         check_none_shorter(self.files, files)
         self._is_unlisted = False
@@ -98,8 +99,8 @@ class CommitLogReader:
         self._sizes = {file.size for file in files}
 
     def refresh(self) -> bool:
-        """Look again which files there are; whether they changed."""
-        # Log files have one size: of two, one is being made, or was shorter when it was looked at.
+        """List the files again; return whether they changed."""
+        # Log files have one size. If there are two sizes, a file is just being created, or was when it was listed.
         is_uneven = len(self._sizes) > 1
         if not self._watch.changed() and not is_uneven and not self._is_unlisted:
             return False
@@ -122,7 +123,7 @@ class CommitLogReader:
 
     @property
     def files_end(self) -> int:
-        """End of the last file; the log's own end lies somewhere before."""
+        """Physical offset of the last file's end; the end of the log lies before it."""
         return self.files[-1].end
 
     def holes(self) -> list[Finding]:
@@ -137,7 +138,7 @@ class CommitLogReader:
         return self.files[place]
 
     def read(self, file: CommitLogFile, physical_offset: int, length: int) -> bytes:
-        """Return up to `length` bytes of a file from there on, fewer only at its end.
+        """Return `length` bytes of a file from a physical offset on, or fewer at the file's end.
 
         Raises StoreNotFoundError, StoreAccessError, StoreChangedError.
         """
@@ -147,13 +148,13 @@ class CommitLogReader:
     def read_into(
         self, file: CommitLogFile, buffer: npt.NDArray[np.uint8], physical_offset: int
     ) -> None:
-        """Fill `buffer` with bytes of a file, all inside it; raises as `read` does."""
+        """Fill `buffer` with bytes of a file, which must contain them all. Raises as `read` does."""
         self._open(file).read_into(buffer, physical_offset - file.start)
 
     def read_each(
         self, file: CommitLogFile, physical_offsets: Sequence[int], lengths: Sequence[int]
     ) -> list[bytes]:
-        """Return the bytes of a file at many offsets, all inside it. Raises as `read` does."""
+        """Return the bytes of a file at many offsets, which it must contain. Raises as `read` does."""
         positions = [offset - file.start for offset in physical_offsets]
         return self._open(file).read_each(positions, lengths)
 
@@ -164,7 +165,7 @@ class CommitLogReader:
     def get(self, physical_offset: int) -> MessageExt:
         """Return the message that begins at this offset.
 
-        Raises MessageNotFoundError if none does, because it has expired or never existed,
+        Raises MessageNotFoundError if no message begins there, because it has expired or never existed,
         CorruptMessageError for a record with impossible lengths, StoreAccessError, StoreChangedError.
         The body's CRC is not compared (`MessageExt.body_crc_ok`).
         """
@@ -194,7 +195,7 @@ class CommitLogReader:
                     length = error.needed_bytes
                     if length > file.end - physical_offset:
                         raise
-                    data = b""  # before more is read: a record may have 2 GiB
+                    data = b""  # free the memory before reading more: a record may have 2 GiB
         except StoreNotFoundError:
             self._list()
             raise MessageNotFoundError(self._why_not_there(physical_offset)) from None

@@ -1,8 +1,8 @@
-"""Find the next record without a walk: by its magic, and the proof that it is one.
+"""Find the next record without a walk: search for its magic, then verify the record.
 
-A record is verifiable: it carries its own physical offset, lengths that add up and its body's CRC
-(`reput.format.commit_log.is_proven`). A forged record inside a body can do all that, so a split that begins at
-such a find is checked against where the walk before it ended.
+A record is verifiable: it states its physical offset, lengths that add up and its body's CRC
+(`reput.format.commit_log.is_proven`). A record forged inside a body can have all of these. So a split that begins at a
+record found here is valid only if the walk of the preceding split ends at it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Records from all over a range of the log, without walking it."""
+"""Sample records from all over a range of the log, without walking it."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _LEAST_STEP_BYTES, _RECORDS = 64 << 10, 16
 def sampled_records(
     log: CommitLogReader, within: OffsetRange, places: int
 ) -> Iterator[LocatedRecord]:
-    """Yield some records in a row from each of several places at equal distances.
+    """Yield some consecutive records from each of several places at equal distances.
 
-    The first place is the begin of the range if a record begins there, as it does at the begin of a log.
+    The first place is the begin of the range if a record begins there, as at the begin of a log.
 
     Raises StoreAccessError.
     """

@@ -1,8 +1,8 @@
 """Walk a CommitLog file: yield DispatchBatches, report damage.
 
-Mirrors `DefaultMessageStore.ReputMessageService.doReput` (tag rocketmq-all-4.9.3): a blank ends its file, a
-record whose TOTALSIZE is not the sum of its parts is skipped, anything else unreadable costs the rest of the
-file. With `salvage` the walk resumes at the next verifiable record instead.
+Mirrors `DefaultMessageStore.ReputMessageService.doReput` (tag rocketmq-all-4.9.3). A blank ends its file. A record
+whose TOTALSIZE is not the sum of its parts is skipped. At other unreadable bytes, the rest of the file is skipped; with
+`salvage`, the walk resumes at the next verifiable record.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _BATCH_KEYS = 4 * BATCH_MESSAGES
 _BATCH_MULTI = 1 << 16
 _READ_BYTES = 4 << 20
 _NO_RECORD = "no record begins here"
-_LEAST_BEYOND_BYTES, _MOST_BEYOND_BYTES = 4 << 10, 64 << 10  # for the record that crosses the end
+_LEAST_BEYOND_BYTES, _MOST_BEYOND_BYTES = 4 << 10, 64 << 10  # for a record that crosses the end
 
 
 @dataclass
@@ -46,10 +46,10 @@ class ScanEnd:
     """Where and why a walk ended.
 
     position   physical offset of the first byte not taken
-    finished   the file has nothing more to read: its blank, its end or unreadable bytes were met
-    unreadable no record begins at `position` (else the walk ended at a boundary, a blank, the end)
+    finished   the file has nothing more to read: the walk met its blank, its end or unreadable bytes
+    unreadable no record begins at `position`; else the walk ended at `stop`, a blank or the file's end
     data_follows  a verifiable record lies after `position` in this file
-    torn       some byte behind `position` in this file is not zero
+    torn       some byte after `position` in this file is not zero
     blank      physical offset of the blank that ended the file
     """
 
@@ -65,7 +65,7 @@ class ScannedPiece(NamedTuple):
     """A batch with the bytes of its records: record i begins at data[positions[i]].
 
     base  physical offset of data[0]
-    `data` is good until the next piece is asked for.
+    `data` is valid until the next piece is requested.
     """
 
     data: npt.NDArray[np.uint8]
@@ -80,7 +80,7 @@ class ScannedPiece(NamedTuple):
 
 
 class ScanBuffers:
-    """Memory for a walk, allocated once for many walks: allocation costs more than the walk of a small range."""
+    """Memory of a walk, reused by many walks: allocating it takes longer than walking a small range."""
 
     def __init__(self) -> None:
         self.data = np.empty(_READ_BYTES, np.uint8)
@@ -92,10 +92,10 @@ class ScanBuffers:
 class FileScan:
     """A walk over one file from `start` to the first record boundary at or past `stop` (physical offsets).
 
-    Iterate over `batches`; `end`, `damage`, `misplaced` and `bad_multi` are right once it is exhausted; `hiding`
-    are the offsets of damage that contains a verifiable record. A batch is valid until the next one is asked
-    for. `end_offset` is the physical offset of the last message that has
-    index entries already: an earlier one gets none (IndexService.buildIndex).
+    Iterate over `batches`. After the last, `end`, `damage`, `misplaced` and `bad_multi` are complete, and `hiding` has
+    the offsets of damage that contains a verifiable record. A batch is valid until the next one is requested.
+    `end_offset` is the physical offset of the last message that already has index entries: earlier messages get no
+    entries (IndexService.buildIndex).
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class FileScan:
         return int(self._state[walk.END_OFFSET])
 
     def verdict(self) -> WalkVerdict:
-        """Return the result of the walk, once it is exhausted."""
+        """Return the result of a finished walk."""
         end, damage = self.end, self.damage
         if not end.unreadable:
             return WalkVerdict(end.position, damage, followed=self.hiding, blank=end.blank)
@@ -139,7 +139,7 @@ class FileScan:
         return WalkVerdict(rest.stop, [*damage, rest], True, followed)
 
     def unread(self, log_end: int) -> list[Finding]:
-        """Return the damage that the exhausted walk skipped, and the rest of the file if it precedes the log's end."""
+        """Return the damage that a finished walk skipped, and the rest of the file if it precedes the log's end."""
         end, file = self.end, self._file
         goes_on = file.end < log_end or (end.torn and end.position < log_end)
         if end.unreadable and goes_on:
@@ -148,16 +148,16 @@ class FileScan:
 
     @property
     def misplaced(self) -> int:
-        """Messages whose PHYSICALOFFSET is not where they lie."""
+        """Number of messages whose PHYSICALOFFSET differs from their place."""
         return int(self._state[walk.MISPLACED])
 
     @property
     def bad_multi(self) -> int:
-        """Messages whose INNER_MULTI_QUEUE_OFFSET cannot be read."""
+        """Number of messages whose INNER_MULTI_QUEUE_OFFSET cannot be parsed."""
         return int(self._state[walk.BAD_MULTI])
 
     def batches(self, *, by_window: bool = False) -> Iterator[DispatchBatch]:
-        """Yield the batches: full ones, or one per window read, which fits the processor's cache.
+        """Yield the batches: as large as possible, or one per window, which fits the processor's cache.
 
         Raises StoreNotFoundError, StoreAccessError, StoreChangedError.
         """
@@ -167,7 +167,7 @@ class FileScan:
                 self.end.position = after_header(reader, self._file, self.end.position)
             is_growing = self._mode.is_growing and not self._file.gap
             if is_growing and self.end.position < self._stop and self._is_unwritten(reader):
-                # Followers ask often for messages that are not written yet: read 8 bytes before 4 MiB.
+                # Followers often ask for messages that are not written yet: read 8 bytes first, not 4 MiB.
                 self.end.unreadable, self.end.finished = _NO_RECORD, True
             while not self.end.finished and self.end.position < self._stop:
                 yield from self._walk_window(reader)
@@ -175,7 +175,7 @@ class FileScan:
             yield self._take_batch()
 
     def pieces(self) -> Iterator[ScannedPiece]:
-        """Yield the same batches, each cut where the bytes of its records end. Raises as `batches` does."""
+        """Yield the batches with the bytes of their records. Raises as `batches` does."""
         for batch in self.batches(by_window=True):
             size = batch.messages["size"].astype(np.int64) + self._file.gap
             ends = self.end.position - self._window_base - size.sum() + np.cumsum(size)
@@ -195,7 +195,7 @@ class FileScan:
             self.end.position = base + int(self._state[walk.POSITION])
             if status == walk.BATCH_FULL or (self._by_window and self._state[walk.MESSAGES]):
                 yield self._take_batch()
-            # More queues than expected: the kernel continues with a larger table where it stopped.
+            # More queues than expected: the kernel resumes with a larger table.
             if status == walk.TABLE_FULL:
                 self._table = grown(self._table)
             elif status != walk.BATCH_FULL:
@@ -228,7 +228,7 @@ class FileScan:
         )  # fmt: skip
 
     def _ends_at(self, reader: RangeReader, position: int, length: int) -> bool:
-        """Return whether the file's blank follows, so that no search after the walk's end is necessary."""
+        """Return whether the file's blank is at `position`, so that no search after it is necessary."""
         if self._file.gap:
             return is_ledger_end(reader, self._file, self.end.position)
         if position + BLANK_BYTES > length:
@@ -241,7 +241,7 @@ class FileScan:
             self._buffers.data = np.empty(needed, np.uint8)
 
     def _pass_over(self, reader: RangeReader, length: int) -> None:
-        """Skip a record whose parts contradict its TOTALSIZE: its lengths may be wrong and hide other records."""
+        """Skip a record whose parts contradict its TOTALSIZE, and note if its wrong lengths hide other records."""
         position, file = self.end.position, self._file
         hidden = find_record(reader, file, position + 1, position + length)
         if hidden is not None:
@@ -276,7 +276,7 @@ class FileScan:
 
     def _take_batch(self) -> DispatchBatch:
         state, buffers = self._state, self._buffers
-        # Views: the next batch overwrites them, so consumers must copy batches that they keep.
+        # These are views, which the next batch overwrites: callers must copy a batch to keep it.
         messages = buffers.messages[: state[walk.MESSAGES]]
         multi = buffers.multi[: state[walk.MULTI_ROWS]]
         self._name_queues()
@@ -291,7 +291,7 @@ class FileScan:
         return batch
 
     def _name_queues(self) -> None:
-        """Read the names of those queues that are new."""
+        """Read the names of the new queues."""
         table = self._table
         for number in range(len(self._queues), int(table.used[QUEUES_USED])):
             name = decode_utf8(table.name(number))

@@ -1,4 +1,4 @@
-"""The modes of a walk over the CommitLog: its behaviour at unreadable bytes, and the rules of dispatch."""
+"""The modes of a walk over the CommitLog: how it handles unreadable bytes, and the rules of dispatch."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ class ScanMode:
     """How a walk handles unreadable bytes, and which fields of records it takes.
 
     salvage       resume at the next verifiable record of the file; else skip the rest of the file
-    is_growing    zeros in place of a record are not written yet: nothing after them is searched
-    looks_behind  read the bytes after an unreadable end; else its `data_follows` and `torn` are meaningless
-    places_only   take the places of records, without their keys and tags
+    is_growing    stop at zeros in place of a record, because they are not written yet; search nothing after them
+    looks_behind  examine the bytes after an unreadable end, to set `ScanEnd.data_follows` and `torn`
+    places_only   take only the places of records, not their keys and tags
     """
 
     salvage: bool = False
@@ -40,9 +40,9 @@ class DispatchRules:
 
     They decide tags codes of SCHEDULE_TOPIC_XXXX and entries in further queues, but neither places nor keys of records.
 
-    delays_ms       delay of each level, level 1 first (messageDelayLevel)
+    delays_ms       delay of each level in ms, level 1 first (messageDelayLevel)
     multi_dispatch  INNER_MULTI_DISPATCH leads to further queues (enableMultiDispatch)
-    lmq             of these, %LMQ%... have queue id 0 (enableLmq)
+    lmq             further queues named %LMQ%... have queue id 0 (enableLmq)
     checks_topic    messages of retry and system topics are in no further queue, even if a property names one (5.x)
     """
 

@@ -1,4 +1,4 @@
-"""One CommitLog in any storage. Readers list, watch and open its files through a `LogSource`."""
+"""List, watch and open the files of one CommitLog, in any storage, through a `LogSource`."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ NO_NAMES = BrokerNames()
 class LogListing:
     """The files of one CommitLog, or some of them, as they were when they were listed.
 
-    name       of the store, as its path was given; the `store` column of a table
-    files      by physical offset
-    open_file  opens one of them to be read from one end to the other, in another process as well
-    folder     the store's folder on this machine, with its indexes; None elsewhere and for single files
-    is_local   whether the files are this machine's
-    is_compacted  of a compaction log (5.x): files lack removed messages, and may end with zeros
-    names      for the columns `broker` and `cluster` of a table
+    name       name of the store: its path as given; the `store` column of a table
+    files      the files, in order of physical offset
+    open_file  opens a file for a sequential read; works in other processes as well
+    folder     the store's folder on this machine, with its indexes; None for stores elsewhere and for single files
+    is_local   whether the files are on this machine
+    is_compacted  whether this is a compaction log (5.x), whose files lack removed messages and may end with zeros
+    names      values of the columns `broker` and `cluster` of a table
     """
 
     name: str
@@ -80,10 +80,10 @@ class LogListing:
 
 
 class LogSource(Protocol):
-    """One CommitLog. Not for use from several threads at once.
+    """One CommitLog. Not thread-safe.
 
-    name      for messages: where its files lie
-    is_local  whether they are this machine's
+    name      place of the log's files, for messages
+    is_local  whether the files are on this machine
     """
 
     @property
@@ -93,19 +93,19 @@ class LogSource(Protocol):
     def is_local(self) -> bool: ...
 
     def list(self) -> LogListing:
-        """Return its present files, at least one.
+        """Return the log's present files, at least one.
 
         Raises:
-            StoreNotFoundError: it has no files.
-            StoreAccessError: they cannot be listed.
-            FormatError: two of them contain the same offset.
+            StoreNotFoundError: the log has no files.
+            StoreAccessError: the files cannot be listed.
+            FormatError: two files contain the same offset.
         """
 
     def watch(self) -> Watch:
-        """Return a watch that reports whether there may be other files than at the last call."""
+        """Return a watch that reports whether files may have been added or removed since its last call."""
 
     def open(self, path: str) -> SparseReader:
-        """Open one of its files for random reads. Raises StoreNotFoundError, StoreAccessError."""
+        """Open a file of the log for random reads. Raises StoreNotFoundError, StoreAccessError."""
 
 
 class StoreLog:
@@ -142,7 +142,7 @@ class StoreLog:
         for _ in range(_MORE_LOOKS):
             if files and not holes(files):
                 break
-            # A file may have expired, and one been made, while the folder was read.
+            # A file may have expired, and another been created, while the folder was read.
             files = self._files()
         if not files:
             raise StoreNotFoundError(
@@ -156,7 +156,7 @@ class StoreLog:
 
     def _files(self) -> tuple[CommitLogFile, ...]:
         if self._storage.is_archive:
-            from reput.log.archived import archived_files  # and with it pyarrow
+            from reput.log.archived import archived_files  # imports pyarrow
 
             return archived_files(self._storage)
         files = []
@@ -184,7 +184,7 @@ class StoreLog:
 
 
 class ListedLog:
-    """A LogSource of files as they were listed: it stays as it is."""
+    """A LogSource whose files never change: the files of a listing."""
 
     def __init__(self, listing: LogListing) -> None:
         self._listing, self.name, self.is_local = listing, listing.name, listing.is_local
@@ -199,7 +199,7 @@ class ListedLog:
         return False
 
     def open(self, path: str) -> SparseReader:
-        # Elsewhere a file has no holes: nothing asks its reader for them.
+        # Files elsewhere have no holes, so nothing asks their readers for holes.
         return (
             LOCAL.open(path)
             if self.is_local
@@ -208,7 +208,7 @@ class ListedLog:
 
 
 def _store_near(path: str, storage: Storage) -> str:
-    """Return where a store lies one or two folders above or below, or will lie; empty if none does."""
+    """Return a hint at a store one or two folders above or below, or at an unfinished restore; "" if none is found."""
     above = posixpath.dirname(path.rstrip("/"))
     with suppress(StoreAccessError):
         if storage.entry(posixpath.join(path, RESTORING_FOLDER)) is not None:
@@ -221,7 +221,7 @@ def _store_near(path: str, storage: Storage) -> str:
 
 
 def _below(path: str, storage: Storage) -> Iterator[str]:
-    """Yield folders below a path, then, on a local disk, those below these: a look must not take long."""
+    """Yield the folders in a path, then, on a local disk only, the folders in these: remote listings are slow."""
     places = [path]
     for _ in range(2 if storage.is_local else 1):
         entries = (entry for place in places for entry in storage.list(place))

@@ -1,8 +1,8 @@
 """Cut a CommitLog file into ranges that can be read separately, and find the first record of each.
 
 A file begins with a record. Inside the file, only a walk from its beginning shows where records begin. However, walks
-from different records soon meet. So the first record of a range is found by walking up to it from a verifiable record
-some megabytes before. If such a walk meets damage, its first record was forged in a body, or the damage is real; then
+from different starts soon reach the same records. So the first record of a range is found by a walk from a verifiable
+record some megabytes before the range. If this walk meets damage, its first record may have been forged in a body, and
 the walk is repeated from the file's beginning. A caller that later joins all splits of a log can use a guess instead,
 and scan again where the guess was wrong.
 """
@@ -19,10 +19,10 @@ from reput.log.scan import FileScan, ScanBuffers
 from reput.log.scan_mode import PLACES
 
 DEFAULT_SPLIT_BYTES = 64 << 20
-"""Of the log, for one task."""
+"""Bytes of the log per task."""
 
 _APPROACH_BYTES = 8 << 20
-"""More than a message may have, so that a record forged in a body does not reach the range."""
+"""Bytes walked before a range: more than a message may have, so that a forged record does not reach the range."""
 
 
 def cut(

@@ -1,9 +1,9 @@
 """Decide where a log ends, from the result of a walk over it.
 
 A walk stops at unreadable bytes, or skips them. Whether they are damage or the end of the log depends on the purpose.
-A broker that recovers cuts its log at the first such byte. A reader of a log that another process writes stops before
-the last of them, which may be records not yet completely written. A rebuild ends the log after the last verifiable
-record: before it, the log did continue.
+A broker that recovers cuts its log at the first unreadable byte. A reader of a log that another process writes stops
+before unreadable bytes at the end: they may be records that are not written completely. A rebuild ends the log after
+the last verifiable record, because this record proves that the log continued after earlier damage.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class WalkVerdict:
     """The result of a walk over a range of the log.
 
     position       physical offset of the first byte that was neither taken nor skipped
-    damage         skipped bytes, in order; if the rest of a file is unreadable, it comes last
-    is_unreadable  whether the last damage is such a rest
+    damage         skipped ranges, in order; if the rest of a file is unreadable, it comes last
+    is_unreadable  whether the last damage is the unreadable rest of a file
     followed       physical offsets of damage that a verifiable record is known to follow
     blank          physical offset of the blank that ended the last file walked, or None
     """
@@ -39,7 +39,7 @@ class WalkVerdict:
 
     @property
     def tail_start(self) -> int:
-        """Physical offset of the first of the damage that reaches without a record between up to `position`."""
+        """Physical offset of the first damage after the last readable record; `position` without such damage."""
         return self._tail_start(())
 
     def _tail_start(self, followed: Collection[int]) -> int:
@@ -54,7 +54,9 @@ class WalkVerdict:
 def followed_damage(
     reader: RangeReader, file: CommitLogFile, damage: Sequence[Finding]
 ) -> list[int]:
-    """Return the physical offsets of the `damage` in one file, in order, that a verifiable record follows in this file.
+    """Return the offsets of the ranges in `damage` that a verifiable record follows in the same file.
+
+    The ranges lie in one file, in order. Offsets are physical.
 
     Raises StoreAccessError, StoreChangedError.
     """
@@ -71,18 +73,18 @@ def end_for_broker(verdict: WalkVerdict) -> int:
 
 
 class FileEnd(NamedTuple):
-    """Where the records of one file end for a broker that recovers, and whether it continues with the next file."""
+    """The end of one file's records for a broker that recovers, and whether it continues with the next file."""
 
     position: int
     is_passed: bool
 
 
 def end_of_file(verdict: WalkVerdict, file: CommitLogFile) -> FileEnd:
-    """Return the end of a file that a walk read to its end, or to damage. A blank begins where the records end."""
+    """Return the end of a file's records, where its blank begins, after a walk to the file's end or to damage."""
     end = end_for_broker(verdict)
     if end < file.end:
         return FileEnd(end, False)
-    # In a DLedger log the blank has a header of its own, and no record can take its place.
+    # In a DLedger log the blank has a header, and no record can replace it.
     return FileEnd(end if verdict.blank is None or file.gap else verdict.blank, True)
 
 
@@ -98,10 +100,10 @@ def end_for_reader(
     copied last.
 
     Args:
-        verdict: of a walk over the file.
+        verdict: the verdict of a walk over the file.
         newest: range of the last record read, or None.
-        file: the log's last.
-        open_file: opens it.
+        file: the log's last file.
+        open_file: opens the file.
 
     Raises:
         StoreNotFoundError, StoreAccessError, StoreChangedError.
@@ -118,7 +120,7 @@ def end_for_reader(
 
 
 def end_of_whole(end: int, newest: OffsetRange | None, record: Callable[[], bytes]) -> int:
-    """Return `end`, or the beginning of the newest record if it ends there and is not whole: its bytes or its CRC."""
+    """Return `end`, or the begin of the newest record if it ends there and is incomplete or has a wrong CRC."""
     if newest is not None and newest.stop == end and not is_copied_whole(record()):
         return newest.start
     return end

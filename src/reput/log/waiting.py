@@ -1,4 +1,4 @@
-"""Waiting for a CommitLog that is not there yet: a broker creates its first file with its first message."""
+"""Wait for a CommitLog that does not exist yet: a broker creates its first file with its first message."""
 
 from __future__ import annotations
 

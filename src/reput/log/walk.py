@@ -1,8 +1,8 @@
 """Walk over short ranges of the CommitLog in plain Python, without loading a library.
 
-This is the same walk as `reput.log.scan`, which does millions of messages a second. A blank leads to the next file. A
-record whose TOTALSIZE is not the sum of its parts is skipped. Other unreadable bytes cost the rest of the file. In the
-last file that has data they are the end of the log, unless a verifiable record follows.
+The rules are the same as in `reput.log.scan`, which walks millions of messages per second. A blank leads to the next
+file. A record whose TOTALSIZE is not the sum of its parts is skipped. At other unreadable bytes, the rest of the file
+is skipped. In the last file with data, these bytes are the end of the log, unless a verifiable record follows.
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ from reput.log.verdict import WalkVerdict
 
 _SCHEDULE_TOPIC = encode_utf8(SCHEDULE_TOPIC)
 _NO_DELAYS: list[int] = []
-_FIRST_WINDOW_BYTES, _MOST_WINDOW_BYTES = 4 << 10, 256 << 10  # of the log, read at once
+_FIRST_WINDOW_BYTES, _MOST_WINDOW_BYTES = 4 << 10, 256 << 10  # bytes of the log per read
 _LAST_BYTES = (4 << 10, 64 << 10, 1 << 20)
-_ENOUGH_BYTES = 4 << 10  # of them left, so that most records need no other read
+_ENOUGH_BYTES = 4 << 10  # rest of a window with which most records need no other read
 WALKED_BYTES = 8 << 20
-"""Of a log, walked in plain Python before kernels are loaded, which takes about as long."""
-# On remote file systems holes are not known: so many zeros, more than a message has, end the log.
+"""Bytes of a log that are walked in plain Python; loading the kernels takes about as long."""
+# Remote file systems do not report holes, so this many zeros, more than a message has, end the log.
 _REMOTE_ZEROS_BYTES = 8 << 20
 
 
 class LogWalk:
-    """Iterate over the records that begin in [start, stop); one, or a file, begins at `start`.
+    """Iterates over the records that begin in [start, stop); a record or a file must begin at `start`.
 
     position  physical offset of the first byte not taken
-    damage    bytes skipped
-    at_end    the walk has met the end of the log, which is `position`
-    blank     physical offset of the blank that ended the last file walked; None if another thing did
+    damage    the skipped ranges
+    at_end    whether the walk has met the end of the log, which is `position`
+    blank     physical offset of the blank that ended the last file walked; None if there was none
 
-    All three are right once the iteration is exhausted. Raises StoreAccessError, StoreChangedError.
+    The attributes are valid after the iteration. Raises StoreAccessError, StoreChangedError.
     """
 
     def __init__(self, log: CommitLogReader, start: int, stop: int | None = None) -> None:
@@ -85,7 +85,7 @@ class LogWalk:
         self.at_end = self.at_end or self.position >= self._log.files_end
 
     def whole_window(self) -> bytes | None:
-        """Return the bytes in which an exhausted walk found the log's end, or None if it had to read others."""
+        """Return the bytes in which a finished walk found the log's end, or None if one window did not suffice."""
         read_to = self._window_start + len(self._window)
         is_whole = self._window_start == self._start and self.position + BLANK_BYTES <= read_to
         return self._window if self.at_end and is_whole else None
@@ -118,10 +118,10 @@ class LogWalk:
                     return None
                 if self._is_end(file, [*tail, self.position]):
                     return None
-                # Later data proves that the log continued: by now, perhaps, from here.
+                # Data after these bytes proves that the log continued, unless the record here was written meanwhile.
                 if not self._is_written_now(file):
                     return self._lose(file, file.end, str(error))
-            except CorruptMessageError as error:  # an archive does not have these bytes
+            except CorruptMessageError as error:  # the archive lacks these bytes
                 return self._lose(file, file.end, error.reason)
             else:
                 tail = []
@@ -135,7 +135,7 @@ class LogWalk:
             self.position = after_header(reader, file, self.position)
 
     def _read(self, file: CommitLogFile) -> LocatedRecord:
-        """Return the record at the position. Raises RecordError where a broker's reader stops."""
+        """Return the record at the position. Raises RecordError if a broker's reader would stop there."""
         needed = min(_ENOUGH_BYTES, file.end - self.position)
         while True:
             at = self._at(file, needed)
@@ -158,12 +158,12 @@ class LogWalk:
             stop = min(self._stop + _ENOUGH_BYTES, file.end)
             length = max(min(self._window_bytes, stop - self.position), needed)
             self._window_bytes = min(2 * self._window_bytes, _MOST_WINDOW_BYTES)
-            self._forget_window()  # before the next is read: a record may have 2 GiB
+            self._forget_window()  # free the memory before the next read: a record may have 2 GiB
             self._window = self._read_from(file, length, needed)
         return at
 
     def _read_from(self, file: CommitLogFile, length: int, needed: int) -> bytes:
-        """Read from the position on; of an archive, only up to bytes that it does not have, if these are not needed."""
+        """Read from the position on. In an archive, stop before missing bytes if they are not needed."""
         try:
             return self._log.read(file, self.position, length)
         except CorruptMessageError as error:
@@ -196,7 +196,7 @@ class LogWalk:
         """Return whether the log ends somewhere in `tail`, instead of continuing after damage."""
         for end in tail:
             if self._is_seen_end(file, end) or not self._data_follows(file, end):
-                # Finding an end reads all zeros after it, so the next walk asks for this one first.
+                # Finding an end reads all zeros after it, so the next walk tries this end first.
                 self._log.seen_ends[file.path] = end, self._head(file, end)
                 self.at_end, self.position = True, end
                 self.damage = [lost for lost in self.damage if lost.start < end]
@@ -206,8 +206,8 @@ class LogWalk:
     def _is_seen_end(self, file: CommitLogFile, end: int) -> bool:
         """Return whether an end that was seen before is still the end.
 
-        A log grows from its end, so nothing follows a known end before it is overwritten. If there are still zeros, it
-        is the end; searching the whole file for a record would take long.
+        A log grows from its end, so nothing follows a known end until its first bytes are overwritten. If they are
+        unchanged, it is still the end, and the rest of the file need not be searched for a record.
         """
         seen, head = self._log.seen_ends.get(file.path, (end + 1, b""))
         now = self._head(file, end)
@@ -238,7 +238,7 @@ class LogWalk:
 
 
 def _check_delay(record: LocatedRecord) -> None:
-    """Raise RecordError where the broker's reader stops: DELAY is not a number."""
+    """Raise RecordError if DELAY is not a number: a broker's reader stops at such a record."""
     _, data, layout = record
     topic = data[layout.topic_position : layout.topic_position + layout.topic_bytes]
     if layout.topic_bytes == len(_SCHEDULE_TOPIC) and topic == _SCHEDULE_TOPIC:

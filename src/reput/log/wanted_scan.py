@@ -23,13 +23,13 @@ class Wanted(Protocol):
 
     hashes: Collection[int]
     keys: frozenset[str]
-    """Each match has one of them."""
+    """Keys of which every match has at least one."""
 
     def matches(self, record: KeyedRecord) -> bool: ...
 
 
 class WantedNothing:
-    """For a scan that is after the end of the log only."""
+    """Matches no record, for a scan that only looks for the end of the log."""
 
     hashes: Collection[int] = frozenset()
     keys: frozenset[str] = frozenset()
@@ -39,9 +39,9 @@ class WantedNothing:
 
 
 class Found(NamedTuple):
-    """Result of a scan: offsets of records that match (or may), newest first, and the damage.
+    """Result of a scan: offsets of records that match or may match, newest first, and the damage.
 
-    position  the end of the scanned bytes; `at_end` if it is the end of the log
+    position  physical offset of the end of the scanned bytes; with `at_end`, the end of the log
     times     of all records read; None without records, or if they were not examined
     """
 
@@ -75,7 +75,7 @@ class Scanner:
         )
         if times is not None:
             times = joined([one for one in (found.times, times) if one is not None])
-        # Nothing readable there: whether it is the end of the log, a walk decides
+        # Unreadable bytes remain. A walk decides whether they are the end of the log
         if position < stop:
             rest = self._walk(position, stop)
             offsets, damage = rest.offsets + offsets, damage + rest.damage

@@ -1,4 +1,4 @@
-"""Which ranges of a CommitLog file are read together, for records that lie here and there in it."""
+"""Group scattered records of a CommitLog file into ranges that are read together."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from reput.log.files import CommitLogFile
 
 Offsets = npt.NDArray[np.int64]
 
-_GAP_BYTES = 8 << 10  # read over rather than read again: as dear as a call
+_GAP_BYTES = 8 << 10  # smaller gaps are read as well: this takes no longer than another read
 
 
 class Window(NamedTuple):
@@ -20,7 +20,7 @@ class Window(NamedTuple):
 
     first   number of the first record
     ranges  (position in the buffer, physical offset, length)
-    begins, ends  int64, of each record: positions in the buffer; of `ends_at` the physical offset
+    begins, ends  int64, begin and end of each record as positions in the buffer
     """
 
     first: int
@@ -34,11 +34,11 @@ class Window(NamedTuple):
 def windows(
     offsets: Offsets, needed: Offsets, file: CommitLogFile, window_bytes: int
 ) -> Iterator[Window]:
-    """Group records at ascending offsets into windows of about `window_bytes`; `needed` bytes of each are to read."""
+    """Group records at ascending offsets into windows of about `window_bytes`; read `needed` bytes of each record."""
     stops = np.minimum(offsets + needed, file.end)
     reach = np.maximum.accumulate(stops)
     apart = np.append(True, offsets[1:] > reach[:-1] + _GAP_BYTES)
-    # A long run of neighbours is cut as well.
+    # Cut long runs of adjacent records as well.
     apart |= np.append(True, np.diff(offsets // (window_bytes // 4)) > 0)
     range_first = np.flatnonzero(apart)
     range_of = np.cumsum(apart) - 1

@@ -1,8 +1,9 @@
 """Find the messages of a queue that were stored since, or until, a time, even if the clock was set back.
 
-Not all entries have times, and times need not ascend, because a clock may have been set back. So the log decides
-(`reput.log.known_ranges`): a piece whose messages were all stored before the time is skipped, a piece whose times
-ascend is bisected, and any other piece is scanned. Unreadable messages count as not stored.
+Not all entries have times, and times need not ascend, because a clock may have been set back. So the search uses the
+known store times of pieces of the log (`reput.log.known_ranges`). A piece whose messages were all stored before the
+time is skipped, a piece whose times ascend is bisected, and any other piece is scanned. Unreadable messages are
+ignored.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from reput.log.offset_range import OffsetRange
 from reput.queues.queue_index import LostEntriesError, QueueReader
 
 TimestampOf = Callable[[int, ConsumeQueueEntry], int | None]
-"""Store timestamp (ms) of the message of a queue offset and its entry; None if the log has lost its file."""
+"""Returns the store timestamp (ms) of a message, given its queue offset and entry; None if its file is missing."""
 
 _EVER = (1 << 63) - 1
 
@@ -29,7 +30,7 @@ class _FoundTime(NamedTuple):
 
 
 class QueueTimes:
-    """One queue, and the known times of its log.
+    """Searches one queue by the known store times of its log.
 
     Methods raise MessageNotFoundError if a file expires meanwhile, and the errors of QueueReader's methods.
     """
@@ -51,7 +52,7 @@ class QueueTimes:
                 number = self._first_in(piece, found.number, timestamp)
                 if number is not None:
                     return number
-        # Messages that were put later.
+        # Search the messages that were put after the log was examined.
         first, stop = self._from_known_end(), self._queue.max_queue_offset()
         for number, entry in self._queue.numbered(first, stop):
             if entry != PRE_BLANK and (self._timestamp_of(number, entry) or 0) >= timestamp:
@@ -61,7 +62,7 @@ class QueueTimes:
     def end_until(self, timestamp: int, min_physical_offset: int) -> int:
         """Return the queue offset after the last message stored at or before a time (ms), or the minimum.
 
-        Messages put after the log was examined count.
+        This includes messages put after the log was examined.
         """
         least = self._queue.min_queue_offset(min_physical_offset)
         high = self._from_known_end()
@@ -81,9 +82,9 @@ class QueueTimes:
         return least
 
     def spans(self, begin: int, end: int) -> list[range]:
-        """Return the queue offsets, newest first, that hold every message stored between two times, both inclusive.
+        """Return ranges of queue offsets, newest first, with every message stored between two times (ms), inclusive.
 
-        Messages that were put after the log was searched count.
+        This includes messages put after the log was examined.
         """
         high = self._from_known_end()
         found = [range(high, self._queue.max_queue_offset())]
@@ -106,7 +107,7 @@ class QueueTimes:
             yield last
 
     def _from_known_end(self) -> int:
-        """Return the queue offset of the first message that was put after the log was looked at."""
+        """Return the queue offset of the first message that was put after the log was examined."""
         return self._queue.min_queue_offset(self._known.end())
 
     def _from(self, physical_offset: int) -> _FoundTime | None:
@@ -118,11 +119,14 @@ class QueueTimes:
         """Return whether the entry before this queue offset belongs to a message before the piece."""
         try:
             return self._queue.entry(stop - 1).physical_offset < piece.start
-        except (MessageNotFoundError, LostEntriesError):  # a number without an entry says nothing
+        except (MessageNotFoundError, LostEntriesError):  # without an entry, this cannot be decided
             return False
 
     def _first_in(self, piece: TimedPiece, first: int, timestamp: int) -> int | None:
-        """Return the first message of a piece stored at or after a time; `first` is the queue's first number there."""
+        """Return the queue offset of a piece's first message stored at or after a time, or None.
+
+        `first` is the queue's first offset in the piece.
+        """
         if piece.is_whole and piece.least >= timestamp:
             return first
         stop = self._queue.min_queue_offset(piece.stop)

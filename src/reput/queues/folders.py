@@ -1,6 +1,6 @@
-"""The folders of a store's queues: `<kind>/<topic>/<queue id>/`, with files that are named by offsets.
+"""List the folders of a store's queues: `<kind>/<topic>/<queue id>/`, with files that are named by offsets.
 
-Nothing else walks them, so that readers, writers and checks see the same queues.
+Readers, writers and checks all use this module, so they see the same queues.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from typing import NamedTuple
 from reput.files.storage import LOCAL, FolderEntry, Storage
 from reput.format.file_names import parse_offset_file_name
 
-_MOST_ID_DIGITS = 10  # of Java's int
+_MOST_ID_DIGITS = 10  # digits of Java's largest int
 
 
 class QueueFolder(NamedTuple):
     """A folder in the folder of a topic.
 
     Attributes:
-        topic: The name of the folder above.
-        name: Its own name.
-        path: Its path.
+        topic: Name of the topic's folder.
+        name: Name of this folder.
+        path: Path of this folder.
     """
 
     topic: str
@@ -43,20 +43,23 @@ def walk_topics(folder: str, storage: Storage = LOCAL) -> Iterator[FolderEntry]:
 
 
 def walk_queues(folder: str, storage: Storage = LOCAL) -> Iterator[QueueFolder]:
-    """Yield all folders in the folders of topics, sorted, also those without a queue id. Raises StoreAccessError."""
+    """Yield all folders in the folders of topics, sorted, even if no queue has such a name. Raises StoreAccessError."""
     for topic in walk_topics(folder, storage):
         yield from walk_queues_of(folder, topic.name, storage)
 
 
 def walk_queues_of(folder: str, topic: str, storage: Storage = LOCAL) -> Iterator[QueueFolder]:
-    """Yield the queues of one topic, whose name can be the name of a folder."""
+    """Yield the folders of one topic's queues; the topic's name must be possible as a folder name."""
     entries = storage.list(os.path.join(folder, topic))
     for name in sorted(entry.name for entry in entries if entry.is_dir()):
         yield QueueFolder(topic, name, os.path.join(folder, topic, name))
 
 
 def offset_entries(folder: str, storage: Storage = LOCAL) -> list[tuple[int, FolderEntry]]:
-    """Return the entries of a folder named by an offset, with it, in ascending order. Raises StoreAccessError."""
+    """Return the entries of a folder whose names are offsets, each with its offset, ascending.
+
+    Raises StoreAccessError.
+    """
     named = ((parse_offset_file_name(entry.name), entry) for entry in storage.list(folder))
     found = [(start, entry) for start, entry in named if start is not None]
     return sorted(found, key=lambda one: one[0])

@@ -13,15 +13,18 @@ from reput.queues.store_queues import open_queues
 
 
 class ContinuedQueues:
-    """A QueueIndex. Queues lead into the archive for messages before the store's own log.
+    """A QueueIndex of a store and its archive. For messages before the store's log, queues lead into the archive.
 
-    folder  of the store's queues
+    folder  folder of the store's queues
     """
 
     def __init__(
         self, newer: QueueIndex, archive: Callable[[], ArchiveStorage], begin: Callable[[], int]
     ) -> None:
-        """Join two. `begin` returns the offset at which the store's own log begins now, `archive` its archive now."""
+        """Join two indexes.
+
+        `begin` returns the physical offset at which the store's log begins now, `archive` the present archive.
+        """
         self._newer, self._archive, self._begin = newer, archive, begin
         self.folder = newer.folder
         self._opened: tuple[ArchiveStorage, QueueIndex] | None = None
@@ -54,21 +57,21 @@ class ContinuedQueues:
         return ContinuedQueue(older, newer, begin)
 
     def close(self) -> None:
-        """Close all files. A queue that is asked for afterwards is opened again."""
+        """Close all files. Queues that are requested later are opened again."""
         self._newer.close()
         if self._opened is not None:
             self._opened[1].close()
 
 
 class ContinuedQueue:
-    """One queue of both; a QueueReader.
+    """One queue of a store and its archive; a QueueReader.
 
-    folder  where the store has it
-    kind    how the store keeps its entries
+    folder  folder of the queue in the store
+    kind    kind of the store's queue
     """
 
     def __init__(self, older: QueueReader, newer: QueueReader, begin: int) -> None:
-        """Join two. `begin` is the physical offset at which the store's own log begins."""
+        """Join two readers. `begin` is the physical offset at which the store's log begins."""
         self._older, self._newer, self._begin = older, newer, begin
         self.folder: str = newer.folder
         self.kind: QueueKind = newer.kind

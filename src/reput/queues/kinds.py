@@ -60,15 +60,15 @@ class QueueKind:
     """One kind of queue.
 
     Attributes:
-        name: RocketMQ's name of its files
-        folder: folder of its files
+        name: RocketMQ's name for such files
+        folder: name of the folder with all queues of the kind
         entry_bytes: size of an entry
         fields: fields of an entry, as a numpy dtype
         numbering: where the queue offset of an entry is stated
-        setting: a broker's name of the file size
-        file_bytes: the file size by a store's settings
-        decode: reads one entry
-        decode_all: reads many
+        setting: the broker setting for the file size
+        file_bytes: returns the file size for a store's settings
+        decode: decodes one entry
+        decode_all: decodes many entries
     """
 
     name: str
@@ -83,13 +83,13 @@ class QueueKind:
 
     @property
     def dtype(self) -> np.dtype[np.void]:
-        """An entry as it is stored."""
+        """The dtype of a stored entry."""
         import numpy as np
 
         return np.dtype(list(self.fields))
 
     def first_entry(self, name: str) -> int | None:
-        """Return the number of the first entry in a file with this name; None if no file of this kind has it."""
+        """Return the number of the first entry in a file with this name; None if it is not a name of this kind."""
         start = parse_offset_file_name(name)
         return None if start is None or start % self.entry_bytes else start // self.entry_bytes
 
@@ -98,7 +98,7 @@ class QueueKind:
         return offset_file_name(first_entry * self.entry_bytes)
 
     def queue_folder(self, store: Path, topic: str, queue_id: int) -> Path:
-        """Return where the files of a queue lie. Raises StoreError for a topic that cannot name a folder."""
+        """Return the folder of a queue's files. Raises StoreError for a topic that cannot name a folder."""
         return queue_folder(store / self.folder, topic, queue_id)
 
 
@@ -129,22 +129,23 @@ def check_topic(topic: str) -> None:
 
 
 def queue_folder(queues: Path, topic: str, queue_id: int) -> Path:
-    """Return where the files of a queue lie below `queues`. Raises StoreError for a topic that cannot name a folder."""
+    """Return the folder of a queue's files below `queues`. Raises StoreError for a topic that cannot name a folder."""
     check_topic(topic)
     return queues / topic / str(queue_id)
 
 
 def is_light(topic: str) -> bool:
-    """Return whether a queue of that name is a light one.
+    """Return whether a topic has light queues (%LMQ%).
 
-    Its entries follow each other, whatever queue offsets their messages state. Messages without an entry take such
-    offsets (open transactions), and a 4.9.3 broker starts at 0 each time it starts.
+    Entries of a light queue follow each other without gaps, so an entry's number may differ from its message's queue
+    offset. Messages without an entry take queue offsets (open transactions), and a 4.9.3 broker counts from 0 again
+    each time it starts.
     """
     return topic.startswith(LMQ_PREFIX)
 
 
 class QueueFile(NamedTuple):
-    """Number of the first entry, how many there is room for, path; another inode is another file."""
+    """A file of a queue: number of its first entry, number of entries that it has room for, path, inode."""
 
     start: int
     count: int  # type: ignore[assignment]  # hides tuple.count

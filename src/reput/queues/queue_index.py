@@ -13,7 +13,7 @@ from reput.queues.kinds import QueueKind
 class LostEntriesError(FormatError):
     """Entries of a queue are empty or missing although later ones exist.
 
-    resume_offset  queue offset of the first that is there again
+    resume_offset  queue offset of the first entry after the lost ones
     """
 
     def __init__(self, path: str, offset: int, reason: str, resume_offset: int) -> None:
@@ -28,25 +28,25 @@ class LostEntriesError(FormatError):
 class QueueReader(Protocol):
     """One queue of a topic: entries by queue offset, from `min_queue_offset` to before `max_queue_offset`.
 
-    folder  where it lies, for messages to people
-    kind    how its entries are kept
+    folder  place of the queue, for messages to people
+    kind    kind of the queue
     """
 
     folder: str
     kind: QueueKind
 
     def entry(self, queue_offset: int) -> ConsumeQueueEntry:
-        """Return the entry with that number.
+        """Return the entry of a queue offset.
 
         Raises:
-            MessageNotFoundError: it is outside the queue, or has expired.
-            LostEntriesError: it is empty or missing although later entries exist.
+            MessageNotFoundError: the queue offset is outside the queue, or its entry has expired.
+            LostEntriesError: the entry is empty or missing although later entries exist.
             StoreAccessError: a file cannot be read.
         """
         ...
 
     def entries(self, queue_offset: int, stop: int) -> Iterator[ConsumeQueueEntry]:
-        """Yield entries from `queue_offset` to before `stop`, as far as the queue has them.
+        """Yield the existing entries from `queue_offset` to before `stop`.
 
         Raises:
             StoreNotFoundError, MessageNotFoundError: an entry has expired.
@@ -63,18 +63,19 @@ class QueueReader(Protocol):
         ...
 
     def after(self, queue_offset: int, entry: ConsumeQueueEntry) -> int:
-        """Return the queue offset after the last one of an entry that `numbered` yielded."""
+        """Return the queue offset after an entry, which `numbered` yielded with this queue offset."""
         ...
 
     def span(self, queue_offset: int) -> tuple[int, int]:
-        """Return the queue offsets [first, stop) of the entry that contains this one.
+        """Return the queue offsets [first, stop) of the entry that contains a queue offset.
 
-        Except in a batch queue it contains only this one; there, numbers lost together are one span.
+        Only entries of batch queues contain several queue offsets. In these queues, consecutive lost offsets are one
+        span.
         """
         ...
 
     def entry_bytes(self, queue_offset: int, stop: int) -> Iterator[bytes]:
-        """Yield the entries from `queue_offset` to before `stop` as in ConsumeQueue files, some thousand at a time.
+        """Yield the bytes of entries from `queue_offset` to before `stop` as in ConsumeQueue files, in large pieces.
 
         Raises StoreNotFoundError for a file that has expired, StoreAccessError.
         """
@@ -93,7 +94,7 @@ class QueueReader(Protocol):
 class QueueIndex(Protocol):
     """All queues of a store: files of ConsumeQueues, batch queues or RocksDB (5.x).
 
-    folder  where they lie, for messages to people
+    folder  place of the queues, for messages to people
     """
 
     folder: str

@@ -1,13 +1,13 @@
-"""Read queues in files: where the n-th message of a queue lies.
+"""Read queues in files: find the physical offset of a queue's n-th message.
 
 Mirrors `ConsumeQueue.getIndexBuffer`, `.getMinOffsetInQueue`, `.getMaxOffsetInQueue` (tag rocketmq-all-4.9.3),
 `ConsumeQueueExt.get` and `BatchConsumeQueue` (tag rocketmq-all-5.3.3).
 
-The entries are a run without gaps from the first to the last written one. The ends are searched once, and then followed
-as the queue grows. An empty entry between them is damage, and is reported when it is read. If the unit of an entry is
-unreadable, the entry keeps its address, which is not a tags code; filters by tag then read the message itself. Entries
-of a batch queue ascend by their base offsets, so the entry of a queue offset is found by bisection. Unlike in the
-broker, each entry read must begin where the previous one ends.
+Entries have no gaps between the first and the last written one. A reader searches for both ends once, then tracks them
+as the queue grows. An empty entry between the ends is damage, and is reported when it is read. If the extension unit of
+an entry is unreadable, the entry keeps the unit's address in place of its tags code; filters by tag then read the
+message itself. Entries of a batch queue ascend by their base offsets, so a queue offset is found by bisection. Unlike
+a broker, the reader requires each entry to begin where the previous one ends.
 """
 
 from __future__ import annotations
@@ -46,14 +46,15 @@ from reput.queues.queue_index import LostEntriesError
 _READ_ENTRIES = 512
 _BULK_ENTRIES = 1 << 15
 _BATCH_ENTRIES = 1 << 12
-_PATIENCE_S = 0.01  # a writer's pages may become visible out of order
+# Wait before reading an empty entry again: a writer's pages may become visible out of order.
+_PATIENCE_S = 0.01
 _BLANK = encode_entry(PRE_BLANK)
 
 
 class ConsumeQueueReader:
-    """The files of one queue; a QueueReader. They may grow, be rolled and expire meanwhile.
+    """The files of one queue; a QueueReader. Files may grow, be rolled and expire meanwhile.
 
-    folder  <topic>/<queue id>, where they lie
+    folder  folder of the files, <topic>/<queue id>
     """
 
     def __init__(
@@ -70,8 +71,8 @@ class ConsumeQueueReader:
         self._watch = storage.watch(folder)
         self._files: list[QueueFile] = []
         self._starts: list[int] = []
-        self._end: int | None = None  # as it was when last looked at
-        # For a minimum physical offset, the queue offset.
+        self._end: int | None = None  # the queue's end when it was last read
+        # The last minimum physical offset asked for, and the queue offset found for it.
         self._least: tuple[int, int] | None = None
         self.refresh()
 
@@ -84,7 +85,7 @@ class ConsumeQueueReader:
             self._end = self._least = None
 
     def refresh(self) -> bool:
-        """Look whether files came or went, for the price of one stat. Returns whether there are any."""
+        """List the files again if one stat shows a change; return whether there are any files."""
         if self._watch.changed():
             self._list()
         return bool(self._files)
@@ -93,11 +94,11 @@ class ConsumeQueueReader:
         self._open_files.close()
 
     def entry(self, queue_offset: int) -> ConsumeQueueEntry:
-        """Return the entry with that number.
+        """Return the entry of a queue offset.
 
         Raises:
-            MessageNotFoundError: it was not written, or has expired.
-            LostEntriesError: it is empty or missing although later entries exist.
+            MessageNotFoundError: the entry was not written, or has expired.
+            LostEntriesError: the entry is empty or missing although later entries exist.
             StoreAccessError: a file cannot be read.
         """
         file = self._file_of(queue_offset)
@@ -115,7 +116,7 @@ class ConsumeQueueReader:
         return found
 
     def entries(self, queue_offset: int, stop: int) -> Iterator[ConsumeQueueEntry]:
-        """Yield entries from that number to `stop`, as far as the queue has them.
+        """Yield the existing entries from `queue_offset` to before `stop`.
 
         Raises:
             StoreNotFoundError: a file has expired.
@@ -148,7 +149,7 @@ class ConsumeQueueReader:
         return queue_offset, queue_offset + 1
 
     def entry_bytes(self, queue_offset: int, stop: int) -> Iterator[bytes]:
-        """Yield the stored bytes of the entries from that number to `stop`, written or not, some thousand at a time.
+        """Yield the stored bytes of entries from `queue_offset` to before `stop`, written or not, in large pieces.
 
         Raises StoreNotFoundError for a file that has expired, StoreAccessError.
         """
@@ -180,7 +181,7 @@ class ConsumeQueueReader:
         return found
 
     def _last_entry(self, file: QueueFile) -> ConsumeQueueEntry | None:
-        """Return the last entry of a file that is not pre-blank, or None."""
+        """Return the last entry of a file that is not pre-blank, else a pre-blank one; None for an empty file."""
         for stop in range(file.count, 0, -_READ_ENTRIES):
             begin = max(stop - _READ_ENTRIES, 0)
             if stop == file.count and (last := self._entry(file, file.stop - 1)) != PRE_BLANK:
@@ -192,7 +193,7 @@ class ConsumeQueueReader:
         return PRE_BLANK if file.count else None
 
     def _settled(self, look: Callable[[], int]) -> int:
-        """Return the result of `look`, repeated with the remaining files if one has expired meanwhile."""
+        """Return the result of `look`; repeat it with the remaining files if a file has expired meanwhile."""
         while True:
             before = self._files
             try:
@@ -224,7 +225,7 @@ class ConsumeQueueReader:
             queue_offset = min(queue_offset + _READ_ENTRIES, file.stop)
 
     def _last_written(self) -> int:
-        """Return one more than the number of the last written entry, ignoring gaps before it."""
+        """Return the number after the last written entry, ignoring gaps before it."""
         for file in reversed(self._files):
             reader = self._open(file)
             written = bisect_left(
@@ -287,11 +288,11 @@ class ConsumeQueueReader:
         return MessageNotFoundError(f"{self.folder}: no file holds queue offset {queue_offset}")
 
     def _read_again(self, file: QueueFile, queue_offset: int) -> ConsumeQueueEntry:
-        """Read an entry again that was empty, perhaps being written. Raises MessageNotFoundError, LostEntriesError."""
+        """Read an empty entry again, in case it was being written. Raises MessageNotFoundError, LostEntriesError."""
         if queue_offset >= self.max_queue_offset():
             where = f"{file.path}: queue offset {queue_offset}"
             raise MessageNotFoundError(f"{where}: no entry there")
-        if self.kind is CONSUME_QUEUE:  # the bisection over a batch queue meets many that are lost
+        if self.kind is CONSUME_QUEUE:  # a bisection over a batch queue may meet many lost entries
             time.sleep(_PATIENCE_S)
         resume = queue_offset
         for entry in self._on_from(queue_offset):
@@ -313,7 +314,7 @@ class ConsumeQueueReader:
         return self._entry_at(self._open(file), queue_offset - file.start)
 
     def _read(self, file: QueueFile, queue_offset: int, count: int) -> Iterator[ConsumeQueueEntry]:
-        """Yield up to `count` entries of a file from that one on, with one read."""
+        """Yield up to `count` entries of a file from a queue offset on, with one read."""
         length = min(count, file.stop - queue_offset) * self._entry_bytes
         return self.kind.decode_all(
             self._open(file).read((queue_offset - file.start) * self._entry_bytes, length)
@@ -329,7 +330,7 @@ class ConsumeQueueReader:
 class ExtensionFiles:
     """The extension files of one queue.
 
-    folder  <topic>/<queue id>, where they lie
+    folder  folder of the files, <topic>/<queue id>
     """
 
     def __init__(self, folder: str, open_files: OpenFiles, storage: Storage = LOCAL) -> None:
@@ -365,7 +366,7 @@ class ExtensionFiles:
 
 
 class ExtendedQueueReader(ConsumeQueueReader):
-    """A ConsumeQueueReader whose entries have their real tags codes."""
+    """A ConsumeQueueReader that replaces the addresses of extension units by the tags codes in the units."""
 
     def __init__(
         self, folder: str, units: ExtensionFiles, open_files: OpenFiles, storage: Storage = LOCAL
@@ -400,9 +401,9 @@ class ExtendedQueueReader(ConsumeQueueReader):
 
 
 class BatchQueueReader:
-    """The files of one batch queue; a QueueReader. They may grow, be rolled and expire meanwhile.
+    """The files of one batch queue; a QueueReader. Files may grow, be rolled and expire meanwhile.
 
-    folder  <topic>/<queue id>, where they lie
+    folder  folder of the files, <topic>/<queue id>
     """
 
     kind = BATCH_QUEUE
@@ -415,7 +416,7 @@ class BatchQueueReader:
         self._files = ConsumeQueueReader(folder, open_files, storage, BATCH_QUEUE)
 
     def refresh(self) -> bool:
-        """Look whether files came or went. Returns whether there are any."""
+        """List the files again if they have changed; return whether there are any files."""
         return self._files.refresh()
 
     def close(self) -> None:
@@ -431,7 +432,7 @@ class BatchQueueReader:
         raise MessageNotFoundError(f"{self.folder}: queue offset {queue_offset}: no entry there")
 
     def entries(self, queue_offset: int, stop: int) -> Iterator[ConsumeQueueEntry]:
-        """See QueueReader: one entry for a batch, the first of them may begin before `queue_offset`."""
+        """See QueueReader. A batch has one entry, so the first entry may begin before `queue_offset`."""
         return (entry for _, entry in self.numbered(queue_offset, stop))
 
     def numbered(self, queue_offset: int, stop: int) -> Iterator[tuple[int, BatchEntry]]:
@@ -458,7 +459,7 @@ class BatchQueueReader:
     ) -> BatchEntry | None:
         try:
             entry = next(entries, None)
-        except LostEntriesError:  # it names numbers of entries
+        except LostEntriesError:  # this error names numbers of entries, not queue offsets
             raise self._lost(queue_offset if expected is None else expected, number) from None
         assert entry is None or isinstance(entry, BatchEntry)
         return entry
@@ -468,7 +469,7 @@ class BatchQueueReader:
         return entry.stop if isinstance(entry, BatchEntry) else queue_offset + 1
 
     def span(self, queue_offset: int) -> tuple[int, int]:
-        """See QueueReader; of a lost number all that are lost with it."""
+        """See QueueReader; for a lost queue offset, return all offsets that are lost together."""
         if not 0 <= queue_offset < self.max_queue_offset():
             return queue_offset, queue_offset + 1
         number = self._number_of(queue_offset)
@@ -529,7 +530,7 @@ class BatchQueueReader:
         return max(low - 1, first)
 
     def _last_from(self, queue_offset: int, number: int) -> BatchEntry | None:
-        """Return the last existing entry before that number that does not begin after the queue offset."""
+        """Return the last existing entry before `number` whose base is at most the queue offset, or None."""
         for before in range(number - 1, self._first() - 1, -1):
             try:
                 found = self._entry_at(before)
@@ -544,7 +545,7 @@ class BatchQueueReader:
         try:
             return self._entry_at(number).base_offset
         except LostEntriesError as error:
-            if error.resume_offset >= stop:  # which begins after what is sought
+            if error.resume_offset >= stop:  # no entry is left before `stop`
                 return sys.maxsize
             return self._entry_at(error.resume_offset).base_offset
 
@@ -574,16 +575,16 @@ def first_at(
     entry_of: Callable[[int], ConsumeQueueEntry],
     next_entry: Callable[[int, int], int],
 ) -> int:
-    """Return the first place from `low` to `high` of a message at or after that offset, or of nothing; else `high`.
+    """Bisect for the first place whose entry is empty or leads to a message at or after an offset; else return `high`.
 
-    Pre-blank entries say nothing of where they stand.
+    Pre-blank entries have no physical offset to compare, so the bisection skips them.
 
     Args:
-        physical_offset: In the log.
+        physical_offset: Offset in the log.
         low: The first place.
         high: The place after the last. Entries between the two are in order.
-        entry_of: Reads an entry.
-        next_entry: Finds the first place, from one on and before another, whose entry is not pre-blank; else the other.
+        entry_of: Returns the entry at a place.
+        next_entry: Returns the first place in a range [from, to) whose entry is not pre-blank, or `to`.
     """
     begin, stop = low, high
     while begin < stop:

@@ -1,4 +1,4 @@
-"""The database of a store's queues, opened to be read: never the folder itself, but links to its files."""
+"""Read the database of a store's queues, through links to its files instead of the folder itself."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from reput.format.rocksdb_queue import (
 )
 
 MOST_UNDISPATCHED = 1 << 18
-"""Entries that are in memory only: reput as the owner writes so many to the disk, and a reader looks for them there."""
+"""Maximum number of entries without a table: the owner then writes a table, and a reader opens the database again."""
 
 
 class RocksDatabase(RocksFolder):
-    """Entries and ends as they were written to the disk when this was opened; a broker keeps the newest in memory.
+    """The entries and ends that were on the disk at the time of opening; a broker keeps the newest in memory.
 
     Args:
-        folder: of the database.
+        folder: folder of the database.
 
     Raises:
         MissingExtraError: rocksdict is not installed.
@@ -49,7 +49,7 @@ class RocksDatabase(RocksFolder):
         return self.family_values(ENTRIES_FAMILY, first, stop)
 
     def item_before(self, key: bytes) -> tuple[bytes, bytes] | None:
-        """Return the entry with this key, or the last before it. Raises FormatError."""
+        """Return the entry with this key, or the last entry before it. Raises FormatError."""
         return self.family_item_before(ENTRIES_FAMILY, key)
 
     def get(self, key: bytes) -> bytes | None:

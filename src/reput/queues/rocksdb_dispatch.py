@@ -1,7 +1,8 @@
 """Derive the entries that a broker writes into RocksDB (`RocksDBConsumeQueueStore`, tag rocketmq-all-5.3.3).
 
-Each message has an entry in its own queue, and one in each light queue (%LMQ%) that its properties name. Other further
-queues have none. Messages of retry and system topics are in no light queue, even if they inherit such properties.
+Each message has an entry in its own queue, and one in each light queue (%LMQ%) that its properties name. Further queues
+that are not light get no entry. Messages of retry and system topics are in no light queue, even if they inherit such
+properties.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from reput.log.scan_mode import DispatchRules
 
 
 def rocksdb_rules(delays_ms: tuple[int, ...]) -> DispatchRules:
-    """Return the rules of a scan for dispatch into RocksDB. Light queues that no message names cost nothing."""
+    """Return the rules of a scan for dispatch into RocksDB; they include light queues."""
     return DispatchRules(delays_ms, multi_dispatch=True, lmq=True, checks_topic=True)
 
 

@@ -4,9 +4,9 @@ Reading writes nothing into the store's folder and takes no lock: the store may 
 offsets without an entry are normal here: prepared messages in light queues have none, nor have the later messages
 of inner batches. A broker bisects over such holes and may return a wrong minimum; this reader does not.
 
-A broker keeps new entries in memory, without a log of their own (`AbstractRocksDBStorage`). They reach the disk when it
-writes a whole table, or stops. Missing entries are dispatched again from the CommitLog, as the broker does at its
-start.
+A broker keeps new entries in memory, without a write-ahead log (`AbstractRocksDBStorage`). They reach the disk when the
+broker writes a whole table, or stops. The reader dispatches missing entries again from the CommitLog, as a broker does
+at its start.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ NumberedEntry = tuple[int, ConsumeQueueEntry, int]
 
 
 class RocksQueues:
-    """The queues of a store in its database; a QueueIndex. Opened when it is first asked.
+    """The queues of a store in its database; a QueueIndex. The first request opens the database.
 
-    folder  consumequeue/
+    folder  the folder consumequeue/
     """
 
     def __init__(
@@ -104,20 +104,20 @@ class RocksQueues:
 
     @property
     def held(self) -> int:
-        """How many entries are in memory that the database did not have when it was opened."""
+        """Number of entries in memory that the database did not have when it was opened."""
         return 0 if self._opened is None else self._opened[1].count
 
     def _refresh(
         self, database: RocksDatabase, newest: UndispatchedEntries, log: CommitLogReader
     ) -> None:
-        """Take the database as it is now, once many entries are in memory that it may have by now.
+        """Open the database again if many entries are in memory, because it may contain them by now.
 
-        The old one is closed when its last reader goes.
+        The old database is closed when its last reader is closed.
         """
         if newest.count < self._most_undispatched:
             return
         self._most_undispatched = newest.count + rocksdb_database.MOST_UNDISPATCHED
-        with suppress(StoreError):  # while its owner changes its files
+        with suppress(StoreError):  # the owner may be changing the files
             later = RocksDatabase(self.folder)
             start = later.checkpoint()
             if start <= database.checkpoint():
@@ -129,7 +129,7 @@ class RocksQueues:
 
 
 class RocksQueueReader:
-    """One queue in the database, and the entries that are not in it yet; a QueueReader.
+    """One queue: its entries in the database, and its entries that are not there yet; a QueueReader.
 
     Attributes:
         queue: topic and queue id
@@ -150,7 +150,7 @@ class RocksQueueReader:
         self._prefix = queue_prefix(topic, queue_id)
 
     def entry(self, queue_offset: int) -> ConsumeQueueEntry:
-        """Return the entry with that number. Raises MessageNotFoundError, FormatError."""
+        """Return the entry of a queue offset. Raises MessageNotFoundError, FormatError."""
         found = next(self._numbered(queue_offset), None) if queue_offset >= 0 else None
         if found is None or found[0] != queue_offset:
             raise MessageNotFoundError(
@@ -176,7 +176,7 @@ class RocksQueueReader:
         return queue_offset, queue_offset + 1
 
     def entry_bytes(self, queue_offset: int, stop: int) -> Iterator[bytes]:
-        """See QueueReader. A value begins with the entry as a ConsumeQueue has it."""
+        """See QueueReader. Each value begins with the bytes of a ConsumeQueue entry."""
         first, last, stored = max(queue_offset, 0), max(stop, 0), self._last_stored()
         keys = (first, max(first, min(last, stored + 1)))
         values = self._database.values(*(entry_key(self._prefix, key) for key in keys))
@@ -188,7 +188,7 @@ class RocksQueueReader:
             yield b"".join(some)
 
     def max_queue_offset(self) -> int:
-        """Return the queue offset after the last entry's; 0 for a queue without one."""
+        """Return the queue offset after the last entry; 0 for a queue without entries."""
         newest = self._newest.entries(*self.queue, 0)
         last = self._last_stored()
         return max(newest[-1][0] + 1 if newest else 0, last + 1)
@@ -198,7 +198,7 @@ class RocksQueueReader:
         return self._first(lambda found: found[1].physical_offset >= min_physical_offset)
 
     def _first(self, is_after: Callable[[NumberedEntry], bool]) -> int:
-        """Return the queue offset of the first entry for which this is true, else the maximum."""
+        """Return the queue offset of the first entry for which `is_after` is true, else the maximum."""
         first = next(self._numbered(0), None)
         stop = self.max_queue_offset()
         if first is None or is_after(first):
@@ -229,7 +229,7 @@ class RocksQueueReader:
     def _last_stored(self) -> int:
         """Return the queue offset of the last entry in the database, or -1.
 
-        A broker that cuts its log sets the end of a queue back and leaves the later entries, which are invalid then.
+        A broker that cuts its log moves the end of a queue back, but leaves the later entries, which are then invalid.
         """
         end = self._database.end(*self.queue)
         if end is not None:
@@ -240,11 +240,9 @@ class RocksQueueReader:
 
 
 class UndispatchedEntries:
-    """Entries that the log implies and a database on disk lacks: of its newest messages, by queue.
+    """Entries, by queue, of the newest messages in the log that a database on disk lacks. Not thread-safe.
 
-    Not for use from several threads at once.
-
-    count  how many were found, all of which are in memory
+    count  number of entries found; all are in memory
     """
 
     def __init__(self, log: CommitLogReader, start: int, delays_ms: tuple[int, ...]) -> None:
@@ -254,7 +252,7 @@ class UndispatchedEntries:
         self.count = 0
 
     def queues(self) -> set[tuple[str, int]]:
-        """Return topic and queue id of the queues that have some. Raises StoreError."""
+        """Return topic and queue id of the queues that have such entries. Raises StoreError."""
         self._follow()
         return set(self._queues)
 
@@ -310,14 +308,14 @@ def _entries_in(values: Sequence[bytes]) -> bytes:
     """Return the entries at the begin of these values, ignoring values of another length."""
     if any(len(value) != VALUE_BYTES for value in values):
         values = [value for value in values if len(value) == VALUE_BYTES]
-    import numpy as np  # not before many are read: a query by key does without
+    import numpy as np  # imported late, because a query by key does not need it
 
     rows = np.frombuffer(b"".join(values), np.uint8).reshape(-1, VALUE_BYTES)
     return rows[:, :ENTRY_BYTES].tobytes()
 
 
 def _delays(database: RocksDatabase, otherwise: Sequence[int]) -> tuple[int, ...]:
-    """Return the delay of each level (ms), from level 1 on, as in its newest entry, else from `otherwise`."""
+    """Return the delay of each level (ms), from level 1 on: from the level's newest entry, else from `otherwise`."""
     shown = {
         level: delay
         for level in range(_MOST_LEVELS)
@@ -337,4 +335,4 @@ def _shown_delay(database: RocksDatabase, level: int) -> int | None:
         return None
     value = decode_value(found[1])
     delay = -1 if value is None else value[0].tags_code - value[1]  # due time less store timestamp
-    return delay if 0 < delay <= _LONGEST_DELAY_MS else None  # else it is the hash of tags
+    return delay if 0 < delay <= _LONGEST_DELAY_MS else None  # other values are hashes of tags

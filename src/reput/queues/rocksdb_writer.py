@@ -1,7 +1,8 @@
-"""A database of queues that is written: tables in the order of their keys, and the folder that holds them.
+"""Write a database of queues: tables in the order of their keys, and the folder that contains them.
 
-Mirrors `RocksDBOptionsFactory` (tag rocketmq-all-5.3.3) where its options show in files: format 5, blocks of 32 KiB,
-Bloom filters of 16 bits a key, LZ4 for entries and no compression for ends. A broker opens the folder with its own.
+Mirrors the options of `RocksDBOptionsFactory` (tag rocketmq-all-5.3.3) that show in files: format 5, blocks of 32 KiB,
+Bloom filters of 16 bits per key, LZ4 for entries and no compression for ends. A broker opens the folder with its own
+options.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ from reput.files.writer import make_folder, remove_tree
 from reput.format.rocksdb_queue import ENTRIES_FAMILY, OFFSETS_FAMILY
 
 _BLOCK_BYTES, _FILTER_BITS, _TABLE_FORMAT = 32 << 10, 16, 5
-_BUFFER_BYTES = 128 << 20  # of entries that are in memory only
+_BUFFER_BYTES = 128 << 20  # most bytes of entries that are only in memory
 _DATABASE_LOCK = "LOCK"
 _NOT_OF_A_BROKER = ("rocksdict-config.json", "LOG", _DATABASE_LOCK)
 
 
 class TableWriter:
-    """Takes items in the order of their keys."""
+    """Writes a table of items, which must come in the order of their keys."""
 
     def __init__(self, writer: Any) -> None:
         self._writer = writer
@@ -49,9 +50,9 @@ def table_writer(path: Path) -> Iterator[TableWriter]:
 
 
 def create_database(folder: Path, tables: list[str], ends: Mapping[bytes, bytes]) -> None:
-    """Make a database of tables, whose key ranges must not overlap, and of the items of the family `offset`.
+    """Create a database from tables, whose key ranges must not overlap, and from items of the family `offset`.
 
-    The tables are moved into it. Raises StoreAccessError, MissingExtraError.
+    The tables are moved into the database. Raises StoreAccessError, MissingExtraError.
     """
     rocksdict = require_library()
     make_folder(folder)
@@ -119,9 +120,9 @@ class WritableDatabase:
             }
             status = (folder / _DATABASE_LOCK).stat()
             self._lock = status.st_dev, status.st_ino
-            self._place = stack.pop_all()  # files that the database creates later go there as well
+            self._place = stack.pop_all()  # stays open: the database creates further files later
         self._how = rocksdict.WriteOptions()
-        self._how.disable_wal = True  # as a broker's: the CommitLog is the log
+        self._how.disable_wal = True  # as a broker does: missing entries follow from the CommitLog
 
     def value(self, family: str, key: bytes) -> bytes | None:
         """Return the value of a key, or None."""
@@ -134,7 +135,7 @@ class WritableDatabase:
         return self._walk(family, None)
 
     def items_before(self, key: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Yield entries from the one with this key, or the last before it, back to the first."""
+        """Yield entries in descending order, from the entry with this key, or the last entry before it."""
         return self._walk(ENTRIES_FAMILY, key)
 
     def _walk(self, family: str, back_from: bytes | None) -> Iterator[tuple[bytes, bytes]]:
@@ -150,25 +151,25 @@ class WritableDatabase:
                     found.next()
                 else:
                     found.prev()
-            found.status()  # an iterator that meets a damaged block only ends
+            found.status()  # raises if a damaged block has ended the iteration
 
     def changes(self) -> Changes:
         """Return an empty set of changes, to be filled and written."""
         return Changes(self._rocksdict.WriteBatch(raw_mode=True), self._handles)
 
     def write(self, changes: Changes) -> None:
-        """Write them to the database's memory."""
+        """Write changes to the database's memory."""
         with _explained(self._folder):
             self._database.write(changes._batch, self._how)
 
     def flush(self) -> None:
-        """Write the memory to files: first entries, then the offset up to which they are complete."""
+        """Write the memory to files: entries first, then the offset up to which they are complete."""
         with _explained(self._folder):
             for name in (ENTRIES_FAMILY, OFFSETS_FAMILY):
                 self._parts[name].flush()
 
     def check_in_place(self) -> None:
-        """Check that the file by which the database keeps others out still has its name.
+        """Check that the database's lock file still has its name.
 
         Raises StoreFailedError, StoreAccessError.
         """
@@ -176,7 +177,8 @@ class WritableDatabase:
 
     def disown(self) -> None:
         """Never close the database in a forked child: that would write the parent's memory into the parent's files."""
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))  # not even when the child ends
+        # Never freed, not even when the child ends.
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))
         self._is_disowned = True
 
     def close(self) -> None:
@@ -204,7 +206,7 @@ def _as_a_broker(options: Any, rocksdict: Any) -> None:
     options.set_universal_compaction_options(how)
     options.set_level_zero_file_num_compaction_trigger(2)
     options.set_write_buffer_size(_BUFFER_BYTES)
-    # Both families in one flush: after a crash they have the same state.
+    # Flush both families together, so that they have the same state after a crash.
     options.set_atomic_flush(True)
     options.set_keep_log_file_num(1)
 

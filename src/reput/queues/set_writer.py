@@ -1,9 +1,9 @@
 """Write all queues of a live store: in files, or in RocksDB.
 
-RocksDB mirrors `RocksDBConsumeQueueStore.putMessagePosition` and `.truncateDirty`, and `RocksDBConsumeQueueOffsetTable`
-(tag rocketmq-all-5.3.3). All additions of a batch (entries, the ends of their queues, the offset up to which messages
-are dispatched) are one write, without a log of the database's own. After a crash the database is in the state after an
-earlier batch, and missing entries are dispatched again from the CommitLog.
+`RocksQueueSetWriter` mirrors `RocksDBConsumeQueueStore.putMessagePosition` and `.truncateDirty`, and
+`RocksDBConsumeQueueOffsetTable` (tag rocketmq-all-5.3.3). It writes all additions of a batch (entries, ends of queues,
+the offset up to which messages are dispatched) at once, without a write-ahead log. After a crash the database is in the
+state after an earlier batch, and missing entries are dispatched again from the CommitLog.
 """
 
 from __future__ import annotations
@@ -66,9 +66,9 @@ class BatchQueues:
     """The batch queues of a store (5.x).
 
     topics         topics with batch queues; queues of other topics are ConsumeQueues
-    folder         batchconsumequeue/
-    queues         the existing queues
-    batch_size_of  reads a batch's size from the log
+    folder         the folder batchconsumequeue/
+    queues         writers of the existing queues
+    batch_size_of  reads a batch's number of messages from the log
     close          closes the log
     """
 
@@ -80,7 +80,7 @@ class BatchQueues:
 
 
 class BatchEnd(NamedTuple):
-    """Entries of a batch queue, its next queue offset, and the physical offset of its last entry's record."""
+    """The end of a batch queue: number of entries, next queue offset, physical offset of the last entry's record."""
 
     entries: int
     position: int
@@ -100,7 +100,7 @@ class QueueSetWriter:
         self.try_again: Callable[[int], bool] = lambda tries: False
 
     def append(self, batch: DispatchBatch) -> list[tuple[Queue, int]]:
-        """Append a batch; returns each queue that grew with its new end. Raises StoreAccessError."""
+        """Append a batch; return each queue that grew, with its new end. Raises StoreAccessError."""
         raise NotImplementedError
 
     def ends(self) -> dict[tuple[str, int], int]:
@@ -108,7 +108,7 @@ class QueueSetWriter:
         raise NotImplementedError
 
     def _try(self, write: Callable[[], object], what: str) -> None:
-        """Write, as often as a broker does (`ConsumeQueue.putMessagePositionInfoWrapper`)."""
+        """Call `write`, and repeat it after errors as a broker does (`ConsumeQueue.putMessagePositionInfoWrapper`)."""
         tries = 1
         while True:
             try:
@@ -121,7 +121,7 @@ class QueueSetWriter:
                 tries += 1
 
     def positions(self) -> dict[Queue, tuple[int, int]]:
-        """Return, for each ConsumeQueue with entries, the position after the last, and where its message ends."""
+        """Return the end of each ConsumeQueue with entries: its position, and the physical end of its last message."""
         return {}
 
     def batch_ends(self) -> dict[Queue, BatchEnd]:
@@ -132,18 +132,18 @@ class QueueSetWriter:
         """Note damage of the log: it explains gaps in the queue offsets of the messages after it."""
 
     def lost_ranges(self) -> tuple[OffsetRange, ...]:
-        """Return the damage of the log, as far as it was dispatched."""
+        """Return the damage in the dispatched part of the log."""
         return ()
 
     def refused_bytes(self) -> dict[Queue, int]:
-        """Return, for each queue that refused messages since its last entry, the bytes of these messages."""
+        """Return the bytes of messages that each queue has refused since its last entry, if it refused any."""
         return {}
 
     def sync(self, least_pages: int = 0) -> None:
-        """Make entries durable, of the queues that have so many dirty pages. Raises StoreAccessError."""
+        """Make entries durable in queues with at least this number of dirty pages. Raises StoreAccessError."""
 
     def check_in_place(self) -> None:
-        """Check that the files that were appended to still have their names.
+        """Check that files with new entries still have their names.
 
         Raises StoreFailedError, StoreAccessError.
         """
@@ -158,9 +158,9 @@ class QueueSetWriter:
 
 
 class ConsumeQueueSetWriter(QueueSetWriter):
-    """Appends batches; one thread appends, another may sync. Queues are opened when they are appended to.
+    """Appends batches to queues in files; one thread appends, another may sync. An append opens the queue's files.
 
-    lost  ranges of the log that cannot be read, in order, as far as it was dispatched
+    lost  unreadable ranges in the dispatched part of the log, in order
     """
 
     def __init__(
@@ -175,7 +175,7 @@ class ConsumeQueueSetWriter(QueueSetWriter):
     ) -> None:
         """Write the queues in `folder`.
 
-        `extensions` is consumequeue_ext/ of a store that has it, and `unit_ends` has the ends of the units there.
+        `extensions` is the folder consumequeue_ext/ if the store has it; `unit_ends` are the ends of its units.
         """
         super().__init__()
         self._extensions, self._unit_ends = extensions, unit_ends or {}
@@ -188,7 +188,7 @@ class ConsumeQueueSetWriter(QueueSetWriter):
         }
         self._dirty: set[Queue] = set()
         self._lock = Lock()
-        self._syncing = Lock()  # taken before the other
+        self._syncing = Lock()  # always taken before the other lock
         self.lost: LostRanges = NONE_LOST
 
     def add_lost(self, found: Iterable[OffsetRange]) -> None:
@@ -198,7 +198,7 @@ class ConsumeQueueSetWriter(QueueSetWriter):
     def append(self, batch: DispatchBatch) -> list[tuple[Queue, int]]:
         """See QueueSetWriter.
 
-        A queue whose topic is not a folder name, which only a damaged log can have, has no ConsumeQueue.
+        A topic that cannot be a folder name gets no ConsumeQueue; only a damaged log has such topics.
         """
         entries = batch.queue_entries()
         bounds = entries.bounds.tolist()
@@ -224,7 +224,7 @@ class ConsumeQueueSetWriter(QueueSetWriter):
     def _with_units(
         self, name: Queue, queue: ConsumeQueueWriter, messages: npt.NDArray[np.void], number: int
     ) -> npt.NDArray[np.void]:
-        """Write units for the queue's own messages that it does not have yet, and put their addresses into these."""
+        """Write units for the queue's own new messages; return the messages with addresses in place of tags codes."""
         ends = messages["physical_offset"] + messages["size"]
         own = (messages["queue"] == number) & (ends > queue.max_physical_offset)
         if own.any() and self._extensions is not None:
@@ -324,9 +324,10 @@ class ConsumeQueueSetWriter(QueueSetWriter):
 class RocksQueueSetWriter(QueueSetWriter):
     """Appends batches to a database; one thread appends.
 
-    The database itself knows how far it reaches. An entry's key is its queue offset, so that gaps need no explanation.
-    It writes a table when its memory is full, and recovery dispatches the rest again: there is nothing to sync. Readers
-    keep entries without a table in memory, so a table is written every `MOST_UNDISPATCHED` entries at the latest.
+    The database states up to which offset it has entries. An entry's key contains its queue offset, so gaps need no
+    explanation. Nothing is synced: the database writes a table when its memory is full, and recovery dispatches the
+    rest again. Readers keep entries without a table in memory, so a table is written at least every
+    `MOST_UNDISPATCHED` entries.
     """
 
     has_logics_timestamp = False
@@ -334,7 +335,7 @@ class RocksQueueSetWriter(QueueSetWriter):
     def __init__(
         self, folder: Path, batch_size_of: BatchSizeOf, close_log: Callable[[], None] = lambda: None
     ) -> None:
-        """Open the database in `folder`, consumequeue/. `batch_size_of` asks the log, which `close_log` closes.
+        """Open the database in `folder`, consumequeue/. `batch_size_of` reads from the log, which `close_log` closes.
 
         Raises MissingExtraError, StoreAccessError, FormatError.
         """
@@ -343,17 +344,17 @@ class RocksQueueSetWriter(QueueSetWriter):
         self._database = opened_to_write(folder)
         self._next: dict[Queue, int] = {}
         self._unwritten = 0
-        self.begin = 0  # physical offset: messages before it have entries, which stay
+        self.begin = 0  # physical offset before which messages have entries that stay
 
     def checkpoint(self) -> int:
         """Return the physical offset up to which messages are dispatched. Raises StoreAccessError."""
         return decode_checkpoint(self._database.value(OFFSETS_FAMILY, CHECKPOINT_KEY))
 
     def cut(self, physical_offset: int) -> None:
-        """Remove the entries of messages from there on. Raises StoreAccessError.
+        """Remove the entries of messages at or after an offset. Raises StoreAccessError.
 
-        A broker leaves them, sets back the ends of their queues, and overwrites them later. A queue without entries
-        left has no end either.
+        A broker leaves such entries, moves the ends of their queues back, and overwrites the entries later. A queue
+        without remaining entries also loses its end.
         """
         if self.checkpoint() <= physical_offset:
             return
@@ -393,8 +394,9 @@ class RocksQueueSetWriter(QueueSetWriter):
     def load_ends(self, batch_topics: frozenset[str]) -> None:
         """Find the next queue offset of each queue.
 
-        The end of a queue names the first number of its last inner batch (topics of batch queues): unlike a broker,
-        which goes on with the second after a restart, this counts all of them. Raises StoreAccessError.
+        In topics with batch queues, the end of a queue states the first queue offset of its last inner batch. After a
+        restart, a broker continues with the second queue offset of this batch; this method continues after the whole
+        batch. Raises StoreAccessError.
         """
         for end in self._ends():
             size = 1
@@ -434,7 +436,7 @@ class RocksQueueSetWriter(QueueSetWriter):
         self._database.check_in_place()
 
     def disown(self) -> None:
-        """Leave the database to the parent of a forked child, also at the end of the child."""
+        """Leave the database to the parent of a forked child, even when the child ends."""
         self._database.disown()
 
     def close(self, sync: bool) -> None:

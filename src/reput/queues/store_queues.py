@@ -1,4 +1,4 @@
-"""All queues of a store, the reading side, of all kinds: readers stay open, and notice changes."""
+"""Read all queues of a store, of all kinds. Readers stay open and notice changes."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ _Reader = TypeVar("_Reader", ConsumeQueueReader, BatchQueueReader)
 
 
 class QueueSetReader(Closing, Generic[_Reader]):
-    """The queues below one folder of a store; a QueueIndex. Not for use from several threads at once.
+    """The queues below one folder of a store; a QueueIndex. Not thread-safe.
 
-    folder  <topic>/<queue id> are below it
+    folder  the folder with <topic>/<queue id>
     """
 
     kind: QueueKind
@@ -91,13 +91,13 @@ class QueueSetReader(Closing, Generic[_Reader]):
         raise NotImplementedError
 
     def close(self) -> None:
-        """Close all files. A queue that is asked for afterwards is opened again."""
+        """Close all files. Queues that are requested later are opened again."""
         self._queues.clear()
         self._open_files.close()
 
 
 class ConsumeQueueSetReader(QueueSetReader[ConsumeQueueReader]):
-    """The queues below `consumequeue/`, with the tags codes of `consumequeue_ext/` where a store has that."""
+    """The queues below `consumequeue/`, with tags codes from `consumequeue_ext/` if the store has it."""
 
     kind = CONSUME_QUEUE
 
@@ -133,9 +133,9 @@ def open_queues(
 
     Args:
         store: folder with the queues.
-        storage: of the store.
-        open_log: opens the log of the queues; without it, it is the store's own.
-        config: the broker's settings, by default a broker's defaults. Its delay levels count for messages missing from
+        storage: storage of the store.
+        open_log: opens the log of the queues; by default the store's own log.
+        config: the broker's settings, by default a broker's defaults. Its delay levels apply to messages missing from
             RocksDB if no entry of the level shows its delay.
 
     Raises:
@@ -157,9 +157,9 @@ def open_queues(
 
 
 class JoinedQueues:
-    """Several indexes of queues as one; a QueueIndex. A queue that two of them have is the first one's.
+    """Several indexes of queues as one; a QueueIndex. If two indexes have the same queue, the first index wins.
 
-    folder  of the first
+    folder  folder of the first index
     """
 
     def __init__(self, parts: Sequence[QueueIndex]) -> None:
@@ -184,16 +184,16 @@ class JoinedQueues:
         return self._parts[-1].queue(topic, queue_id)
 
     def close(self) -> None:
-        """Close all files. A queue that is asked for afterwards is opened again."""
+        """Close all files. Queues that are requested later are opened again."""
         for part in self._parts:
             part.close()
 
 
 class KnownOffset(NamedTuple):
-    """The offset, and whether the queues are in RocksDB.
+    """The greatest physical offset that queues state, and whether they are in RocksDB.
 
-    A ConsumeQueue and RocksDB know the end of their newest record, a batch queue its beginning. -1 without queues in
-    files, 0 for a database without entries.
+    ConsumeQueues and RocksDB state the end of their newest record, batch queues its begin. The offset is -1 if there
+    are no queues in files, and 0 for a database without entries.
     """
 
     physical_offset: int
@@ -201,10 +201,10 @@ class KnownOffset(NamedTuple):
 
 
 def known_offset(store: str | PathLike[str]) -> KnownOffset:
-    """Return the greatest physical offset that the queues of a store know: a 5.x broker begins its recovery with it.
+    """Return the greatest physical offset that the queues of a store state; a 5.x broker's recovery begins with it.
 
-    Mirrors `ConsumeQueueStoreInterface.getMaxPhyOffsetInConsumeQueue` (tag rocketmq-all-5.3.3). An end that cannot be
-    read counts as none.
+    Mirrors `ConsumeQueueStoreInterface.getMaxPhyOffsetInConsumeQueue` (tag rocketmq-all-5.3.3). Unreadable ends are
+    ignored.
 
     Raises StoreAccessError, and for queues in RocksDB FormatError and MissingExtraError.
     """

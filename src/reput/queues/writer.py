@@ -6,16 +6,17 @@ rocketmq-all-5.3.3).
 
 Every file has the same size and is full when its last entry is written. Unwritten bytes are zero.
 
-ConsumeQueue: an entry is appended at the queue's end, which equals its queue offset in an unbroken queue. An entry from
-before the end is dropped. A gap in the queue offsets is closed up (the broker only logs it), unless lost messages
-explain it: then it is filled with pre-blank entries, so that no later entry moves (`append_entries`). The first file
-of a queue that starts above 0 is filled up to there with pre-blank entries.
+ConsumeQueue: an entry is appended at the queue's end. In an unbroken queue, its number there is its queue offset. If
+its queue offset lies before the end, it is dropped. If its queue offset lies after the end, it is appended at the end
+all the same, as in a broker, which only logs the gap. But if lost messages explain the gap, pre-blank entries fill it,
+so that no later entry moves (`append_entries`). If a queue starts above 0, pre-blank entries fill its first file up to
+its first entry.
 
 Extension: each message of a queue has a unit, whose address replaces the tags code. Entries of further queues keep
 their tags codes.
 
-Batch queue: an entry for each record. An entry is dropped if the queue has one of a later record. There are no
-pre-blank entries.
+Batch queue: each record has one entry. An entry is dropped if the queue already has an entry of a later record. There
+are no pre-blank entries.
 """
 
 from __future__ import annotations
@@ -51,10 +52,10 @@ _ENTRY_WORDS = CONSUME_QUEUE.entry_bytes // 4
 _MOST_BLANKS = 1 << 16
 _MOST_BUFFERED_BYTES = 1 << 20
 LostRanges = npt.NDArray[np.int64]
-"""int64[n, 2]: physical offsets, in order, that no record can be read from."""
+"""int64[n, 2]: begins and ends of unreadable ranges of the log, as ascending physical offsets."""
 NONE_LOST: LostRanges = np.empty((0, 2), np.int64)
 BatchSizeOf = Callable[[int], int]
-"""How many messages the inner batch at a physical offset holds."""
+"""Returns the number of messages in the inner batch at a physical offset."""
 
 
 class EntryFilesWriter:
@@ -77,12 +78,13 @@ class EntryFilesWriter:
         self._has_new_files = False
         self._flushed = flushed
         self._newest: tuple[int, Identity] | None = (
-            None  # open or closed, it must remain the same file
+            None  # identity that this file must keep, whether it is open or closed
         )
-        self._unchecked: dict[int, Identity] = {}  # written to since the last check, closed or not
+        # Files written since the last check, open or closed.
+        self._unchecked: dict[int, Identity] = {}
 
     def write(self, entries: memoryview, number: int) -> None:
-        """Write the bytes of entries, of which the first has this number. Raises StoreAccessError, StoreFailedError."""
+        """Write the bytes of entries from a number on. Raises StoreAccessError, StoreFailedError."""
         while entries:
             within = number % self._file_entries
             part = entries[: (self._file_entries - within) * self._entry_bytes]
@@ -110,7 +112,7 @@ class EntryFilesWriter:
         return self._folder / self._kind.file_name(place * self._file_entries)
 
     def check_in_place(self) -> None:
-        """Check that the newest file, and each written to since the last check, still has its name, open or not.
+        """Check that the newest file, and all files written since the last check, still have their names.
 
         Raises StoreFailedError, StoreAccessError.
         """
@@ -120,10 +122,10 @@ class EntryFilesWriter:
         for place, identity in sorted(unchecked.items()):
             self._disk.check_in_place(self._path(place), identity)
         for place in unchecked.keys() - {max(unchecked, default=0)}:
-            self._unchecked.pop(place, None)  # it is full: another follows it
+            self._unchecked.pop(place, None)  # the file is full, and will not change
 
     def delete_all(self) -> None:
-        """Delete the files of the queue, which starts again."""
+        """Delete the files of the queue, so that it starts again."""
         for path in sorted(self._folder.iterdir(), reverse=True):
             self._disk.delete(path)
         self._disk.sync_folder(self._folder)
@@ -131,9 +133,9 @@ class EntryFilesWriter:
         self._unchecked.clear()
 
     def is_due(self, count: int, least_pages: int) -> bool:
-        """Return whether at least so many pages of `count` entries are dirty, or a file is full (`ConsumeQueue.flush`).
+        """Return whether `count` entries have at least `least_pages` dirty pages, or a file is full.
 
-        With 0 pages, any dirty byte counts.
+        With 0 pages, any dirty byte suffices. Mirrors `ConsumeQueue.flush`.
         """
         flushed, written = self._flushed * self._entry_bytes, count * self._entry_bytes
         return least_pages == 0 or is_worth_a_flush(flushed, written, least_pages, self._file_bytes)
@@ -144,9 +146,9 @@ class EntryFilesWriter:
             file.start_writeback()
 
     def sync(self, count: int) -> None:
-        """Make the first `count` entries and the names of their files durable; keeps only the last file open.
+        """Make the first `count` entries and the names of their files durable; keep only the last file open.
 
-        Another thread may append meanwhile: only the last file is written to. Raises StoreAccessError,
+        Another thread may append meanwhile, because it writes only the last file. Raises StoreAccessError,
         StoreFailedError.
         """
         files, has_new_names = self._files.copy(), self._has_new_files
@@ -176,7 +178,7 @@ class QueueWriter:
     """The common part of queues in files that are being written.
 
     position             queue offset of the next message, None before the first entry
-    max_physical_offset  where the last entry's message ends, in a batch queue where it begins; -1 without an entry
+    max_physical_offset  physical end of the last entry's message (batch queues: its begin); -1 without an entry
     """
 
     def __init__(
@@ -186,7 +188,7 @@ class QueueWriter:
 
     @property
     def count(self) -> int:
-        """Entries up to the end of the queue."""
+        """Number of entries up to the end of the queue."""
         return self.position or 0
 
     def append(
@@ -210,7 +212,7 @@ class QueueWriter:
         raise NotImplementedError
 
     def is_due(self, least_pages: int) -> bool:
-        """Return whether so many pages are dirty, or a file is full (`ConsumeQueue.flush`); 0 means any dirty byte."""
+        """See `EntryFilesWriter.is_due`."""
         return self._files.is_due(self.count, least_pages)
 
     def start_writeback(self) -> None:
@@ -233,11 +235,12 @@ class QueueWriter:
 class ConsumeQueueWriter(QueueWriter):
     """One ConsumeQueue that is being written.
 
-    blanks               pre-blank entries written in place of lost messages
-    refused_bytes        of messages that were refused since the last was taken; -1 for a light queue
+    blanks               number of pre-blank entries written in place of lost messages
+    refused_bytes        bytes of messages refused since the last entry; -1 for a light queue
 
-    is_expired says that the log holds no message of these entries any more. Where damage left fewer of them than
-    there were, the next message does not follow: the queue begins anew with it, else all would be one place off.
+    With `is_expired`, the log has no message of the existing entries any more. If damage has removed some of them, the
+    next message does not follow the last entry. Then the queue begins again with this message; otherwise, all later
+    entries would be misplaced.
     """
 
     def __init__(
@@ -265,7 +268,7 @@ class ConsumeQueueWriter(QueueWriter):
     ) -> int:
         """See `QueueWriter.append`."""
         if self._is_expired and len(rows):
-            # Entries were lost, and no message remains from which to derive them.
+            # Entries were lost, and the log has no message from which to derive them.
             if self.position is not None and queue_offset[0] > self.position:
                 self._begin_anew()
             self._is_expired = False
@@ -284,7 +287,7 @@ class ConsumeQueueWriter(QueueWriter):
                 # first entry.
                 self._fill_pre_blank(begin % self._queue_entries, begin)
             self._write(entries[:taken], numbers[:taken], begin)
-            # Only now: an append that failed is tried again.
+            # Set these only after the write, because a failed append is tried again.
             self.position, self.max_physical_offset = int(position), max_physical_offset
             self.blanks += int(position) - begin - int(taken)
         self.refused_bytes = room
@@ -296,7 +299,7 @@ class ConsumeQueueWriter(QueueWriter):
     def _write(
         self, entries: npt.NDArray[np.uint32], numbers: npt.NDArray[np.int64], begin: int
     ) -> None:
-        """Write entries where their numbers say, and pre-blank ones into the gaps between them from `begin` on."""
+        """Write entries at their numbers, and pre-blank entries into the gaps between them from `begin` on."""
         starts = [0]
         if numbers[-1] - begin >= len(numbers):
             gaps = np.flatnonzero(np.diff(numbers, prepend=begin - 1) > 1)
@@ -323,9 +326,9 @@ def write_expired_queue(
 ) -> None:
     """Write a queue whose messages have all expired, up to its last entry, as a broker keeps it.
 
-    It has only its last file, here with pre-blank entries before the last entry. The last one must be a real entry: a
-    broker takes a pre-blank one for a message that ends at 2 GiB, and dispatches no message before it. Raises
-    StoreAccessError.
+    A broker keeps only the last file of such a queue; here, pre-blank entries precede its last entry. The last entry
+    must be real: a broker mistakes a pre-blank entry for a message that ends at 2 GiB, and dispatches no message before
+    that offset. Raises StoreAccessError.
     """
     files = EntryFilesWriter(folder, CONSUME_QUEUE, queue_entries * CONSUME_QUEUE.entry_bytes)
     blank = number % queue_entries
@@ -334,7 +337,7 @@ def write_expired_queue(
 
 
 def first_position(messages: npt.NDArray[np.void], queue_offset: npt.NDArray[np.int64]) -> int:
-    """Return where a queue without entries begins: at the queue offset of the first message taken."""
+    """Return the number at which a queue without entries begins: the queue offset of its first message."""
     is_behind = messages["physical_offset"] + messages["size"] > -1
     is_taken = is_behind & (queue_offset >= 0) & (queue_offset <= MAX_QUEUE_OFFSET)
     return int(queue_offset[np.argmax(is_taken)]) if is_taken.any() else 0
@@ -346,7 +349,8 @@ def batch_size_in(log: CommitLogReader) -> BatchSizeOf:
     def batch_size_of(physical_offset: int) -> int:
         try:
             stated = read_properties(log.locate(physical_offset)).get(INNER_NUM)
-        except (MessageNotFoundError, CorruptMessageError):  # states another offset than its own
+        # The record states a wrong physical offset.
+        except (MessageNotFoundError, CorruptMessageError):
             return 1
         return stated_batch_size(stated) or 1
 
@@ -391,7 +395,7 @@ class BatchQueueWriter(QueueWriter):
         for at, size, code, timestamp, base, flag in zip(
             *(column.tolist() for column in columns), strict=True
         ):
-            # The queue has this message already: dispatch begins again a little earlier after a crash.
+            # After a crash, dispatch begins again a little earlier, with messages that the queue already has.
             if at <= last:
                 continue
             count = self._batch_size_of(at) if flag & SYS_FLAG_INNER_BATCH else 1
@@ -399,16 +403,16 @@ class BatchQueueWriter(QueueWriter):
             entries += encode_batch_entry(entry)
             last, position = at, entry.stop
         self._files.write(memoryview(entries), self.count)
-        # Only now: an append that failed is tried again.
+        # Count the entries only after the write, because a failed append is tried again.
         taken = len(entries) // BATCH_QUEUE.entry_bytes
         self._count, self.position, self.max_physical_offset = self._count + taken, position, last
         return taken
 
 
 class ExtensionWriter:
-    """Appends units to the extension files of one queue; each file has the whole size from the beginning.
+    """Appends units to the extension files of one queue; each file has its full size from the beginning.
 
-    position  byte offset at which the next unit begins, at the earliest
+    position  lowest byte offset at which the next unit can begin
     """
 
     def __init__(
@@ -438,7 +442,7 @@ class ExtensionWriter:
         return address
 
     def put_all(self, messages: npt.NDArray[np.void]) -> None:
-        """Put a unit without a bit map for each message, and its address in place of the message's tags code."""
+        """Put a unit without a bit map for each message, and replace the message's tags code by the unit's address."""
         codes, times = messages["tags_code"], messages["store_timestamp"]
         for row, (code, time) in enumerate(zip(codes.tolist(), times.tolist(), strict=True)):
             address = self.put(ExtensionUnit(code, time, b""))

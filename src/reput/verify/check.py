@@ -1,8 +1,7 @@
 """Check a store: compare CommitLog, ConsumeQueues and IndexFiles with each other, entry by entry.
 
-The check only reads. Tasks over IndexFiles, then over queues, find out which log files each index has entries for; then
-each log file is checked against these entries. All runners return the same findings in the same order, as soon as the
-tasks that find them are done.
+The check only reads. Tasks over IndexFiles, then over queues, find out which log files each index has entries for. Then
+one task per log file compares its messages with these entries. All runners return the same findings in the same order.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from reput.verify.checking.tally import sampled
 from reput.verify.marker_inspection import inspect_checkpoint
 
 CHECK_SCHEMA = "reput-check/1"
-"""Of findings as JSON lines; raised with every change that a program would have to know of (docs/check.md)."""
+"""Version of the JSON lines of findings; its number grows with every incompatible change (docs/check.md)."""
 
 
 def check_store(
@@ -35,8 +34,8 @@ def check_store(
 ) -> Iterator[Finding]:
     """Yield the problems of a store as they are found; nothing is written.
 
-    Identical findings of one file become one, with a count. The first of each kind are yielded as they are found, the
-    rest as one with a count at the end, so memory does not grow with the damage. A store that a broker is writing is
+    Identical findings of one file become one, with a count. The first findings of each kind are yielded at once, the
+    others as one with a count at the end, so memory does not grow with the damage. A store that a broker is writing is
     checked up to the last message dispatched when the check began.
 
     Args:
@@ -47,7 +46,7 @@ def check_store(
         progress: Called with the phases index, queues and log.
 
     Yields:
-        Findings: of names and sizes, IndexFiles, queues, files of the log in order, then of the store as a whole.
+        Findings about names and sizes, IndexFiles, queues, files of the log in order, then the store as a whole.
 
     Raises:
         StoreNotFoundError: The store has no CommitLog.

@@ -27,7 +27,7 @@ _LONGEST = 5
 
 @dataclass(slots=True)
 class LongChain:
-    """One of the longest chains: its slot, its entries, how many different hashes they have."""
+    """One of the longest chains: its slot, its number of entries, and the number of different hashes among them."""
 
     slot: int
     entries: int
@@ -36,9 +36,9 @@ class LongChain:
 
 @dataclass(slots=True)
 class IndexInspection:
-    """Times in ms, offsets physical. `entries` are those put, without the unused first item.
+    """The result of an inspection: times in ms, offsets physical. `entries` excludes the unused first item.
 
-    chain_lengths  how many slots have so many entries: from (inclusive), to (inclusive), slots
+    chain_lengths  distribution of chain lengths: least entries, most entries, number of slots
     unreachable    entries that no slot and no other entry leads to
     """
 
@@ -59,19 +59,19 @@ class IndexInspection:
 
     @property
     def slot_load(self) -> float:
-        """Share of the slots that are used."""
+        """Share of the slots that are used, from 0 to 1."""
         return self.used_slots / self.hash_slots
 
     @property
     def fill(self) -> float:
-        """Share of the items that are used."""
+        """Share of the items that are used, from 0 to 1."""
         return self.entries / max(self.index_items - 1, 1)
 
 
 def inspect_index_file(
     path: str, hash_slots: int, index_items: int, storage: Storage = LOCAL
 ) -> IndexInspection:
-    """Read every slot and item. Memory: 5 bytes an item, 20 a slot.
+    """Inspect an IndexFile by reading every slot and item; needs 5 bytes of memory per item and 20 per slot.
 
     Raises StoreNotFoundError, StoreAccessError, StoreChangedError.
     """
@@ -106,7 +106,7 @@ def _read_items(
     hashes: npt.NDArray[np.int32],
     reached: npt.NDArray[np.bool_],
 ) -> None:
-    """Fill `hashes`, and mark items that another item leads to: a chain leads to older items of its slot."""
+    """Fill `hashes`, and mark in `reached` the items that another item leads to: the next newer one of its slot."""
     last_offset = -1
     for first in range(1, len(hashes), _BLOCK_ITEMS):
         count = min(_BLOCK_ITEMS, len(hashes) - first)
@@ -174,7 +174,7 @@ def _check_slots(
 
 
 def _measure_chains(found: IndexInspection, hashes: npt.NDArray[np.int32]) -> None:
-    """Count entries by slot, which a look-up must walk, in lengths by powers of two."""
+    """Count the entries of each slot, which a look-up must walk, and group the counts by powers of two."""
     slot_of = np.abs(hashes[1:].astype(np.int64)) % found.hash_slots
     lengths = np.bincount(slot_of, minlength=found.hash_slots)
     found.distinct_hashes = len(np.unique(hashes[1:]))

@@ -12,7 +12,7 @@ from reput.format.checkpoint import CHECKPOINT_BYTES, Checkpoint, decode_checkpo
 
 @dataclass(slots=True)
 class CheckpointInspection:
-    """Times in ms; 0 before the first flush."""
+    """The times that a checkpoint states, in ms; 0 before the first flush."""
 
     path: str
     size_bytes: int
@@ -23,7 +23,7 @@ class CheckpointInspection:
 
 @dataclass(slots=True)
 class MarkerInspection:
-    """`abort`, `lock`, or a file of config/; `meaning` says it in words."""
+    """A file `abort` or `lock`, or a file of config/; `meaning` explains it."""
 
     path: str
     size_bytes: int

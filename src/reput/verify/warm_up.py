@@ -1,4 +1,4 @@
-"""Compiling the kernels of a check before workers need them: once, not in every worker at the same time."""
+"""Compile the kernels of a check before workers need them: once, not in every worker at the same time."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The live driver: follows the end of the CommitLog into ConsumeQueues and IndexFiles.
+"""Dispatch new messages of the CommitLog to ConsumeQueues and IndexFiles.
 
-Mirrors `DefaultMessageStore.ReputMessageService` (tag rocketmq-all-4.9.3), with the scan, the append and the put that
-the rebuild uses. Unreadable bytes of the log are skipped as there, and never delay later messages.
+Mirrors `DefaultMessageStore.ReputMessageService` (tag rocketmq-all-4.9.3), with the same scan, append and put as the
+rebuild. Like the broker, it skips unreadable bytes of the log, which never delay later messages.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class DispatchService:
 
     position         physical offset at which the last dispatched message ends
     store_timestamp  store time of that message, ms
-    between_batches  lock: while it is held, ConsumeQueues and IndexFiles have exactly the messages before `taken`
+    between_batches  a lock; its owner sees ConsumeQueues and IndexFiles with exactly the messages before `taken`
     damage           skipped unreadable ranges
     """
 
@@ -54,7 +54,7 @@ class DispatchService:
         position: int,
         index_from: int,
     ) -> None:
-        """Start after `position`, which is dispatched; messages before `index_from` are in the index."""
+        """Prepare to dispatch messages from `position` on; the index already has messages before `index_from`."""
         self._log_folder, self._file_bytes = log_folder, file_bytes
         self._rules = rules
         self._queues, self._index, self._health = queues, index, health
@@ -73,7 +73,10 @@ class DispatchService:
         self.taken = position
 
     def start(self, log_end: Callable[[], int], retry_pause_s: float) -> None:
-        """Follow the log, whose records end where `log_end` says; an append that fails is tried again after a pause."""
+        """Start the thread, which dispatches up to the offset that `log_end` returns.
+
+        A failed append is repeated after a pause.
+        """
         self._log_end = log_end
         self._queues.try_again = lambda tries: (
             tries < _MOST_TRIES
@@ -88,7 +91,7 @@ class DispatchService:
             return self._subscribers.add_arrival(callback, self.taken)
 
     def add(self, dispatcher: Dispatcher) -> Subscription:
-        """Pass each batch that is dispatched from now on to it; no batch is in flight meanwhile."""
+        """Pass each later batch to a dispatcher; no batch is in flight while it is added."""
         with self.between_batches:
             return self._subscribers.add_dispatcher(dispatcher, self.taken)
 
@@ -98,16 +101,16 @@ class DispatchService:
         return current_thread() is self._thread
 
     def notify(self, log_end: int) -> None:
-        """Announce the end of the log. Every put calls it, so it is quick. A lost call delays dispatch only briefly."""
+        """Announce a new end of the log; a lost call delays dispatch only briefly. Called by every put, so quick."""
         if self._is_idle:
             self._is_idle = False
             self._work.notify_all()
         elif self._is_dispatching and log_end - self.position > _MOST_BEHIND_BYTES:
-            # A thread that never waits gets the interpreter again and again: let dispatch have it.
+            # A thread that never waits keeps the interpreter's lock: let dispatch take it.
             time.sleep(_MOMENT_S)
 
     def wait(self, physical_offset: int, timeout_s: float | None) -> bool:
-        """Wait until all messages before that offset are dispatched; return whether they were in time.
+        """Wait until all messages before an offset are dispatched; return whether this was in time.
 
         Raises:
             StoreFailedError: dispatch has failed.
@@ -123,7 +126,8 @@ class DispatchService:
                 with self._counting:
                     self._waiting += 1
                     is_counted = True
-                self._work.notify_all()  # nobody gathers while someone waits
+                # Dispatch must not wait for more messages while a caller waits.
+                self._work.notify_all()
                 self._done.wait_for(
                     lambda: self.position >= physical_offset or self._is_over, timeout_s
                 )
@@ -151,7 +155,7 @@ class DispatchService:
             )
 
     def stop(self) -> None:
-        """End the thread after the batch that it is at, if it has not ended. Waiting callers are notified."""
+        """End the thread after its present batch, if it has not ended; notify waiting callers."""
         self._is_closing = self._is_abandoned = True
         self._work.notify_all()
         if self._thread is not None:
@@ -174,9 +178,10 @@ class DispatchService:
                 _log.exception("dispatch has stopped at offset %d", self.position)
             self._is_dispatching = False
             self._done.notify_all()
-            # Let messages gather unless a thread waits: each round takes the interpreter from the threads that put.
+            # Let messages gather unless a thread waits: each round takes the interpreter's lock from threads that put.
             self._work.wait_for(lambda: self._waiting > 0 or self._is_closing, _PAUSE_S)
-        self._done.notify_all()  # if the store failed elsewhere, only this wakes the waiting threads
+        # If the store failed elsewhere, only this wakes the waiting threads.
+        self._done.notify_all()
 
     def _wait_for_more(self) -> bool:
         """Wait until there are messages to dispatch (return True), or the store is closing (False)."""
@@ -213,7 +218,7 @@ class DispatchService:
                     self.store_timestamp = int(batch.messages["store_timestamp"][-1])
                     self.taken = scan.end.position
                     dispatchers = self._subscribers.dispatchers
-                # Outside the lock: a callback may take long, or ask the store.
+                # Call callbacks outside the lock: they may take long, or use the store.
                 self._subscribers.tell(batch, grown, dispatchers)
                 if self._is_abandoned:
                     return
@@ -227,7 +232,7 @@ class DispatchService:
                 self.position = self.taken = scan.end.position
 
     def _note_damage(self, found: list[Finding], noted: int) -> int:
-        """Note the damage after the first `noted`; returns how much there is."""
+        """Note the findings after the first `noted`; return the number of all findings."""
         if new := found[noted:]:
             self.damage += new
             self._queues.add_lost(ranges_of(new))

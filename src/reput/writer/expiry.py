@@ -1,14 +1,14 @@
-"""Expiry: delete whole CommitLog files, oldest first, and the entries that only point into them.
+"""Expire files: delete whole CommitLog files, oldest first, and index files that only lead into them.
 
 Mirrors `MappedFileQueue.deleteExpiredFileByTime`, `.deleteExpiredFileByOffset` and `IndexService.deleteExpiredFile`
-(tag rocketmq-all-4.9.3): never the last file of the log, of a queue, of the index.
+(tag rocketmq-all-4.9.3): the last file of the log, of a queue and of the index always stays.
 
-The log goes first: entries that point before its beginning are skipped by every reader, and accounted for by recovery;
-a message without its entry would be dispatched again. Each name is durably gone before the next goes, so no power cut
-leaves a hole in the log or in a queue.
+Log files are deleted before index files. Readers and recovery accept entries that lead before the begin of the log, but
+recovery would dispatch a message without an entry again. Each deletion is durable before the next, so a power cut
+leaves no hole in the log or in a queue.
 
-A broker goes by the file's modification time, which a copy or a restored backup loses. Here a file is as old as the
-last message in it, which is found from the file's end.
+A broker uses the file's modification time, which a copy or a restored backup loses. Here, the age of a file is the age
+of its last message.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _LONG = struct.Struct(">q")
 
 
 def newest_timestamp(log: CommitLogReader, file: CommitLogFile) -> int:
-    """Return the store timestamp (ms) of the file's last message, or the file's modification time without one.
+    """Return the store timestamp (ms) of the file's last message, or the file's modification time if it has none.
 
     Raises StoreNotFoundError, StoreAccessError.
     """
@@ -71,7 +71,7 @@ class ExpiryReport:
     """Deleted files, or files that would be deleted: paths, in the order of deletion.
 
     Attributes:
-        log_begin: physical offset at which the log begins then
+        log_begin: physical offset at which the log begins after the deletion
         freed_bytes: disk space of these files
     """
 
@@ -95,10 +95,10 @@ def files_before(
     until: int,
     age: Callable[[CommitLogReader, CommitLogFile], int],
 ) -> list[CommitLogFile]:
-    """Return files, oldest first, whose last message was stored before that time (ms).
+    """Return files, oldest first, whose last message was stored before a time (ms).
 
-    Never includes the last file, or a file that reaches beyond physical offset `until`. `age` is `newest_timestamp`, or
-    a function that remembers its results. Raises StoreNotFoundError, StoreAccessError.
+    Excludes the last file, and files that end after physical offset `until`. `age` is `newest_timestamp`, or a function
+    that remembers its results. Raises StoreNotFoundError, StoreAccessError.
     """
     candidates = deletable_files(log, until)
     return list(takewhile(lambda file: age(log, file) < timestamp, candidates))
@@ -115,7 +115,7 @@ def plan_expiry(store: Path, log: CommitLogReader, gone: Sequence[CommitLogFile]
 
 
 def plan_of_indexes(folder: Path, log_begin: int) -> ExpiryReport:
-    """Plan which ConsumeQueues and IndexFiles in `folder` expire with such a log begin. Raises StoreAccessError."""
+    """Plan which ConsumeQueue files and IndexFiles expire if the log begins at an offset. Raises StoreAccessError."""
     return _plan(folder, log_begin, ())
 
 
@@ -133,14 +133,14 @@ def carry_out(report: ExpiryReport, disk: Disk) -> None:
         disk.sync_folder(path.parent)
     for path in map(Path, report.index_files):
         disk.delete(path)
-    if report.index_files:  # a hole among these would be before all messages
+    if report.index_files:  # their order does not matter: a hole would lie before all messages
         disk.sync_folder(Path(report.index_files[0]).parent)
 
 
 def plan_by_time(store: Path, before: int, until: int | None = None) -> ExpiryReport:
-    """Plan the expiry of files whose last message was stored before that time (ms), without owning the store.
+    """Plan the expiry of files whose last message was stored before a time (ms), without owning the store.
 
-    With `until` only of files that end at or before that physical offset.
+    `until` limits the plan to files that end at or before this physical offset.
 
     Raises StoreNotFoundError, StoreAccessError, FormatError.
     """

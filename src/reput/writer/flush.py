@@ -1,4 +1,4 @@
-"""Flush puts: at intervals, or for every put that waits for it, many with one sync.
+"""Flush puts: at intervals, or for every put that waits; one sync serves many puts.
 
 Mirrors `CommitLog.FlushRealTimeService` and `.GroupCommitService` (tag rocketmq-all-4.9.3).
 """
@@ -23,7 +23,7 @@ _LEAST_PATIENCE_S, _MOST_PATIENCE_S = 0.002, 0.02
 class Flusher:
     """Syncs the log in its own thread; one sync serves all waiting callers.
 
-    flushed  physical offset before which all is durable
+    flushed  physical offset before which all bytes are durable
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class Flusher:
         least_pages: int,
         thorough_interval_s: float,
     ) -> None:
-        """Prepare it. `check_in_place` raises StoreFailedError if another process displaced files of the store."""
+        """Prepare the thread. `check_in_place` raises StoreFailedError if another process displaced a store's file."""
         self._sync_log, self._check_in_place = sync_log, check_in_place
         self._log_end, self._file_bytes = log_end, file_bytes
         self._health, self.flushed = health, flushed
@@ -56,10 +56,10 @@ class Flusher:
         self._thread.start()
 
     def wait(self, physical_offset: int) -> None:
-        """Return when all before that offset is durable.
+        """Wait until all bytes before an offset are durable.
 
         Raises:
-            StoreFailedError: it cannot be made so any more.
+            StoreFailedError: they cannot be made durable any more.
         """
         is_counted = False
         try:
@@ -81,7 +81,7 @@ class Flusher:
         return self._health.reason is not None or self._has_ended
 
     def finish(self) -> None:
-        """End the thread, and flush. Raises StoreFailedError, StoreAccessError."""
+        """End the thread, and flush the rest. Raises StoreFailedError, StoreAccessError."""
         self._is_closing = True
         self._work.notify_all()
         if self._thread is not None:
@@ -98,9 +98,9 @@ class Flusher:
         self._done.notify_all()
 
     def flush(self) -> None:
-        """Make the log durable as far as it is now. Raises StoreFailedError, StoreAccessError."""
+        """Make the log durable up to its present end. Raises StoreFailedError, StoreAccessError."""
         self._health.check()
-        # Before the sync: messages that are put during it may not be covered.
+        # Take the end before the sync, which may not include messages that are put during it.
         end = self._log_end()
         if end > self.flushed:
             begun = time.monotonic()
@@ -115,7 +115,8 @@ class Flusher:
         check_at = time.monotonic() + self._interval_s
         while self._pause():
             try:
-                if time.monotonic() >= check_at:  # not with every sync that somebody waits for
+                # Callers wait for most syncs, so not with every sync.
+                if time.monotonic() >= check_at:
                     self._check_in_place()
                     check_at = time.monotonic() + self._interval_s
                 thorough = time.monotonic() >= thorough_at
@@ -132,9 +133,9 @@ class Flusher:
                 return
 
     def _gather(self) -> None:
-        """Wait a moment, because callers that the last sync served may come again at once; one sync then serves all.
+        """Wait a moment, so that one sync serves all callers: callers of the last sync may return at once.
 
-        The moment is short compared with a sync, for which the others would have to wait.
+        The moment is short compared with a sync.
         """
         patience_s = min(max(self._sync_s / 2, _LEAST_PATIENCE_S), _MOST_PATIENCE_S)
         self._work.wait_for(lambda: self._arrived >= self._expected, patience_s)
@@ -145,7 +146,7 @@ class Flusher:
         return is_worth_a_flush(self.flushed, self._log_end(), self._least_pages, self._file_bytes)
 
     def _pause(self) -> bool:
-        """Wait for the interval or for someone who waits; whether to continue."""
+        """Wait for the interval, or until a caller waits; return whether to continue."""
         self._work.wait_for(lambda: self._is_closing or self._waiting_for_more(), self._interval_s)
         return not self._is_closing
 

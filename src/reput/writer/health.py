@@ -1,6 +1,6 @@
-"""Whether a store may still be written: not after a write or a sync that failed, or a file that others displaced.
+"""Refuse writes to a store after a failed write or sync, or after another process displaced one of its files.
 
-The kernel may drop the pages whose writing failed and report the next sync as a success, so no sync is tried again.
+After a failed sync, the kernel may drop the dirty pages and report the next sync as a success. So no sync is repeated.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from reput.errors import StoreAccessError, StoreFailedError
 
 
 class Health:
-    """Shared by all who write to one open store.
+    """The state of one open store, shared by all its writers.
 
-    reason      why it is over, None while all is well
-    find_cause  called once when something fails; may raise StoreFailedError with the cause
-    on_failure  called after that, when no further message is taken
+    reason      the first failure, or None
+    find_cause  called once after the first failure; may raise StoreFailedError with the cause
+    on_failure  called afterwards, when the store accepts no more messages
     """
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class Health:
         except StoreFailedError as cause:
             error = cause
         except StoreAccessError:
-            pass  # the error that led here says as much
+            pass  # the original error is reported instead
         # The first failure is the cause; later ones follow from it.
         self.reason = str(error) or type(error).__name__
         self.on_failure()

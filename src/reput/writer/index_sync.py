@@ -1,4 +1,4 @@
-"""Flush ConsumeQueues and IndexFiles, write down how far they reach (checkpoint, reput.known), and prove IndexFiles.
+"""Flush ConsumeQueues and IndexFiles, record how far they reach (checkpoint, reput.known), and prove IndexFiles.
 
 Mirrors `DefaultMessageStore.FlushConsumeQueueService`, `StoreCheckpoint.flush` and the thread that
 `IndexService.getAndCreateLastIndexFile` starts to flush a full file (tag rocketmq-all-4.9.3).
@@ -28,12 +28,12 @@ from reput.writer.recover import Recovered
 from reput.writer.waiters import Waiters, join_thread
 
 _log = logging.getLogger("reput.flush")
-_NOTED_BYTES = 2 << 30  # of the log: recovery reads little more than this
+_NOTED_BYTES = 2 << 30  # bytes of the log between two notes: recovery reads little more than this
 _store_log = logging.getLogger("reput.store")
 
 
 class IndexSync:
-    """Of one open store."""
+    """Syncs the indexes of one open store."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class IndexSync:
         nothing_expires: AbstractContextManager[object],
         check_in_place: Callable[[], None],
     ) -> None:
-        """Prepare it. `durable_timestamp` returns the store timestamp (ms) up to which the log is durable, or 0.
+        """Prepare to sync. `durable_timestamp` returns the store timestamp (ms) up to which the log is durable, or 0.
 
         `check_in_place` raises StoreFailedError if another process displaced a file that must not change.
         """
@@ -59,7 +59,7 @@ class IndexSync:
         self._known: RecoveryPoint | None = None
 
     def run(self, log_end: int | None = None) -> None:
-        """Sync them. `log_end` is given when the store is closed: nothing comes after that.
+        """Sync all indexes. `log_end` is the final end of the log when the store is being closed, else None.
 
         Raises StoreAccessError, StoreFailedError.
         """
@@ -75,7 +75,7 @@ class IndexSync:
             logics = 0
         self._queues.sync()
         self._index.sync()
-        self._check_in_place()  # before anything says that they are durable
+        self._check_in_place()  # before the checkpoint states that they are durable
         known = self._checkpoint
         self._write_checkpoint(
             known._replace(
@@ -92,7 +92,7 @@ class IndexSync:
             self._check_in_place()
 
     def run_partly(self, least_pages: int) -> None:
-        """Sync the queues that have so many dirty pages, and IndexFiles that are full.
+        """Sync queues with at least `least_pages` dirty pages, and full IndexFiles.
 
         Raises StoreAccessError, StoreFailedError.
         """
@@ -109,7 +109,10 @@ class IndexSync:
 
 
 class IndexFlusher:
-    """Each interval the queues that have enough dirty pages, now and then everything, a full IndexFile at once."""
+    """Syncs indexes in a thread: queues with enough dirty pages at intervals, all indexes at longer ones.
+
+    It syncs a full IndexFile at once.
+    """
 
     def __init__(
         self,
@@ -121,7 +124,10 @@ class IndexFlusher:
         least_pages: int,
         thorough_interval_s: float,
     ) -> None:
-        """Prepare it. `prove_full` proves full files; `log_flushed` returns up to which offset the log is durable."""
+        """Prepare the thread.
+
+        `prove_full` proves full files; `log_flushed` returns the offset up to which the log is durable.
+        """
         self._sync, self._prove_full = sync, prove_full
         self._log_flushed, self._health = log_flushed, health
         self._interval_s, self._least_pages = interval_s, least_pages
@@ -174,16 +180,16 @@ class IndexFlusher:
 
 
 class IndexProver:
-    """Proves a file when it is full and durable, and the last one when the store is closed.
+    """Proves each IndexFile when it is full and durable, and the last file when the store is closed.
 
-    A proof holds only before the first log file that has changed since. So the files that lead into the log file in
-    which the store was opened are proved again from there on, and all that were written since.
+    A proof is valid only for log files that have not changed since. So IndexFiles that lead into the log file in which
+    the store was opened are proved again from this file on, and all IndexFiles written since are proved.
     """
 
     def __init__(
         self, store: Path, config: StoreConfig, index: IndexFileSetWriter, log_begin: int
     ) -> None:
-        """Prepare it. The log file that is written first begins at physical offset `log_begin`."""
+        """Prepare to prove files; the log file that the store writes first begins at physical offset `log_begin`."""
         self._store, self._config, self._index = store, config, index
         self._log_begin = log_begin
         self._began = index.end
@@ -193,8 +199,8 @@ class IndexProver:
     def prove_full(self) -> None:
         """Prove the full files, if there is a new one.
 
-        The first call proves all files up to their present ends. It loads the prover's modules, which takes longer than
-        most proofs, while nobody waits for it.
+        The first call proves all files up to their present ends. It also loads the prover's modules, which takes longer
+        than most proofs, at a time when no caller waits.
         """
         name, count = self._index.end
         if not self._is_ready and count > 1 and self._index.end != self._began:
@@ -205,7 +211,7 @@ class IndexProver:
         self._last = name
 
     def prove(self) -> None:
-        """Prove all files, because the last one is complete; does nothing if nothing was put."""
+        """Prove all files, including the last one, which is complete now. Do nothing if nothing was put."""
         if self._index.end != self._began:
             self._prove()
 
@@ -224,5 +230,5 @@ class IndexProver:
                 for file, proof in zip(files, prove_all(str(self._store), files), strict=True):
                     for problem in proof.problems:
                         _store_log.warning("%s: %s", file.path, problem)
-        except ReputError as error:  # the store is no worse for it
+        except ReputError as error:  # the store is valid without the proof
             _store_log.warning("%s: the index could not be proved: %s", self._store, error)

@@ -1,4 +1,4 @@
-"""The prefix of the unique keys that this process gives, light enough for a server that writes nothing."""
+"""Compute the prefix of this process's unique keys; imports little, for servers that write nothing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def process_prefix() -> str:
 
 
 def _own_address() -> str:
-    """Return the IPv4 address that packets would leave from; none is sent. Without a network, the clock's bits."""
+    """Return the IPv4 address from which packets would be sent, without sending one; else bits of the clock."""
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
             probe.connect(("192.0.2.1", 9))

@@ -1,9 +1,9 @@
 """Recover a store that is opened for writing: log, ConsumeQueues, IndexFiles, in this order.
 
-Serves the purpose of `DefaultMessageStore.load` and `.recover` (tag rocketmq-all-4.9.3). The log ends where a broker
-would end it. Afterwards the indexes have exactly one entry for each message, even if files were deleted, half-written,
-or ahead of the log. From the recovery point on (`recovery_point`) they are compared with the log, to its end. Missing
-entries are dispatched again; no entry of a message moves (`compare.placement`).
+This replaces `DefaultMessageStore.load` and `.recover` (tag rocketmq-all-4.9.3). The log ends where a broker would end
+it. After recovery, the indexes have exactly one entry for each message, even if files were deleted, partly written or
+ahead of the log. Recovery compares them with the log from the recovery point (`recovery_point`) to the log's end.
+Missing entries are dispatched again; no entry of a message moves (`compare.placement`).
 """
 
 from __future__ import annotations
@@ -66,10 +66,10 @@ class Recovered(NamedTuple):
 
 
 class Recovery:
-    """The recovery of one store: `files` is its log, empty if new; `queues` are its ConsumeQueues.
+    """The recovery of one store. `files` is its log, empty for a new store; `queues` are its ConsumeQueues.
 
-    With `is_extended`, entries have units in extension files. With `in_rocksdb`, the queues are in a database, which is
-    created if missing.
+    With `is_extended`, entries have units in extension files. With `in_rocksdb`, the queues are in a database, which
+    recovery creates if it is missing.
     """
 
     def __init__(
@@ -95,10 +95,10 @@ class Recovery:
         self._report = RecoveryReport()
 
     def look(self, is_clean: bool) -> None:
-        """Find the necessary changes; `is_clean` if `abort` was missing. Changes nothing.
+        """Find the necessary changes, without making them; `is_clean` if `abort` was missing.
 
         Raises:
-            StoreError: a part that a broker reads at its start is damaged, and not where it cuts the log.
+            StoreError: a part of the log that a broker reads at its start is damaged, and the broker would not cut it.
             StoreAccessError: a file cannot be read.
         """
         report = self._report
@@ -109,7 +109,8 @@ class Recovery:
             report.expired_unindexed = expired_unindexed(
                 self._files[0], known, self._found.values()
             )
-        if known is not None and known.end < log_begin:  # nothing that it describes is left
+        # All messages that it describes have expired.
+        if known is not None and known.end < log_begin:
             known = None
         if known is not None and not batches_agree(
             self._store, self._batch_topics, self._config, known, closed
@@ -159,7 +160,7 @@ class Recovery:
     def _run(self) -> Recovered:
         report, disk = self._report, self._disk
         for folder in (COMMIT_LOG_FOLDER, CONSUME_QUEUE_FOLDER, INDEX_FOLDER):
-            disk.make_folder(self._store / folder)  # one without files may be lost unnoticed
+            disk.make_folder(self._store / folder)  # an empty folder may have been lost
         if self._is_closed and self._known is not None:
             report.log_end = report.checked_from = report.compared_from = self._known.end
             self._recover_batches(self._known, is_closed=True)
@@ -168,11 +169,11 @@ class Recovery:
             self._files = [self._first_file()]
             self._look_at_log()
         known, end = self._known, report.log_end
-        if known is None or known.end > end:  # something else will lie before its end
+        if known is None or known.end > end:  # other messages will take the place of its last ones
             delete_recovery_point(self._store, disk)
         truncate_log(self._files, end, disk, report)
         sync_log(self._files, report.checked_from, disk)
-        # After an unclean shutdown the last message was perhaps half-written.
+        # After an unclean shutdown, the last message may have been incomplete.
         log = CommitLogReader(StoreLog(self._store))
         self._recover_batches(known, is_closed=False)
         cut = self._indexes.cut(log)
@@ -200,7 +201,7 @@ class Recovery:
     def _join(
         self, queues: dict[Queue, ConsumeQueueWriter], last: IndexFileWriter | None
     ) -> Recovered:
-        """Dispatch the messages that the report names."""
+        """Join the recovered parts, ready to dispatch the messages that the report names."""
         store, config, report = self._store, self._config, self._report
         writer, rules, again_from = self._queue_writer(queues)
         lost_before = () if self._known is None else self._known.lost
@@ -219,7 +220,7 @@ class Recovery:
     def _queue_writer(
         self, queues: dict[Queue, ConsumeQueueWriter]
     ) -> tuple[ConsumeQueueSetWriter | RocksQueueSetWriter, DispatchRules, int]:
-        """Return the queues, the rules of dispatch to them, and the physical offset to start from."""
+        """Return the queues, their rules of dispatch, and the physical offset from which to dispatch."""
         config, report = self._config, self._report
         if self._database is not None:
             writer, report.queues_from = self._database

@@ -1,7 +1,7 @@
-"""Retention: files that a live store deletes by itself, if limits are set.
+"""Delete the oldest files of a live store automatically, if limits are set.
 
-Mirrors `DefaultMessageStore.CleanCommitLogService` and `.CleanConsumeQueueService` (tag rocketmq-all-4.9.3). By default
-no limit and no hour of the day apply.
+Mirrors `DefaultMessageStore.CleanCommitLogService` and `.CleanConsumeQueueService` (tag rocketmq-all-4.9.3), but has no
+limits by default.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ _HOUR_MS = 3_600_000
 
 @dataclass(frozen=True, slots=True)
 class RetentionLimits:
-    """When the oldest CommitLog file is deleted; None for never. Raises UsageError.
+    """Limits beyond which the oldest CommitLog file is deleted; None for no limit. Raises UsageError.
 
     Attributes:
-        file_reserved_hours: once its last message is that old (fileReservedTime)
-        disk_max_used_space_ratio: while more of the file system is used, in percent, at any age
+        file_reserved_hours: age in hours of the file's last message (fileReservedTime)
+        disk_max_used_space_ratio: used part of the file system, in percent; applies to files of any age
             (diskMaxUsedSpaceRatio)
-        max_commit_log_bytes: while all CommitLog files together are larger
+        max_commit_log_bytes: total size of all CommitLog files
         delete_when: hours of the day, in local time, at which files expire by age: '04' or '04;16'
             (deleteWhen); None for any
     """
@@ -87,11 +87,11 @@ class RetentionLimits:
 
 
 class Retention:
-    """Deletes expired files, by hand from any thread, by its limits in its own thread.
+    """Deletes expired files: on request from any thread, and by its limits in a thread of its own.
 
     Attributes:
-        on_expired: called, in the thread that deleted them, when files are gone
-        paused: a lock: while it is held nothing is deleted
+        on_expired: called after files were deleted, in the thread that deleted them
+        paused: a lock; nothing is deleted while a caller owns it
     """
 
     def __init__(
@@ -124,22 +124,22 @@ class Retention:
             join_thread(self._thread)
 
     def expire(self, before: int, until: int | None = None) -> ExpiryReport:
-        """Delete files whose last message was stored before that time (ms). Raises StoreAccessError.
+        """Delete files whose last message was stored before a time (ms). Raises StoreAccessError.
 
-        With `until` only files that end at or before that physical offset.
+        `until` limits this to files that end at or before this physical offset.
         """
         with self.paused, closing(CommitLogReader(StoreLog(self._store))) as log:
             most = self._until() if until is None else min(self._until(), until)
             return self._delete(log, files_before(log, before, most, self._age))
 
     def clean(self) -> ExpiryReport | None:
-        """Delete the files beyond the limits, if any. Raises StoreAccessError."""
+        """Delete files beyond the limits; return the report, or None if there were none. Raises StoreAccessError."""
         with self.paused, closing(CommitLogReader(StoreLog(self._store))) as log:
             gone = max(self._too_old(log), self._too_many(log), key=len)
             return self._delete(log, gone) if gone or not self._is_tidy else None
 
     def make_room(self) -> bool:
-        """Delete at least one file of a full disk, if there is a limit of space; return whether one was deleted."""
+        """Delete files because the disk is full, if a limit of space is set; return whether any were deleted."""
         if not self._limits.are_of_space:
             return False
         with self.paused, closing(CommitLogReader(StoreLog(self._store))) as log:
@@ -198,5 +198,5 @@ class Retention:
         while not self._is_closing.wait(self._interval_s):
             try:
                 self.clean()
-            except StoreError as error:  # nothing is lost by it: the next time, perhaps
+            except StoreError as error:  # the next interval tries again
                 _log.warning("%s: files could not be expired: %s", self._store, error)

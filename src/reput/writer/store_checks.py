@@ -1,4 +1,4 @@
-"""Requirements of a store that is opened for writing: no links in it, and files of the configured sizes."""
+"""Check that a store can be opened for writing: no links in it, and files of the configured sizes."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ def check_places(store: Path, commit_log: str | None) -> Path | None:
 
 
 def fitting_config(facts: StoreFacts, log_file_bytes: int | None) -> tuple[StoreConfig, list[str]]:
-    """Return the settings to use: as given, or as the store's files show them; the log's size as it is.
+    """Return the settings for a store: the given ones, or settings derived from its files.
 
     Returns:
         The settings, and a line for each queue file of another size, which will be extended.
 
     Raises:
-        UsageError: the files do not prove their sizes; or the version is older than the store's.
+        UsageError: the files do not prove their sizes, or the given version is older than the store's.
         StoreError: the settings contradict the store's files.
     """
     facts.require_certain()
@@ -82,9 +82,9 @@ def fitting_config(facts: StoreFacts, log_file_bytes: int | None) -> tuple[Store
 
 
 def mark_open(store: Path, config: StoreConfig, disk: Disk) -> None:
-    """Create `abort`, durably: with the number of this process in a store of 5.x (`createTempFile`, 5.3.3).
+    """Create `abort` durably; in a 5.x store, it contains the id of this process (`createTempFile`, 5.3.3).
 
-    Such a store also keeps an `abort.bak`, as brokers leave it. Raises StoreAccessError.
+    A 5.x store also gets an empty `abort.bak` if it has none, because a broker leaves one. Raises StoreAccessError.
     """
     content = str(os.getpid()).encode() if config.is_five else b""
     with disk.open(store / ABORT_FILE, len(content)) as file:

@@ -1,7 +1,7 @@
 """A writable store: one process owns it, puts, dispatches, flushes, and shuts it down cleanly.
 
-Mirrors `DefaultMessageStore.start`, `.shutdown` (tag rocketmq-all-4.9.3): `lock` is held while it is open, `abort` is
-there until it was shut down cleanly.
+Mirrors `DefaultMessageStore.start`, `.shutdown` (tag rocketmq-all-4.9.3): the file `lock` is locked while the store is
+open, and the file `abort` exists until the store was shut down cleanly.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ _owned: WeakSet[Disownable] = WeakSet()
 
 
 def disown_when_forked(owned: Disownable) -> None:
-    """Have every fork of this process disown its copy, as long as there is one."""
+    """Have every fork of this process disown its copy of the resource, as long as the resource exists."""
     _owned.add(owned)
 
 
@@ -81,11 +81,11 @@ os.register_at_fork(after_in_child=_disown_all)
 
 
 class StoreWriter:
-    """An open store to put into, from any thread.
+    """An open store that any thread may put messages into.
 
-    recovery   the report of its opening
-    health     whether it may still be written
-    retention  the deletion of its oldest files
+    recovery   report of the recovery when it was opened
+    health     refuses writes after a failure
+    retention  deletes the oldest files
     """
 
     def __init__(
@@ -96,17 +96,17 @@ class StoreWriter:
         disk: Disk | None = None,
         clock_ms: Callable[[], int] = now_ms,
     ) -> None:
-        """Open a store, or create one. Sizes follow from existing files; `config` is for a new store.
+        """Open a store, or create one. Existing files determine the sizes; `config` is for a new store.
 
         Raises StoreLockedError, StoreError for files that cannot be continued, StoreAccessError.
         """
         self.path, self.settings = path, settings or WriterSettings()
         self._disk, self._clock_ms = disk or Disk(), clock_ms
         self.health = Health()
-        self._closed: str | None = None  # why it takes nothing any more
+        self._closed: str | None = None  # why it accepts no more messages
         self._closing, self._is_let_go, self._is_forked = Lock(), False, False
         self._is_sync = self.settings.flush == "sync"
-        # Before the folder is created or locked: a refused store must stay as it was.
+        # Refuse before the folder is created or locked, so that a refused store is unchanged.
         refuse_to_write(facts_of(path))
         self._disk.make_folder(path)
         with ExitStack() as stack:
@@ -133,7 +133,7 @@ class StoreWriter:
             self.path, files, queues, self.config, self._disk, self.health,
             facts.checkpoint, self._clock_ms, topics, in_rocksdb, is_extended,
         )  # fmt: skip
-        # Everything that can be refused is refused here, before `abort` or any other file changes.
+        # All checks that may refuse the store come here, before `abort` or any other file changes.
         recovery.look(is_clean=not facts.has_abort)
         mark_open(self.path, self.config, self._disk)
         recovered = recovery.run()
@@ -159,7 +159,7 @@ class StoreWriter:
         )  # fmt: skip
         self._log.store_timestamp = (
             self.dispatcher.store_timestamp
-        )  # of the messages that recovery made durable
+        )  # messages that recovery made durable
         self._last_flush = 0, end
         self.retention = Retention(
             self.path, self._disk, settings.limits(), settings.clean_resource_interval_s,
@@ -184,7 +184,7 @@ class StoreWriter:
         )  # fmt: skip
         self._index.on_roll = self._index_flusher.notify_rolled
         self._files.make_room = self._make_room
-        # The stack ends them in reverse order, so nothing expires while the others stop.
+        # The stack ends the threads in reverse order, so nothing expires while the others stop.
         for part in (self._index_flusher, self.dispatcher, self.flusher, self.retention):
             stack.callback(part.stop)
         self.dispatcher.start(lambda: self._log.position, settings.append_retry_pause_s)
@@ -194,22 +194,22 @@ class StoreWriter:
 
     @property
     def end_offset(self) -> int:
-        """Physical offset at which the next message begins, at the earliest."""
+        """Lowest physical offset at which the next message can begin."""
         return self._log.position
 
     @property
     def delay_levels(self) -> int:
-        """How many levels of delay there are (messageDelayLevel)."""
+        """Number of delay levels (messageDelayLevel)."""
         return self._log.delay_levels
 
     @property
     def form(self) -> RecordForm:
-        """How records are written."""
+        """Form of the records that the store writes."""
         return self._log.form
 
     @property
     def syncs(self) -> int:
-        """How many times a file of the log was synced."""
+        """Number of syncs of log files."""
         return self._files.syncs
 
     def put(self, message: Message) -> PutResult:
@@ -225,7 +225,7 @@ class StoreWriter:
         return result
 
     def put_run(self, messages: Sequence[Message]) -> list[PutResult | ReputError]:
-        """Put messages together that have no delay, and properties as bytes (see `CommitLogWriter.put_run`).
+        """Put messages together; see `CommitLogWriter.put_run` for the requirements.
 
         They are durable when this returns if flushing is synchronous.
         """
@@ -244,12 +244,12 @@ class StoreWriter:
         return results
 
     def put_many(self, messages: Iterable[Message]) -> PutResults:
-        """Put messages in their order, some thousands at a time; raises as `put` does, and then some may be put."""
+        """Put messages in order, some thousands at a time. Raises as `put` does; some messages may be put then."""
         self.check_open()
         parts: list[PutPart] = []
         source = iter(messages)
         while some := list(islice(source, _MANY)):
-            self.check_open()  # the source may have done anything
+            self.check_open()  # the iterator may have closed the store
             if self._are_put_singly(some):
                 parts.append(part_of([self._log.put(message) for message in some]))
             else:
@@ -265,9 +265,9 @@ class StoreWriter:
         return log.form.is_five and any(map(may_be_batch, messages))
 
     def put_batch(self, messages: Sequence[Message]) -> PutResults:
-        """Put a batch: one after the other in one file, all or none; raises as `put` does.
+        """Put a batch: consecutive records of one file, all or none. Raises as `put` does.
 
-        All are of one topic and queue; none is delayed, of a transaction, or goes to further queues.
+        All messages must have the same topic and queue, without delay, transaction or further queues.
         """
         self.check_open()
         check_batch(messages, self._log.delay_levels, self._log.has_further_queues)
@@ -297,7 +297,7 @@ class StoreWriter:
         """See `Retention.expire`. Raises StoreFailedError, StoreAccessError."""
         self.check_open()
         self.health.check()
-        if not self.dispatcher.is_own_thread:  # undispatched messages stay in any case
+        if not self.dispatcher.is_own_thread:  # files with undispatched messages never expire
             self.dispatcher.wait(self._log.position, None)
         return self.retention.expire(before, until)
 
@@ -306,7 +306,7 @@ class StoreWriter:
 
         Raises:
             StoreFailedError: dispatch has failed.
-            UsageError: the store was closed, or an arrival callback asks.
+            UsageError: the store was closed, or the caller is an arrival callback.
         """
         self.check_open()
         offset = self._log.position if physical_offset is None else physical_offset
@@ -328,10 +328,10 @@ class StoreWriter:
             raise UsageError(f"{self.path}: a callback cannot close the store that waits for it")
 
     def close(self) -> None:
-        """Dispatch and sync everything; only then is the store clean. The lock is given back in any case.
+        """Dispatch and sync everything; the shutdown is clean only if this succeeds. Always release the lock.
 
-        A put in flight ends first, and no further put begins. In a forked child this does nothing: the store is the
-        parent's.
+        A put in flight ends first, and no further put begins. In a forked child this does nothing, because the parent
+        owns the store.
 
         Raises:
             StoreFailedError, StoreAccessError: not everything could be dispatched and synced; opening the store again
@@ -359,14 +359,14 @@ class StoreWriter:
         self.flusher.finish()
         self._index_flusher.stop()
         with self.health.guarding():
-            self.health.check()  # a sync that failed is not tried again: the second would succeed
+            self.health.check()  # a failed sync is not repeated: the second would report success
             self._index_sync.run(self._log.position)
             self._index.close(sync=False)
             self._queues.close(sync=False)
-            # Last of all: without `abort`, a broker that starts checks only the end of the log.
+            # Delete `abort` last, because without it, a broker that starts checks only the end of the log.
             self._disk.delete(self.path / ABORT_FILE)
             self._disk.sync_folder(self.path)
-        self._files.close()  # a proof is kept only of files that nobody has open for writing
+        self._files.close()  # a proof requires that no process has the file open for writing
         self._index_prover.prove()
 
     def disown(self, parent: int) -> None:
@@ -377,12 +377,13 @@ class StoreWriter:
         self._queues.disown()
 
     def _end_to_flush(self) -> int:
-        timestamp = self._log.store_timestamp  # of a message that lies before the end read next
+        # Read before the end, so its message lies before the end.
+        timestamp = self._log.store_timestamp
         self._last_flush = timestamp, self._log.position
         return self._last_flush[1]
 
     def _check_in_place(self) -> None:
-        """Check the files that a broker's load would delete. Raises StoreFailedError, StoreAccessError."""
+        """Check that no other process has displaced the small files. Raises StoreFailedError, StoreAccessError."""
         self._check_lock()
         if not (self.path / ABORT_FILE).exists():
             raise displaced(self.path / ABORT_FILE, "deleted or renamed")
@@ -390,7 +391,7 @@ class StoreWriter:
         self._index.check_in_place()
 
     def _check_all_in_place(self) -> None:
-        """Check queues as well, of which there may be many. Raises StoreFailedError, StoreAccessError."""
+        """Check all files, including those of queues, which may be many. Raises StoreFailedError, StoreAccessError."""
         self._check_in_place()
         self._queues.check_in_place()
 

@@ -1,10 +1,11 @@
 """Notify subscribers of dispatched messages: arrival callbacks, and dispatchers after ConsumeQueue and IndexFile.
 
-Mirrors `MessageArrivingListener` and `DefaultMessageStore.getDispatcherList` (tag rocketmq-all-4.9.3). All of it runs
-in the thread of dispatch, which waits for it: it must be quick.
+Mirrors `MessageArrivingListener` and `DefaultMessageStore.getDispatcherList` (tag rocketmq-all-4.9.3). Subscribers run
+in the thread of dispatch, which waits for them, so they must be quick.
 
-Failures here never stop ConsumeQueues and IndexFiles. A callback that raises is logged, and called again the next time.
-A dispatcher that raises has missed a batch: it is logged, detached, and its handle has the error.
+Failures of subscribers never stop ConsumeQueues and IndexFiles. If a callback raises an error, it is logged, and the
+callback is called again the next time. If a dispatcher raises an error, it has missed a batch: the error is logged and
+kept in its `Subscription`, and the dispatcher is detached.
 """
 
 from __future__ import annotations
@@ -24,18 +25,18 @@ _log = logging.getLogger("reput.dispatch")
 
 
 class Dispatcher(Protocol):
-    """Takes messages dispatched to ConsumeQueue and IndexFile, batch by batch, in the order of the log."""
+    """Receives messages after their dispatch to ConsumeQueue and IndexFile, batch by batch, in the order of the log."""
 
     def dispatch(self, batch: DispatchBatch) -> None:
-        """Take a batch, whose arrays are valid until this returns."""
+        """Receive a batch; its arrays are valid until this returns."""
 
 
 class Subscription(Closing):
     """A subscriber, until it is closed; a context manager.
 
     Attributes:
-        begins_at: physical offset from which on it gets messages
-        error: the error that detached it, None while it is attached
+        begins_at: physical offset from which on it receives messages
+        error: the error that detached it, or None
     """
 
     def __init__(self, subscribers: Subscribers, begins_at: int) -> None:
@@ -48,7 +49,7 @@ class Subscription(Closing):
 
 
 class Subscribers:
-    """The subscribers of one open store. Its members are replaced as a whole, so readers keep a consistent copy."""
+    """The subscribers of one open store. Changes replace whole collections, so readers keep a consistent copy."""
 
     def __init__(self) -> None:
         self._changing = Lock()
@@ -84,7 +85,7 @@ class Subscribers:
         for subscription, dispatcher in dispatchers:
             try:
                 dispatcher.dispatch(batch)
-            except BaseException as error:  # even SystemExit ends nothing here
+            except BaseException as error:  # not even SystemExit may end dispatch
                 _log.exception("a further dispatcher failed, and gets no more messages")
                 subscription.error = error
                 self.remove(subscription)

@@ -1,7 +1,7 @@
-"""Threads that wait for something, and who wakes them.
+"""Let threads wait for a condition, and wake them.
 
-It replaces `threading.Condition`, and is safe from exceptions at any moment, such as KeyboardInterrupt in the
-main thread: a Condition may then keep its lock for ever.
+`Waiters` replaces `threading.Condition`, which may keep its lock for ever after a KeyboardInterrupt in the main thread.
+`Waiters` stays usable after an exception at any moment.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ class Waiters:
         self._tickets: list[Lock] = []
 
     def notify_all(self) -> None:
-        """Have all waiting callers look again."""
+        """Have all waiting callers check their conditions again."""
         for ticket in self._tickets.copy():
             with suppress(RuntimeError):  # woken already
                 ticket.release()
 
     def wait_for(self, is_so: Callable[[], bool], timeout_s: float | None = None) -> bool:
-        """Wait until `is_so` returns True, for ever without a timeout; returns its last result."""
+        """Wait until `is_so` returns True, or for at most `timeout_s`; return its last result."""
         end = None if timeout_s is None else time.monotonic() + timeout_s
         ticket = Lock()
         ticket.acquire()

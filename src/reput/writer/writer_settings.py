@@ -1,4 +1,4 @@
-"""The settings of a writable store that its bytes do not depend on (`MessageStoreConfig`, tag rocketmq-all-4.9.3)."""
+"""Settings of a writable store that do not affect its bytes (`MessageStoreConfig`, tag rocketmq-all-4.9.3)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NOT_NEGATIVE = (
 
 
 class WriterOptions(TypedDict, total=False):
-    """The fields of `WriterSettings`, as `open_store` takes them by name; None leaves one as it is."""
+    """The fields of `WriterSettings` as named arguments of `open_store`; None keeps the present value."""
 
     flush: Literal["async", "sync"] | None
     flush_interval_commit_log_s: float | None
@@ -47,25 +47,25 @@ class WriterOptions(TypedDict, total=False):
 class WriterSettings:
     """Settings of a writable store: flushing, the address in records, and retention.
 
-    Raises UsageError for invalid values. Intervals are in seconds, a broker's in milliseconds.
+    Raises UsageError for invalid values. Intervals are in seconds; a broker's settings are in milliseconds.
 
     Attributes:
-        flush: 'async': at intervals; 'sync': before a put returns (flushDiskType)
-        flush_interval_commit_log_s: between two flushes of the log (flushIntervalCommitLog)
+        flush: 'async' to flush at intervals, 'sync' to flush before a put returns (flushDiskType)
+        flush_interval_commit_log_s: interval between two flushes of the log (flushIntervalCommitLog)
         flush_commit_log_least_pages: minimum of dirty pages for a flush (flushCommitLogLeastPages)
         flush_commit_log_thorough_interval_s: interval after which any dirty page is flushed
             (flushCommitLogThoroughInterval)
-        flush_interval_consume_queue_s: between two flushes of ConsumeQueues (flushIntervalConsumeQueue)
+        flush_interval_consume_queue_s: interval between two flushes of ConsumeQueues (flushIntervalConsumeQueue)
         flush_consume_queue_least_pages: minimum of dirty pages of a queue for a flush
             (flushConsumeQueueLeastPages)
-        flush_consume_queue_thorough_interval_s: interval for every queue and IndexFile, and the checkpoint
-            (flushConsumeQueueThoroughInterval)
+        flush_consume_queue_thorough_interval_s: interval after which all queues, IndexFiles and the checkpoint are
+            flushed (flushConsumeQueueThoroughInterval)
         append_retry_pause_s: pause before a failed append to a ConsumeQueue is repeated, at most 30 times
         store_host: address that records state as their store host
         file_reserved_hours, delete_when, disk_max_used_space_ratio, max_commit_log_bytes: see
             RetentionLimits; by default nothing is deleted
-        clean_resource_interval_s: between two checks of these limits (cleanResourceInterval)
-        store_path_commit_log: folder that the store's commitlog/ may be a link to (storePathCommitLog)
+        clean_resource_interval_s: interval between two checks of these limits (cleanResourceInterval)
+        store_path_commit_log: folder to which the store's commitlog/ may be a link (storePathCommitLog)
     """
 
     flush: str = "async"
@@ -105,7 +105,7 @@ class WriterSettings:
         )  # fmt: skip
 
     def changed(self, given: Mapping[str, Any]) -> WriterSettings:
-        """Return these settings, replaced by all given values but None. Raises UsageError."""
+        """Return these settings with all given values except None. Raises UsageError."""
         unknown = given.keys() - {field.name for field in fields(WriterSettings)}
         if unknown:
             raise UsageError(f"open_store: a writable store has no setting {sorted(unknown)[0]!r}")
@@ -117,7 +117,7 @@ class BrokerSettings:
     """The settings of a store in a `broker.conf`.
 
     Attributes:
-        ignored: settings of the store in it without a counterpart in reput
+        ignored: names of store settings in the file that have no counterpart in reput
     """
 
     config: StoreConfig
@@ -167,7 +167,7 @@ _NUMBERS = {
     "fileReservedTime": ("file_reserved_hours", 1),
     "diskMaxUsedSpaceRatio": ("disk_max_used_space_ratio", 1),
 }
-"""Field and how many of the broker's units are one of its own."""
+"""The field for each broker setting, and the number of the broker's units in one unit of the field."""
 _TEXTS = {"deleteWhen": "delete_when", "storePathCommitLog": "store_path_commit_log"}
 
 WITHOUT_COUNTERPART = frozenset(
@@ -187,4 +187,4 @@ WITHOUT_COUNTERPART = frozenset(
     useReentrantLockWhenPutMessage warmMapedFileEnable
     """.split()  # noqa: SIM905
 )
-"""The names of `MessageStoreConfig` that change nothing in a store of reput's; docs/differences.md has the reasons."""
+"""Names of `MessageStoreConfig` that do not affect reput; docs/differences.md has the reasons."""

@@ -33,7 +33,7 @@ class Part(StrEnum):
 
 
 class What(StrEnum):
-    """How it differs."""
+    """How the two stores differ in a part."""
 
     ONLY_IN_A = "only_in_a"
     ONLY_IN_B = "only_in_b"
@@ -71,13 +71,13 @@ class Difference:
     Attributes:
         way: How messages were paired.
         logs: Extent of A and of B.
-        equal_bytes: Of CommitLog files that are the same, byte for byte; their messages are not counted.
-        equal_messages: Messages of other files that both have with the same content.
-        counts: Differences by part and how.
-        expired: Messages only in A, and only in B, that lie before the other log begins (way by offset) or have a
-            lower queue offset than the first of the queue there.
-        behind: The same after the other's end.
-        examples: The first differences of each part and how.
+        equal_bytes: Bytes of CommitLog files that are identical in both; their messages are not counted.
+        equal_messages: Number of messages of other files that both have with the same content.
+        counts: Number of differences by part and `What`.
+        expired: Number of messages only in A, and only in B, that precede the other store's messages: its log
+            (paired by offset) or the first message of its queue.
+        behind: Number of messages only in A, and only in B, that follow the other store's messages in this sense.
+        examples: The first differences of each part and `What`.
         notes: Remarks, in words.
         damage: The unreadable parts of A, and of B; the comparison excludes them.
     """
@@ -110,7 +110,7 @@ class Difference:
         self.equal_messages, self.expired, self.behind = 0, [0, 0], [0, 0]
 
     def room(self, part: Part, what: What) -> int:
-        """Return how many more examples of this there may be."""
+        """Return how many more examples of this difference may be added."""
         known = sum(one.part is part and one.what is what for one in self.examples)
         return MOST_EXAMPLES - known
 

@@ -1,4 +1,4 @@
-"""Two logs compared: by physical offset where both are copies of one log, else by queue."""
+"""Compare two logs: by physical offset if both are copies of one log, else by queue."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ _FIELDS = (
     "topic", "queue_id", "queue_offset", "flag", "sys_flag", "born_timestamp", "born_host", "store_timestamp",
     "store_host", "reconsume_times", "prepared_transaction_offset", "body_crc", "body", "properties_bytes", "magic",
 )  # fmt: skip
-MOST_ROWS = 4 << 20  # of one store, held at once
+MOST_ROWS = 4 << 20  # messages of one store in memory at the same time
 _WINDOW_BYTES = 4 << 20
 _PROBE_BYTES = 64 << 10
 _PROBES = 16
 _SAME_SHARE = 0.5
-_OFFSETS_A_PART = 12  # bits of the queue offset that stay together
+_OFFSETS_A_PART = 12  # 2**12 successive queue offsets are compared in the same pass
 ONLY_IN = (What.ONLY_IN_A, What.ONLY_IN_B)
 Stores = tuple[MessageStore, MessageStore]
 Mask = npt.NDArray[np.bool_]
 
 
 class QueueNumbers:
-    """Numbers that queues have in both stores."""
+    """Assigns each queue the same number in both stores."""
 
     def __init__(self) -> None:
         self._numbers: dict[Queue, int] = {}
@@ -68,8 +68,8 @@ class LogRows:
         queue: int64[n], numbers of the queues.
         queue_offset: int64[n]; NOT_QUEUED for a message whose transaction is open or was rolled back.
         size: int64[n], bytes of the record.
-        digest: int64[n], of all its bytes but PHYSICALOFFSET: CRC-32 without the top bit of the bytes before it,
-            and of the bytes after it.
+        digest: int64[n], of all bytes of the record except PHYSICALOFFSET: the CRC-32 of the bytes before this field,
+            without its top bit, and the CRC-32 of the bytes after it.
     """
 
     offset: Column
@@ -123,8 +123,9 @@ class RowReader:
         self.damage: list[Finding] = list(log.holes())
 
     def read(self, file: CommitLogFile, start: int, stop: int) -> tuple[LogRows, int]:
-        """Return messages that begin in [start, stop) of a file, and where the next one begins; one begins at `start`.
+        """Return messages that begin in [start, stop) of a file, and the offset of the next message.
 
+        A message must begin at `start`.
         Raises StoreNotFoundError, StoreAccessError, StoreChangedError.
         """
         source = self._log.source

@@ -20,12 +20,12 @@ DAY_MS = 86_400_000
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """Time in equal parts. A message whose store time lies outside counts in the first or the last part.
+    """A span of time, divided into equal parts. Messages stored outside it count in the first or the last part.
 
     Attributes:
-        begin_ms: Of the first part.
-        part_ms: Length of each.
-        parts: How many there are.
+        begin_ms: Begin of the first part, ms since 1970.
+        part_ms: Length of each part, ms.
+        parts: Number of parts.
     """
 
     begin_ms: int
@@ -35,7 +35,7 @@ class Timeline:
 
 @dataclass(frozen=True, slots=True)
 class TopicFigures:
-    """One topic. `messages` and `size_bytes` per interval of the timeline; bytes are sizes of records."""
+    """The figures of one topic: number of messages and bytes of their records, per part of the timeline."""
 
     topic: str
     messages: list[int]
@@ -70,9 +70,9 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class Frequent:
-    """A key or tag that many messages have: at most `count`, of which on average `error` belong to others.
+    """A key or tag of many messages: at most `count`, of which on average `error` have another key or tag.
 
-    `topic` is the key's topic. A tag counts in all topics together; its `topic` is that of one message.
+    `topic` is the key's topic. A tag is counted in all topics together; its `topic` is the topic of one such message.
     """
 
     topic: str
@@ -83,7 +83,7 @@ class Frequent:
 
 @dataclass(frozen=True, slots=True)
 class GroupFigures:
-    """Records in the retry and dead letter topics of a consumer group."""
+    """Number of records in the retry and dead letter topics of a consumer group."""
 
     group: str
     retries: int
@@ -95,13 +95,13 @@ class IndexFileFigures:
     """One IndexFile.
 
     Attributes:
-        entries: Used items; the file is full at `index_items - 1`.
-        used_slots: Slots with at least one entry.
-        chains: Slots by chain length: from (inclusive), to (inclusive), slots.
-        longest_chain: Entries of the longest one.
-        mean_steps: Entries that a look-up of a key in the file reads on average, half of its chain and itself.
-        false_positive_rate: Share of keys that are not in the file for which it has an entry with the same hash,
-            from the different hashes in a sixteenth of all.
+        entries: Number of used items; the file is full at `index_items - 1`.
+        used_slots: Number of slots with at least one entry.
+        chains: Distribution of chain lengths: least entries, most entries, number of slots.
+        longest_chain: Number of entries in the longest chain.
+        mean_steps: Entries that a look-up of a key in the file reads on average: half of its chain, and its own entry.
+        false_positive_rate: Share of absent keys for which the file has an entry with the same hash, estimated from
+            the different hashes in a sixteenth of all.
     """
 
     name: str
@@ -132,7 +132,7 @@ class CoveredRange:
 class IndexCoverage:
     """How much of the log the IndexFiles cover; a query scans the rest.
 
-    `ranges` are all of the log in order, neighbours of one basis joined.
+    `ranges` cover the whole log in order; adjacent ranges with one basis are joined.
     """
 
     log_bytes: int
@@ -144,15 +144,16 @@ class IndexCoverage:
 
 @dataclass(frozen=True, slots=True)
 class Sizing:
-    """Sizes derived from the store's own rates. Rates are unknown (None) if the log spans less than a minute.
+    """Advice on sizes, derived from the store's rates. Rates are None if the log spans less than a minute.
 
     Attributes:
-        keys_per_day, log_bytes_per_day: Over the whole log.
-        store_bytes_per_log_byte: ConsumeQueues and IndexFiles included; holes in files do not count.
-        index_items, hash_slots: For IndexFiles of a day each.
-        hours_per_index_file: How long an IndexFile of the store's geometry lasts.
-        used_bytes, free_bytes: Of the disk; None if it is not a local one.
-        days_until_full: At this rate if nothing expires.
+        keys_per_day, log_bytes_per_day: Averages over the whole log.
+        store_bytes_per_log_byte: Bytes of the store, including ConsumeQueues and IndexFiles, per byte of the log;
+            holes in files do not count.
+        index_items, hash_slots: Sizes with which an IndexFile holds the keys of one day.
+        hours_per_index_file: Hours until an IndexFile of the store's present sizes is full.
+        used_bytes, free_bytes: Bytes of the store's disk; None if it is not local.
+        days_until_full: Days until the disk is full at this rate, if nothing expires.
     """
 
     keys_per_day: float | None
@@ -168,11 +169,11 @@ class Sizing:
 
 @dataclass(frozen=True, slots=True)
 class StoreFigures:
-    """Everything measured of a store; `damage` could not be read and is not in the figures.
+    """All figures of a store. They exclude the unreadable ranges in `damage`.
 
     Attributes:
-        messages: Records: an inner batch (5.x) is one of them, however many messages it holds.
-        inner_batches: How many of them are inner batches.
+        messages: Number of records; an inner batch (5.x) is one record, however many messages it holds.
+        inner_batches: Number of inner batches among these records.
     """
 
     store: str
@@ -217,7 +218,7 @@ def index_coverage(store: MessageStore) -> IndexCoverage:
 
 
 def covered_log(segments: Iterable[Segment], log_end: int) -> list[CoveredRange]:
-    """Return ascending ranges up to the log's end; a look-up searches the newest first."""
+    """Return the ranges of a look-up, which searches the newest first, in ascending order up to the log's end."""
     found: list[CoveredRange] = []
     for segment in sorted(segments, key=lambda one: one.start):
         basis = "scanned" if segment.part is None else str(segment.part.basis)
@@ -231,7 +232,7 @@ def covered_log(segments: Iterable[Segment], log_end: int) -> list[CoveredRange]
 
 
 def disk_usage(store: MessageStore) -> tuple[int, int] | tuple[None, None]:
-    """Return how many bytes of the store's disk are used and free; None of a store elsewhere."""
+    """Return how many bytes of the store's disk are used and free, or None twice if it is not local."""
     if store.storage is not LOCAL and not store.storage.is_local:
         return None, None
     try:

@@ -1,4 +1,4 @@
-"""One pass over the log with the scan kernel: figures counted from its rows."""
+"""Count a log's figures in one pass with the scan kernel."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ TextsOf = Callable[[MessageExt], Iterable[tuple[int, str]]]
 
 
 class FrequentHashes:
-    """Counts of hashes, which `reput.kernels.counting` fills in. Memory: 16 bytes per counter, 2**bits of them.
+    """Counts of hashes by their lower bits, filled by `reput.kernels.counting`. Memory: 2**bits times 16 bytes.
 
-    counters  int64[2**bits, 2]: how many hashes have these lower bits, physical offset of the last of their messages
+    counters  int64[2**bits, 2]: number of hashes with these lower bits, and physical offset of their newest message
     """
 
     def __init__(self, bits: int) -> None:
@@ -42,7 +42,7 @@ class FrequentHashes:
         return hashed & self._mask
 
     def top(self, most: int) -> list[tuple[int, int, int]]:
-        """Return the largest counters of at least two: number, count, physical offset of a counted message."""
+        """Return the largest counters, all above 1: number, count, physical offset of a counted message."""
         counts = self.counters[:, 0].copy()
         rows = np.flatnonzero(counts >= _reached_by(most, counts))
         rows = rows[np.argsort(-counts[rows], kind="stable")][:most]
@@ -50,7 +50,7 @@ class FrequentHashes:
 
     @property
     def error(self) -> int:
-        """How many other hashes a counter holds on average, rounded up."""
+        """Return how many occurrences of other hashes a counter includes on average, rounded up."""
         return -(-int(self.counters[:, 0].sum()) // len(self.counters))
 
 
@@ -62,7 +62,7 @@ def _reached_by(most: int, counts: npt.NDArray[np.int64]) -> int:
 
 
 class LogFigures:
-    """Counts batch by batch. Memory: a row of numbers per queue, the timeline per topic, 17 MiB of counters."""
+    """Counts messages batch by batch. Memory: a row of numbers per queue, a timeline per topic, 17 MiB of counters."""
 
     def __init__(self, timeline: Timeline) -> None:
         self.timeline = timeline
@@ -147,11 +147,11 @@ class LogFigures:
         return [Gap(begin, begin + length) for length, begin in self._gaps]
 
     def frequent_keys(self, log: CommitLogReader) -> list[Frequent]:
-        """Return the most frequent keys first, without those of a single message. Raises StoreAccessError."""
+        """Return keys of several messages, most frequent first. Raises StoreAccessError."""
         return self._frequent(log, self._keys, _keys_of)
 
     def frequent_tags(self, log: CommitLogReader) -> list[Frequent]:
-        """Return the most frequent tags of all topics, each with an example's topic. Raises StoreAccessError."""
+        """Return the most frequent tags of all topics, each with the topic of one message. Raises StoreAccessError."""
         return self._frequent(log, self._tags, _tags_of)
 
     def _frequent(
@@ -170,7 +170,7 @@ class LogFigures:
 
 
 class _Cells:
-    """Messages and bytes of one file of the log by queue and time, which `reput.kernels.counting` adds up.
+    """Messages and bytes of one file of the log by queue and time, added up by `reput.kernels.counting`.
 
     cells     int64[queues or more, parts, 2]
     has_tags  bool[queues or more]: whether tags codes are hashes of tags
@@ -182,7 +182,7 @@ class _Cells:
         self.has_tags: npt.NDArray[np.bool_] = np.zeros(0, np.bool_)
 
     def make_room(self, queues: list[Queue]) -> None:
-        """Make room for these queues; the first of them are known."""
+        """Make room for these queues, which begin with all earlier ones."""
         more = 2 * len(queues) - len(self.cells)
         if len(queues) > len(self.cells):
             room = np.zeros((more, *self.cells.shape[1:]), np.int64)

@@ -29,7 +29,7 @@ from reput.messages.json_codec import message_fields
 from reput.query.answers import Coverage, coverage_fields
 
 TRACE_SCHEMA = "reput-trace/1"
-"""Raised with every change that a program would have to know of; see docs/trace.md."""
+"""Version of the JSON form; its number grows with every incompatible change (docs/trace.md)."""
 
 
 class Role(StrEnum):
@@ -67,14 +67,14 @@ _FOR_CONSUMERS = (Role.MESSAGE, Role.COMMITTED, Role.RETRY)
 
 
 def role_of(message: MessageExt) -> Role:
-    """Return the role that its topic gives it, then the transaction bits of its sys flag."""
+    """Return a record's role: by its topic, or else by the transaction bits of its sys flag."""
     if message.topic == TIMER_TOPIC and TIMER_RECALLED in message.properties:
         return Role.RECALL
     return role_of_topic(message.topic) or _OF_TRANSACTION.get(message.transaction, Role.MESSAGE)
 
 
 def role_of_topic(topic: str) -> Role | None:
-    """Return the role that records have in a topic of a broker's own; None for other topics."""
+    """Return the role of records in a topic that brokers use internally, or None for other topics."""
     if topic.startswith(RETRY_TOPIC_PREFIX):
         return Role.RETRY
     if topic.startswith(DEAD_LETTER_TOPIC_PREFIX):
@@ -101,15 +101,15 @@ class FoundBy(StrEnum):
     UNIQUE_KEY = "unique_key"
     MESSAGE_ID = "message_id"
     ORIGIN = "origin"
-    """It is the message that another one names as its origin."""
+    """Another record names this message as its origin."""
     ORIGIN_MESSAGE_ID = "origin_message_id"
-    """It names another one as its origin; found in its queue."""
+    """The record names another one as its origin; it was found in its queue."""
     OP_QUEUE = "op_queue"
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One record.
+    """One record of a traced message.
 
     Attributes:
         store: Path of its store.
@@ -118,9 +118,9 @@ class Event:
         found_by: How it was found.
         life: Number of its message, from 1 on: several messages may have one key.
         gap_ms: Milliseconds since the event before; None for the first. Negative only if a clock was set back.
-        due_ms: Delivery time of a scheduled record, from its ConsumeQueue, or of a record in the timer, from the
-            record; None for others.
-        is_queued: Whether its ConsumeQueue leads to it; None if no consumer reads such a record.
+        due_ms: Delivery time, ms since 1970, of a scheduled record (from its ConsumeQueue) or of a record in the timer
+            (from the record itself); None for others.
+        is_queued: Whether its ConsumeQueue has an entry for it; None if no consumer reads such a record.
         group: The consumer group of a retry or dead letter; None for others.
     """
 
@@ -140,7 +140,7 @@ class Event:
 
 
 Numbered = tuple[int, Event]
-"""An event and its number among all of a trace, from 0 on."""
+"""A number of an event within its trace, from 0 on, and the event."""
 
 
 class ReasonKind(StrEnum):
@@ -189,7 +189,7 @@ class StoreCoverage:
 
     Attributes:
         store: Its path.
-        coverage: Of all look-ups by key together.
+        coverage: Joined coverage of all look-ups by key.
         problems: Queue entries, or their records, that could not be read.
         unread: Number of queue entries without an index entry (op, retry, dead letter, schedule) that were not
             read because there were too many.
@@ -214,7 +214,7 @@ class StoreCoverage:
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """A trace. Events by store time, then store and physical offset."""
+    """The result of a trace. Events are sorted by store time, then by store and physical offset."""
 
     events: tuple[Event, ...]
     reasons: tuple[Reason, ...]
@@ -231,7 +231,7 @@ class Life:
 
 
 def number_lives(events: Sequence[Event]) -> list[Event]:
-    """Return the events, which are in order of time, with the number of their message: 1 for the first."""
+    """Return the events with the numbers of their messages, from 1 on; the events must be in order of time."""
     names = _Names(events)
     numbers: dict[str, int] = {}
     return [
@@ -249,7 +249,7 @@ def decided_by(op: Event, half: Event) -> bool:
 class _Names:
     """The name of each event's message: a unique key, or else an offset id.
 
-    Messages of one list (5.x) share the last unique key; the first is a message's own.
+    Messages sent as one list (5.x) have two unique keys: the first is their own, the last belongs to the list.
     """
 
     def __init__(self, events: Sequence[Event]) -> None:
@@ -290,7 +290,10 @@ class _Names:
 
 
 def life_fields(life: Life, most_body_bytes: int | None = None) -> Iterator[dict[str, Any]]:
-    """Yield an object per event, per reason, then the end; see `message_fields` for longer bodies."""
+    """Yield an object per event, an object per reason, then the end object.
+
+    `message_fields` describes how `most_body_bytes` shortens bodies.
+    """
     for event in life.events:
         yield _event_fields(event, most_body_bytes)
     for reason in life.reasons:

@@ -27,7 +27,7 @@ from reput.format.transactions import check_times
 from reput.verify.checking.tally import counted, time_text
 
 LATE_MS = 1_000
-_TIMER_STEP_MS = 1_000  # of the timer's wheel (timerPrecisionMs): it delivers that much later
+_TIMER_STEP_MS = 1_000  # step of the timer's wheel (timerPrecisionMs), by which it delivers later
 _WHY_NEVER = {
     Role.SCHEDULED: "whose delay level is blocked",
     Role.TIMER: "that got a recall of this message with another unique key (TIMER_DEL_UNIQKEY)",
@@ -50,7 +50,7 @@ def of_delays(own: Sequence[Numbered], end_ms: int) -> Iterator[Reason]:
 
 
 def _recall_of(own: Sequence[Numbered], event: Event) -> Numbered | None:
-    """Return the recall that takes a message in the timer back."""
+    """Return the recall of a message in the timer, or None."""
     key = recall_key(event.message.properties)
     for number, other in own:
         if other.role is Role.RECALL and other.store == event.store and key is not None:
@@ -158,7 +158,7 @@ def _how(event: Event) -> str:
 
 
 def _is_rolled(own: Sequence[Numbered], event: Event) -> bool:
-    """Return whether the timer has written a record again, because it is due later than the wheel turns."""
+    """Return whether the timer has written a record again, because its due time lies beyond the wheel's range."""
     return any(
         other.role is Role.TIMER
         and TIMER_ROLL_TIMES in other.message.properties
@@ -248,7 +248,7 @@ def reasons_of(events: Sequence[Event], end_ms: int) -> Iterator[Reason]:
 
 
 def _stored_late(own: Sequence[Numbered], end_ms: int) -> Iterator[Reason]:
-    """Examine the first record, if it is the sender's: retries and delayed copies keep the time of birth."""
+    """Report a first record that was stored late. Only the sender's record counts: copies keep its time of birth."""
     number, first = own[0]
     late_ms = first.stored_ms - first.message.born_timestamp
     roles = (Role.MESSAGE, *WAITING, Role.HALF)
@@ -332,7 +332,7 @@ def _dead_letter(own: Sequence[Numbered], end_ms: int) -> Iterator[Reason]:
 
 
 def _sent_twice(own: Sequence[Numbered], end_ms: int) -> Iterator[Reason]:
-    """Find records of one topic and unique key that no broker derives from each other."""
+    """Report records of one topic and unique key, unless a broker derives them from each other."""
     sent = sorted(
         (
             (number, event)
@@ -357,7 +357,7 @@ def _sent_twice(own: Sequence[Numbered], end_ms: int) -> Iterator[Reason]:
 
 
 def _same_body(numbered: Sequence[Numbered]) -> Iterator[Reason]:
-    """Different messages of one topic with the same body and keys: who wrote the sender knows whether that is one."""
+    """Report different messages of one topic with the same body and keys: the application may have sent one twice."""
     alike: dict[tuple[str, bytes, tuple[str, ...]], list[Numbered]] = {}
     for number, event in numbered:
         message = event.message

@@ -35,7 +35,7 @@ _ORIGIN = ORIGIN_MESSAGE_ID.encode()
 
 
 def is_queued(store: MessageStore, message: MessageExt) -> bool:
-    """Return whether the entry at its queue offset leads to it; a new message may wait for dispatch.
+    """Return whether the entry at a message's queue offset leads to it, or the message may still await dispatch.
 
     Raises StoreAccessError, StoreChangedError.
     """
@@ -50,9 +50,9 @@ def is_queued(store: MessageStore, message: MessageExt) -> bool:
 
 
 def due_ms(store: MessageStore, message: MessageExt) -> int | None:
-    """Return when a broker delivers a scheduled message: the tags code of its entry, else by the store's levels.
+    """Return when a broker delivers a scheduled message, in ms: its entry's tags code, else its delay level's time.
 
-    Returns None without a delay level, so that nothing is computed for it. A message in the timer (5.x) states it.
+    A message in the timer (5.x) states the time. Returns None for a message without a delay level.
     """
     if message.topic == TIMER_TOPIC:
         return _stated_ms(message.properties.get(TIMER_OUT_MS, ""))
@@ -84,11 +84,11 @@ def _entry(store: MessageStore, message: MessageExt) -> ConsumeQueueEntry | None
 
 
 class UnindexedQueues:
-    """Reads the queues of one store, at most so many entries in all.
+    """Reads records without index entries from the queues of one store, up to a limit of entries.
 
     Attributes:
         problems: the unreadable parts
-        unread: entries that were not read, for there were too many
+        unread: number of entries that were not read because of the limit
     """
 
     def __init__(self, store: MessageStore, most_entries: int) -> None:
@@ -117,8 +117,9 @@ class UnindexedQueues:
         """Yield records that name one of these ids as their origin.
 
         Args:
-            start: physical offset from which they can be, or None if unknown in this store; then
-            since_ms: is the least store time
+            ids: unique keys or offset ids
+            start: physical offset at which the search begins, or None if unknown in this store
+            since_ms: store time at which the search begins if `start` is None
         """
         for topic, queue_id in self._store.list_queues():
             if topic != SCHEDULE_TOPIC and not topic.startswith(
@@ -168,7 +169,7 @@ class UnindexedQueues:
             return (log.locate(physical_offset, size),)
         except CorruptMessageError as error:
             self._note(error)
-        except MessageNotFoundError:  # expired, or lost with its file, which the search reports
+        except MessageNotFoundError:  # expired, or its file is missing, which the search reports
             pass
         return ()
 

@@ -37,7 +37,7 @@ from reput.store.facts import StoreFacts, facts_of
 from reput.verify.checking.tally import counted
 
 _BEHIND_BYTES = 64 << 20
-_MORE_LOOKS = 5  # where a file that was listed expired before it was opened
+_MORE_LOOKS = 5  # how often to list again after a listed file expired before it was opened
 _NO_START = "does not start"
 
 
@@ -109,7 +109,7 @@ def look_at(path: Path, config: StoreConfig | None) -> CheckedStore:
         config: The broker's settings; by default derived from the store's files.
 
     Raises:
-        UsageError: it is an archive.
+        UsageError: the path is an archive.
         StoreNotFoundError: the store has no CommitLog.
         StoreAccessError: a file cannot be read.
     """
@@ -156,7 +156,7 @@ def _list_log(store: CheckedStore) -> None:
         found.append(CommitLogFile(start, size, entry.path, entry.inode(), gap_of(entry.path)))
     found.sort()
     if store.is_live and len(found) > 1 and found[-1].size < found[-2].size:
-        found.pop()  # its owner is creating it: it has no message yet
+        found.pop()  # the owner is creating this file: it has no message yet
     if not found:
         StoreLog(store.path, folders=folders).list()  # raises "not a store" if there is no folder
         raise StoreNotFoundError(f"{folders[0]}: no CommitLog file; names are offsets of 20 digits")
@@ -215,14 +215,14 @@ def _list_index(store: CheckedStore) -> None:
 
 
 def _set_end(store: CheckedStore) -> None:
-    """Find the end of the log among the files that do not overlap, and the number of the file that it is in."""
+    """Find the end of the log among the files that do not overlap, and the number of the file that contains it."""
     ends = store.ends = find_log_ends(ListedLog(LogListing(str(store.path), tuple(store.files))))
     store.end = ends.rebuild
     store.last_file = 0 if ends.file is None else store.files.index(ends.file)
 
 
 def _dispatched(path: Path) -> int:
-    """Return the physical offset before which every message has been dispatched, as far as the indexes show now."""
+    """Return the physical offset before which every message has been dispatched, according to the indexes."""
     queued = _queued(path)
     indexed = 0
     for entry in entries_of(path / INDEX_FOLDER):
@@ -232,7 +232,7 @@ def _dispatched(path: Path) -> int:
             indexed = max(indexed, header.end_physical_offset)
     if 0 < indexed < queued and queued - indexed < _BEHIND_BYTES:
         return indexed
-    return queued or indexed  # nobody knows of queues in a database that cannot be read here
+    return queued or indexed  # queues in a database that cannot be read here are unknown
 
 
 def _queued(path: Path) -> int:

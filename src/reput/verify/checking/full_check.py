@@ -1,7 +1,7 @@
 """The full check: every entry of every index, then every record of the log, file by file.
 
-Tasks run in waves, so that findings come soon and each run is worth its start. At the end come findings about the
-whole store: a lost end of the log, missing queues, a missing index.
+Tasks run in waves: small enough to report findings early, large enough to outweigh the cost of starting a job. At the
+end come findings about the whole store: a lost end of the log, missing queues, a missing index.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from reput.verify.checking.other_queues import OtherQueues
 from reput.verify.checking.queue_entries import LightQueues
 from reput.verify.checking.queue_table import CheckedQueue, QueueJob, read_queue_table
 
-# Tasks whose findings are reported together: so many per worker, and more of small ones, which cost less than a job.
+# Limits of one wave: tasks per worker, or more if they are small (less than these bytes together), and most tasks.
 _WAVE_TASKS, _WAVE_BYTES, _WAVE_MOST_TASKS = 4, 1 << 30, 256
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
 
 def waves(weights: Sequence[int], parallelism: int) -> Iterator[slice]:
-    """Group tasks to run together, so that findings come early and each group is worth its start.
+    """Group tasks to run together: small enough to report findings early, large enough to outweigh a job's start.
 
     Args:
         weights: Bytes of each task.
@@ -127,7 +127,7 @@ class FullCheck:
 
     def run(self) -> Iterator[Finding]:
         """Yield all findings as they are found. Raises StoreAccessError."""
-        # Index and queues first: their spans say which entries lead into each file of the log.
+        # Index and queues first: their spans state which entries lead into each file of the log.
         yield from self._read_index()
         yield from self._read_queues()
         yield from self._join_index()

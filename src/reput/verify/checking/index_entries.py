@@ -24,7 +24,7 @@ _NEVER = "does not notice it, and never adds an entry to an index that lacks it"
 class IndexFindings:
     """Explains the differences in one log file, range by range.
 
-    without_index  number of keys without an entry, in a store without IndexFiles
+    without_index  number of keys without an entry; counted only in a store without IndexFiles
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class IndexFindings:
         folder: str,
         tally: Tally,
     ) -> None:
-        """See `LogTask`."""
+        """Prepare to explain one log file; `LogTask` describes the arguments."""
         self._files, self._indexed, self._folder = files, indexed, folder
         self._dispatched_to, self._indexed_again = dispatched_to, indexed_again
         self._tally = tally
@@ -186,10 +186,10 @@ class IndexFindings:
 
 
 def _seconds(times: Offsets, base: int) -> Offsets:
-    """Return the seconds that `IndexFile.putKey` (4.9.3) stores for these times: from `base`, within 31 bits."""
+    """Return the seconds since `base` that `IndexFile.putKey` (4.9.3) stores for times in ms: at most 31 bits."""
     if base <= 0:
         return np.zeros(len(times), np.int64)
-    with np.errstate(over="ignore"):  # Java wraps as well
+    with np.errstate(over="ignore"):  # Java's subtraction wraps around as well
         elapsed = times - np.int64(base)
     seconds: Offsets = np.clip(elapsed // 1000, 0, _INT32_MAX)
     return seconds

@@ -1,7 +1,7 @@
-"""One IndexFile on its own: whether a look-up reaches each of its items, and which files of the log these are of.
+"""Check one IndexFile on its own: whether a look-up reaches each item, and to which log files the items lead.
 
-The verdict on slots and chains is the proof's (`reput.kernels.index_proof`); only where that finds something does
-`index_inspection` look for the places.
+The kernels of `reput.kernels.index_proof` judge slots and chains. Only if they find damage, `index_inspection` locates
+it.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class _Reading:
     def run(self) -> None:
         job, table, size = self._job, self._table, self._reader.size
         whole = item_position(job.hash_slots, job.index_items)
-        if self._is_live and size < whole:  # it is being made
+        if self._is_live and size < whole:  # a writer is creating the file
             return
         if size != whole:
             table.note(
@@ -124,7 +124,7 @@ class _Reading:
         return items
 
     def _as_counted(self, slots: RawEntries, room: int) -> RawEntries:
-        """Return the slots as they were when the header was read: newer items are followed back to older ones."""
+        """Return the slots as they were when the header was read: follow links from newer items to older ones."""
         numbers = slots.byteswap().view(np.int32).astype(np.int64)
         late = np.flatnonzero((numbers > self._table.items) & (numbers < room))
         if len(late):
@@ -137,7 +137,7 @@ class _Reading:
         return numbers.astype(np.int32).view(np.uint32).byteswap()
 
     def _read_items(self, slots: RawEntries) -> bool:
-        """Fill the table; whether a look-up reaches each item, and they are in order."""
+        """Fill the table; return whether a look-up reaches each item and the items are in order."""
         table, spans = self._table, Spans(self._job.edges)
         seed = np.uint64(int.from_bytes(os.urandom(8), "little"))
         total, _, _ = check_slots(slots, seed)
@@ -148,7 +148,7 @@ class _Reading:
                 items, first, table.items, len(slots), seed, np.uint64(total), before
             )
             wrong += forwards + disordered
-            # Bisection needs order.
+            # The bisection below needs ascending offsets.
             if disordered:
                 spans.add(offsets_of_items(items), first)
             else:
@@ -183,7 +183,7 @@ class _Reading:
                 f"{header.end_physical_offset}, its items lead to {table.first} to {table.last}"
             )
             table.note(Kind.INDEX_HEADER, detail, 16)
-        # A lost page of the header leaves an older count; the items after it are cut off from look-ups.
+        # If the header's last page was not synced, an older count is left, and look-ups miss the items after it.
         following = table.items + 1
         if following < job.index_items and self._items(following, following + 1).any():
             detail = f"the header counts {table.items} items, but more are written"

@@ -1,7 +1,7 @@
-"""One file of the log: every record, and the entries of ConsumeQueues and IndexFiles that lead to its messages.
+"""Check one file of the log: every record, and the entries of ConsumeQueues and IndexFiles that lead to its messages.
 
-`reput.compare.log_file` compares them; here each difference is explained. Entries of a record that cannot be read any
-more are the record's damage, not their own.
+`reput.compare.log_file` compares them; this module explains each difference. Entries that lead to an unreadable record
+are not reported as wrong: the finding for the record covers them.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from reput.verify.checking.tally import Tally, counted
 
 @dataclass(frozen=True, slots=True)
 class LogTask:
-    """One file.
+    """The check of one log file.
 
     is_last        no later file has a record
     is_checked     a broker that starts now checks the records of this file
     dispatched_to  physical offset up to which messages have been dispatched
     index_folder   index/ of the store
     indexed        offsets of the first and last items of each IndexFile
-    indexed_again  physical offset from which a broker that starts now adds index entries; None for never
-    dispatched_from  physical offset from which it dispatches messages; None for none
+    indexed_again  physical offset from which a broker that starts now adds index entries; None if it adds none
+    dispatched_from  physical offset from which it dispatches messages; None if it dispatches none
     """
 
     compared: ComparedFile
@@ -53,7 +53,7 @@ class LogFileFound:
 
     latest         latest store timestamp, ms
     without_queue  messages of missing queues, and the offset of the first
-    without_index  number of keys without an entry, in a store without IndexFiles
+    without_index  number of keys without an entry; counted only in a store without IndexFiles
     light          by how much queue offsets of messages in %LMQ% queues exceed the numbers of their entries
     """
 
@@ -65,7 +65,7 @@ class LogFileFound:
 
 
 def check_log_file(task: LogTask) -> LogFileFound:
-    """Check one file of the log. A file that expired meanwhile has no findings. Never writes."""
+    """Check one file of the log, without writing. A file that expired meanwhile has no findings."""
     found = LogFileFound()
     try:
         _FileCheck(task, found).run()
@@ -184,7 +184,8 @@ def _is_sound(piece: ScannedPiece) -> bool:
 def _wrong_records(piece: ScannedPiece) -> npt.NDArray[np.int64]:
     """Return numbers of the records that do not match the CRC in their last property (enabledAppendPropCRC, 5.x)."""
     ends = piece.positions + piece.batch.messages["size"]
-    may_have = np.flatnonzero(piece.data[ends - 1] == CRC_PROPERTY_END)  # no record of 4.9 ends so
+    # Records of 4.9 end otherwise.
+    may_have = np.flatnonzero(piece.data[ends - 1] == CRC_PROPERTY_END)
     data = piece.data.data
     wrong = [
         row

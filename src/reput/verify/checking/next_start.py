@@ -61,7 +61,7 @@ class SeenIndexFile(Protocol):
     def spans(self) -> Mapping[int, Total]: ...
 
 
-UNNOTICED = "does not notice it: it never looks whether an IndexFile is right"
+UNNOTICED = "does not notice it: it never verifies an IndexFile"
 
 
 def next_start(store: CheckedStore, tables: Sequence[SeenIndexFile]) -> Iterator[Finding]:
@@ -145,7 +145,7 @@ def absent(
 def _skipped(store: CheckedStore) -> Iterator[Finding]:
     """Yield the message that 5.3.3 skips after a clean shutdown: no queue has it, and it begins where the queues end.
 
-    A store gets into this state if it is a copy of a running one without `abort`.
+    A copy of a running store without the file `abort` is in this state.
     """
     at = store.facts.known_offset.physical_offset
     if not store.config.is_five or not store.begin <= at < store.end:
@@ -158,7 +158,7 @@ def _skipped(store: CheckedStore) -> Iterator[Finding]:
         queue = f"queue {message.queue_id} of {message.topic}"
         cost = "it gets no entry"
         if not store.facts.known_offset.in_rocksdb:
-            cost += ", and all later entries of its queue stand one place too early"
+            cost += ", and all later entries of its queue are one place too early"
         file = log.file_at(at)
         yield Finding(
             Kind.SKIPPED_AT_START, str(store.path) if file is None else file.path,
@@ -171,9 +171,12 @@ def _skipped(store: CheckedStore) -> Iterator[Finding]:
 
 
 def _is_queued(store: CheckedStore, message: MessageExt) -> bool:
-    """Return whether the message's queue has its entry. A batch queue states where its last record begins."""
+    """Return whether the queue of a message that begins where the queues end already has an entry for it.
+
+    A batch queue may have one, because it states where its newest record begins, not where it ends.
+    """
     if store.facts.known_offset.in_rocksdb:
-        return False  # the database knows where its newest record ends
+        return False  # a database states where its newest record ends, so it lacks this message
     with closing(open_queues(store.path)) as queues:
         try:
             entry = queues.queue(message.topic, message.queue_id).entry(message.queue_offset)
@@ -185,8 +188,8 @@ def _is_queued(store: CheckedStore, message: MessageExt) -> bool:
 def dispatched_from(store: CheckedStore) -> int | None:
     """Return the physical offset from which the next start dispatches messages, or None if it dispatches none.
 
-    After a crash that is the beginning of the first file checked. After a clean shutdown it is the greatest offset in
-    the queues; 5.3.3 skips a message that begins there.
+    After a crash, this is the begin of the first file that the broker checks. After a clean shutdown, it is the
+    greatest offset in the queues; 5.3.3 skips a message that begins there.
     """
     if store.is_live:
         return None
@@ -210,7 +213,7 @@ def of_index_file(store: CheckedStore, table: SeenIndexFile) -> str:
 
 
 def indexed_again(store: CheckedStore, tables: Sequence[SeenIndexFile]) -> int | None:
-    """Return the physical offset from which the next start adds index entries of dispatched messages, or None.
+    """Return the physical offset from which the next start adds index entries, or None if it adds none.
 
     A broker indexes no message that begins before the end of its newest IndexFile.
     """

@@ -1,4 +1,4 @@
-"""Queues other than ConsumeQueue files (RocksDB, batch queues), compared with the log through their readers."""
+"""Compare queues other than ConsumeQueue files (RocksDB, batch queues) with the log, through their readers."""
 
 from __future__ import annotations
 
@@ -28,11 +28,12 @@ from reput.queues.store_queues import ConsumeQueueSetReader, open_queues
 from reput.queues.writer import BatchSizeOf, batch_size_in
 from reput.verify.checking.checked_store import CheckedStore
 
-_MOST_CLAIMS = 100_000  # records read one by one, so that a database of another log costs seconds
+# Limit of records read one by one, so that a database of another log costs only seconds.
+_MOST_CLAIMS = 100_000
 
 
 class _Claims:
-    """Entries in RocksDB that belong to another message with the same queue offset.
+    """Identifies entries in RocksDB that belong to another message with the same queue offset.
 
     A broker puts an entry under the queue offset of its message. Light queues can have several messages with one queue
     offset after a restart. The last one dispatched keeps its entry, or the first one if they were dispatched
@@ -46,7 +47,7 @@ class _Claims:
         self._log, self._left, self.count = log, _MOST_CLAIMS, 0
 
     def is_of_another(self, queue: Queue, queue_offset: int, stored: EntryPlace, own: int) -> bool:
-        """Return whether a message elsewhere than at physical offset `own` has this entry and this queue offset."""
+        """Return whether the entry belongs to a message with this queue offset that is not at `own` (physical)."""
         if stored[0] == own or self._left == 0:
             return False
         self._left -= 1
@@ -60,10 +61,10 @@ class _Claims:
 
 
 class OtherQueues:
-    """The queues of a store that its ConsumeQueue files do not hold.
+    """The queues of a store that are not in ConsumeQueue files.
 
     Attributes:
-        queues: all queues that were found, damaged ones included
+        queues: all queues that were found, including damaged ones
         cannot_tell: why queues cannot be listed at all; None if they can
     """
 
@@ -123,7 +124,7 @@ class OtherQueues:
             try:
                 reader = index.queue(*queue)
                 offsets = _stored_offsets(reader, store.begin)
-            except StoreError:  # was found when it was compared
+            except StoreError:  # `_compare` has reported it
                 continue
             offsets.sort()
             edges = np.searchsorted(offsets, np.array(readable, np.int64).reshape(-1, 2))
@@ -156,7 +157,7 @@ def _stored_offsets(reader: QueueReader, begin: int) -> npt.NDArray[np.int64]:
 def _explained(
     messages: NumberedMessages, reader: QueueReader, size_of: BatchSizeOf, claims: _Claims
 ) -> Iterator[Finding]:
-    """Yield missing and wrong entries of messages: one finding of each kind."""
+    """Yield one finding for the missing entries of these messages, and one for the wrong entries."""
     expected, numbered = messages.expected, dict[int, ConsumeQueueEntry]()
     position, stop = int(expected.numbers[0]), int(expected.numbers[-1]) + 1
     while position < stop:

@@ -1,8 +1,8 @@
 """Find wrong ConsumeQueue entries that lead into one log file.
 
-In light queues (%LMQ%) a broker makes the number of an entry differ from the queue offset of its message. A task reads
-one log file and notes how far the entries of each light queue lag behind. `may_skew` decides, in the order of the log,
-whether a change of this lag is the broker's doing.
+In light queues (%LMQ%) the number of an entry may be smaller than the queue offset of its message. A task reads one log
+file and notes this lag for the entries of each light queue. `may_skew` decides, in the order of the log, whether the
+broker can have caused a change of the lag.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ Offsets = npt.NDArray[np.int64]
 class SkewRun(NamedTuple):
     """Consecutive entries with the same lag.
 
-    skew         queue offset of the message minus number of the entry
-    taken        queue offsets given to messages without an entry since the entry before, as far as this file goes
+    skew         the lag: queue offset of the message minus number of the entry
+    taken        number of messages in this file that took a queue offset, but no entry, since the preceding entry
     entries      number of entries
     first, last  the earliest and latest store timestamp (ms)
-    finding      the finding for the first entry, if it is not the broker's doing
+    finding      the finding for the first entry, to be reported if the broker cannot have caused the lag
     """
 
     skew: int
@@ -49,7 +49,7 @@ class SkewRun(NamedTuple):
 
 @dataclass(slots=True)
 class LightQueue:
-    """The messages of a light queue in one file of the log; `taken` are queue offsets given after its last entry."""
+    """The messages of a light queue in one file of the log; `taken` counts queue offsets given after its last entry."""
 
     runs: list[SkewRun] = field(default_factory=list)
     taken: int = 0
@@ -65,11 +65,11 @@ class LightQueue:
         """Add the entries of a stretch.
 
         Args:
-            offsets: Physical, ascending.
-            skew: Of each.
-            times: Store timestamp of each, ms.
-            taken: Physical offsets of the messages that took a queue offset without an entry, ascending.
-            finding: Makes the finding of an entry, by its row.
+            offsets: Physical offset of each entry's message, ascending.
+            skew: Lag of each entry.
+            times: Store timestamp of each message, ms.
+            taken: Physical offsets of the messages that took a queue offset but no entry, ascending.
+            finding: Returns the finding for the entry in a row.
         """
         if not len(offsets):
             self.taken += len(taken)
@@ -100,7 +100,7 @@ class _State(NamedTuple):
 
 
 class LightQueues:
-    """Decides, file by file in the order of the log."""
+    """Decides which lags of light queues are findings, file by file in the order of the log."""
 
     def __init__(self, log_begin: int) -> None:
         self._from_zero = log_begin == 0
@@ -118,13 +118,13 @@ class LightQueues:
 
     def _take_run(self, queue: Queue, run: SkewRun, tally: Tally) -> None:
         state = self._states.get(queue)
-        if state is None:  # how far it lagged in messages that have expired, nobody knows
+        if state is None:  # the lag of expired messages is unknown
             state = _State(0 if self._from_zero else max(run.skew, 0), False, 0)
         skew, is_wrong, taken = state
         taken += run.taken
         if not may_skew(skew, run.skew, taken):
             is_wrong = True
-        elif not 0 <= run.skew - skew <= taken:  # counted afresh
+        elif not 0 <= run.skew - skew <= taken:  # a restarted broker began to count again
             is_wrong = False
         if is_wrong and run.skew:
             times = np.array([run.first, run.last], np.int64)
@@ -136,8 +136,8 @@ class LightQueues:
 class QueueFindings:
     """Explains the differences of one file of the log, stretch by stretch.
 
-    without_queue  messages of queues that have no ConsumeQueue, and the offset of the first
-    light          how far the entries of light queues lag behind
+    without_queue  number of messages of each queue without a ConsumeQueue, and physical offset of the first
+    light          lag of the entries of each light queue
     """
 
     def __init__(
@@ -147,7 +147,7 @@ class QueueFindings:
         dispatched_from: int | None,
         tally: Tally,
     ) -> None:
-        """Compare entries of these queues; see `LogTask` for the offsets."""
+        """Prepare to compare entries of these queues; `LogTask` describes the offsets."""
         self._dispatched_to, self._dispatched_from = dispatched_to, dispatched_from
         self._tally = tally
         self.without_queue: dict[Queue, tuple[int, int]] = {}
@@ -202,7 +202,7 @@ class QueueFindings:
 
     def _note_missing(self, place: QueueSpan, missing: ExpectedEntries) -> None:
         late = missing.offsets >= self._dispatched_to
-        # Messages that a broker drops have a number that the queue already has; others are lost.
+        # A broker drops a message whose number its queue already has; all other missing entries are lost.
         again = (missing.numbers < place.stop) & is_light(place.queue.topic) & ~late
         kinds = (
             (Kind.UNDISPATCHED_TAIL, late),

@@ -1,4 +1,4 @@
-"""ConsumeQueues on their own: whether their entries are written, in order and without a gap, and of which files."""
+"""Check each ConsumeQueue on its own: whether its entries are ordered and without a gap, and where they lead."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class QueueJob:
 class CheckedQueue:
     """The contents of one queue; entries are numbered by queue offset.
 
-    places  its files
-    end     physical offset at which the message of its last entry ends that lies in the log; -1 without one
+    places  the queue's files
+    end     physical offset at which the message of its last entry within the log ends; -1 without such an entry
     stop    number of the first entry that is not written
     """
 
@@ -91,8 +91,9 @@ class _QueueReading:
         self._spans = Spans(job.edges)
         self._before = -1  # physical offset at which the message of the last entry ends
         self._next: int | None = None  # number of the entry that should follow
-        self._gap: int | None = None  # the first that is not written
-        self._disorder: list[tuple[int, int]] = []  # the first of them
+        self._gap: int | None = None  # number of the first entry that is not written
+        # The first entry out of order: its number and physical offset.
+        self._disorder: list[tuple[int, int]] = []
         self._disordered = 0
         self._ended_early = False
 
@@ -132,7 +133,7 @@ class _QueueReading:
             self._gap = first
 
     def _look_closer(self, data: npt.NDArray[np.void], first: int) -> None:
-        """Examine entries that may be blank, missing, out of order or of messages after the end of the log."""
+        """Report entries that are blank, missing, out of order or lead to messages after the end of the log."""
         offsets = data["physical_offset"].astype(np.int64)
         sizes = data["size"].astype(np.int64)
         blank = (offsets == PRE_BLANK.physical_offset) & (sizes == PRE_BLANK.size)

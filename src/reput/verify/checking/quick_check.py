@@ -1,4 +1,4 @@
-"""The quick check, in about the time that a command takes to start: headers, ends and samples.
+"""Run the quick check, in about the time that a command takes to start: headers, ends and samples.
 
 The last entry of each queue, of any kind, must lead to its message. Records from all over the log show whether queues,
 first files of queues and IndexFiles are missing.
@@ -83,7 +83,7 @@ class _IndexEnds(NamedTuple):
 
 
 class _Last(NamedTuple):
-    """The last entry of a queue: its number, and where it lies in its files, None in a database."""
+    """The last entry of a queue: its number, and its place in the queue's files, or None in a database."""
 
     queue: Queue
     folder: str
@@ -149,7 +149,7 @@ def _may_be_of_others(store: CheckedStore, queue: Queue) -> bool:
 
 
 def _of_database(store: CheckedStore, log: CommitLogReader, folder: str) -> Iterator[Finding]:
-    """Check the ends that a database states; entries that a broker has not written yet do not count."""
+    """Check the ends that a database states, ignoring entries that a broker has not written yet."""
     try:
         with closing(RocksDatabase(folder)) as database:
             for end in database.ends():
@@ -161,7 +161,8 @@ def _of_database(store: CheckedStore, log: CommitLogReader, folder: str) -> Iter
 def _of_end(
     store: CheckedStore, log: CommitLogReader, database: RocksDatabase, end: QueueEnd
 ) -> Iterator[Finding]:
-    if end.physical_offset < store.begin:  # a compaction drops entries that have expired
+    # A compaction may have dropped the entry, as its message has expired.
+    if end.physical_offset < store.begin:
         return
     folder = f"{database.folder}/{end.topic}/{end.queue_id}"
     value = database.get(entry_key(queue_prefix(end.topic, end.queue_id), end.queue_offset))
@@ -183,7 +184,7 @@ def quick_findings(store: CheckedStore) -> Iterator[Finding]:
         try:
             yield from _first_record(file)
         except StoreNotFoundError:
-            if not store.is_live:  # else it expired
+            if not store.is_live:  # in a live store, the file has expired
                 raise
     with closing(CommitLogReader(StoreLog(store.path))) as log:
         yield from last_entries(store, log)
@@ -266,7 +267,7 @@ def _first_record(file: CommitLogFile) -> Iterator[Finding]:
 def _index(
     store: CheckedStore, log: CommitLogReader, tables: list[_IndexEnds]
 ) -> Iterator[Finding]:
-    """Check headers and samples of IndexFiles; appends each header to `tables`."""
+    """Check headers and samples of IndexFiles; append each header to `tables`."""
     config = store.config
     files = IndexFileSetReader(store.path / INDEX_FOLDER, config.hash_slots, config.index_items)
     with closing(files):

@@ -17,7 +17,7 @@ MOST_OF_A_KIND = 20
 NOT_OF_A_CHECK = frozenset(
     {Kind.UNDECODABLE_MESSAGE, Kind.BODY_TOO_LARGE, Kind.EXPIRED_UNREAD, Kind.PARTIAL_QUEUE_ENTRY}
 )
-"""Kinds that only reading, exporting or inspecting meets."""
+"""Kinds that a check never reports: only reading, exporting or inspecting a store does."""
 
 
 def time_text(timestamp_ms: int) -> str:
@@ -40,7 +40,7 @@ def counted(count: int, noun: str) -> str:
 
 @dataclass(slots=True)
 class _Alike:
-    """Identical findings, counted.
+    """Identical findings and their number.
 
     first, last  store timestamps in ms of the affected messages, or None
     """
@@ -65,7 +65,7 @@ class Tally:
         first: Callable[[], Finding],
         times: npt.NDArray[np.int64] | None = None,
     ) -> None:
-        """Add `count` of a kind; `first` makes the finding where none of the kind is known for this file."""
+        """Add `count` findings of a kind; call `first` for the finding if it is the first of its kind and file."""
         if not count:
             return
         alike = self._alike.get((kind, file))
@@ -124,7 +124,7 @@ _COSTS = {
     Kind.RECORD_CRC: ("message", "{} stored {} whose keys, properties or place may be wrong"),
     Kind.MISPLACED_RECORD: ("message", "{} stored {} lie where no index leads"),
 }
-"""Counted items and their cost: how many, and when they were stored."""
+"""The item that a kind counts, and the cost: placeholders are the count and the time of storage."""
 
 _USUAL_COSTS = {
     Kind.INDEX_SLOT: "keys of that slot cannot be found",
@@ -143,4 +143,4 @@ _USUAL_COSTS = {
     Kind.MISSING_LOG_FILE: "all messages of the missing file",
     Kind.CHECKPOINT: "after a crash a broker begins its recovery at the wrong place",
 }
-"""The cost of a kind without counted items; docs/findings has the same text in a page for each."""
+"""The cost of each kind without counted items; the kind's page in docs/findings has the same text."""

@@ -82,13 +82,13 @@ def build(
     Args:
         plan: The repaired store to build.
         new: The folder, to be created.
-        seen: The present files of the old store.
+        seen: The old store's files as they are now.
         runner: Runs the tasks of the rebuild and the check.
         progress: Called as work is done.
         at: Called after each step.
 
     Returns:
-        The old store's files before the first read for the new one; see `check_still`.
+        The old store's files, as they were before the build read the first of them; see `check_still`.
 
     Raises:
         StoreChangedError: a file has changed since the plan was made.
@@ -122,7 +122,7 @@ def check_still(plan: Plan, seen: Sequence[TreeEntry]) -> None:
 
 
 def _carry_over(plan: Plan, new: Path) -> set[str]:
-    """Create folders of the same names, and a further name for each file that stays; return the names of those."""
+    """Create the store's folders in `new` and hard links for files that stay; return the names of these files."""
     changed, linked = plan.changed_files, set()
     for entry in plan.seen:
         if not _stays(plan, entry, changed):
@@ -151,7 +151,7 @@ def _changes_in_place(store: Path, name: str) -> bool:
 def _stays(plan: Plan, entry: TreeEntry, changed: frozenset[str]) -> bool:
     top, _, below = entry.name.partition("/")
     if top == COMMIT_LOG_FOLDER:
-        # A folder in it is nothing that a broker starts with.
+        # A broker does not start if commitlog/ contains a folder.
         return below.split("/")[0] not in plan.dropped and below not in changed
     if top in QUEUE_FOLDERS:
         return not plan.queues
@@ -175,7 +175,7 @@ def _change_log(plan: Plan, new: Path) -> None:
             if plan.cut_at is not None and start <= plan.cut_at < start + plan.file_bytes:
                 _clear(file, target, plan.cut_at - start)
             file.sync()
-        look_like(target, source)  # expiry goes by its time
+        look_like(target, source)  # brokers expire files by time of modification
 
 
 def _clear(file: FileWriter, path: Path, position: int) -> None:
@@ -200,7 +200,7 @@ def _rebuild(plan: Plan, new: Path, runner: Runner, progress: Progress) -> None:
 
 
 def _dispatch_rest(plan: Plan, new: Path) -> None:
-    """Bring a database that stays up to the end of the log.
+    """Add the entries that a kept database lacks up to the end of the log.
 
     The repaired store has no `abort`, and a 5.3.3 broker that starts without it dispatches no message that begins where
     the database ends.
@@ -212,13 +212,13 @@ def _dispatch_rest(plan: Plan, new: Path) -> None:
 def _prepare_queues(plan: Plan, new: Path) -> QueueForm:
     """Prepare the parts of the old queues that a rebuild needs; return the form of the new queues."""
     if facts_of(plan.store).has_queue_database_files:
-        _link_below(plan, new, CONSUME_QUEUE_FOLDER)  # it replaces them all
+        _link_below(plan, new, CONSUME_QUEUE_FOLDER)  # the rebuild replaces them all
         return "rocksdb"
-    for entry in plan.seen:  # which topics have such queues may be known from them alone
+    for entry in plan.seen:  # only the files may show which topics have such queues
         top, _, topic = entry.name.partition("/")
         if entry.is_folder and top == BATCH_QUEUE_FOLDER and topic and "/" not in topic:
             make_folder(new / entry.name)
-    if facts_of(plan.store).has_extension_files:  # with the bit maps of units
+    if facts_of(plan.store).has_extension_files:  # they have the bit maps of units
         _link_below(plan, new, CONSUME_QUEUE_FOLDER)
         _link_below(plan, new, EXTENSION_FOLDER)
     _copy_expired_queues(plan, new)
@@ -249,7 +249,7 @@ def _copy_expired_queues(plan: Plan, new: Path) -> None:
 def _write_checkpoint(plan: Plan, new: Path) -> None:
     """Write a checkpoint with which a broker keeps every file, after a clean shutdown and after a crash.
 
-    See rebuild.commit. Further fields of 5.x stay.
+    `reput.pipeline.commit` explains the times. Further fields of 5.x stay.
     """
     last = max(_last_timestamp(new), 0)
     ends = [0]
@@ -269,7 +269,7 @@ def _write_checkpoint(plan: Plan, new: Path) -> None:
 
 
 def _last_timestamp(store: Path) -> int:
-    """Store timestamp of the log's last message, ms; 0 without one."""
+    """Return the store timestamp (ms) of the log's last message, or 0 if it has none."""
     for file in reversed(StoreLog(store).list().files):
         times = [
             int(batch.messages["store_timestamp"][-1])
@@ -292,8 +292,9 @@ def _check(plan: Plan, new: Path, runner: Runner, progress: Progress) -> None:
 
 def _finish(plan: Plan, new: Path) -> None:
     """Give the new store the owners and permissions of the old one, a lock for both states, and make it durable."""
-    remove_tree(new / LOCK_FILE)  # the rebuild's own
-    link(plan.store / LOCK_FILE, new / LOCK_FILE)  # which may be younger than the plan
+    remove_tree(new / LOCK_FILE)  # the rebuild created it
+    # The store's lock, which may be newer than the plan.
+    link(plan.store / LOCK_FILE, new / LOCK_FILE)
     kept = {(entry.name, entry.inode) for entry in plan.seen}
     for entry in list(tree_entries(new)):
         path = new / entry.name
@@ -391,7 +392,7 @@ def _carry_out(
         check_unchanged(plan)
         # An interrupted repair may have left the two states half swapped.
         places.settle(at)
-        # The dropped folder had further names for files of the store.
+        # `settle` may have removed hard links to files of the store.
         seen = check_unchanged(plan, linked=plan.inodes)
         attempt = places.new_attempt(plan.backup)
         with anchored(attempt.folder, owner=plan.store):

@@ -1,13 +1,13 @@
 """Find the changes that make a log readable from its beginning to its end: ranges to fill, an end to cut.
 
-Three kinds of records fill ranges, all of which `CommitLog.checkMessageAndReturnSize` takes (tag rocketmq-all-4.9.3):
+Three kinds of records fill ranges. `CommitLog.checkMessageAndReturnSize` accepts all three (tag rocketmq-all-4.9.3):
 
-- A placeholder, where a ConsumeQueue knew of a message: an ordinary message of its queue, with its queue offset, no
-  keys, no tags, a body of zeros and the property REPUT_SALVAGED. Without it the queue would lack a number, and dispatch
-  closes such a gap by moving up all later entries: committed offsets of consumers would then mean other messages.
-- A rolled-back transaction elsewhere: dispatched neither to a queue nor to the index
+- A placeholder for each message that a ConsumeQueue has an entry for: an ordinary message with its queue and queue
+  offset, no keys, no tags, a body of zeros and the property REPUT_SALVAGED. Without it the queue would lack a number.
+  Dispatch closes such a gap by moving all later entries, so consumers' committed offsets would mean other messages.
+- A rolled-back transaction elsewhere: a broker dispatches it neither to a queue nor to the index
   (`DefaultMessageStore.CommitLogDispatcherBuildConsumeQueue`, `IndexService.buildIndex`).
-- A blank up to the end of a file: the broker reads on in the next one.
+- A blank up to the end of a file: the broker continues in the next file.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _PIECE_ENTRIES = 1 << 18
 
 @dataclass(frozen=True, slots=True)
 class KnownMessage:
-    """A message that cannot be read, as its ConsumeQueue knows it."""
+    """An unreadable message, as its ConsumeQueue entry describes it."""
 
     physical_offset: int
     size: int
@@ -69,7 +69,7 @@ class KnownMessage:
 class DamagedRange:
     """Physical offsets [start, stop) of one file that must be filled.
 
-    store_timestamp  store time of a message near it, ms
+    store_timestamp  store time of a message near the range, ms
     ends_file        `stop` is the end of the file
     """
 
@@ -87,7 +87,7 @@ def can_be_filled(damaged: DamagedRange) -> bool:
 
 
 def placeholders_in(damaged: DamagedRange) -> int:
-    """Return how many messages get a placeholder; fewer than are known if the space is too small."""
+    """Return how many messages get a placeholder: fewer than have entries if the space is too small."""
     return sum(message is not None for _, _, message in _parts(damaged))
 
 
@@ -100,7 +100,7 @@ def filler(damaged: DamagedRange) -> Iterator[tuple[int, bytes]]:
             size = _size_of(message, stop - start, needs_blank)
             yield start, _record(start, size, damaged.store_timestamp, message)
             position += size
-        if needs_blank:  # without it a broker that recovers would end the log here
+        if needs_blank:  # without the blank, a broker's recovery would end the log here
             yield position, encode_blank(stop - position)
             continue
         for size in _sizes(stop - position):
@@ -109,7 +109,7 @@ def filler(damaged: DamagedRange) -> Iterator[tuple[int, bytes]]:
 
 
 def _parts(damaged: DamagedRange) -> Iterator[tuple[int, int, KnownMessage | None]]:
-    """Yield the range cut where known messages begin; a part too short for its record is joined to a neighbour."""
+    """Cut the range where known messages begin, and yield its parts; join a part too short for a record to another."""
     parts: list[tuple[int, KnownMessage | None]] = [(damaged.start, None)]
     for message in damaged.known:
         start, before = parts[-1]
@@ -174,11 +174,11 @@ def _record(offset: int, size: int, timestamp: int, message: KnownMessage | None
 
 @dataclass(slots=True)
 class FileDamage:
-    """One log file.
+    """The damage of one log file.
 
-    ranges  unreadable ranges and records with a wrong CRC; in order, separate from each other
+    ranges  unreadable ranges and records with a wrong CRC; ascending, with valid records between them
     end     physical offset after the last verifiable record, or the file's begin; its end if a blank follows
-    times   store timestamp (ms) of a message before each range, or after the first
+    times   store timestamp (ms) of a message near each range
     """
 
     file: CommitLogFile
@@ -188,7 +188,11 @@ class FileDamage:
 
 
 def damage_of(file: CommitLogFile, whole: int = 0) -> FileDamage:
-    """Walk a file that should reach up to physical offset `whole`, and compare every CRC. Raises StoreAccessError."""
+    """Return the damage of a file that should reach up to physical offset `whole`; check every CRC.
+
+    Raises:
+        StoreAccessError: the file cannot be read.
+    """
     scan = FileScan(file, file.start, file.end, SALVAGE)
     bad: list[OffsetRange] = []
     good: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]] = []
@@ -221,7 +225,7 @@ def _wrong_records(piece: ScannedPiece) -> npt.NDArray[np.int64]:
 
 
 def _time_near(good: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]], offset: int) -> int:
-    """Store timestamp (ms) of a message before the offset, else of one after it, else 0."""
+    """Return the store timestamp (ms) of a message before the offset, else of a message after it, else 0."""
     found = 0
     for offsets, times in reversed(good):
         for at, time in zip(offsets[::-1].tolist(), times[::-1].tolist(), strict=True):
@@ -249,7 +253,7 @@ def ranges_to_fill(
     file_bytes: int,
     queues: dict[Queue, str],
 ) -> list[DamagedRange]:
-    """Return damage before physical offset `end`, with the messages in it that ConsumeQueues know.
+    """Return the damaged ranges before physical offset `end`, each with the messages that ConsumeQueues lead to.
 
     Args:
         files: The log's files, in order.
@@ -281,7 +285,7 @@ def _with_known(ranges: list[DamagedRange], queues: dict[Queue, str]) -> list[Da
     stops = np.array([one.stop for one in ranges])
     known: dict[int, dict[int, KnownMessage]] = {}
     for queue, folder in sorted(queues.items()):
-        if queue.topic.startswith(LMQ_PREFIX):  # of a message that has a queue of its own
+        if queue.topic.startswith(LMQ_PREFIX):  # an entry of the message's own queue exists as well
             continue
         for message in _entries_within(queue, folder, starts, stops):
             number = int(np.searchsorted(starts, message.physical_offset, side="right")) - 1

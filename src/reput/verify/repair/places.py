@@ -1,6 +1,6 @@
 """The folders of a repair beside the store, the swap with the store, and the undo.
 
-Beside STORE lies the folder STORE.reput-repair, in it a folder for each repair, numbered from 1:
+Beside STORE lies the folder STORE.reput-repair. It has a numbered folder for each repair:
 
     owner        locked while a repair, or an undo, runs
     1/
@@ -42,7 +42,7 @@ LogLook = list[list[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """The contents of `repair.json`: inodes of the store's folder before and after, and stamps of the repaired log."""
+    """The contents of `repair.json`: inodes of the store's old and new folder, and stamps of the repaired log."""
 
     old: int
     new: int
@@ -73,7 +73,12 @@ class Attempt:
         return self.folder / "undone"
 
     def record(self) -> Record | None:
-        """Return the record, or None before it is written. Raises StoreError for other content, StoreAccessError."""
+        """Return the record, or None before it is written.
+
+        Raises:
+            StoreError: the file has other content.
+            StoreAccessError: the file cannot be read.
+        """
         path = self.folder / _RECORD_FILE
         try:
             record = Record(**json.loads(read_file(path, _MOST_BYTES)))
@@ -102,7 +107,7 @@ class RepairPlaces:
     """The folder beside a store, for its repairs."""
 
     def __init__(self, store: Path) -> None:
-        """Take a store at its real path. Raises StoreError if no folder can be beside it."""
+        """Prepare for a store at its real path. Raises StoreError if no folder can be created beside it."""
         if store == store.parent:
             raise StoreError(f"{store}: has no folder above it in which a repair could build")
         self.store, self.root = store, store.with_name(store.name + SUFFIX)
@@ -133,7 +138,7 @@ class RepairPlaces:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Hold the store and its parent for the body: no link below them is followed."""
+        """Keep the store and its parent open during the body, so that no link below them is followed."""
         with ExitStack() as stack:
             for folder in (self.store.parent, self.store):
                 if inode_of(folder) is not None:
@@ -142,9 +147,9 @@ class RepairPlaces:
 
     @contextmanager
     def owned(self) -> Iterator[None]:
-        """Keep other repairs of the store away for the body. Raises StoreLockedError, StoreAccessError.
+        """Lock out other repairs of the store during the body. Raises StoreLockedError, StoreAccessError.
 
-        A folder that root creates stays root's in the body, so that no other user changes the new state.
+        A folder that root creates belongs to root during the body, so that no other user changes the new state.
         """
         if inode_of(self.root) is None:
             with explained(self.root, "be created"):
@@ -154,9 +159,10 @@ class RepairPlaces:
             yield
 
     def give(self, attempt: Attempt) -> None:
-        """Give the folders that root created beside the store to the store's owner. The states are given already.
+        """Give the folders that root created beside the store to the store's owner; the states already belong to it.
 
-        Only folders that are still root's: no other user can have put a file there. Raises StoreAccessError.
+        Change only folders that still belong to root: no other user can have put a file there. Raises
+        StoreAccessError.
         """
         if os.geteuid() != 0:
             return
@@ -214,12 +220,12 @@ class RepairPlaces:
             return
 
     def swap(self, record: Record, fresh: Path, kept: Path, at: AtStep) -> None:
-        """Put the state in `fresh` in the store's place, which `kept` is then the name of, durably.
+        """Put the state in `fresh` in the store's place and name the old state `kept`, durably.
 
-        Raises StoreChangedError, and then nothing is swapped, where another folder has one of these names now.
+        Raises StoreChangedError, before any change, if another folder has one of these names now.
 
-        By one rename where the file system can exchange two names; else by two, and a kill between them leaves
-        the store without its name until `settle`.
+        If the file system can exchange two names, one rename does this. Otherwise two do, and a kill between them
+        leaves the store without its name until `settle`.
         """
         states = {record.old, record.new}
         with explained(self.store, "be swapped"):
@@ -244,7 +250,7 @@ class RepairPlaces:
 
 
 def look_of_log(store: Path) -> LogLook:
-    """Name, size and time (ns) of each file of a log: how it is seen that one was written. Raises StoreAccessError."""
+    """Return name, size and time (ns) of each file of a log, to detect later writes. Raises StoreAccessError."""
     return [
         [one.name, one.size, one.mtime_ns]
         for folder in facts_of(store).log_folders

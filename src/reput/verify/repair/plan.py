@@ -59,7 +59,7 @@ OF_LOG = frozenset({Kind.UNREADABLE_RECORD, Kind.RECORD_SIZE_MISMATCH, Kind.BODY
 class Step:
     """One line of a plan: the change to a file or folder of the store, and the findings that require it.
 
-    why  names of kinds, or words if no finding requires it
+    why  names of the findings' kinds, or a reason in words if no finding requires the step
     """
 
     verb: Verb
@@ -70,7 +70,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Remaining:
-    """A finding that the repair leaves as it is; `asked` is the argument that would have it repaired."""
+    """A finding that the repair does not remove; `asked` is the argument with which it would."""
 
     finding: Finding
     asked: Asked | None = None
@@ -80,12 +80,12 @@ class Remaining:
 class Plan:
     """The plan of a store's repair.
 
-    findings      of the check, including those for information only
+    findings      findings of the check, including findings for information only
     dispatch_from physical offset from which messages are dispatched to a database that stays, or None
     cut_at        physical offset at which the log is cut, or None
     file_bytes    size of a CommitLog file
     dropped       names in commitlog/ that the repaired store does not have
-    seconds       estimate, from the duration of the check
+    seconds       estimated duration in seconds, derived from the duration of the check
     needed_bytes  estimate of the bytes written beside the store
     seen          state of every file when the plan was made
     """
@@ -143,9 +143,9 @@ class Plan:
 
     @property
     def entries_move(self) -> bool:
-        """Whether entries may get another number: a message is lost that no placeholder stands for.
+        """Whether entries may get another number, because a lost message gets no placeholder.
 
-        In a queue that is not light the gap stays, as far as the log shows it.
+        In a queue that is not light, the gap stays if the log shows it.
         """
         lost = any(
             one.finding.kind in _LOSSES and one.asked != "truncate_tail" for one in self.remaining
@@ -157,16 +157,16 @@ class Plan:
         """Return whether the plan leaves or causes this finding in the repaired store, built in `root`."""
         if not finding.is_wrong:
             return True
-        if finding.kind in _MOVED and (self.entries_move or self.ranges):  # queues may not know all
+        if finding.kind in _MOVED and (self.entries_move or self.ranges):  # queues may lack entries
             return True
         left = [one.finding for one in self.remaining if one.finding.kind is finding.kind]
-        if len(left) > MOST_OF_A_KIND:  # the last stands for any number of files
+        if len(left) > MOST_OF_A_KIND:  # the last finding counts those of any number of files
             return True
         name = os.path.relpath(finding.file, root)
         return any(os.path.relpath(one.file, self.store) == name for one in left)
 
     def as_json(self) -> dict[str, Any]:
-        """Return everything that is printed, for json.dumps."""
+        """Return everything that the plan prints, as values for json.dumps."""
         return {
             "store": str(self.store),
             "backup": str(self.backup),
@@ -234,7 +234,7 @@ class _Steps:
         yield from self._kept()
 
     def _why(self, kinds: Iterable[Kind], start: int = 0, stop: int = 1 << 63) -> tuple[str, ...]:
-        """Return names of the kinds found in this part of the log, or outside it."""
+        """Return names of the kinds found in this part of the log, or outside the log."""
         found = (one for one in self._wrong if one.kind in kinds)
         here = (one for one in found if one.physical_offset is None or start <= one.start < stop)
         return tuple(dict.fromkeys(str(one.kind) for one in here))

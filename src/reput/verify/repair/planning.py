@@ -165,20 +165,20 @@ def _refuse_exchanged(found: CheckedStore, findings: Iterable[Finding]) -> None:
 def check_unchanged(
     plan: Plan, before: Sequence[TreeEntry] | None = None, linked: Collection[str] = ()
 ) -> Sequence[TreeEntry]:
-    """Return the store's files as they are, the same as when the plan was made, or as in `before`.
+    """Return the store's files, if none has changed since the plan was made or since `before`.
 
     Args:
-        plan: Of the store.
-        before: Another look at its files.
-        linked: Files and folders of which only the time of modification is compared, which a program can set back:
-            the repair has changed the other time by giving them a further name, or by taking that from them.
+        plan: The plan for the store.
+        before: An earlier state to compare with; by default the plan's.
+        linked: Files and folders whose change time is ignored, because the repair has added or removed a hard link.
+            Only their time of modification is compared, although a program can set it back.
 
     Raises:
-        StoreChangedError: A file is not as it was.
+        StoreChangedError: A file has changed.
     """
     now = tuple(tree_entries(plan.store))
     if facts_of(plan.store).has_queue_database_files:
-        # A reader of a database creates hard links to its files meanwhile.
+        # A process that reads a RocksDB database creates hard links to its files.
         linked = {*linked, CONSUME_QUEUE_FOLDER}
 
     def look(entries: Sequence[TreeEntry]) -> dict[str, tuple[int, ...]]:
@@ -186,7 +186,7 @@ def check_unchanged(
 
     if look(plan.seen if before is None else before) != look(now):
         raise StoreChangedError(
-            f"{plan.store}: changed while it was checked; stop who writes it, and repair it again"
+            f"{plan.store}: changed while it was checked; stop its writer, and repair it again"
         )
     return now
 

@@ -6,13 +6,13 @@
     keys             string as it is stored, or list of strings
     tags             string
     unique_key       string; created if missing
-    delay_level      integer, 0: stored in SCHEDULE_TOPIC_XXXX until then, see `reput.writer.put.routing.delayed`
+    delay_level      integer, 0: level of delay, see `reput.writer.put.routing.delayed`
     flag, sys_flag, reconsume_times   integer, 0
     born_timestamp   integer, ms since 1970 in UTC; by default the store timestamp
     born_host        string, `address:port`; by default the store's
     properties       string: the whole properties string, stored unchanged; excludes keys, tags, unique_key, delay_level
 
-A mapping may have one value in place of an array, for all rows. Null means the default of a missing column.
+In a mapping, a single value in place of an array applies to all rows. Null means the default of a missing column.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def from_columns(
 
 
 def _arrays(columns: Any) -> tuple[dict[str, Any], int]:
-    """Return Arrow arrays by name, each in one piece and of the same length."""
+    """Return Arrow arrays by name, each contiguous, and their common length."""
     if isinstance(columns, pa.Table | pa.RecordBatch):
         named: dict[str, Any] = dict(zip(columns.schema.names, columns.columns, strict=True))
     elif isinstance(columns, Mapping):
@@ -218,7 +218,7 @@ def _is_list(kind: Any) -> bool:
 
 
 def _joined_keys(array: Any) -> Any:
-    array = array.cast(pa.list_(pa.string()))  # lists that are all empty have no type
+    array = array.cast(pa.list_(pa.string()))  # Arrow infers no element type if all lists are empty
     keys = array.flatten()
     bad = pc.or_(pc.match_substring(keys, KEY_SEPARATOR), pc.equal(pc.binary_length(keys), 0))
     if pc.any(bad).as_py():
@@ -245,7 +245,7 @@ def _texts(array: Any, kind: Any) -> Texts:
 
 
 def _view(buffer: Any) -> npt.NDArray[np.uint8]:
-    """Return the buffer as kernels need it: declared writable, although no kernel writes."""
+    """Return the buffer as an array that kernels accept: declared writable, although no kernel writes."""
     if buffer is None or not buffer.size:
         return np.zeros(1, np.uint8)
     view = (ctypes.c_uint8 * buffer.size).from_address(buffer.address)

@@ -1,4 +1,4 @@
-"""Batches, whose messages are stored one after the other in one file, and inner batches (5.x), which are one record.
+"""Check batches, which are stored as consecutive records of one file, and inner batches (5.x), which are one record.
 
 Mirrors the checks of `MessageBatch.generateFromList` and `CommitLog.asyncPutMessages` (tag rocketmq-all-4.9.3),
 `DefaultMessageStore.asyncPutMessage` and `BatchConsumeQueue.assignQueueOffset` (tag rocketmq-all-5.3.3). An inner batch
@@ -70,5 +70,5 @@ def may_be_batch(message: Message) -> bool:
 
 
 def with_base(message: Message, queue_offset: int, form: RecordForm) -> Message:
-    """Return an inner batch as it is stored: with the queue offset of its first message."""
+    """Return an inner batch as it is stored: with a property for the queue offset of its first message."""
     return with_properties(message, {INNER_BASE: str(queue_offset)}, form)

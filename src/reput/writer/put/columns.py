@@ -1,6 +1,6 @@
-"""Messages to put as columns, checked as a whole before one is put.
+"""Columns of messages to put, all checked before the first is put.
 
-From messages (`reput.writer.put.gather`), or from named columns as Arrow has them (`reput.writer.put.arrow`).
+They come from messages (`reput.writer.put.gather`) or from Arrow columns (`reput.writer.put.arrow`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ BORN_NOW = -(1 << 63)
 
 
 class Texts(NamedTuple):
-    """A column of strings: text n is data[at[n]:at[n + 1]]; without data, unique keys that are yet to be made."""
+    """A column of strings: text n is data[at[n]:at[n + 1]]. Without data: unique keys that are created later."""
 
     data: Bytes | None
     at: Offsets
@@ -39,7 +39,7 @@ class Texts(NamedTuple):
         return cls(np.frombuffer(bytearray().join(texts), np.uint8), ends_of(texts))
 
     def spread(self, rows: Sequence[int], count: int) -> Texts:
-        """Return the texts at these of `count` rows, and empty texts at the others."""
+        """Return a column of `count` rows with the texts at `rows`, and empty texts elsewhere."""
         lengths = np.zeros(count, np.int64)
         lengths[rows] = np.diff(self.at)
         return Texts(self.data, ends_of_lengths(lengths))
@@ -60,7 +60,7 @@ def ends_of_lengths(lengths: npt.NDArray[np.int64]) -> Offsets:
 
 
 class PutColumnsResult(NamedTuple):
-    """physical_offset and queue_offset int64[n] by row, and when all were stored (ms)."""
+    """Physical offset and queue offset of each row, int64[n], and the store timestamp (ms) of all rows."""
 
     physical_offset: Offsets
     queue_offset: Offsets
@@ -76,10 +76,10 @@ class PutColumns:
     """Columns of messages.
 
     Attributes:
-        rows: PUT_DTYPE[n]; `queue` counts `queues`, `topic` and `born_host` the texts of that name
-        form: of the records
-        properties: (name, values) in order; an empty value is left out, values without a name are whole
-            strings;
+        rows: PUT_DTYPE[n]; `queue`, `topic` and `born_host` are numbers into the attributes of similar name
+        form: form of the records
+        properties: (name, values) in order; empty values are omitted, and values without a name are whole properties
+            strings
     """
 
     rows: npt.NDArray[np.void]
@@ -154,7 +154,7 @@ def _unique_keys(texts: Texts, unique_keys: UniqueKeys, now_ms: int) -> Bytes:
 def number_queues(
     rows: npt.NDArray[np.void], topics: Sequence[str], queue_ids: npt.NDArray[np.int64]
 ) -> list[Queue]:
-    """Set `queue_id` and `queue` of rows whose `topic` counts `topics`; return their queues.
+    """Set `queue_id` and `queue` of rows, whose `topic` is a number into `topics`; return their queues.
 
     Raises MessageRefusedError.
     """

@@ -1,9 +1,9 @@
 """Write the CommitLog: records at the end of the log, blanks at the ends of files.
 
 Mirrors `CommitLog.asyncPutMessage`, `.DefaultAppendMessageCallback.doAppend` (tag rocketmq-all-4.9.3). A record is
-written only if a blank fits after it; otherwise the blank ends the file, and the record begins the next. Prepared and
-rolled-back messages do not count in their queue: their queue offset is 0. `RecordForm` and `batch_size` describe the
-differences of 5.x.
+written only if a blank fits after it; otherwise a blank ends the file, and the record begins the next file. Prepared
+and rolled-back messages take no queue offset: they state 0. `RecordForm` and `batch_size` describe the differences
+of 5.x.
 """
 
 from __future__ import annotations
@@ -57,15 +57,15 @@ _HEAD_BYTES = SIZE_AND_MAGIC.size
 _NO_HEAD = bytes(_HEAD_BYTES)
 _OFFSET_BYTES = 8
 _OFFSET_DIGITS = 2 * _OFFSET_BYTES
-_WINDOW_BYTES = 8 << 20  # prepared, filled and dispatched at a time
+_WINDOW_BYTES = 8 << 20  # bytes that are prepared, filled and dispatched at a time
 _new = tuple.__new__
 
 
 class PutUnderWay(NamedTuple):
-    """Records, from the end of the log to `end`; they are in the log when size and magic of the first one are.
+    """Records of a put in progress, up to `end`. They are in the log once size and magic of the first are written.
 
     next_offsets  the next queue offset of each of their queues
-    heads         physical offset, size and magic of the records after the first
+    heads         physical offset, and size and magic, of the records after the first
     """
 
     end: int
@@ -75,9 +75,9 @@ class PutUnderWay(NamedTuple):
 
 
 class _JoinedRecords:
-    """Records that are written together, one after the other, to the end of the log.
+    """Consecutive records that are written together at the end of the log.
 
-    end           physical offset at which the last one ends
+    end           physical offset at which the last record ends
     next_offsets  the next queue offset of each of their queues
     """
 
@@ -102,9 +102,9 @@ class _JoinedRecords:
 
 
 class ColumnsUnderWay(NamedTuple):
-    """A put of many records, counted as they are written.
+    """A put of many records in progress.
 
-    progress      int64[2]: number of rows in the log, and where the last one ends
+    progress      int64[2]: number of rows in the log, and physical offset at which the last one ends
     next_offsets  int64[n]: next queue offset of each of `queues`
     """
 
@@ -115,10 +115,10 @@ class ColumnsUnderWay(NamedTuple):
 
 
 class CommitLogWriter:
-    """The end of the log. Any thread may put, until it is closed.
+    """Appends to the log. Any thread may put, until the writer is closed.
 
-    An asynchronous exception (Ctrl-C) never leaves a half-done put: the put in progress is noted, and the next owner of
-    the lock counts it if its record is in the log, and clears it otherwise.
+    An asynchronous exception (Ctrl-C) never leaves an unfinished put: the put in progress is noted, and the next owner
+    of the lock counts it if its record is in the log, or clears its bytes.
 
     position         physical offset at which the last record ends
     store_timestamp  store time of the last message, ms
@@ -175,12 +175,12 @@ class CommitLogWriter:
         count = 1
         if self.form.is_five:
             count = batch_size(message, self._batch_topics)
-        queue = message.topic, message.queue_id  # as a Queue, which takes longer to make
+        queue = message.topic, message.queue_id  # equals a Queue, and is faster to create
         magic, topic = self._topics.get(queue) or self._encode_topic(queue)
         body = message.body
         crc = crc32(body) & 0x7FFFFFFF
         with self._lock:
-            if (  # as `_check` asks, without the call
+            if (  # the same test as in `_check`, without a call
                 self._under_way is not None
                 or self.position < self._files.start
                 or self._is_closed
@@ -206,10 +206,10 @@ class CommitLogWriter:
         return self._result(position, number, now)
 
     def put_run(self, messages: Sequence[Message]) -> list[PutResult | ReputError]:
-        """Put messages together that have no further queues, no delay, and properties as bytes.
+        """Put several messages together, which have no further queues, no delay, and properties as bytes.
 
-        Returns where each was stored, or why it was not: a message that is refused does not stop the others. Raises
-        StoreFailedError if the store takes nothing any more.
+        Returns the result or the error of each message: a refused message does not stop the others. Raises
+        StoreFailedError if the store accepts no more messages.
         """
         results: list[PutResult | ReputError] = []
         with self._lock:
@@ -231,7 +231,7 @@ class CommitLogWriter:
                 self._write_run(run, now)
             except (
                 ReputError
-            ) as error:  # a full disk, for instance: records not yet written are not put
+            ) as error:  # for instance a full disk: records that are not written yet are not put
                 results[written:] = [error] * (len(messages) - written)
             end = self.position
         self._on_append(end)
@@ -276,7 +276,7 @@ class CommitLogWriter:
             self._write(run.head, b"".join(run.parts), now, ends, run.heads)
 
     def _result(self, position: int, number: int, now: int) -> PutResult:
-        # As PutResult(...), in half the time; so are the digits.
+        # Creating the tuple and its digits in this way takes half the time of PutResult(...).
         message_id = self.id_prefix + position.to_bytes(_OFFSET_BYTES).hex().upper()
         return _new(PutResult, (position, number, message_id, now))
 
@@ -297,10 +297,10 @@ class CommitLogWriter:
         ends: tuple[tuple[tuple[str, int], int], ...],
         count: int,
     ) -> tuple[int, int]:
-        """Write the record; its physical offset and its queue offset.
+        """Write the record; return its physical offset and its queue offset.
 
-        `topic` has its length before it, `properties` room for the record's CRC; `ends` are the new ends of further
-        queues, `count` how many queue offsets the record takes in its own.
+        `topic` includes its length prefix, and `properties` includes room for the record's CRC. `ends` are the new ends
+        of further queues; `count` is the number of queue offsets that the record takes in its own queue.
         """
         counts = not message.sys_flag & SYS_FLAG_PREPARED
         number = self.queue_offsets.get(queue, 0) if counts else 0
@@ -338,7 +338,7 @@ class CommitLogWriter:
         position: int,
         size: int,
     ) -> tuple[bytes, bytes]:
-        """Return a record, its size and magic apart. Raises MessageRefusedError."""
+        """Return a record in two parts: size and magic, and the rest. Raises MessageRefusedError."""
         body, born, born_host = message.body, message.born_timestamp, self._store_host
         sys_flag = message.sys_flag & ~_HOST_FLAGS | self._store_flag
         if message.born_host is not None:
@@ -366,9 +366,9 @@ class CommitLogWriter:
         ends: tuple[tuple[tuple[str, int], int], ...],
         heads: Sequence[tuple[int, bytes]] = (),
     ) -> None:
-        """Store a record that fits into the last file, and count it. Its size and magic are separate, in `head`.
+        """Store a record that fits into the last file, and count it. `head` is its size and magic.
 
-        `rest` may have further records, whose sizes and magics are zeros there and are in `heads`.
+        `rest` may contain further records. Their sizes and magics are zeros there, and are in `heads`.
         """
         files, end = self._files, self.position + _HEAD_BYTES + len(rest)
         if end > files.mark:
@@ -376,13 +376,13 @@ class CommitLogWriter:
         start, stop = self.position - files.start, end - files.start
         data = files.file.data
         self._under_way = _new(PutUnderWay, (end, now, ends, heads))
-        # Size and magic last, so that no reader takes half a record for a whole one. Further records get them after
-        # the records before them: after a kill, no record is valid after a gap that another record will fill.
+        # Size and magic are written last, so that no reader mistakes a partial record for a complete one. Further
+        # records get them in order: after a kill, no valid record lies after a gap that another record will fill.
         data[start + _HEAD_BYTES : stop] = rest
         data[start : start + _HEAD_BYTES] = head
         if heads:
             self._write_heads(heads)
-        # As `_settle` counts it, in less time; the position last, for that is how `_settle` sees that it is counted.
+        # Count it as `_settle` does, but faster. Set the position last: it shows `_settle` that this is done.
         if len(ends) == 1:
             ((queue, queue_end),) = ends
             self.queue_offsets[queue] = queue_end
@@ -400,7 +400,7 @@ class CommitLogWriter:
     def put_columns(self, columns: PutColumns, in_one_file: bool = False) -> PutColumnsResult:
         """Put many messages with one store timestamp, in the order of their rows. Raises as `put` does.
 
-        Where the disk is full in the midst of them, those before it are put; with `in_one_file` all or none are.
+        If the disk becomes full, the messages before are put; with `in_one_file`, either all or none are.
         """
         total = columns.check(len(self._store_host), self.max_message_bytes)
         if in_one_file and total > self.max_message_bytes:
@@ -445,9 +445,9 @@ class CommitLogWriter:
             self._is_closed = True
 
     def put_back_files(self) -> None:
-        """Write files of the log that another process deleted again, with every message that is acknowledged.
+        """Restore log files that another process deleted, with every acknowledged message.
 
-        To be called when no further message is taken. Raises StoreAccessError.
+        Call this only when no further message is accepted. Raises StoreAccessError.
         """
         with self._lock:
             self._settle()
@@ -467,9 +467,9 @@ class CommitLogWriter:
             self._health.check()
 
     def _settle(self) -> None:
-        """Count the put in progress as far as it is in the log, and clear the rest.
+        """Count the records of the put in progress that are in the log, and clear the rest.
 
-        If it is interrupted, the next owner of the lock calls it again: any part of it may be done twice.
+        If this is interrupted, the next owner of the lock calls it again, so any part of it may run twice.
         """
         files, put = self._files, self._under_way
         if self.position < files.start:
@@ -494,14 +494,14 @@ class CommitLogWriter:
         self._end_file()
 
     def _end_file(self) -> None:
-        """Write the blank after the last record, once the next file exists."""
+        """Write the blank after the last record; the next file must exist."""
         at = self.position % self._files.file_bytes
         ended = self._files.opened(self.position - at)
         ended.data[at : at + BLANK_BYTES] = encode_blank(self._files.file_bytes - at)
         self.position = self._files.start
 
     def _encode_topic(self, queue: tuple[str, int]) -> tuple[int, bytes]:
-        """Return magic and topic, after its length, for the records of a queue."""
+        """Return magic and length-prefixed topic for the records of a queue."""
         topic, queue_id = queue
         check_queue_id(queue_id)
         data = self.form.encode_topic(topic)

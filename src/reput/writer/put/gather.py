@@ -1,7 +1,7 @@
-"""Messages to put as columns: one pass over all of them for each of their attributes.
+"""Convert messages to columns, with one pass over all messages per attribute.
 
-Messages whose properties have the same names share columns. If columns would be ambiguous, the properties
-string of each message is made by itself, which also refuses a message that cannot be stored.
+Messages whose properties have the same names share columns. If columns would be ambiguous, the properties string of
+each message is encoded separately, which also refuses messages that cannot be stored.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from reput.writer.put.routing import delayed, may_be_delayed
 _Value = TypeVar("_Value", bound=Hashable)
 _Names = tuple[str, ...] | None
 _MOST_NAMES = 12
-"""With more of them a HashMap has more buckets, and another order."""
+"""Most properties in columns: with more names, a Java HashMap has more buckets, and so another order."""
 _PROBED = 1 << 6
 _NUMBERS: tuple[tuple[str, Callable[[Sequence[Message]], list[int]]], ...] = (
     ("flag", lambda messages: [m.flag for m in messages]),
@@ -57,7 +57,7 @@ _NUMBERS: tuple[tuple[str, Callable[[Sequence[Message]], list[int]]], ...] = (
 
 
 class _DoubtError(Exception):
-    """Columns cannot hold this, or it must be refused."""
+    """The properties do not fit columns, or must be refused."""
 
 
 def from_messages(
@@ -68,7 +68,10 @@ def from_messages(
     delay_levels: int,
     form: RecordForm = FORM_OF_FOUR,
 ) -> PutColumns:
-    """Return the messages as columns; messages with a DELAY are as they are stored. Raises MessageRefusedError."""
+    """Return the messages as columns; messages with a DELAY have the form in which they are stored.
+
+    Raises MessageRefusedError.
+    """
     shapes = shapes_of(messages)
     if any(map(may_be_delayed, shapes)):
         messages = [delayed(m, delay_levels, form) for m in messages]
@@ -101,7 +104,7 @@ def from_messages(
 
 
 def _are_plain(messages: Sequence[Message]) -> bool:
-    """Return whether no message sets a host, time, flag or count. One pass takes half the time of one per field."""
+    """Return whether no message sets a host, time, flag or count, in one pass, because one per field takes longer."""
     for some in (messages[:_PROBED], messages[_PROBED:]):
         if [
             True
@@ -118,7 +121,7 @@ def _are_plain(messages: Sequence[Message]) -> bool:
 
 
 def _numbered(values: list[_Value]) -> tuple[list[_Value], npt.NDArray[np.int32] | int]:
-    """Return the distinct values, and the number of its value for each element."""
+    """Return the distinct values, and for each element the number of its value."""
     if values and values.count(values[0]) == len(values):
         return values[:1], 0
     number = {value: at for at, value in enumerate(dict.fromkeys(values))}
@@ -141,7 +144,7 @@ def _fill_numbers(rows: npt.NDArray[np.void], messages: Sequence[Message]) -> No
 
 
 def _integers(values: list[int]) -> list[int]:
-    """Return values after a check that they are integers: numpy accepts strings and fractions. Raises TypeError."""
+    """Return the values, or raise TypeError if one is not an integer: numpy accepts strings and fractions."""
     others = set(map(type, values)) - {int}
     if any(not issubclass(kind, Integral) for kind in others):
         raise TypeError
@@ -170,7 +173,7 @@ def _properties(
 
 
 def shapes_of(messages: Sequence[Message]) -> dict[_Names, list[int]]:
-    """Return rows by the names of their properties (None for a string); no rows if all have the same names."""
+    """Return rows by the names of their properties (None: a string); lists are empty if all have the same names."""
     properties = [m.properties for m in messages]
     if not any(properties) and set(map(type, properties)).isdisjoint((str, bytes)):
         return {(): []}
@@ -194,7 +197,7 @@ def _shared_columns(names: _Names, messages: Sequence[Message]) -> list[Property
         raise _DoubtError
     columns: dict[str, Texts] = {}
     for name in names:
-        # These properties are no string, or there were no names.
+        # Properties that are a string have no names, so these are mappings.
         columns[name] = _texts([m.properties[name] for m in messages])  # type: ignore[index,call-overload]
         if not np.diff(columns[name].at).all():
             raise _DoubtError

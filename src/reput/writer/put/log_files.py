@@ -1,7 +1,7 @@
-"""The files of a CommitLog that is being written (`MappedFileQueue`, `MappedFile`, tag rocketmq-all-4.9.3).
+"""Write the files of a CommitLog (`MappedFileQueue`, `MappedFile`, tag rocketmq-all-4.9.3).
 
-All have one size and are named by the physical offset of their first byte. The last is written to through its map;
-those before it stay open until they are synced.
+All files have one size and are named by the physical offset of their first byte. The last file is written through a
+memory map; earlier files stay open until they are synced.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _MOST_OPEN = 32
 
 
 class Preparer:
-    """Calls `prepare_piece` in its own thread, for as long as that returns True, whenever it is asked to.
+    """Calls `prepare_piece` in a thread, on request, until it returns False.
 
-    The thread starts once the writer comes twice within a fifth of a second, because prepared bytes are also flushed.
+    The thread starts only after two requests within a fifth of a second, because prepared bytes must also be flushed.
     """
 
     def __init__(self, prepare_piece: Callable[[], bool]) -> None:
@@ -63,16 +63,16 @@ class Preparer:
                     self._wanted.wait()
                     self._wanted.clear()
         except StoreAccessError:
-            return  # the writer meets the same error in its turn, and can report it
+            return  # the writer will meet the same error, and can report it
 
 
 class LogFiles:
-    """One thread appends and rolls, another may sync.
+    """The files of a log. One thread appends and rolls, another may sync.
 
     start, file  the last file: physical offset of its first byte, and its bytes
-    ready        physical offset up to which it is prepared, and may be written; it never goes back
-    mark         physical offset from which `prepare` must be called; at most `ready`
-    make_room    called where the disk is full for the next file; returns whether to try again
+    ready        physical offset before which the last file is prepared, and may be written; it never decreases
+    mark         physical offset from which on a write must call `prepare` first; at most `ready`
+    make_room    called if the disk has no space for the next file; returns whether to try again
     """
 
     def __init__(self, disk: Disk, folder: Path, file_bytes: int, start: int) -> None:
@@ -90,7 +90,7 @@ class LogFiles:
         self._preparer = Preparer(self._prepare_ahead)
 
     def _make(self, start: int) -> MappedWriter:
-        if start in self._open:  # an interrupt came before the file was used
+        if start in self._open:  # an interrupt came after the file was created, before it was used
             return self._open[start]
         path = self._folder / offset_file_name(start)
         is_new = not path.exists()
@@ -110,18 +110,18 @@ class LogFiles:
         return file
 
     def opened(self, start: int) -> MappedWriter:
-        """Return the file that begins there: the last, or an earlier one that is not synced to its end."""
+        """Return the open file that begins at `start`: the last one, or an earlier one that is not synced yet."""
         return self._open[start]
 
     def begin(self, position: int) -> None:
-        """Have the writer begin there."""
+        """Set the physical offset at which the writer begins."""
         self.ready = self.mark = self._used = position
 
     def prepare(self, end: int) -> None:
-        """Have the last file ready to be written up to physical offset `end`, and be some way ahead soon."""
+        """Prepare the last file up to physical offset `end`, and request that some bytes after it are prepared soon."""
         while end > self.ready:
             with self._preparing:
-                if end > self.ready:  # else it was done while this waited
+                if end > self.ready:  # the other thread may have prepared it meanwhile
                     self._prepare_piece()
         self.mark, self._used = self.ready, end
         if self.ready < self.end:
@@ -129,12 +129,12 @@ class LogFiles:
 
     def _prepare_piece(self) -> None:
         ready = min(self.ready + _PIECE_BYTES, self.end)
-        # Zeros: nothing may have been written there.
+        # Pages of zeros suffice: nothing can have been written there.
         self.file.prepare_empty(self.ready - self.start, ready - self.start)
         self.ready = ready
 
     def _prepare_ahead(self) -> bool:
-        """Prepare one more piece; whether there was one to be prepared."""
+        """Prepare one more piece; return whether a piece was left to prepare."""
         with self._preparing:
             if self._is_closed:
                 return False
@@ -152,7 +152,7 @@ class LogFiles:
     def roll(self) -> None:
         """Make the next file the last. Raises StoreAccessError, and then nothing has changed."""
         start = self.end
-        if len(self._open) >= _MOST_OPEN:  # mapped, they keep two descriptors each
+        if len(self._open) >= _MOST_OPEN:  # each mapped file keeps two descriptors
             self.sync(min(self._open), self.start)
         try:
             file = self._make(start)
@@ -180,9 +180,9 @@ class LogFiles:
             self._disk.check_in_place(file.path, identity_of(file.fileno))
 
     def put_back(self) -> None:
-        """Write the files that another process deleted under their names again; nothing is put meanwhile.
+        """Restore files that another process deleted, under their names; nothing may be put meanwhile.
 
-        Raises StoreAccessError, for a name that belongs to another file as well.
+        Raises StoreAccessError, also if another file has one of the names.
         """
         with self._syncing:
             for file in self._open.values():
@@ -191,9 +191,9 @@ class LogFiles:
             self._disk.sync_folder(self._folder)
 
     def sync(self, begin: int, until: int) -> None:
-        """Make the bytes from `begin` to `until` durable; all before are.
+        """Make the bytes from `begin` to `until` durable; all bytes before `begin` are durable.
 
-        Raises StoreAccessError, and StoreFailedError if they are in a file without a name.
+        Raises StoreAccessError, and StoreFailedError if their file has lost its name.
         """
         with self._syncing:
             self._check_in_place()

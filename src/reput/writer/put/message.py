@@ -1,7 +1,7 @@
 """A message to put, and the result of a put.
 
 Mirrors `MessageExtBrokerInner`, the checks of `DefaultMessageStore.checkMessage` and the properties string that
-`MessageDecoder.messageProperties2String` makes of a HashMap (tag rocketmq-all-4.9.3). Messages that a broker would
+`MessageDecoder.messageProperties2String` encodes from a HashMap (tag rocketmq-all-4.9.3). Messages that a broker would
 accept but could not return unchanged are refused.
 """
 
@@ -66,7 +66,7 @@ class Message:
 
     @classmethod
     def of(cls, stored: MessageExt) -> Self:
-        """Return a message for putting a read one unchanged: the same record except for its place and store time."""
+        """Return a message whose put repeats a stored message: the same record except for place and store time."""
         return cls(
             topic=stored.topic,
             body=stored.body,
@@ -82,7 +82,7 @@ class Message:
 
 
 class PutResult(NamedTuple):
-    """Where a message was stored, its number in its queue, its offset id, when (ms)."""
+    """The result of a put: physical offset, queue offset, offset id, store timestamp (ms)."""
 
     physical_offset: int
     queue_offset: int
@@ -91,7 +91,7 @@ class PutResult(NamedTuple):
 
 
 def as_plain(message: Message) -> Message:
-    """Return the message with keys and properties of built-in types: reading others may run arbitrary code."""
+    """Return the message with keys and properties of built-in types, because reading other types may run any code."""
     keys, properties = message.keys, message.properties
     if type(keys) in _PLAIN and type(properties) in _PLAIN:
         return message
@@ -112,7 +112,7 @@ def properties_string(
     Raises MessageRefusedError.
     """
     given, keys = message.properties, message.keys
-    # Most messages are like that: spelled out, it takes half the time.
+    # Most messages have only keys; this special case takes half the time of the general one.
     if keys and not given and not message.tags and not isinstance(given, _WHOLE):
         text = _KEYS_IS + _joined_at_once(keys) + _AND_UNIQ_KEY_IS + unique_keys.next(now_ms)
         if text.count(PROPERTY_SEPARATOR) == 1:
@@ -142,14 +142,14 @@ def properties_string(
 
 
 def _is_of_no_queue(properties: Mapping[str, str]) -> bool:
-    """Return whether the only empty value is the broker's own, of a message without light queues (5.x)."""
+    """Return whether the only empty value is the one that a 5.x broker sets in a message without light queues."""
     empty = [name for name, value in properties.items() if not value]
     return empty == [INNER_MULTI_QUEUE_OFFSET]
 
 
 @lru_cache(4096)
 def _heads(names: tuple[str, ...]) -> list[tuple[str, str]]:
-    """Return names, given in order of insertion, in a broker's order, each with the bytes before its value."""
+    """Return names in a broker's order, each with the text before its value; `names` are in order of insertion."""
     for name in names:
         if NAME_SEPARATOR in name or PROPERTY_SEPARATOR in name:
             raise MessageRefusedError(f"property {name!r}: \\x01 and \\x02 cannot be in a name")
@@ -159,7 +159,7 @@ def _heads(names: tuple[str, ...]) -> list[tuple[str, str]]:
 
 
 def joined_keys(keys: Sequence[str] | None) -> str:
-    """Return KEYS of these keys. Raises MessageRefusedError for a key that would be read as several, or ignored."""
+    """Join keys to a KEYS property. Raises MessageRefusedError for a key that readers would split or ignore."""
     if not keys:
         return ""
     text = KEY_SEPARATOR.join(keys)
@@ -171,7 +171,7 @@ def joined_keys(keys: Sequence[str] | None) -> str:
 
 
 def _joined_at_once(keys: Sequence[str]) -> str:
-    """Return KEYS of a string, or of a list with one key, the most frequent case."""
+    """Return the KEYS property; quick for a string, or for a list with one key, the most frequent case."""
     if isinstance(keys, str):
         return keys
     if len(keys) == 1 and (key := keys[0]) and KEY_SEPARATOR not in key:

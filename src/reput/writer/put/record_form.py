@@ -33,7 +33,7 @@ class RecordForm:
     """The form of a store's records.
 
     Attributes:
-        is_five: magic V2 for long topics, a separator after each property
+        is_five: whether records are those of 5.x: magic V2 for long topics, a separator after each property
         has_crc: each record ends with the property of its own CRC (enabledAppendPropCRC)
         ending: bytes after the last property
         most_properties_bytes: maximum size of the properties, without the CRC
@@ -45,7 +45,7 @@ class RecordForm:
     most_properties_bytes: int = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
-        set_field = object.__setattr__  # these two are read with every put
+        set_field = object.__setattr__  # computed once, because every put reads these two fields
         set_field(self, "ending", PROPERTY_SEPARATOR if self.is_five else "")
         set_field(self, "most_properties_bytes", MAX_PROPERTIES_BYTES - self.crc_bytes)
 
@@ -55,7 +55,7 @@ class RecordForm:
 
     @property
     def crc_bytes(self) -> int:
-        """Bytes of a record after the properties of its message."""
+        """Bytes of the CRC property at a record's end, or 0."""
         return CRC_PROPERTY_BYTES if self.has_crc else 0
 
     def encode_topic(self, topic: str) -> bytes:

@@ -12,7 +12,7 @@ from reput.writer.put.message import PutResult
 
 _Offsets = npt.NDArray[np.int64]
 PutPart = tuple[_Offsets, _Offsets, int | _Offsets]
-"""Physical offsets, queue offsets, and when they were stored: all at one time, or each at its own."""
+"""Physical offsets, queue offsets, and store timestamps (ms): one for all messages, or one for each."""
 _PIECE = 1 << 12
 
 

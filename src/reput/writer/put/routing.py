@@ -1,4 +1,4 @@
-"""Further or other queues of a message than the queue that it names.
+"""Find the queues of a message if they are not only the queue that it names: delays, further queues.
 
 Mirrors the delays of `CommitLog.asyncPutMessage`, and `MultiDispatch.wrapMultiDispatch` (tag rocketmq-all-4.9.3);
 of 5.x, `HookUtils.transformDelayLevelMessage` and `LmqDispatch` (tag rocketmq-all-5.3.3). Messages that would make a
@@ -37,11 +37,11 @@ DEFAULT_DELAY_LEVEL_COUNT = len(StoreConfig().delay_table_ms())
 
 
 def delayed(message: Message, levels: int, form: RecordForm = FORM_OF_FOUR) -> Message:
-    """Return the message as it is stored: with a DELAY it waits in a queue of SCHEDULE_TOPIC_XXXX, one per level.
+    """Return the message as it is stored: if it has a DELAY, in its level's queue of SCHEDULE_TOPIC_XXXX.
 
-    Levels above the highest count as the highest. A message is not delayed twice: a message of that topic waits there,
-    and a message whose own topic and queue are its REAL_TOPIC and REAL_QID has been delivered (the broker leaves its
-    DELAY in the log). Raises MessageRefusedError.
+    Levels above the highest count as the highest. A message is delayed only once. A message of SCHEDULE_TOPIC_XXXX is
+    already waiting. A message whose topic and queue are its REAL_TOPIC and REAL_QID has been delivered; the broker
+    leaves its DELAY in the log. Raises MessageRefusedError.
     """
     delay = property_of(message, DELAY)
     waits = message.topic == SCHEDULE_TOPIC
@@ -94,7 +94,7 @@ def further_queues(message: Message, lmq: bool) -> list[tuple[str, int]]:
 def light_queues(message: Message) -> list[tuple[str, int]] | None:
     """Return the light queues of a message for a 5.x broker with enableLmq, or None without INNER_MULTI_DISPATCH.
 
-    Raises MessageRefusedError also if some names are not light queues: a broker would dispatch nothing, or fail on them
+    Raises MessageRefusedError, also if only some names are light queues: a broker would dispatch nothing, or fail
     repeatedly.
     """
     value = property_of(message, INNER_MULTI_DISPATCH)
@@ -118,7 +118,7 @@ def _dispatch_names(value: str) -> list[str]:
 
 
 def with_offsets(message: Message, offsets: list[int], form: RecordForm = FORM_OF_FOUR) -> Message:
-    """Return the message as it is stored, with its queue offsets in further queues among its properties."""
+    """Return the message as it is stored: with a property for its queue offsets in further queues."""
     text = MULTI_DISPATCH_SEPARATOR.join(map(str, offsets))
     if not offsets:
         names = _dispatch_names(property_of(message, INNER_MULTI_DISPATCH) or "")
