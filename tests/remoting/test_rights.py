@@ -184,6 +184,41 @@ def test_nobody_sends_to_the_topics_of_the_broker_itself(master: As, topic: str)
     assert master.put(topic, b"x", properties).code == DENIED
 
 
+def test_each_of_the_sends_that_arrive_together_needs_its_rights(
+    server: Serving, master: As
+) -> None:
+    place = {"a": "pg", "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "1", "h": "0", "j": "0"}
+    sent: dict[int, tuple[str, str, bool]] = {}
+    frames = []
+    for number in range(60):
+        key, topic = ("reader1", "master1")[number % 2], ("mine", "secret")[number % 3 == 0]
+        is_forged = number % 10 == 7
+        fields = {**place, "b": topic, "i": "", "AccessKey": key}
+        asked = Command(310, number, fields=fields, body=b"together %d" % number)
+        secret = b"another" if is_forged else SECRETS[key]
+        fields["Signature"] = signature(asked, secret).decode()
+        sent[number] = key, topic, is_forged
+        frames.append(Session().send(asked))
+    end = server.service.served[0].broker.max_offset("mine", 0)  # type: ignore[union-attr]
+    with Client(server.address) as client:
+        client.send_bytes(b"".join(frames))
+        codes = {answer.opaque: answer.code for answer in (client.receive() for _ in sent)}
+    allowed = {
+        number
+        for number, (key, topic, is_forged) in sent.items()
+        if not is_forged and (key == "master1" or topic == "mine")
+    }
+    assert {number for number, code in codes.items() if code == 0} == allowed
+    assert {code for number, code in codes.items() if number not in allowed} == {DENIED}
+    wanted = [b"together %d" % number for number in sorted(allowed) if sent[number][1] == "mine"]
+    found: list[bytes] = []
+    while len(found) < len(wanted):
+        pull = {**FIELDS, "topic": "mine", "consumerGroup": "g", "queueOffset": end + len(found)}
+        answer = master.ask(RequestCode.PULL_MESSAGE, pull)
+        found += [each.body for each in messages(answer.body)]
+    assert found == wanted
+
+
 def test_a_light_queue_needs_the_right_to_send(reader: As) -> None:
     assert reader.put("mine", b"x", {INNER_MULTI_DISPATCH: "mine"}).code == 0
     assert reader.put("mine", b"x", {INNER_MULTI_DISPATCH: "mine,%LMQ%theirs"}).code == DENIED

@@ -103,21 +103,33 @@ class Port:
         if (refused := self._refused(request)) is not None:
             return refused
         is_named = request.code in self._names or request.code not in self._handlers
-        if self._access is not None and not is_named:
+        if not is_named and (forbidden := self._forbidden(request, peer)) is not None:
+            return forbidden
+        return answer_with(self._handlers, request, peer)
+
+    def _forbidden(self, request: Command, peer: Peer) -> Command | None:
+        """Note the rights of a request's sender, or return the answer that refuses it."""
+        if self._access is not None:
             try:
                 request.rights = self._access.check(request, peer.address.address)
             except Exception as error:  # a request that cannot be checked is refused as well
                 return failed(request, error)
-        return answer_with(self._handlers, request, peer)
+        return None
 
     def answer_sends(self, sends: Sequence[tuple[Command, Peer]]) -> list[Answer]:
         """Return the answers to sends that arrived together."""
-        if self._sending is None or self._access is not None:
+        if self._sending is None:
             return [self.answer(request, peer) for request, peer in sends]
+        answers: list[Answer] = [self._forbidden(request, peer) for request, peer in sends]
+        allowed = [number for number, refused in enumerate(answers) if refused is None]
+        together = [sends[number] for number in allowed]
         try:
-            return self._sending.send_all(sends)
+            found = self._sending.send_all(together)
         except Exception as error:
-            return [failed(request, error) for request, _ in sends]
+            found = [failed(request, error) for request, _ in together]
+        for number, answer in zip(allowed, found, strict=True):
+            answers[number] = answer
+        return answers
 
     def needs_state(self, request: Command) -> bool:
         """Whether only the process that keeps groups, offsets and counters can answer."""
