@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import cached_property, lru_cache
-from itertools import pairwise
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -76,6 +75,8 @@ _CACHE_BYTES = 1 << 30
 """Of all that is kept on disk. The oldest files are deleted first."""
 _READ_AT_ONCE_BYTES = 8 << 20
 _THREADS = 16
+_FRAMES_IN_THREADS = 32
+"""So many frames are decompressed and hashed in threads. With fewer, threads cost more than they save."""
 _Key = TypeVar("_Key")
 _Item = TypeVar("_Item")
 
@@ -360,22 +361,33 @@ class Archive:
         except FormatError as error:  # so that an answer says which part of the log it lacks
             at = file.begin + first * FRAME_BYTES
             raise CorruptMessageError(error.path, error.offset, error.reason, at) from None
-        codec, found = pa.Codec("zstd"), []
-        for number, (start, stop) in enumerate(pairwise(starts), first):
-            try:
-                data = codec.decompress(
-                    stored[start - starts[0] : stop - starts[0]],
-                    frames.content_bytes(number),
-                    asbytes=True,
-                )
-            except (OSError, pa.ArrowException):
-                data = b""
-            if hashlib.sha256(data).digest() != frames.digest(number):
-                at = file.begin + number * FRAME_BYTES
-                reason = f"{FRAME_BYTES:,} bytes do not have their checksum"
-                raise CorruptMessageError(self.path(file.object), start, reason, at)
-            found.append(data)
-        return found
+
+        def content(number: int) -> bytes:
+            start, stop = starts[number - first : number - first + 2]
+            data = stored[start - starts[0] : stop - starts[0]]
+            return self._content(file, frames, number, data)
+
+        if last - first < _FRAMES_IN_THREADS:
+            return list(map(content, range(first, last)))
+        # Threads of this call alone: a process may fork between two reads.
+        with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+            return list(pool.map(content, range(first, last)))
+
+    def _content(self, file: LogFile, frames: Frames, number: int, stored: memoryview) -> bytes:
+        """Decompress one frame. Raises CorruptMessageError."""
+        try:
+            data: bytes = pa.Codec("zstd").decompress(
+                stored, frames.content_bytes(number), asbytes=True
+            )
+        except (OSError, pa.ArrowException):
+            data = b""
+        if hashlib.sha256(data).digest() != frames.digest(number):
+            at = file.begin + number * FRAME_BYTES
+            reason = f"{FRAME_BYTES:,} bytes do not have their checksum"
+            raise CorruptMessageError(
+                self.path(file.object), int(frames.starts[number]), reason, at
+            )
+        return data
 
     def directory(self, file: LogFile) -> Frames:
         """Return where the frames of a log file lie. Raises FormatError, and as `index` does."""

@@ -152,16 +152,21 @@ def _rows_of(
         some = groups[at : at + _GROUPS_AT_ONCE]
         for table in archive.each(partial(archive.group, index, is_kept=is_kept), some):
             rows = table.column("key_hash").to_numpy()
-            first, stop = np.searchsorted(rows, wanted), np.searchsorted(rows, wanted, "right")
-            counts = stop - first
-            hit = np.flatnonzero(counts)
-            counts = counts[hit]
+            if not len(rows):
+                continue
+            # Rows are sorted, so a group has a narrow range of the hashes: it need not be searched for all others.
+            low, high = np.searchsorted(wanted, rows[0]), np.searchsorted(wanted, rows[-1], "right")
+            near = wanted[low:high]
+            first = np.searchsorted(rows, near)
+            is_hit = rows[np.minimum(first, len(rows) - 1)] == near
+            near, first = near[is_hit], first[is_hit]
+            counts = np.searchsorted(rows, near, "right") - first
             starts = np.cumsum(counts) - counts
-            places = np.arange(counts.sum()) + np.repeat(first[hit] - starts, counts)
+            places = np.arange(counts.sum()) + np.repeat(first - starts, counts)
             found = table.column("physical_offset").to_numpy()[places]
             inside = (within.start <= found) & (found < within.stop)
             offsets.append(found[inside])
-            hashes.append(np.repeat(wanted[hit], counts)[inside])
+            hashes.append(np.repeat(near, counts)[inside])
     return np.concatenate(hashes), np.concatenate(offsets)
 
 
