@@ -1,4 +1,4 @@
-"""Measure one store: the machine's own limits, then scan, rebuild, queries and a look-up against what was rebuilt."""
+"""Measure one store: the machine's limits, then scan, rebuild, and queries and a look-up in the rebuilt indexes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _SAMPLED_FILES, _SAMPLED_BYTES = 64, 1 << 20
 _QUERIES = 1_000
 _MOST_KEYS = 100_000
 Key = tuple[str, str]
-"""Topic, and a unique key or a key."""
+"""A topic, and a unique key or one of KEYS."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +46,9 @@ class Figure:
     """A measured value.
 
     Attributes:
-        group: machine, scan, rebuild, query, lookup
-        name: in words
-        value, unit: the number
+        group: machine, scan, rebuild, query or lookup
+        name: description in words
+        value, unit: number and its unit
     """
 
     group: str
@@ -61,7 +61,7 @@ class Figure:
 
 
 def best_of(runs: int, work: Callable[[], object]) -> float:
-    """Return the seconds of the fastest run, the least disturbed by other programs."""
+    """Return the seconds of the fastest run, which other programs have disturbed least."""
     times = []
     for _ in range(runs):
         begun = time.perf_counter()
@@ -71,7 +71,7 @@ def best_of(runs: int, work: Callable[[], object]) -> float:
 
 
 def limits(scratch: Path, listing: LogListing) -> Iterator[Figure]:
-    """Measure memory, the disk of `scratch` and the disk of the log, with one core.
+    """Yield the speeds of memory, of the disk of `scratch` and of the disk of the log, measured with one core.
 
     Raises StoreAccessError, StoreChangedError.
     """
@@ -108,14 +108,14 @@ def bench(
     config: StoreConfig | None = None,
     progress: Progress = silent,
 ) -> Iterator[Figure]:
-    """Figures as they are measured; the store is only read.
+    """Yield figures as they are measured; the store is only read.
 
     Args:
         store: A store directory.
-        scratch: A folder of the caller's, for the rebuilt indexes: about a fifth of the log.
+        scratch: An existing folder for the rebuilt indexes, which take about a fifth of the log's size.
         runner: Runs the tasks of the rebuild and of the look-up.
-        config: The broker's settings; None takes the sizes of the store's own files.
-        progress: Of the rebuild.
+        config: The broker's settings; by default sizes are derived from the store's files.
+        progress: Called as the rebuild proceeds.
 
     Raises:
         UsageError: the log has no message with a key.
@@ -141,7 +141,7 @@ def bench(
 
 
 def sampled_keys(listing: LogListing) -> list[Key]:
-    """Topics and unique keys, or keys, of messages at the beginnings of files all over the log."""
+    """Return keys of messages at the begin of files all over the log."""
     files = listing.files
     chosen = files[:: max(len(files) // _SAMPLED_FILES, 1)]
     found: dict[Key, None] = {}
@@ -159,7 +159,7 @@ def sampled_keys(listing: LogListing) -> list[Key]:
 
 
 def _scan(listing: LogListing) -> Iterator[Figure]:
-    """In this process, one core."""
+    """Measure a scan in this process, on one core."""
     messages = size_bytes = 0
     begun = time.perf_counter()
     for file in listing.files:
@@ -173,7 +173,7 @@ def _scan(listing: LogListing) -> Iterator[Figure]:
 
 
 def _queries(store: MessageStore, keys: Sequence[Key]) -> Iterator[Figure]:
-    """Exact queries one after the other; the pages that they ask for are warm the second time."""
+    """Measure exact queries, one after the other and each twice: the second time, pages are in the page cache."""
     for name in ("query, first time, median", "query, again, median"):
         times = []
         for topic, key in keys:

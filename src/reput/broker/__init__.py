@@ -1,1 +1,4 @@
-"""The state of a broker beside its store: topics, groups, offsets, locks, retries, delayed delivery. No sockets."""
+"""The state of a broker beside its store: topics, groups, offsets, locks, retries, delayed delivery.
+
+This package opens no sockets.
+"""

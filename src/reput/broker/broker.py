@@ -1,4 +1,4 @@
-"""One store as a broker, with all that a broker keeps beside it, and the brokers that are served together."""
+"""Serve a store as a broker, with the state that a broker keeps beside it; and join brokers to a cluster."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from reput.format.commit_log import MessageExt
 from reput.format.properties import HALF_TOPIC, OP_TOPIC, REPLY_TOPIC, SCHEDULE_TOPIC, TRACE_TOPIC
 from reput.query.shared_store import SharedStore
 
-if TYPE_CHECKING:  # it brings the kernels
+if TYPE_CHECKING:  # these modules import the kernels
     from reput.query.writable_store import WritableStore
 
 MASTER_ID = 0
-_VALUE_BYTES = 256  # of memory for each, besides its characters
+_VALUE_BYTES = 256  # memory per value, besides its characters
 _PATIENCE_S = 1.0
 
 
@@ -77,16 +77,16 @@ class ServedBroker:
         name: the broker name that clients see
         store: the store to read
         writable: the same store if messages may be sent to it
-        is_five: whether it is a store of RocketMQ 5, so that requests are answered as by 5.3.3
+        is_five: whether it is a store of RocketMQ 5, so that requests are answered as 5.3.3 does
         is_quick: whether the ends of a queue are read from local files, so that the event loop need not wait
-        limits: of each client and of all
+        limits: budgets of each client, and of all clients together
         topics, groups, offsets, locks, subscriptions: state beside the store
-        counters: of messages put and pulled
-        pulled: how far groups have pulled
-        cluster, port: name of its cluster, and the port that answers for it
+        counters: counters of messages put and pulled
+        pulled: offsets up to which groups have pulled
+        cluster, port: name of the cluster, and the broker's port
         has_sql_filters: whether clients may filter by SQL92 (enablePropertyFilter)
-        is_encrypted: whether its connections are
-        written: None if the store is only read
+        is_encrypted: whether the broker's connections are encrypted
+        written: the parts for a writable store, or None
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class ServedBroker:
         self.subscriptions = SubscriptionGroups(
             path, is_writable, clock_ms, limits.subscription_groups
         )
-        # Clients use the machine's time, even if messages have a clock of their own.
+        # Heartbeats and locks use the machine's time, even if `clock_ms` is another clock.
         self.groups = ClientGroups(limits=limits)
         self.locks = QueueLocks(most=limits.total_locked_queues)
         self.counters = Counters(limits.counters)
@@ -152,10 +152,10 @@ class ServedBroker:
             return floor
 
     def is_stored(self, message: MessageExt, physical_offset: int) -> bool:
-        """Return whether the message read at this offset was put there: its queue has it at this offset.
+        """Return whether a message read at this offset was put there: its queue must have an entry for the offset.
 
-        A client may send a body that looks like a record, name an offset inside it, and so reach into the messages of
-        others.
+        Otherwise a client could send a body that looks like a record, request the offset inside this body, and pretend
+        to have a message of another topic.
         """
         if message.physical_offset != physical_offset:
             return False
@@ -169,7 +169,7 @@ class ServedBroker:
     def wait_dispatched(
         self, physical_offset: int | None = None, timeout_s: float = _PATIENCE_S
     ) -> bool:
-        """Wait until messages put before an offset, or all, are in queues and index; return whether they are."""
+        """Wait until all messages, or those before an offset, are in queues and index; return whether they are."""
         if self.writable is None:
             return True
         end = self.writable.end_offset()
@@ -178,20 +178,20 @@ class ServedBroker:
         return self.writable.wait_dispatched(end, timeout_s)
 
     def store_time(self, topic: str, queue_id: int, queue_offset: int) -> int:
-        """Store timestamp of a message (ms), or -1 if it does not exist."""
+        """Return the store timestamp of a message (ms), or -1 if it does not exist."""
         try:
             return self.store.get_by_queue(topic, queue_id, queue_offset).store_timestamp
         except MessageNotFoundError:
             return -1
 
     def forget_silent(self) -> None:
-        """Forget clients that left; call it every few seconds."""
+        """Forget clients that have sent no heartbeat for too long; call this every few seconds."""
         self.groups.forget_silent()
         self.counters.roll()
         self.locks.forget_expired()
 
     def unsaved(self) -> list[Callable[[], None]]:
-        """Return functions that write each changed part, in any thread; they raise StoreAccessError."""
+        """Return a function for each changed part that saves it, in any thread; they raise StoreAccessError."""
         return [
             *self.offsets.unsaved(),
             *(() if self.written is None else self.written.delays.unsaved()),
@@ -231,7 +231,7 @@ class KeyValues:
         self._tables.setdefault(namespace, {})[key] = value
 
     def delete(self, namespace: str, key: str) -> None:
-        """Forget a value, if there is one."""
+        """Delete a value if it exists."""
         table = self._tables.get(namespace, {})
         if (known := table.pop(key, None)) is not None:
             self._bytes -= _value_bytes(namespace, key, known)
@@ -244,10 +244,10 @@ def _value_bytes(namespace: str, key: str, value: str) -> int:
 
 
 class Cluster:
-    """Brokers by port. They come and go with their stores.
+    """The brokers of a server by port; they appear and disappear with their stores.
 
     Attributes:
-        values: the tools' values at its name server
+        values: key-value configuration that tools keep at the name server
     """
 
     def __init__(self, name: str = CLUSTER) -> None:
@@ -259,13 +259,13 @@ class Cluster:
         self._by_port[port] = broker
 
     def remove(self, port: int) -> None:
-        """Its store is gone."""
+        """Remove the broker of a port, whose store is gone."""
         self._by_port.pop(port, None)
 
     def at(self, port: int) -> ServedBroker | None:
-        """Return the broker of a port; None while its store is not there."""
+        """Return the broker of a port, or None while its store is missing."""
         return self._by_port.get(port)
 
     def brokers(self) -> Iterator[tuple[int, ServedBroker]]:
-        """Port and broker, by port."""
+        """Yield port and broker, in order of ports."""
         return iter(sorted(self._by_port.items()))

@@ -1,6 +1,6 @@
-"""The files of a store's config/, in which a broker keeps its state outside the log (`ConfigManager`, 4.9.3).
+"""Read and write the files of a store's config/, with a broker's state outside the log (`ConfigManager`, 4.9.3).
 
-Each is replaced as a whole, and the one before it is kept with `.bak` at the end of its name.
+Each file is replaced as a whole; its previous version is kept with `.bak` at the end of its name.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _log = logging.getLogger("reput.broker")
 
 
 class ConfigFile:
-    """One file of config/. Saved by any thread, one after the other.
+    """One file of config/. Any thread may save it; saves run one after the other.
 
     Attributes:
-        path: of the file
-        is_changed: whether there is something to save, for its owner to set
+        path: path of the file
+        is_changed: whether there is something to save; set by the owner of this object
     """
 
     def __init__(
@@ -38,14 +38,14 @@ class ConfigFile:
         disk: Disk | None = None,
         most_bytes: int = _MOST_BYTES,
     ) -> None:
-        """`is_kept` says whether the file is written; otherwise saved content ends with the process."""
+        """Prepare to read and write a file; with `is_kept` false, nothing is written."""
         self.path, self._is_kept, self._disk = store / CONFIG_FOLDER / name, is_kept, disk or Disk()
         self._most_bytes, self._guard = most_bytes, Lock()
         self._saved: bytes | None = None
         self.is_changed = False
 
     def load(self) -> dict[str, Any]:
-        """Read the file; an empty map if it is missing. Raises StoreAccessError, FormatError."""
+        """Read the file; return an empty map if it is missing. Raises StoreAccessError, FormatError."""
         found, self._saved = self._read(self.path)
         return found
 
@@ -53,8 +53,8 @@ class ConfigFile:
         """Parse the file or, if it is damaged, its predecessor, as a broker does (`loadBak`).
 
         Raises:
-            FormatError: both are damaged, or the second is missing.
-            StoreAccessError: it cannot be read.
+            FormatError: the file is damaged, and its predecessor is damaged or missing.
+            StoreAccessError: a file cannot be read.
         """
         try:
             return parse(self.path, self.load())
@@ -103,7 +103,7 @@ class ConfigFile:
         return save
 
     def save(self, data: bytes) -> None:
-        """Replace it by this, durably. Raises StoreAccessError."""
+        """Replace the file's content durably. Raises StoreAccessError."""
         with self._guard:
             if not self._is_kept or data == self._saved:
                 return

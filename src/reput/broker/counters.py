@@ -1,8 +1,8 @@
 """The counters of a broker: messages put and pulled, by topic and by group.
 
 Mirrors `StatsItem`, `BrokerStatsManager`, `StoreStatsService` and `BrokerStats` (tag rocketmq-all-4.9.3). A broker
-samples all counters every few seconds. Here a counter samples itself when it is touched, so that counters that stand
-still cost nothing.
+samples all counters every few seconds. Here a counter takes samples only when it is used, so unused counters cost
+nothing.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ GROUP_GET_NUMS, GROUP_GET_SIZE = "GROUP_GET_NUMS", "GROUP_GET_SIZE"
 BROKER_PUT_NUMS, BROKER_GET_NUMS = "BROKER_PUT_NUMS", "BROKER_GET_NUMS"
 SEND_BACK_NUMS = "SNDBCK_PUT_NUMS"
 FOUND, MISSED = "found", "missed"
-"""Pulls that found messages, and pulls that did not."""
+"""Names of the counters of pulls that found messages, and of pulls that did not."""
 TEN_S, MINUTE, TEN_MIN, HOUR, DAY = range(5)
 _WINDOWS = (
     (10_000, 1_000), (60_000, 10_000), (600_000, 60_000), (3_600_000, 600_000),
     (86_400_000, 3_600_000),
 )  # fmt: skip
-"""Length of each window, and the time between its samples, ms."""
+"""Length of each window, and the time between its samples, in ms."""
 _LEAST_STEP_MS = min(step for _, step in _WINDOWS)
 
 
 class Rate(NamedTuple):
-    """A counter over a window: its sum, per second, and per call (`BrokerStatsItem`)."""
+    """A counter over a window: its sum, its rate per second, and its mean per call (`BrokerStatsItem`)."""
 
     sum: int
     tps: float
@@ -42,8 +42,8 @@ class Counter:
     """One counter.
 
     Attributes:
-        value: the sum so far
-        calls: how many calls of `add` it is the sum of
+        value: the sum of all numbers
+        calls: number of calls of `add`
     """
 
     __slots__ = ("_due", "_samples", "calls", "value")
@@ -53,7 +53,7 @@ class Counter:
         self._samples = [deque[tuple[int, int, int]](maxlen=w // s + 1) for w, s in _WINDOWS]
 
     def add(self, number: int, now: int) -> None:
-        """Count a number."""
+        """Add a number to the sum."""
         if now >= self._due:
             for samples, (_, step) in zip(self._samples, _WINDOWS, strict=True):
                 if not samples or now - samples[-1][0] >= step:
@@ -63,7 +63,7 @@ class Counter:
         self.calls += 1
 
     def rate(self, window: int, now: int) -> Rate:
-        """Return the approximate count in a window, whose edge is as exact as the time between samples."""
+        """Return the rate over a window; the window's begin is exact to the time between two samples."""
         since = now - _WINDOWS[window][0]
         for begin, value, calls in self._samples[window]:
             if begin >= since:
@@ -74,7 +74,7 @@ class Counter:
 
 
 class Counters:
-    """The counters of one broker, for any thread. Beyond `most` of topics and groups, the oldest gives way."""
+    """The counters of one broker; thread-safe. Beyond `most` topics and groups, a new one replaces the oldest."""
 
     def __init__(self, most: int, clock_ms: Callable[[], int] = now_ms) -> None:
         self._most, self._clock_ms = most, clock_ms
@@ -152,7 +152,7 @@ class Counters:
                 del self._counters[name, key]
 
     def roll(self) -> None:
-        """Note the totals of this morning, after midnight; to be called every few seconds."""
+        """After midnight, remember the totals as the day's begin; call this every few seconds."""
         today = self._today()
         if today != self._day:
             with self._guard:
@@ -161,7 +161,7 @@ class Counters:
                     mornings[:] = mornings[1], self._total[name].value
 
     def as_table(self) -> dict[str, str]:
-        """Return the counters of the whole broker, as `brokerStatus` names them."""
+        """Return the counters of the whole broker, under the names of `brokerStatus`."""
         now = self._clock_ms()
         with self._guard:
             puts, gets = self._total[BROKER_PUT_NUMS], self._total[BROKER_GET_NUMS]
@@ -187,7 +187,7 @@ class Counters:
 
 
 def _three(now: int, *counters: Counter) -> str:
-    """Per second over 10 seconds, a minute and 10 minutes."""
+    """Return the rates per second over 10 seconds, a minute and 10 minutes, as text."""
     windows = (TEN_S, MINUTE, TEN_MIN)
     rates = (sum(each.rate(window, now).tps for each in counters) for window in windows)
     return " ".join(str(rate) for rate in rates)

@@ -1,8 +1,8 @@
-"""Delivery of delayed messages (`ScheduleMessageService`, tag rocketmq-all-4.9.3).
+"""Deliver delayed messages (`ScheduleMessageService`, tag rocketmq-all-4.9.3).
 
-A delayed message waits in the queue of its level of SCHEDULE_TOPIC_XXXX, whose entries say when each is due. Once it
-is, it is put again, into its own queue. How far each level is delivered is kept in config/delayOffset.json; what was
-delivered after that was last written is delivered once more after a crash, as by a broker.
+A delayed message waits in its level's queue of SCHEDULE_TOPIC_XXXX, whose entries state when messages are due. Then it
+is put again, into its real queue. The file config/delayOffset.json has the progress of each level. After a crash,
+messages that were delivered since the last write of this file are delivered again, as by a broker.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _log = logging.getLogger("reput.broker")
 
 
 def delay_offsets(store: Path) -> dict[int, int]:
-    """Return how far each level of a store is delivered, as its file says. Raises StoreAccessError, FormatError."""
+    """Return the delivery progress of each level from a store's file. Raises StoreAccessError, FormatError."""
     return _offsets(ConfigFile(store, DELAY_OFFSET_FILE, is_kept=False))
 
 
@@ -63,7 +63,7 @@ class DelayedDelivery:
         return sum(self._deliver(level) for level in range(1, len(self._delays_ms) + 1))
 
     def offsets(self) -> dict[int, int]:
-        """Return how far each level is delivered."""
+        """Return the delivery progress of each level, as queue offsets."""
         with self._guard:
             return dict(sorted(self._offsets.items()))
 
@@ -101,7 +101,7 @@ class DelayedDelivery:
                 begin = min(max(begin, least), end)
                 entries = queue.entries(begin, min(end, begin + _MOST_AT_ONCE))
                 return list(enumerate(entries, begin))
-        except MessageNotFoundError:  # nothing was ever delayed so long
+        except MessageNotFoundError:  # no message has used this level yet
             return []
 
     def _put(self, entry: ConsumeQueueEntry) -> None:

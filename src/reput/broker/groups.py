@@ -1,7 +1,7 @@
 """Consumer and producer groups: their clients, their subscriptions, and their settings in config/.
 
-Mirrors `ConsumerManager`, `ConsumerGroupInfo`, `ProducerManager` (tag rocketmq-all-4.9.3). A client is known by its
-connection, an opaque value that is only compared and handed back.
+Mirrors `ConsumerManager`, `ConsumerGroupInfo`, `ProducerManager` (tag rocketmq-all-4.9.3). A client is identified by
+its connection, an opaque value that is only compared and returned.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from reput.format.file_names import SUBSCRIPTION_GROUP_FILE
 from reput.format.java_json import java_json_file
 
 SILENT_MS = 120_000
-"""A client that has sent no heartbeat for so long is gone."""
+"""Time without a heartbeat after which a client counts as gone, in ms."""
 TAG_TYPE = "TAG"
 _TABLE = "subscriptionGroupTable"
 _MOST_RETRY_QUEUES = 1024
@@ -47,7 +47,7 @@ class Client:
 
     Attributes:
         may_send: whether it may send to a topic
-        owner: account by which it is connected; empty without accounts
+        owner: account with which the client is connected; empty without accounts
     """
 
     connection: Hashable
@@ -72,7 +72,7 @@ class ConsumerGroup:
 
     @property
     def held_bytes(self) -> int:
-        """The size of its subscriptions."""
+        """Bytes of the group's subscriptions."""
         return sum(len(each.raw) for each in self.subscriptions.values())
 
     def subscribe(self, wanted: Sequence[TopicSubscription]) -> bool:
@@ -89,7 +89,7 @@ class ConsumerGroup:
 
 @dataclass(frozen=True, slots=True)
 class Joining:
-    """One group of a heartbeat: its settings and its subscriptions."""
+    """One consumer group in a heartbeat: its settings and its subscriptions."""
 
     group: str
     found: ConsumerGroup
@@ -164,7 +164,7 @@ class ClientGroups:
             return
         known = self._by_client_id.get(client.client_id)
         if producers and known is not None and known.owner != client.owner:
-            # Replies to its requests would go to somebody else.
+            # Otherwise, replies to the other account's requests would go to this client.
             raise NameRefusedError(f"the client id {client.client_id} is of another account")
         client.seen_ms = self._clock_ms()
         membership = self._memberships.setdefault(client.connection, _Membership())
@@ -253,7 +253,7 @@ class ClientGroups:
             self.unregister_producer(group, connection)
 
     def forget_silent(self) -> None:
-        """Drop the clients that send no heartbeats."""
+        """Remove clients that send no heartbeats."""
         since = self._clock_ms() - SILENT_MS
         for group, found in list(self._consumers.items()):
             for client in [each for each in found.clients.values() if each.seen_ms < since]:
@@ -276,7 +276,7 @@ class GroupConfig:
     """Other settings in the file or from a tool, which are kept."""
 
     def as_json(self) -> dict[str, Any]:
-        """As clients have it."""
+        """Return the settings in the JSON form of clients."""
         return {
             "brokerId": 0,
             "consumeFromMinEnable": True,
@@ -309,7 +309,8 @@ _OWN = {
 
 
 _INT32, _INT64 = 1 << 31, 1 << 63
-_MOST_CONFIG_BYTES = 1024  # of the file, each; so many groups as there may be leave it readable
+# Of the file per group, so that the file stays readable with the most groups.
+_MOST_CONFIG_BYTES = 1024
 _KINDS: Mapping[str, Callable[[Any], bool]] = {
     **dict.fromkeys(
         ("brokerId", "whichBrokerWhenConsumeSlowly"),
@@ -336,11 +337,11 @@ _KINDS: Mapping[str, Callable[[Any], bool]] = {
 
 
 def group_of_tool(found: Mapping[str, Any]) -> GroupConfig:
-    """Return the settings of a group that a tool sends; fields that a broker does not know are left out.
+    """Return the settings of a group that a tool sends, without fields that are unknown to a broker.
 
     Raises:
-        ValueError: a field that a broker could not read.
-        LimitError: it is too long.
+        ValueError: a broker could not read a field.
+        LimitError: the settings are too long.
         NameRefusedError.
     """
     known = {name: value for name, value in found.items() if name in _KINDS and value is not None}
@@ -363,7 +364,7 @@ def group_of_tool(found: Mapping[str, Any]) -> GroupConfig:
 
 
 class SubscriptionGroups:
-    """The groups of one store, for any thread."""
+    """The settings of one store's groups; thread-safe."""
 
     def __init__(
         self,
@@ -372,7 +373,10 @@ class SubscriptionGroups:
         clock_ms: Callable[[], int] = now_ms,
         most: int = Limits().subscription_groups,
     ) -> None:
-        """`is_kept` says whether the file is written; `most` groups may be. Raises StoreAccessError, FormatError."""
+        """Read the file of groups. Raises StoreAccessError, FormatError.
+
+        `is_kept` states whether changes are written; `most` is the maximum number of groups.
+        """
         self._file = ConfigFile(store, SUBSCRIPTION_GROUP_FILE, is_kept)
         self._is_kept, self._clock_ms, self._most = is_kept, clock_ms, most
         self._guard, self._saving = Lock(), Lock()
@@ -389,11 +393,11 @@ class SubscriptionGroups:
         self._others = {k: v for k, v in content.items() if k not in (_TABLE, "dataVersion")}
 
     def get(self, group: str) -> GroupConfig:
-        """Return a group."""
+        """Return the settings of a group, by default a broker's defaults."""
         return self._known.get(group) or GroupConfig(group)
 
     def is_known(self, group: str) -> bool:
-        """Whether the file has a group."""
+        """Return whether the file has a group."""
         return group in self._known
 
     def known(self) -> list[GroupConfig]:
@@ -405,7 +409,7 @@ class SubscriptionGroups:
         return dict(self._version)
 
     def note(self, group: str) -> None:
-        """Add a consuming group to the file, as a broker does. Beyond the limit, it consumes without an entry."""
+        """Add a consuming group to the file, as a broker does. Beyond the limit, the group works without an entry."""
         if self._is_kept and group not in self._known and len(self._known) < self._most:
             self.update(GroupConfig(group))
 

@@ -1,9 +1,9 @@
-"""Budgets of the server's clients over both protocols, and the names that they may bring along.
+"""Budgets of the server's clients in both protocols, and checks of names that clients send.
 
 SECURITY.md lists the budgets; a test compares the two.
 
-A client is a connection. Where a budget is for all clients together, the client that exceeds it need not be the one
-that used it up: see `reput.remoting.memory` for who is closed then.
+A client is a connection. If a budget applies to all clients together, the client that exceeds it may not be the client
+that used most of it: `reput.remoting.memory` decides which connection is closed.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from dataclasses import dataclass
 from reput.errors import ReputError
 
 CLUSTER = "reput"
-"""Name of the cluster that all stores of one server are in, unless the user names it."""
+"""Default name of the cluster of all stores of one server."""
 MOST_FRAME_BYTES = 16 << 20
-"""The longest frame that a broker takes (`com.rocketmq.remoting.frameMaxLength`), its length field included."""
+"""The longest frame that a broker accepts (`com.rocketmq.remoting.frameMaxLength`), including its length field."""
 _NAME = re.compile(r"[%|a-zA-Z0-9_-]+")
 _MOST_CHARACTERS = {"topic": 127, "group": 255}
 
 
 class LimitError(ReputError):
-    """A request that needs more than a budget allows: the client's, or that of all together."""
+    """A request exceeds a budget: the client's, or the budget of all clients together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,29 +30,36 @@ class Limits:
     """The limits of clients of RocketMQ's protocol per process.
 
     Attributes:
-        frame_bytes: of one request; `header_bytes` and `header_fields` of its header, `body_bytes` of the body
-            of a request that sends no message
-        connections: at a time, TLS handshakes included
-        in_flight: requests of one connection that are being answered; `at_work` of them are in threads or wait for one
-        asked: requests of this server that a client has not answered; `asked_members` of a group are asked for one
-            request
-        answer_bytes: of the messages in one answer, but one at least; so much is held while a thread builds an answer
-        client_bytes: of one connection: unfinished, waiting and unanswered requests, and answers that it did not read
-        total_bytes: the same of all connections
-        idle_s: seconds until a connection is closed that is silent, or does not finish a request or read an answer
-        handshake_s: for a TLS handshake
-        groups, subscriptions: of one connection, over all its heartbeats; `registered_bytes` of its registrations
-        members: connections times groups, of a store
-        total_registered_bytes: registrations of all connections with a store
-        topics: of a store, after which clients cannot create further ones; `topic_queues` of one topic
-        subscription_groups: whose settings are kept
-        counters: of topics and of groups, after which the oldest gives way to a new one
-        locked_queues: in one request; `total_locked_queues` of a store
-        waiting: pulls that wait for messages, of a store; a further one is answered at once
-        expression_chars: of a subscription expression (`a || b`)
-        offsets_bytes: the file of committed offsets
-        batch_messages: in one batch
-        values_bytes: of the key-value configuration that tools keep at the name server
+        frame_bytes: bytes of one request
+        header_bytes, header_fields: bytes and fields of a request's header
+        body_bytes: bytes of the body of a request that sends no message
+        connections: connections at a time, including TLS handshakes
+        in_flight: unanswered requests of one connection
+        at_work: requests of one connection that threads process or that wait for a thread
+        asked: requests of this server that a client has not answered
+        asked_members: members of a group that the server asks on behalf of one request
+        answer_bytes: bytes of messages in one answer, which has at least one message; reserved while a thread builds
+            the answer
+        client_bytes: bytes of one connection: unfinished, waiting and unanswered requests, and unread answers
+        total_bytes: bytes of all connections, counted like `client_bytes`
+        idle_s: seconds after which a connection is closed that is silent, or does not finish a request or read an
+            answer
+        handshake_s: seconds for a TLS handshake
+        groups, subscriptions: groups and subscriptions of one connection, over all its heartbeats
+        registered_bytes: bytes of one connection's registrations
+        members: sum of the group members of a store
+        total_registered_bytes: bytes of all registrations with a store
+        topics: topics of a store; beyond this number, clients cannot create topics
+        topic_queues: queues of one topic
+        subscription_groups: groups whose settings are kept
+        counters: topics and groups with counters; beyond this number, a new one replaces the oldest
+        locked_queues: queues in one request for locks
+        total_locked_queues: locked queues of a store
+        waiting: pulls of a store that wait for messages; further pulls are answered at once
+        expression_chars: characters of a subscription expression (`a || b`)
+        offsets_bytes: bytes of the file of committed offsets
+        batch_messages: messages in one batch
+        values_bytes: bytes of the key-value configuration that tools keep at the name server
     """
 
     frame_bytes: int = MOST_FRAME_BYTES
@@ -92,15 +99,15 @@ class HttpLimits:
     """The limits of HTTP clients per process.
 
     Attributes:
-        answer_bytes: of the messages in one answer, decompressed and as JSON, or the entries of a list; a cursor leads
-            to the others
-        connections: at a time
-        request_s: until a request has arrived
-        idle_s: after which a connection is closed that is silent or does not read its answer
-        unsent_bytes: of answers that clients have not read, together
-        searches: at a time, of all connections; `search_threads` of them work at one moment
-        search_s: after which a search ends with a cursor
-        ready_s: within which the stores must answer, else the server is not ready
+        answer_bytes: bytes of messages (decompressed, as JSON) or list entries in one answer; a cursor continues it
+        connections: connections at a time
+        request_s: seconds in which a request must arrive
+        idle_s: seconds after which a connection is closed that is silent or does not read its answer
+        unsent_bytes: bytes of unread answers of all clients
+        searches: searches of all connections at a time
+        search_threads: searches that run at the same time; others wait
+        search_s: seconds after which a search ends with a cursor
+        ready_s: seconds in which the stores must answer for the server to be ready
     """
 
     answer_bytes: int = 4 << 20
@@ -118,7 +125,7 @@ HTTP = HttpLimits()
 
 
 class NameRefusedError(ReputError):
-    """A name that a broker does not take."""
+    """A name that a broker refuses."""
 
 
 def check_name(name: str, kind: str) -> None:

@@ -1,4 +1,4 @@
-"""Queues that one client of a group has for itself, to consume in order (`RebalanceLockManager`, 4.9.3)."""
+"""Lock queues for one client of a group, which consumes them in order (`RebalanceLockManager`, 4.9.3)."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from reput.broker.limits import LimitError, Limits
 from reput.clock import now_ms
 
 LOCK_MS = 60_000
-"""A lock that was not renewed for so long is free."""
+"""Time after which a lock that was not renewed is free, in ms."""
 
 
 class MessageQueue(NamedTuple):
-    """A queue as clients name it."""
+    """A queue in the form in which clients name it."""
 
     topic: str
     broker_name: str
@@ -21,21 +21,21 @@ class MessageQueue(NamedTuple):
 
 
 class QueueLocks:
-    """The clients that hold queues, by group."""
+    """The locks of queues, by group."""
 
     def __init__(
         self, clock_ms: Callable[[], int] = now_ms, most: int = Limits().total_locked_queues
     ) -> None:
-        """`most` queues may be locked at a time."""
+        """Allow at most `most` locked queues at a time."""
         self._clock_ms, self._most = clock_ms, most
         self._holders: dict[tuple[str, MessageQueue], tuple[str, int]] = {}
 
     def lock(
         self, group: str, client_id: str, queues: Iterable[MessageQueue]
     ) -> list[MessageQueue]:
-        """Lock or renew those queues that are free or the client's own; return the queues that it holds now.
+        """Lock or renew the queues that are free or locked by this client; return the queues that it has locked.
 
-        Raises LimitError where too many are locked.
+        Raises LimitError if too many queues are locked.
         """
         now, held = self._clock_ms(), []
         for queue in queues:
@@ -55,7 +55,7 @@ class QueueLocks:
                 del self._holders[group, queue]
 
     def forget_expired(self) -> None:
-        """Drop the locks that nobody renews."""
+        """Drop locks that were not renewed."""
         now = self._clock_ms()
         for key, (_, since) in list(self._holders.items()):
             if now - since > LOCK_MS:

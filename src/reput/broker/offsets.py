@@ -1,8 +1,8 @@
-"""How far each group has consumed each queue (`ConsumerOffsetManager`, tag rocketmq-all-4.9.3).
+"""Keep the committed offsets of each group in each queue (`ConsumerOffsetManager`, tag rocketmq-all-4.9.3).
 
-A served store keeps them in config/consumerOffset.json, under `topic@group`. `committed_offsets` reads them from
-every place where a broker may keep them: mirrors `LmqConsumerOffsetManager`, and the managers of `broker.config.v1`
-and `.v2` (tag rocketmq-all-5.3.3). `consumer_lag` compares them with the ends of the queues.
+A served store keeps them in config/consumerOffset.json, under `topic@group`. `committed_offsets` reads them from every
+place in which a broker may keep them: it mirrors `LmqConsumerOffsetManager`, and the managers of `broker.config.v1` and
+`.v2` (tag rocketmq-all-5.3.3). `consumer_lag` compares them with the ends of the queues.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _SEPARATOR = "@"
 _TABLE = "offsetTable"
 _MOST_READ_BYTES = (
     256 << 20
-)  # far more than is ever written, because files of other writers are served as well
+)  # far more than reput writes, because files of other writers are read as well
 # Most bytes of an entry and of a pair in the file: 5 digits, 20 of a number, and the punctuation.
 _ENTRY_BYTES, _PAIR_BYTES = 27, 16
 _log = logging.getLogger("reput.broker")
@@ -54,7 +54,7 @@ _LMQ_FILE, _LMQ_TABLE = "lmqConsumerOffset.json", "lmqOffsetTable"
 class PulledOffsets:
     """The next offset of each group's last pull of a queue (`pullOffsetTable` of 5.3.3), in memory.
 
-    For one thread, except `get`. Beyond `most` queues, the oldest gives way.
+    Only `get` is thread-safe. Beyond `most` queues, a new one replaces the oldest.
     """
 
     def __init__(self, most: int = Limits().counters) -> None:
@@ -62,19 +62,19 @@ class PulledOffsets:
         self._next: dict[tuple[str, str, int], int] = {}
 
     def note(self, group: str, topic: str, queue_id: int, next_offset: int) -> None:
-        """Remember where the next pull begins."""
+        """Remember the queue offset at which the next pull begins."""
         key = group, topic, queue_id
         if key not in self._next and len(self._next) >= self._most:
             del self._next[next(iter(self._next))]
         self._next[key] = next_offset
 
     def get(self, group: str, topic: str, queue_id: int) -> int:
-        """Return where the next pull begins; -1 if unknown."""
+        """Return the queue offset at which the next pull begins, or -1 if unknown."""
         return self._next.get((group, topic, queue_id), -1)
 
 
 class ConsumerOffsets:
-    """Offsets by topic, group and queue. Any thread may commit; a map of a pair is replaced, never changed."""
+    """Offsets by topic, group and queue. Any thread may commit: the map of a topic and group is replaced as a whole."""
 
     def __init__(
         self,
@@ -84,17 +84,17 @@ class ConsumerOffsets:
         *,
         uses_backup: bool = False,
     ) -> None:
-        """Open them.
+        """Open the offsets of a store.
 
         Args:
-            store: Its folder.
-            is_kept: Whether they outlive the process.
-            most_bytes: How long the file may grow.
-            uses_backup: Whether the previous file replaces a damaged one.
+            store: Folder of the store.
+            is_kept: Whether changes are written.
+            most_bytes: Maximum size of the file.
+            uses_backup: Whether the previous file is used if the file is damaged.
 
         Raises:
             FormatError: the file is damaged.
-            StoreAccessError: it cannot be read.
+            StoreAccessError: the file cannot be read.
         """
         self._file = ConfigFile(store, CONSUMER_OFFSET_FILE, is_kept, most_bytes=_MOST_READ_BYTES)
         self._is_kept, self._most_bytes = is_kept, most_bytes
@@ -107,7 +107,7 @@ class ConsumerOffsets:
         self._bytes = sum(map(_size, self._table.items()))
 
     def take_over(self, committed: Iterable[CommittedOffset]) -> None:
-        """Use offsets that a broker has kept elsewhere, in RocksDB for example, instead of the file."""
+        """Replace the file's offsets by offsets that a broker has kept elsewhere, for example in RocksDB."""
         table: dict[str, dict[int, int]] = {}
         for each in committed:
             key = f"{each.topic}{_SEPARATOR}{each.group}"
@@ -116,7 +116,7 @@ class ConsumerOffsets:
             self._table, self._bytes = table, sum(map(_size, table.items()))
 
     def commit(self, group: str, topic: str, queue_id: int, queue_offset: int) -> None:
-        """Set the number of the group's next message of this queue.
+        """Set the queue offset of the group's next message in a queue.
 
         Raises:
             LimitError: the file would become too long.
@@ -135,7 +135,7 @@ class ConsumerOffsets:
             self._file.is_changed = self._is_kept
 
     def reset(self, group: str, topic: str, queue_id: int, queue_offset: int) -> None:
-        """Set an offset that the group's consumer learns with its next pull; until then it commits none.
+        """Set an offset of which the group's consumer learns with its next pull; until then its commits are ignored.
 
         Raises as `commit` does.
         """
@@ -145,7 +145,7 @@ class ConsumerOffsets:
             self._resets[key] = {**self._resets.get(key, {}), queue_id: queue_offset}
 
     def is_reset(self, group: str, topic: str, queue_id: int) -> bool:
-        """Whether the group's consumer has still to learn of a reset."""
+        """Return whether the group's consumer has not learned of a reset yet."""
         return queue_id in self._resets.get(f"{topic}{_SEPARATOR}{group}", ())
 
     def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
@@ -163,7 +163,7 @@ class ConsumerOffsets:
         return found
 
     def remove(self, is_wanted: Callable[[str, str], bool]) -> None:
-        """Forget the offsets of the topics and groups that are wanted."""
+        """Remove the offsets of each topic and group for which `is_wanted` is true."""
         with self._guard:
             for topic, group in self._pairs():
                 if is_wanted(topic, group):
@@ -173,7 +173,7 @@ class ConsumerOffsets:
                     self._file.is_changed = self._is_kept
 
     def clone(self, group: str, other: str, topic: str) -> None:
-        """Have another group continue where this one is. Raises as `commit` does."""
+        """Copy a group's offsets of a topic to another group. Raises as `commit` does."""
         for queue_id, offset in self._table.get(f"{topic}{_SEPARATOR}{group}", {}).items():
             self.commit(other, topic, queue_id, offset)
 
@@ -186,9 +186,9 @@ class ConsumerOffsets:
         self._bytes += size
 
     def drop_strangers(self, is_there: Callable[[str], bool]) -> None:
-        """If they exceed the limit, forget the offsets of topics that the store does not have.
+        """If the offsets exceed the limit, remove the offsets of topics that the store does not have.
 
-        The file as it was is kept with `.bak` at the end of its name.
+        The previous file is kept with `.bak` at the end of its name.
         """
         if self._bytes <= self._most_bytes:
             return
@@ -206,27 +206,27 @@ class ConsumerOffsets:
         )  # fmt: skip
 
     def committed(self, group: str, topic: str, queue_id: int) -> int | None:
-        """Return the number of the group's next message of a queue; None if it never committed one."""
+        """Return the queue offset of the group's next message in a queue, or None if it has committed none."""
         return self._table.get(f"{topic}{_SEPARATOR}{group}", {}).get(queue_id)
 
     def entries(self) -> Iterator[tuple[str, str, int, int]]:
-        """Group, topic, queue id and committed queue offset of each, in no order."""
+        """Yield group, topic, queue id and committed queue offset, in any order."""
         for topic, group in self._pairs():
             for queue_id, offset in self._table[f"{topic}{_SEPARATOR}{group}"].items():
                 yield group, topic, queue_id, offset
 
     def topics_of(self, group: str) -> list[str]:
-        """Topics that a group has committed offsets of, sorted."""
+        """Return the topics in which a group has committed offsets, sorted."""
         return sorted(topic for topic, by in self._pairs() if by == group)
 
     def groups_of(self, topic: str) -> list[str]:
-        """Return the groups that have committed offsets of a topic, sorted."""
+        """Return the groups that have committed offsets in a topic, sorted."""
         return sorted(group for of, group in self._pairs() if of == topic)
 
     def snapshot(
         self, is_wanted: Callable[[str, str], bool] = lambda topic, group: True
     ) -> Callable[[], bytes]:
-        """Return a function that encodes the current offsets of wanted pairs as the file has them, in any thread."""
+        """Return a function that encodes, in any thread, the present offsets of wanted pairs in the file's form."""
         table = dict(self._table)
 
         def encode() -> bytes:
@@ -246,7 +246,7 @@ class ConsumerOffsets:
 
     def save(self) -> None:
         """Save the changes, in any thread; one save serves all waiting threads. Raises StoreAccessError."""
-        with self._saving:  # else an older state could be written after this one
+        with self._saving:  # so that no older state is written after this one
             if not self._file.is_changed:
                 return
             with self._guard:
@@ -271,7 +271,7 @@ def _size(pair: tuple[str, dict[int, int]]) -> int:
 
 
 def numbers(values: dict[str, Any]) -> dict[int, int]:
-    """Return a map as the file has it, with its names as numbers. Raises ValueError, TypeError, AttributeError."""
+    """Convert the keys of a map from the file to numbers. Raises ValueError, TypeError, AttributeError."""
     return {int(key): int(value) for key, value in values.items()}
 
 
@@ -287,15 +287,15 @@ def check_kept_in_files(store: Path) -> None:
 
 
 def is_kept_elsewhere(store: Path) -> bool:
-    """Whether a broker may have kept offsets in another place than consumerOffset.json."""
+    """Return whether a broker may have kept offsets elsewhere than in consumerOffset.json."""
     names = (ROCKSDB_CONFIG_FOLDER, ROCKSDB_OFFSETS_FOLDER, _LMQ_FILE)
     return any((store / CONFIG_FOLDER / name).exists() for name in names)
 
 
 def committed_offsets(store: Path) -> list[CommittedOffset]:
-    """Yield each group's offset of each queue, unordered: from RocksDB if it has offsets, else from files.
+    """Return each group's offset in each queue, unordered: from RocksDB if it has offsets, else from files.
 
-    A broker that keeps them in RocksDB leaves old files behind, which it reads no more.
+    A broker that keeps them in RocksDB leaves old files in place and no longer reads them.
 
     Raises:
         MissingExtraError: rocksdict is not installed.
@@ -331,7 +331,7 @@ def _of_version_1(store: Path) -> Iterator[CommittedOffset]:
 
 
 def _in_files(store: Path) -> Iterator[CommittedOffset]:
-    """With `enableLmq` all offsets are in a file of another name; light queues have one number each."""
+    """Yield offsets from files. With `enableLmq`, a broker uses another file, with one number per light queue."""
     light = ConfigFile(store, _LMQ_FILE, is_kept=False)
     content = light.load()
     try:
@@ -350,10 +350,10 @@ def _in_files(store: Path) -> Iterator[CommittedOffset]:
 
 @dataclass(frozen=True, slots=True)
 class QueueLag:
-    """One queue of a group.
+    """The lag of a group in one queue.
 
     Attributes:
-        group, topic, queue_id: whose and which
+        group, topic, queue_id: the group and the queue
         committed: queue offset of the group's next message
         min_offset: queue offset of the first message that has not expired; None if the queue does not exist
         max_offset: queue offset that the next message gets; None if the queue does not exist
@@ -368,26 +368,26 @@ class QueueLag:
 
     @property
     def lag(self) -> int | None:
-        """Return how many messages the group has not consumed, expired ones included; None without the queue."""
+        """Number of messages that the group has not consumed, including expired ones; None without the queue."""
         return None if self.max_offset is None else max(self.max_offset - self.committed, 0)
 
     @property
     def expired(self) -> int:
-        """Messages that expired before the group consumed them."""
+        """Number of messages that expired before the group consumed them."""
         return 0 if self.min_offset is None else max(self.min_offset - self.committed, 0)
 
 
 def consumer_lag(store: AnyStore, path: str | Path) -> Iterator[QueueLag]:
-    """Every queue that a group has committed an offset of, by group, topic and queue id.
+    """Yield the lag in every queue with a committed offset, by group, topic and queue id.
 
     Args:
-        store: open.
-        path: its folder on this machine, whose config/ has the offsets.
+        store: an open store.
+        path: the store's folder on this machine, whose config/ has the offsets.
 
     Raises:
-        MissingExtraError: they are in RocksDB, and rocksdict is not installed.
-        FormatError: the file, or the database, of offsets is damaged.
-        StoreAccessError: something cannot be read.
+        MissingExtraError: the offsets are in RocksDB, and rocksdict is not installed.
+        FormatError: the file or database of offsets is damaged.
+        StoreAccessError: a file cannot be read.
     """
     for group, topic, queue_id, committed in sorted(committed_offsets(Path(path))):
         try:

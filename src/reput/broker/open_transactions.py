@@ -1,10 +1,10 @@
-"""Half messages that wait for a decision: neither committed nor rolled back.
+"""Find half messages that wait for a decision: neither committed nor rolled back.
 
 Mirrors `TransactionalMessageServiceImpl.fillOpRemoveMap` and `.check` (tags rocketmq-all-4.9.3 and
-rocketmq-all-5.3.3). An op message decides the half messages whose queue offsets its body lists (one in 4.9, several
-with commas in 5.x), in the queue with the same id. A broker that asks the producer appends a copy of the half message
-with one more TRANSACTION_CHECK_TIMES. It writes no op message for the old copy: the offset that its group commits
-passes over it.
+rocketmq-all-5.3.3). The body of an op message lists queue offsets (one in 4.9, several with commas in 5.x): it decides
+the half messages at these offsets, in the queue with the same id. Before a broker asks the producer, it appends a copy
+of the half message with a higher TRANSACTION_CHECK_TIMES. It writes no op message for the old copy, but commits an
+offset after it.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ class OpenTransaction:
 
     @property
     def real_topic(self) -> str | None:
-        """The topic to which it is delivered when it is committed."""
+        """The topic to which the message is delivered after a commit."""
         return self.message.properties.get(REAL_TOPIC)
 
 
 def open_transactions(store: MessageStore) -> Iterator[OpenTransaction]:
     """Yield the undecided half messages, by queue and queue offset.
 
-    A half message is open if no op message names it, it is not before the committed offset of CID_RMQ_SYS_TRANS (if
-    config/ of a local store has one), and no later copy has its unique key. Op messages that have expired decide none.
+    A half message is open if no op message names it, no later copy has its unique key, and it does not lie before the
+    committed offset of CID_RMQ_SYS_TRANS (if config/ of a local store has one). Expired op messages are ignored.
 
     Raises:
         MissingExtraError: the offsets are in RocksDB, and rocksdict is not installed.
         FormatError: the file of offsets is damaged.
-        StoreAccessError: something cannot be read.
+        StoreAccessError: a file cannot be read.
     """
     passed = _passed_offsets(store)
     for topic, queue_id in store.list_queues():
@@ -53,7 +53,7 @@ def open_transactions(store: MessageStore) -> Iterator[OpenTransaction]:
 
 
 def _passed_offsets(store: MessageStore) -> dict[int, int]:
-    """Queue offsets of HALF_TOPIC before which nothing is open, by queue."""
+    """Return, for each queue of HALF_TOPIC, the queue offset before which no half message is open."""
     if not store.storage.is_local:
         return {}
     return {
@@ -70,7 +70,7 @@ def _undecided(store: MessageStore, queue_id: int, start: int) -> list[MessageEx
         for offset in decided_offsets(message.body)
     }
     found: dict[int, MessageExt] = {}
-    newest: dict[str, tuple[int, list[int]]] = {}  # check times and queue offsets of a unique key
+    newest: dict[str, tuple[int, list[int]]] = {}  # per unique key: check times, queue offsets
     for message in queue_messages(store, HALF_TOPIC, queue_id, start):
         offset, times = message.queue_offset, check_times(message.properties)
         if message.unique_key is not None:

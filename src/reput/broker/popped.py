@@ -1,8 +1,9 @@
-"""Messages that consumers popped and did not acknowledge (5.x), from the broker's notes of them.
+"""Find messages that consumers popped and did not acknowledge (5.x), from the broker's notes on pops.
 
-Mirrors `PopReviveService`, `PopConsumerService` and `ConsumerOrderInfoManager` (tag rocketmq-all-5.3.3): checkpoints
-and acknowledgements wait in the timer until they are due, then lie in the revive topic. Other brokers keep records in
-`kvStore/`, a RocksDB database. Of pops in order config/ has only the last one of each queue.
+Mirrors `PopReviveService`, `PopConsumerService` and `ConsumerOrderInfoManager` (tag rocketmq-all-5.3.3). Notes are
+checkpoints and acknowledgements, which wait in the timer until they are due, then move to the revive topic. With other
+settings, brokers keep records in `kvStore/`, a RocksDB database. For pops in order, config/ has only the last pop of
+each queue.
 """
 
 from __future__ import annotations
@@ -45,11 +46,12 @@ _ORDER_TABLE = "table"
 
 @dataclass(frozen=True, slots=True)
 class Revived:
-    """A message that nobody acknowledged in time, so that the broker put a copy of it into a retry topic.
+    """A message that was not acknowledged in time, so the broker put a copy of it into a retry topic.
 
     Attributes:
-        queue_offset: of the message that was popped
-        retry_topic, retry_queue_offset, retry_physical_offset: of the copy, in queue 0; None if the store lacks it
+        queue_offset: queue offset of the popped message
+        retry_topic, retry_queue_offset, retry_physical_offset: place of the copy, in queue 0; None if the store lacks
+            it
         is_waiting: whether the group has not popped the copy yet
     """
 
@@ -65,12 +67,13 @@ class Popped:
     """Messages that one pop gave to a consumer.
 
     Attributes:
-        group, topic, queue_id: whose, and of which queue
-        offsets: queue offsets of the messages; a message that the consumer hid again is a separate pop
+        group, topic, queue_id: the group, and the queue
+        offsets: queue offsets of the messages; a message whose invisible time the consumer changed is a separate pop
         unacked: queue offsets of messages that were neither acknowledged nor revived
-        pop_time, revive_time: when they were popped, and are delivered again if they are not acknowledged (ms)
+        pop_time: time of the pop, ms
+        revive_time: time at which unacknowledged messages are delivered again, ms
         in_order: whether it is a pop in order (FIFO), which blocks its queue and is never revived
-        revived: messages that nobody acknowledged in time
+        revived: messages that were not acknowledged in time
     """
 
     group: str
@@ -85,13 +88,13 @@ class Popped:
 
     @property
     def is_open(self) -> bool:
-        """Whether a message of it is neither acknowledged nor popped again."""
+        """Whether a message of this pop is neither acknowledged nor popped again."""
         return bool(self.unacked) or any(one.is_waiting for one in self.revived)
 
 
 @dataclass(slots=True)
 class _Noted:
-    """A checkpoint, and its queue and queue offset in the revive topic once its time has come."""
+    """A checkpoint, and, once it is due, its queue and queue offset in the revive topic."""
 
     checkpoint: PopCheckpoint
     place: tuple[str, int, int] | None = None
@@ -101,7 +104,7 @@ class PoppedMessages:
     """The pops of an open store; iterate over them, in order of the time at which they are delivered again.
 
     Attributes:
-        damage: notes that could not be read; right once the iteration is exhausted
+        damage: unreadable notes; complete after the iteration
     """
 
     def __init__(self, store: MessageStore) -> None:
@@ -113,7 +116,7 @@ class PoppedMessages:
         """Yield all pops.
 
         Raises:
-            MissingExtraError: they or the committed offsets are in RocksDB, and rocksdict is not installed.
+            MissingExtraError: pops or committed offsets are in RocksDB, and rocksdict is not installed.
             FormatError: the file of committed offsets is damaged.
             StoreAccessError: a file cannot be read.
         """
@@ -136,7 +139,7 @@ class PoppedMessages:
         for noted in checkpoints:
             checkpoint, key = noted.checkpoint, noted.checkpoint.key
             done = acked.get(key, set()) | checkpoint.acked
-            # A message that is hidden for longer, or could not be revived, gets a checkpoint of its own.
+            # A message whose invisible time was changed, or that could not be revived, gets a separate checkpoint.
             offsets = tuple(
                 place[-1]
                 for place, order in _places(checkpoint)
@@ -197,7 +200,7 @@ class PoppedMessages:
     def _is_settled(self, noted: _Noted) -> bool | None:
         """Return whether the broker has revived unacknowledged messages; None if unknown.
 
-        The committed offset of its group names the last settled checkpoint, not the next one.
+        The revive group's committed offset is the offset of the last settled checkpoint, not of the next one.
         """
         if noted.place is None:
             return False
@@ -249,7 +252,7 @@ class _Copies:
         for offset in offsets:
             try:
                 message = self._store.get_by_queue(key.topic, key.queue_id, offset)
-            except StoreError:  # expired, or damaged as the check reports
+            except StoreError:  # expired or damaged; a check reports damage
                 continue
             if message.unique_key is not None:
                 name = message.unique_key, message.reconsume_times + 1
@@ -268,7 +271,7 @@ class _Copies:
     def revived(
         self, key: PopKey, offsets: tuple[int, ...], is_settled: bool
     ) -> tuple[Revived, ...]:
-        """Return which of these messages were revived: all if settled, else each one with a copy."""
+        """Return the revived ones of these messages: all if the pop is settled, else each message with a copy."""
         found = []
         for offset in offsets:
             copy = self._take(key, offset)
@@ -294,7 +297,7 @@ class _Copies:
 def _places(
     checkpoint: PopCheckpoint,
 ) -> Iterator[tuple[tuple[str, str, int, int], tuple[int, int]]]:
-    """Yield group, topic, queue id and queue offset of each message; which of its checkpoints is newer."""
+    """Yield group, topic, queue id and queue offset of each message, and a value that orders its checkpoints."""
     key = checkpoint.key
     for offset in checkpoint.offsets:
         yield (key.group, key.topic, key.queue_id, offset), (key.pop_time, checkpoint.puts)
@@ -309,7 +312,7 @@ def _of_record(record: PopRecord) -> Popped:
 
 
 def _of_ordered(ordered: OrderedPop) -> Iterator[Popped]:
-    """Yield one for each time at which messages can be popped again: the consumer may have hidden some for longer."""
+    """Yield a pop for each time at which messages can be popped again: consumers may change this per message."""
     for time in sorted(set(ordered.visible.values())):
         offsets = tuple(one for one in ordered.offsets if ordered.visible[one] == time)
         yield Popped(

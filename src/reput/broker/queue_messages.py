@@ -1,4 +1,4 @@
-"""The messages of one queue, in order."""
+"""Read the messages of one queue in order."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def queue_messages(
 ) -> Iterator[MessageExt]:
     """Yield the messages of a queue from a queue offset to its end; nothing for an unknown queue.
 
-    A start beyond the end belongs to another log: then all messages are read.
+    If the start lies after the queue's end, it belongs to another log, and all messages are read.
 
     Raises as `MessageStore.pull` does.
     """

@@ -1,4 +1,4 @@
-"""Messages that are sent to a broker, as it stores them.
+"""Convert messages that clients send to the form in which a broker stores them.
 
 Mirrors `AbstractSendMessageProcessor.msgCheck`, `SendMessageProcessor` and `TopicValidator` (tag rocketmq-all-4.9.3).
 """
@@ -69,14 +69,14 @@ _BUCKETS_OF_FIVE = 128
 _TRACED = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
 _TIMES = (TIMER_DELIVER_MS, TIMER_DELAY_MS, TIMER_DELAY_SEC)
 _MOVING = frozenset({DELAY, PREPARED, *_TIMES})
-"""Properties by which a message goes elsewhere than it is sent."""
+"""Properties that move a message to another queue than its own."""
 _WAIT_IS = WAIT + NAME_SEPARATOR
 _MOST_SHAPES, _MOST_SHAPE_CHARACTERS = 1024, 512
 _TIMER_STEP_MS = 1000  # timerPrecisionMs
 MOST_TIMER_MS = 3 * 24 * 3600 * 1000
 """The longest delay of a timer message (timerMaxDelaySec)."""
 _RECORD_BYTES = 91
-"""Of a record with hosts of IPv4 without its body, topic and properties."""
+"""Bytes of a record with IPv4 hosts, without its body, topic and properties."""
 _ADDED_BYTES = 256
 """Room for the fields that a delivery adds to a record: hosts of IPv6, times and counters of timers, a CRC."""
 DEAD_LETTER_QUEUES = 1
@@ -84,25 +84,25 @@ _FIRST_LEVEL = 3
 
 
 class SendRefusedError(ReputError):
-    """A message that a broker does not take."""
+    """A message that a broker refuses."""
 
 
 class NoSuchTopicError(SendRefusedError):
-    """Its topic does not exist, and cannot be created."""
+    """The message's topic does not exist, and cannot be created."""
 
 
 class NotAllowedError(SendRefusedError):
-    """Nobody may send to its topic."""
+    """No client may send to the message's topic."""
 
 
 class Sent(NamedTuple):
-    """One message from a client, or a batch of one queue.
+    """One message from a client, or a batch for one queue.
 
     Attributes:
-        example: topic after whose example its own is created, with at most `example_queues` queues
-        queue_id: below 0 for any
+        example: topic whose settings a new topic copies, with at most `example_queues` queues
+        queue_id: the queue, or a number below 0 for any queue
         properties: the properties string as it was sent
-        most_retries: how often a message of a retry topic may have been retried; None for its group's limit
+        most_retries: maximum number of retries of a message of a retry topic; None for its group's limit
     """
 
     topic: str
@@ -134,7 +134,7 @@ class Sent(NamedTuple):
 
 
 class _StoredShape(NamedTuple):
-    """How the properties of messages with the same names of properties are stored.
+    """The stored form of messages that have the same property names.
 
     Attributes:
         order: numbers of the parts of the properties string, in the order of the stored one
@@ -148,13 +148,13 @@ class _StoredShape(NamedTuple):
 
 
 class SentMessages:
-    """Turns clients' requests into messages to put, with the properties that a broker stores.
+    """Converts clients' requests to messages to put, with the properties that a broker stores.
 
     Attributes:
-        takes_timers: whether messages with a time of their own are taken
+        takes_timers: whether timer messages are accepted
 
-    A 4.9 broker stores WAIT only where it makes the properties string again: of messages that wait in another topic. A
-    5.3 broker always stores it, and its region and whether it traces.
+    A 4.9 broker stores WAIT only if it encodes the properties string again: for messages that wait in another topic. A
+    5.3 broker always stores WAIT, its region, and whether it traces.
     """
 
     def __init__(
@@ -215,8 +215,8 @@ class SentMessages:
     def _plain(self, text: str) -> tuple[bytes, bool] | None:
         """Return the stored properties of a message that stays in its topic and queue, and whether its sender waits.
 
-        Most messages have the same names of properties as one before, and no property that decides where they go. So
-        the parts are ordered without a map. None for any other message.
+        Most messages have the same property names as an earlier one, and no property that moves them. For these, the
+        parts are ordered without a map. Returns None for other messages.
         """
         parts = text.split(PROPERTY_SEPARATOR)
         if not parts[-1]:
@@ -272,7 +272,7 @@ class SentMessages:
         return given
 
     def _delayed(self, topic: str, queue_id: int, given: dict[str, str]) -> tuple[str, int]:
-        """Where a message waits, if it is delayed; its properties are changed then."""
+        """Return topic and queue in which the message is stored; if it is delayed, change its properties."""
         level = self._level(given)
         timed = TIMER_TOPIC, 0
         if level > 0:
@@ -322,9 +322,9 @@ class SentMessages:
         return messages
 
     def topic_of(self, sent: Sent) -> TopicConfig:
-        """Return the topic of a message, created where the broker creates it. Raises SendRefusedError."""
+        """Return the topic of a message; create it if a broker would. Raises SendRefusedError."""
         topic = sent.topic
-        # A broker's timers and deliveries put messages of these topics into any topic that the message names.
+        # A broker's timers and deliveries put messages from internal topics into any topic that the message names.
         is_internal = topic.startswith(SYSTEM_TOPIC_PREFIX)
         is_traced = topic.startswith(TRACE_TOPIC_PREFIX)
         if topic in NOT_ALLOWED_SEND_TOPICS or (is_internal and not is_traced):
@@ -347,7 +347,7 @@ class SentMessages:
         raise NoSuchTopicError(f"topic[{sent.topic}] not exist, apply first please!")
 
     def _retried(self, sent: Sent, queue_id: int) -> tuple[str, int]:
-        """Where a message of a retry topic goes: to the dead letters, once it was retried often enough."""
+        """Return the destination of a message of a retry topic: the dead letter topic after the last retry."""
         group = self._groups.get(sent.topic.removeprefix(RETRY_TOPIC_PREFIX))
         most = group.most_retries if sent.most_retries is None else sent.most_retries
         if sent.reconsume_times < most:
@@ -356,7 +356,7 @@ class SentMessages:
 
 
 def check_fits(config: StoreConfig, topic: str, body_bytes: int, properties_bytes: int) -> None:
-    """Check that a waiting message fits at its destination: nobody would learn of a failed delivery.
+    """Check that a waiting message will fit at its destination, because a failed delivery would go unnoticed.
 
     Raises MessageRefusedError for a topic that a record cannot hold, and for a record or properties that would exceed
     their limit at delivery.
@@ -378,9 +378,9 @@ def dead_letter_topic(topics: TopicTable, group: GroupConfig) -> str:
 
 
 def encoded(properties: Mapping[str, str], is_five: bool = False) -> bytes:
-    """Return the properties string that a broker makes of a map.
+    """Return the properties string that a broker encodes from a map.
 
-    A broker of 5.x has a larger table, and ends each property.
+    A 5.x broker uses a larger hash table, so another order, and ends each property with a separator.
     """
     text = encode_properties(properties, _stored_order(tuple(properties), is_five))
     return encode_utf8(text + PROPERTY_SEPARATOR if is_five and text else text)
@@ -391,9 +391,9 @@ def _stored_order(names: tuple[str, ...], is_five: bool) -> tuple[str, ...]:
 
 
 def timer_due(given: Mapping[str, str], now: int) -> int | None:
-    """Return when a message with a time of its own is due (ms); None for one without, or whose time is over.
+    """Return when a timer message is due (ms); None for other messages, or if the time is over.
 
-    Raises MessageRefusedError for a time that a broker does not take (`HookUtils.transformTimerMessage`).
+    Raises MessageRefusedError for a time that a broker refuses (`HookUtils.transformTimerMessage`).
     """
     if TIMER_OUT_MS in given or not any(name in given for name in _TIMES):
         return None
@@ -418,18 +418,18 @@ def timer_due(given: Mapping[str, str], now: int) -> int | None:
 
 
 def message_bytes(message: Message) -> int:
-    """Return the bytes that a message takes in the log without the properties that the store adds."""
+    """Return the bytes of a message in the log, without properties that the store adds."""
     size = _RECORD_BYTES + len(message.body) + len(message.topic)
     return size + len(properties_of(message))
 
 
 def properties_of(message: Message) -> bytes:
-    """Return the properties of a message that was made here."""
+    """Return the properties of a message that this module has created."""
     return message.properties if isinstance(message.properties, bytes) else b""
 
 
 def _waits(properties: Mapping[str, str]) -> bool:
-    """Whether the sender waits until its message is durable."""
+    """Return whether the sender waits until its message is durable."""
     return properties.get(WAIT, "true").lower() != "false"
 
 
@@ -457,7 +457,7 @@ def _message(
 
 
 def _batched(data: bytes) -> Iterator[tuple[int, bytes, bytes]]:
-    """Flag, body and properties of each message of a batch (`MessageDecoder.decodeMessages`).
+    """Yield flag, body and properties of each message of a batch (`MessageDecoder.decodeMessages`).
 
     Raises MessageRefusedError.
     """
@@ -492,9 +492,13 @@ def sent_back(
     """Return the message to put if a group sends a message back; None if the group has no retries.
 
     Args:
-        config: of the store
-        delay_level: of the next attempt; 0 for a delay that grows with the attempts, below 0 for no further attempt
-        most: attempts after which it is a dead letter; None for the group's
+        topics: topics of the store
+        group: settings of the group
+        stored: the message as it is stored
+        delay_level: delay level of the next attempt; 0 for a delay that grows with the attempts, below 0 for no further
+            attempt
+        most: attempts after which the message becomes a dead letter; None for the group's setting
+        config: settings of the store
     """
     if group.retry_queues <= 0:
         return None
@@ -505,7 +509,7 @@ def sent_back(
         properties[ORIGIN_MESSAGE_ID] = stored.message_id
     properties[WAIT] = "false"
     if stored.reconsume_times >= limit or delay_level < 0:
-        # It keeps the REAL_TOPIC and REAL_QID of its last delay, if it had one.
+        # As in a broker, the message keeps the REAL_TOPIC and REAL_QID of its last delay.
         properties[DELAY] = "0"
         topic, queue_id = dead_letter_topic(topics, group), 0
     else:

@@ -1,10 +1,10 @@
-"""Filters of messages by their properties, in the SQL92 expressions of RocketMQ.
+"""Filter messages by their properties with RocketMQ's SQL92 expressions.
 
 Mirrors `SelectorParser.jj` and the classes of `org.apache.rocketmq.filter.expression` (tags rocketmq-all-4.9.3 and
-rocketmq-all-5.3.3, which adds CONTAINS, STARTSWITH and ENDSWITH). Properties are texts. To compare a text
-with a number, the text is parsed as a number of the same kind. If that fails, the message does not match, whatever the
-rest of the expression is. A comparison with a missing property is unknown (None), as in SQL. The text after a complete
-expression is ignored, as by the broker's parser.
+rocketmq-all-5.3.3, which adds CONTAINS, STARTSWITH and ENDSWITH). Properties are texts. To compare a text with a
+number, the text is parsed as a number of the same kind. If this fails, the message does not match, regardless of the
+rest of the expression. A comparison with a missing property is unknown (None), as in SQL. Like the broker's parser,
+this one ignores text after a complete expression.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from reput.format.java_integer import parse_int32, parse_int64
 
 SQL_TYPE = "SQL92"
 MOST_TERMS = 256
-"""Names, constants and operators of one expression."""
+"""Maximum number of names, constants and operators in one expression."""
 _MOST_DEPTH = 50
 _INT32 = 1 << 31
 _MOST_CACHED = 1024
@@ -44,7 +44,7 @@ _Evaluate = Callable[[Properties], Value]
 
 
 class _NoMatchError(Exception):
-    """A comparison that a broker fails on: the message does not match."""
+    """A comparison fails in a broker, so the message does not match."""
 
 
 class _Operand:
@@ -53,7 +53,7 @@ class _Operand:
     Attributes:
         evaluate: returns its value for the properties of a message
         kind: "constant", "property", "boolean" (has a truth value) or "other"
-        value: of a constant
+        value: value of a constant, else None
     """
 
     __slots__ = ("evaluate", "kind", "value")
@@ -63,7 +63,7 @@ class _Operand:
 
     @property
     def is_boolean(self) -> bool:
-        """Whether it can be an operand of AND, OR and NOT as it is."""
+        """Whether it can be an operand of AND, OR and NOT."""
         is_truth = self.value is None or isinstance(self.value, bool)
         return self.kind == "boolean" or (self.kind == "constant" and is_truth)
 
@@ -152,7 +152,7 @@ class _FilterParser:
         return parts[0] if len(parts) == 1 else _joined([*map(self.truth, parts)], False)
 
     def truth(self, node: _Operand) -> _Operand:
-        """Return an operand of AND, OR and NOT, or the whole. A property cannot be one: it is a text."""
+        """Check that an operand of AND, OR and NOT, or the whole expression, is a boolean; a property is a text."""
         if node.is_boolean:
             return node
         if node.kind != "property":
@@ -324,7 +324,7 @@ def _constant(value: Value) -> _Operand:
 
 
 def _joined(parts: list[_Operand], stops_at: bool) -> _Operand:
-    """OR of parts (`stops_at` true) or AND: the first such value decides, else an unknown one."""
+    """Join parts by OR (`stops_at` true) or AND; the first value equal to `stops_at` decides, else an unknown one."""
     evaluates = [part.evaluate for part in parts]
 
     def joined(properties: Properties) -> Value:
@@ -401,12 +401,12 @@ def _compare(a: Value, b: Value) -> int:
     elif isinstance(a, bool) is not isinstance(b, bool):
         return -1
     if isinstance(a, float) and isinstance(b, float) and (isnan(a) or isnan(b)):
-        return isnan(a) - isnan(b)  # above all other numbers in Java, and equal to itself
+        return isnan(a) - isnan(b)  # in Java, NaN is above all other numbers, and equal to itself
     return (a > b) - (a < b)  # type: ignore[operator]  # of one kind
 
 
 def _as_number(text: str, example: int | float) -> int | float:
-    """Parse a text as a number of the kind of another. Raises _NoMatchError."""
+    """Parse a text as a number of the same kind as `example`. Raises _NoMatchError."""
     if isinstance(example, float):
         return _java_double(text)
     try:

@@ -1,14 +1,14 @@
-"""Delivery of messages with a time of their own.
+"""Deliver timer messages, which state the time of their delivery.
 
 Mirrors `TimerMessageStore` and `RecallMessageProcessor` (tag rocketmq-all-5.3.3).
 
-Such a message waits in queue 0 of `rmq_sys_wheel_timer`; TIMER_OUT_MS says when it is due. A broker enters it into a
-wheel in files (`timerlog/`, `timerwheel`). Here the waiting messages are in memory: their queue is read again when the
-store is opened, from the first that was not delivered. config/timercheck says which that is, to the next process and to
-a broker that takes over. After a crash, what was delivered since it was last written is delivered once more, as by a
-broker.
+A timer message waits in queue 0 of `rmq_sys_wheel_timer`; its property TIMER_OUT_MS states when it is due. A broker
+enters it into a wheel in files (`timerlog/`, `timerwheel`). Here, the waiting messages are in memory. When the store is
+opened, their queue is read from the first undelivered message on, whose position is in config/timercheck; a broker that
+takes over the store reads this file as well. After a crash, messages that were delivered since its last write are
+delivered again, as by a broker.
 
-A store whose broker has a timer log keeps that for the broker: no timer message is taken or delivered.
+If the store has a broker's timer log, it is left to the broker: timer messages are neither accepted nor delivered.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _log = logging.getLogger("reput.broker")
 
 
 class RecallHandle(NamedTuple):
-    """A handle that a client gets with a timer message, to recall the message."""
+    """A handle with which a client can recall a timer message."""
 
     topic: str
     broker_name: str
@@ -88,7 +88,7 @@ class RecallHandle(NamedTuple):
 
 
 def recalling(handle: RecallHandle, queue_properties: dict[str, str]) -> dict[str, str]:
-    """Return the properties of the message that takes another one back."""
+    """Return the properties of a message that recalls another one."""
     return {
         TIMER_RECALLED: f"{handle.topic}+{handle.unique_key}",
         UNIQ_KEY: handle.unique_key,
@@ -99,7 +99,7 @@ def recalling(handle: RecallHandle, queue_properties: dict[str, str]) -> dict[st
 
 
 class _Timed(NamedTuple):
-    """A message that waits, in order of the times at which they are due."""
+    """A waiting message; sorts by the time at which it is due."""
 
     due_ms: int
     queue_offset: int
@@ -135,7 +135,7 @@ class TimedDelivery:
         self._is_changed = False
 
     def now_ms(self) -> int:
-        """Return the time by which messages are delivered."""
+        """Return the present time (ms) by the clock that decides which messages are due."""
         return self._clock_ms()
 
     def deliver_due(self) -> int:
@@ -160,7 +160,7 @@ class TimedDelivery:
         return count
 
     def _follow(self) -> None:
-        """Read the messages that came since. Beyond the limit they are read when others are delivered."""
+        """Read new messages. If too many are waiting, read the rest after others were delivered."""
         while len(self._heap) < self._most:
             position = self._read_to
             for stored in self._next():
@@ -177,14 +177,14 @@ class TimedDelivery:
             if begin >= self._store.max_queue_offset(TIMER_TOPIC, 0):
                 return iter(())
             return iter(self._store.pull(TIMER_TOPIC, 0, begin, _MOST_AT_ONCE).messages)
-        except MessageNotFoundError:  # nothing ever waited
+        except MessageNotFoundError:  # the queue does not exist yet
             return iter(())
 
     def _enter(self, stored: MessageExt) -> None:
         due = stored.properties.get(TIMER_OUT_MS, "")
         due_ms = int(due) if due.isascii() and due.isdigit() else 0
         key, topic = recalled_key(stored.properties), stored.properties.get(REAL_TOPIC)
-        # A client can send this property to any topic of its own.
+        # A client can send this property to any of its topics.
         if key is not None and topic and key[0].startswith(f"{topic}+"):
             self._recalled[key] = due_ms
         with self._guard:
@@ -231,9 +231,9 @@ class TimedDelivery:
             self._is_changed = True
 
     def _roll(self) -> None:
-        """Put the oldest waiting messages again, where many after them were delivered.
+        """Put the oldest waiting messages again, if many messages after them were delivered.
 
-        The next process begins with the first waiting message, and delivers all after it once more.
+        The next process begins with the first waiting message, and delivers all messages after it again.
         """
         for _ in range(_MOST_AT_ONCE):
             delivered = self._read_to - self._first - len(self._offsets)
@@ -270,6 +270,6 @@ class TimedDelivery:
 
 
 def _rolled(stored: MessageExt) -> int:
-    """Return how often a message was put again."""
+    """Return how many times a message was put again."""
     times = stored.properties.get(TIMER_ROLL_TIMES, "")
     return int(times) if times.isascii() and times.isdigit() and len(times) <= _MOST_DIGITS else 0

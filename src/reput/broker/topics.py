@@ -1,8 +1,8 @@
-"""The topics of a store, from config/topics.json and the folders of queues (`TopicConfigManager`, 4.9.3).
+"""Keep the topics of a store, from config/topics.json and the folders of queues (`TopicConfigManager`, 4.9.3).
 
-A deleted topic leaves the file. Its queues stay, because the log still has its messages, and recovery after a crash
-dispatches them again. The file notes where the queues of a deleted topic ended (`deletedTopicTable`, which a broker
-does not read): clients do not see the messages before, and a topic of the same name continues after them.
+A deleted topic is removed from the file. Its queues stay, because the log still has its messages, and recovery after a
+crash dispatches them again. The file notes the ends of a deleted topic's queues (`deletedTopicTable`, which a broker
+ignores). Clients do not see messages before these ends, and a new topic of the same name continues after them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from reput.query.shared_store import AnyStore
 PERM_INHERIT, PERM_WRITE, PERM_READ = 1, 2, 4
 _DEFAULT_QUEUES = 8
 _MOST_QUEUES = 1 << 16
-_LISTED_FOR_MS = 1_000  # so long the folders of queues are not listed again
+_LISTED_FOR_MS = 1_000  # minimum time between two listings of the folders of queues
 _TABLE, _DELETED, _VERSION = "topicConfigTable", "deletedTopicTable", "dataVersion"
 
 
@@ -42,7 +42,7 @@ class TopicConfig:
     is_ordered: bool = False
     filter_type: str = "SINGLE_TAG"
     others: Mapping[str, Any] = field(default_factory=dict, hash=False)
-    """Other fields in the file, which are kept, such as the attributes of 5.x."""
+    """Other fields of the file, such as the attributes of 5.x, which are kept."""
 
     @property
     def attributes(self) -> dict[str, str]:
@@ -59,7 +59,7 @@ class TopicConfig:
         return bool(self.perm & PERM_WRITE)
 
     def as_json(self) -> dict[str, Any]:
-        """As clients and the file have it."""
+        """Return the topic in the JSON form of clients and of the file."""
         return {
             **self.others,
             "order": self.is_ordered,
@@ -97,12 +97,12 @@ def _queues(number: Any) -> int:
 
 @dataclass(frozen=True, slots=True)
 class TopicView:
-    """The topics of a store at one time, for any thread.
+    """A snapshot of a store's topics, for any thread.
 
     Attributes:
         known: topics in the file
-        found: queues by topic, as the folders show them
-        deleted: where the queues of deleted topics ended
+        found: number of queues by topic, according to the folders
+        deleted: ends of the queues of deleted topics
         is_writable: whether messages may be sent to the store
     """
 
@@ -118,22 +118,22 @@ class TopicView:
             if not queues or topic in self.deleted:
                 return None
             known = TopicConfig(topic, queues, queues)
-        if known.read_queues < queues:  # nothing that is there stays out of reach
+        if known.read_queues < queues:  # all existing queues must be readable
             known = replace(known, read_queues=queues)
         return known if self.is_writable else replace(known, perm=known.perm & ~PERM_WRITE)
 
     def names(self) -> list[str]:
-        """All topics, sorted."""
+        """Return the names of all topics, sorted."""
         return sorted(self.known.keys() | (self.found.keys() - self.deleted.keys()))
 
     def all(self) -> list[TopicConfig]:
-        """All topics, sorted by name."""
+        """Return all topics, sorted by name."""
         found = map(self.get, self.names())
         return [config for config in found if config is not None]
 
 
 class TopicTable:
-    """The topics of one store, as clients see them. For one thread, except `find`, `create` and `save`."""
+    """The topics of one store, as clients see them. Thread-safe are only the methods that say so."""
 
     def __init__(
         self,
@@ -144,7 +144,7 @@ class TopicTable:
         most: int = Limits().topics,
         own: Sequence[TopicConfig] = (),
     ) -> None:
-        """`most` topics may be created; `own` are the broker's own. Raises StoreAccessError, FormatError."""
+        """Read the topics; `most` limits new ones, `own` are internal ones. Raises StoreAccessError, FormatError."""
         self._store, self._is_writable = store, is_writable
         self._own = frozenset(config.name for config in own)
         self._clock_ms, self._most = clock_ms, most
@@ -153,7 +153,8 @@ class TopicTable:
         self._version: dict[str, int] = {}
         self._known, self._deleted = self._read()
         self._version |= {"counter": self._version.get("counter", 0), "timestamp": clock_ms()}
-        self._unsaved: dict[str, int] = {}  # new topics, with the version's counter then
+        # New topics, each with the version's counter at its creation.
+        self._unsaved: dict[str, int] = {}
         self._found = self.find()
         self._found_at = clock_ms()
         if is_writable:
@@ -165,7 +166,7 @@ class TopicTable:
                 self._known.setdefault(config.name, config)
 
     def is_own(self, topic: str) -> bool:
-        """Return whether a topic is the broker's own: tools cannot change or delete it."""
+        """Return whether a topic belongs to the broker itself, so that tools cannot change or delete it."""
         is_system = topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_TOPIC_PREFIX)
         return is_system or topic in self._own
 
@@ -173,7 +174,7 @@ class TopicTable:
         """Return a topic, or None if it does not exist."""
         known = self._known.get(topic)
         if known and self._is_writable and known.read_queues >= self._found.get(topic, 0):
-            return known  # as the view finds it, in less time: this is asked for each message
+            return known  # the view's result, but faster, because every message needs it
         return TopicView(self._known, self._found, self._deleted, self._is_writable).get(topic)
 
     def view(self) -> TopicView:
@@ -188,7 +189,7 @@ class TopicTable:
     def create(
         self, topic: str, queues: int, perm: int = PERM_READ | PERM_WRITE, sys_flag: int = 0
     ) -> TopicConfig:
-        """Return a topic, and create it if it is missing; the next `save` keeps it. In any thread.
+        """Return a topic, and create it if it is missing; the next `save` writes it. Thread-safe.
 
         Raises LimitError if there are too many.
         """
@@ -215,7 +216,7 @@ class TopicTable:
         self._file.is_changed = self._is_writable
 
     def update(self, config: TopicConfig) -> None:
-        """Create a topic, or change its settings; kept by the next `save`. In any thread.
+        """Create a topic, or change its settings; the next `save` writes it. Thread-safe.
 
         Raises LimitError if there are too many.
         """
@@ -224,11 +225,11 @@ class TopicTable:
                 self._put(config)
 
     def delete(self, topic: str, end_of: Callable[[int], int]) -> None:
-        """Delete a topic, if there is one; kept by the next `save`. In any thread.
+        """Delete a topic if it exists; the next `save` writes this. Thread-safe.
 
         Args:
-            topic: Its name.
-            end_of: Returns where one of its queues ends.
+            topic: Name of the topic.
+            end_of: Returns the end of the topic's queue with this id.
         """
         with self._creating:
             config = self.get(topic)
@@ -243,16 +244,16 @@ class TopicTable:
             self._change()
 
     def data_version(self) -> dict[str, int]:
-        """By which clients see that topics have changed."""
+        """Return the version by which clients notice changes of topics."""
         return dict(self._version)
 
     def unsaved(self) -> Iterator[Callable[[], None]]:
-        """Yield a function that saves the topics, in any thread; nothing if none was created since."""
+        """Yield a function that saves the topics, in any thread; nothing if none has changed."""
         if self._file.is_changed:
             yield self.save
 
     def save(self) -> None:
-        """Save created topics, in any thread; one save serves all waiting threads. Raises StoreAccessError."""
+        """Save the changes; thread-safe, and one save serves all waiting threads. Raises StoreAccessError."""
         with self._guard:
             if not self._file.is_changed:
                 return
@@ -274,11 +275,11 @@ class TopicTable:
 
     @property
     def is_stale(self) -> bool:
-        """Whether the folders of queues were listed so long ago that they should be listed again."""
+        """Whether the folders of queues should be listed again."""
         return self._clock_ms() - self._found_at >= _LISTED_FOR_MS
 
     def find(self) -> dict[str, int]:
-        """Queues by topic, as the folders show them; in any thread. Raises StoreAccessError."""
+        """Return the number of queues by topic, according to the folders. Thread-safe. Raises StoreAccessError."""
         found: dict[str, int] = {}
         for topic, queue_id in self._store.list_queues():
             if queue_id < _MOST_QUEUES:

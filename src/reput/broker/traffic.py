@@ -1,4 +1,4 @@
-"""Requests of clients in numbers: how many there were, how they ended, and how long their answers took."""
+"""Count the requests of clients by outcome, and measure how long their answers take."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 BOUNDS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-"""Upper bounds of the buckets of a latency; the last bucket has none."""
+"""Upper bounds of a latency's buckets, in seconds; the last bucket has no bound."""
 
 
 @dataclass(slots=True)
 class Latency:
-    """Seconds, counted in buckets."""
+    """A histogram of durations in seconds."""
 
     counts: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS_S) + 1))
     sum_s: float = 0.0
@@ -26,9 +26,9 @@ class Traffic:
     """The requests of all connections of a process.
 
     Attributes:
-        requests: by names of the request and of the outcome
-        seconds: by name of the request, until its answer was there; without requests that wait for messages
-        gauges: figures that are read when they are asked for: name, explanation, value
+        requests: number of requests by names of request and outcome
+        seconds: durations until the answer, by name of the request, except for requests that wait for messages
+        gauges: figures that are computed on request: name, explanation, function that returns the value
     """
 
     def __init__(
@@ -37,14 +37,14 @@ class Traffic:
         outcome_of: Callable[[int], str],
         gauges: Mapping[str, tuple[str, Callable[[], float]]],
     ) -> None:
-        """`name_of` and `outcome_of` return one of few names for any code: clients may send any."""
+        """Prepare to count. `name_of` and `outcome_of` return one of few names for any code that clients may send."""
         self._name_of, self._outcome_of = name_of, outcome_of
         self.requests: dict[tuple[str, str], int] = {}
         self.seconds: dict[str, Latency] = {}
         self.gauges = gauges
 
     def note(self, code: int, outcome: int | None, seconds: float | None) -> None:
-        """Count a request. Without an answer it has no `outcome`, and no `seconds` if it waited for messages."""
+        """Count a request; `outcome` is None without an answer, `seconds` if the request waited for messages."""
         name = self._name_of(code)
         of = name, "none" if outcome is None else self._outcome_of(outcome)
         self.requests[of] = self.requests.get(of, 0) + 1

@@ -1,9 +1,10 @@
-"""Transactions: messages that wait for their producer's decision.
+"""Keep transactions: prepared messages that wait for their producer's decision.
 
 Mirrors `TransactionalMessageServiceImpl`, `TransactionalMessageBridge` and `EndTransactionProcessor` (tag
-rocketmq-all-4.9.3). A prepared message waits in a topic of its own; a decision is a message of another topic that
-names its queue offset there. Unlike a broker this does not put a message again whenever it asks its producer: it
-remembers how often it has asked, and how far all are decided is the offset of the first that is not.
+rocketmq-all-4.9.3). Prepared messages wait in the topic of half messages; a decision is an op message, in another
+topic, that states the prepared message's queue offset. A broker puts a prepared message again whenever it asks the
+producer. Here, the number of checks is kept in memory instead, and the committed offset is the queue offset of the
+first undecided message.
 """
 
 from __future__ import annotations
@@ -40,12 +41,12 @@ _MOST_AT_ONCE = 256
 
 
 class TransactionError(ReputError):
-    """A decision about a message that is not the one it names."""
+    """A decision does not match the prepared message that it names."""
 
 
 @dataclass(slots=True)
 class _Open:
-    """A message that waits for a decision."""
+    """A prepared message that waits for a decision."""
 
     physical_offset: int
     asked_ms: int
@@ -53,7 +54,7 @@ class _Open:
 
 
 class Transactions:
-    """The prepared messages of one store, for any thread."""
+    """The prepared messages of one store; thread-safe."""
 
     def __init__(
         self,
@@ -69,7 +70,7 @@ class Transactions:
         self._guard = Lock()
 
     def prepared(self, physical_offset: int, queue_offset: int, group: str) -> MessageExt:
-        """Return the message that a group's decision names. Raises TransactionError."""
+        """Return the prepared message that a group's decision names. Raises TransactionError."""
         try:
             stored = self._store.get(physical_offset)
         except StoreError:
@@ -83,7 +84,7 @@ class Transactions:
         return stored
 
     def end(self, prepared: MessageExt, decision: int) -> None:
-        """Commit (SYS_FLAG_COMMIT) or roll back. Raises TransactionError, and the errors of a put."""
+        """Commit (SYS_FLAG_COMMIT) or roll back a message. Raises TransactionError, and the errors of a put."""
         with self._guard:
             if decision == SYS_FLAG_COMMIT:
                 self._store.put(_committed(prepared))
@@ -113,7 +114,7 @@ class Transactions:
                 continue
             if each.checks >= _MOST_CHECKS:
                 discarded = replace(Message.of(stored), topic=DISCARDED_HALF_TOPIC, queue_id=0)
-                with suppress(MessageRefusedError):  # it must not hold up the others
+                with suppress(MessageRefusedError):  # other messages must not wait for this one
                     self._store.put(discarded)
                 self._decide(queue_offset)
                 continue
@@ -128,7 +129,7 @@ class Transactions:
         self._open.pop(queue_offset, None)
 
     def _follow(self) -> None:
-        """Read messages prepared and decided since the last call, and find the end of the decided range."""
+        """Read messages prepared or decided since the last call, and find the first undecided message."""
         for decided in self._new(OP_TOPIC, self._op_at):
             self._op_at = decided.queue_offset + 1
             if decided.tags == _REMOVE_TAG and decided.body.isdigit():
@@ -161,7 +162,7 @@ class Transactions:
 
 
 def queue_of_prepared(stored: MessageExt) -> tuple[str, int]:
-    """Topic and queue of a prepared message. Raises TransactionError."""
+    """Return the real topic and queue of a prepared message. Raises TransactionError."""
     queue = held_queue(stored.properties)
     if queue is None:
         raise TransactionError("Find prepared transaction message failed")

@@ -1,4 +1,4 @@
-"""Looking up many keys at once: staged keys, candidates from IndexFiles and scans, records read in order, answers.
+"""Look up many keys at once: staged keys, candidates from IndexFiles and scans, records read in order, answers.
 
-Plain functions over small picklable tasks, as in `reput.pipeline`; the caller runs them.
+As in `reput.pipeline`, the work is done by functions over small picklable tasks, which the caller's runner executes.
 """

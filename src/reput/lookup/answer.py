@@ -1,4 +1,4 @@
-"""The answer: each row of the keys with each message found for it, or with none."""
+"""Assemble the answer: each row of the keys with each message found for it, or with nulls."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from reput.messages.arrays import cut_by_bytes, integers, one_array
 from reput.messages.schema import select
 
 _BATCH_ROWS = 1 << 15
-_BATCH_BYTES = 16 << 20  # of messages; a single one may be larger
+_BATCH_BYTES = 16 << 20  # bytes of messages per batch; a single message may be larger
 _ROW_MASK = (1 << PART_SHIFT) - 1
 
 
@@ -34,12 +34,12 @@ class Counts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LookupAnswer:
-    """All that is needed to write the answer's rows, part by part.
+    """The data from which the answer's rows are written, part by part.
 
     matches  by number of a part: (path, number of the batch) of its staged matches
-    is_flat  whether rows have of their coverage only whether it is complete
-    places   object storage that it is staged in
-    logs     by number of a store: the number of the first store that has the same log, whose messages count
+    is_flat  whether rows have only `is_complete` of their coverage
+    places   object storage with the staged files
+    logs     by number of a store: number of the first store with the same log; only its messages are in the answer
     """
 
     parts: tuple[KeyPart, ...]
@@ -51,9 +51,9 @@ class LookupAnswer:
     logs: tuple[int, ...] = ()
 
     def batches(self, number: int) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of part `number`: in the keys' order, a key's messages by store and newest first.
+        """Yield the rows of part `number` in the keys' order; a key's messages by store, newest first.
 
-        The keys' columns, the message's columns (null without a message), the coverage.
+        Rows have the keys' columns, the message's columns (null without a message), and the coverage.
         """
         know(self.places)
         rows = map_arrow(f"{self.parts[number].path}.rows").read_all()
@@ -82,7 +82,7 @@ class LookupAnswer:
         return Counts(rows, found, messages)
 
     def _found(self, number: int) -> _StagedRows:
-        """Return the matches of a part that count."""
+        """Return the matches of a part, without duplicates."""
         batches = [map_arrow(path).get_batch(place) for path, place in self.matches.get(number, ())]
         found = _StagedRows(batches, np.arange(sum(batch.num_rows for batch in batches)))
         has_replicas = any(log != number for number, log in enumerate(self.logs))
@@ -98,7 +98,7 @@ class LookupAnswer:
             place = np.minimum(np.searchsorted(lost.numbers, number_of), len(lost.numbers) - 1)
             hit = (lost.numbers[place] == number_of) & (store == lost.store)
             kept &= ~(hit & (segment == lost.segment) & (offset < lost.newest[place]))
-        # What was scanned for such a key may be what its entries led to, and replicas have the same messages.
+        # A scan may find a message again to which an entry led, and replicas have the same messages.
         log = np.array(self.logs, np.int64)[store] if has_replicas else store
         order = np.lexsort((segment == SCANNED, store != log, inner, offset, log, number_of))
         same = np.append(False, kept[order][:-1])
@@ -109,7 +109,7 @@ class LookupAnswer:
 
 
 class _StagedRows:
-    """Staged matches: those rows of some batches. Messages stay in their files until they are asked for."""
+    """Selected rows of staged matches. Messages stay in their files until they are requested."""
 
     def __init__(self, batches: list[pa.RecordBatch], rows: npt.NDArray[np.int64]) -> None:
         self._batches, self._rows = batches, rows
@@ -121,7 +121,7 @@ class _StagedRows:
         return np.concatenate([np.empty(0, np.int64), *parts])[self._rows]
 
     def messages(self, rows: npt.NDArray[np.int64], columns: tuple[str, ...]) -> list[pa.Array]:
-        """Columns of these rows, all null where a row is below zero."""
+        """Return message columns of these rows; a row below zero yields nulls."""
         there = np.flatnonzero(rows >= 0)
         wanted = self._rows[rows[there]]
         batch_of = np.searchsorted(self._starts, wanted, "right") - 1
@@ -140,16 +140,16 @@ class _StagedRows:
 
 
 def answer_schema(rows: pa.Schema, columns: tuple[str, ...], is_flat: bool = False) -> pa.Schema:
-    """Of the answer to keys with rows of that schema."""
+    """Return the schema of the answer to keys with this schema."""
     coverage = (IS_COMPLETE, pa.bool_()) if is_flat else (COVERAGE_COLUMN, COVERAGE_TYPE)
     return pa.schema([*rows, *select(columns), coverage])
 
 
 def _joined(found: _StagedRows, rows: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """(row of the keys, row of `found` or -1), pair by pair."""
+    """Return pairs as two arrays: rows of the keys, and rows of `found`, or -1 for a key without a message."""
     of_row = found.column("number") & _ROW_MASK
     inner = found.column("inner")
-    # Newest first: of one batch the last first, and its record, which has the first one's queue offset, before that.
+    # Newest first: within an inner batch, its record comes first, then its messages from the last to the first.
     newest = (inner, -np.maximum(inner, 1), -found.column("offset"))
     order = np.lexsort((*newest, found.column("store_number"), of_row))
     counts = np.bincount(of_row, minlength=rows)

@@ -69,12 +69,12 @@ class LookupOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Lookup(Closing):
-    """A look-up that is done; a context manager, which deletes the staged answer at its end.
+    """A finished look-up; a context manager, which deletes the staged answer at its end.
 
-    stores  names of the stores that were searched, each once
+    stores  names of the searched stores, each once
     answer  the answer, read part by part
-    schema  of the answer's rows; its metadata has what they cover, see `reput.lookup.coverage.coverage_of`
-    folder  where the answer is staged
+    schema  schema of the answer's rows; its metadata has the coverage, see `reput.lookup.coverage.coverage_of`
+    folder  folder with the staged answer
     """
 
     stores: tuple[str, ...]
@@ -83,7 +83,7 @@ class Lookup(Closing):
     folder: str
 
     def close(self) -> None:
-        """Delete the staged answer, which cannot be read any more."""
+        """Delete the staged answer, which cannot be read afterwards."""
         _discard(self.folder)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -128,22 +128,22 @@ def run_lookup(
     """Check the arguments, open the stores, stage the keys, look them up.
 
     Args:
-        stores: Store directories, patterns or URLs of such, or NamedStores, whose own options take precedence. Stores
-            that are given twice, and replicas, have their messages once. One of several that cannot be opened
-            makes the answer incomplete.
+        stores: Store directories, patterns or URLs of them, or NamedStores, whose own options take precedence. If a
+            store is given twice, or with its replica, the answer has its messages once. If one of several stores cannot
+            be opened, the answer is incomplete.
         rows: The schema of the keys.
         stage: Writes the keys into a folder, in parts.
-        runner: Called after that; returns the runner of the tasks.
-        columns: Of a message, that the answer has.
-        index, config, hash_slots, index_items, storage_options: As `StoreReader` takes them.
-        staging: The folder to stage in, below which a new one is created, or a URL of object storage; the system's
-            temporary folder when None.
-        staging_access: The users of files in a staging folder.
-        coverage: "summary" for `is_complete` in each row, "rows" for all of its coverage.
+        runner: Returns the runner of the tasks; called after `stage`.
+        columns: Columns of messages in the answer.
+        index, config, hash_slots, index_items, storage_options: As for `StoreReader`.
+        staging: The folder in which a folder for staged files is created, or a URL of object storage; by default the
+            system's temporary folder.
+        staging_access: The users who may access staged files.
+        coverage: "summary" for `is_complete` in each row, "rows" for the whole coverage in each row.
         progress: Called with the phase, units done and units in all.
 
     Returns:
-        A Lookup, whose folder is deleted when its context ends, at the latest at the end of this process.
+        A Lookup, whose folder is deleted at the end of its context, or at the latest at the end of this process.
 
     Raises:
         UsageError, StoreNotFoundError, StoreAccessError, StoreChangedError, FormatError, and the errors of `stage`.
@@ -179,7 +179,7 @@ def run_lookup(
                 if len(named) == 1:
                     raise
                 return error
-            stack.push(opened)  # closed also if another store cannot be opened
+            stack.push(opened)  # closes it even if another store cannot be opened
             return opened
 
         opener = waiting(any(is_url(store.path) for store in named), len(named))
@@ -208,7 +208,7 @@ def run_lookup(
 def _named(
     given: Sequence[StorePath | NamedStore], options: Mapping[str, str] | None
 ) -> list[NamedStore]:
-    """Return the stores that are given, patterns replaced by the stores that they match."""
+    """Return the given stores, with patterns replaced by the stores that they match."""
     found: list[NamedStore] = []
     for one in given:
         if isinstance(one, NamedStore):
@@ -259,7 +259,7 @@ def _staging_folder(
 
 
 def _discard(folder: str) -> None:
-    """Delete all that is staged, as far as that works."""
+    """Delete all staged files, ignoring errors."""
     if not is_url(folder):
         discard_tree(Path(folder))
         return
@@ -277,7 +277,7 @@ def _discard_all() -> None:
 
 
 class Keys(NamedTuple):
-    """Batches of keys, which are read once. Unlike a reader of Arrow's they raise errors as they are."""
+    """Batches of keys, which can be read once. Unlike Arrow's readers, they raise original errors."""
 
     schema: pa.Schema
     batches: Iterable[pa.RecordBatch]
@@ -289,13 +289,13 @@ def find(
     runner: Runner,
     **options: Unpack[LookupOptions],
 ) -> Lookup:
-    """Look up keys by tasks of `runner`, which sees this machine's files. Raises as `run_lookup` does."""
+    """Look up keys with a runner whose tasks can read this machine's files. Raises as `run_lookup` does."""
     stage = partial(stage_keys, keys.batches, threads=runner.parallelism)
     return run_lookup(stores, keys.schema, stage, lambda: runner, **options)
 
 
 def keys_of(keys: Any) -> Keys:
-    """Return the keys as Arrow reads them, with strings in the types of a look-up. Raises UsageError."""
+    """Return keys of any accepted form as Arrow batches, with strings as large_string. Raises UsageError."""
     if isinstance(keys, list | tuple | Mapping):
         keys = _table_of(keys)
     try:
@@ -311,7 +311,7 @@ def keys_of(keys: Any) -> Keys:
 
 
 def _table_of(keys: Sequence[Any] | Mapping[str, Any]) -> pa.Table:
-    """Of rows or columns of Python's. Raises UsageError."""
+    """Return a table of rows or columns that are Python objects. Raises UsageError."""
     try:
         if isinstance(keys, Mapping):
             return pa.table(dict(keys))
@@ -345,7 +345,7 @@ def stage_keys(keys: Iterable[pa.RecordBatch], folder: str, threads: int = 1) ->
 
 
 def read_and_close(found: Lookup) -> pa.RecordBatchReader:
-    """Return a reader of an answer, whose staged files are deleted when it is read to its end."""
+    """Return a reader of an answer; reading it to its end deletes the staged files."""
 
     def batches() -> Iterator[pa.RecordBatch]:
         with found:

@@ -1,6 +1,6 @@
-"""Candidates: which key may be found at which physical offset, staged in runs by rising offset.
+"""Stage candidates: pairs of a key and a physical offset at which its message may be, in runs by ascending offset.
 
-A run has the keys' text, so that the comparison needs no other file.
+Runs include the text of the keys, so the comparison with records needs no other file.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from reput.log.sources import LogSource
 from reput.messages.arrays import integers
 
 SCANNED = -1
-"""The segment of candidates that a scan has found."""
+"""The segment number of candidates that a scan has found."""
 PART_SHIFT = 32
 """A key's number: the number of its part, shifted, and its row in it."""
 RUN_SCHEMA = pa.schema(
@@ -38,8 +38,8 @@ _KEY_FIELDS = ("hash", "begin", "end", "topic", "key")
 class CandidateRun(NamedTuple):
     """A staged run of candidates of one store.
 
-    segment     number of the segment whose IndexFile they come from, or SCANNED
-    first_cell  cells (see `Cells`) are counted from there in ...
+    segment     number of the segment whose IndexFile has the candidates, or SCANNED
+    first_cell  number of the first cell with candidates; `LogCells` defines cells
     bounds      int64[c + 1]: rows bounds[i] to bounds[i + 1] lie in cell first_cell + i
     """
 
@@ -51,7 +51,7 @@ class CandidateRun(NamedTuple):
 
 
 class Candidates(NamedTuple):
-    """Offsets and the rows of a part's SortedKeys that may be found there."""
+    """Physical offsets, and for each the row in a part's SortedKeys that may be found there."""
 
     offsets: npt.NDArray[np.int64]
     rows: npt.NDArray[np.int64]
@@ -66,7 +66,9 @@ def write_run(
 ) -> CandidateRun | None:
     """Stage candidates of parts: (the part's number, its keys, candidates). Returns None without candidates.
 
-    edges  int64, where cells begin, the last one's end with them. Raises StoreAccessError.
+    edges  int64, physical offsets at which cells begin, and the end of the last cell
+
+    Raises StoreAccessError.
     """
     batches = [_run_batch(*each) for each in found]
     table = pa.Table.from_batches(batches, RUN_SCHEMA).combine_chunks()
@@ -92,7 +94,7 @@ def _run_batch(part: int, keys: pa.RecordBatch, found: Candidates) -> pa.RecordB
 
 
 class StorePlace(NamedTuple):
-    """A store of a look-up, as a task carries it to another process: its number, name, file system and log."""
+    """A picklable description of a store for tasks: its number, name, file system and log."""
 
     number: int
     name: str

@@ -1,4 +1,4 @@
-"""The coverage of the answers of a look-up, one row per key."""
+"""The coverage of a look-up's answer: how much of the log was searched for each key."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from reput.findings import Finding
 from reput.query.answers import Coverage
 
 CoverageForm = Literal["summary", "rows"]
-"""Where an answer has its coverage: `is_complete` in each row and the rest once, or all in each row."""
+"""The form of an answer's coverage: "summary" has `is_complete` in each row and the rest once, "rows" all in rows."""
 
 COVERAGE_COLUMN = "coverage"
 IS_COMPLETE = "is_complete"
@@ -31,16 +31,17 @@ COVERAGE_TYPE = pa.struct(
         ("problems", pa.list_(pa.field("element", pa.string()))),
     ]
 )
-"""Over all stores: bytes of the log, looked up in IndexFiles, scanned because no IndexFile covers them, not readable;
-IndexFiles and chains that could not be used, one line each. It is complete when all could be read."""
+"""Coverage over all stores: bytes of the log in all, bytes covered by IndexFiles, scanned bytes, unreadable bytes; and
+a line for each IndexFile or chain that could not be used. It is complete if everything was readable."""
 
 
 @dataclass(frozen=True, slots=True)
 class LostSegment:
-    """A segment whose entries some keys cannot trust: its range was scanned for them.
+    """A segment whose entries are not trusted for some keys: its range was scanned for these keys.
 
-    numbers  int64, sorted: those keys; `newest`, as many: the newest offset that an entry of theirs is stale at,
-             -1 where only the chain is broken. Older entries count for nothing.
+    numbers  int64, sorted: numbers of these keys
+    newest   for each key, the physical offset of its newest stale entry, or -1 if only the chain is broken; older
+             entries are ignored
     """
 
     store: int
@@ -55,7 +56,7 @@ class LostSegment:
 
 @dataclass(frozen=True, slots=True)
 class PartlyRead:
-    """Keys (numbers, int64, sorted) for which some of a store could not be read that others do not depend on."""
+    """Ranges of a store that were needed only for some keys, and were unreadable; `numbers` (int64, sorted) of keys."""
 
     store: int
     numbers: npt.NDArray[np.int64]
@@ -68,11 +69,11 @@ class PartlyRead:
 
 @dataclass(frozen=True, slots=True)
 class UnwrappedBatches:
-    """Inner batches (5.x) of a store, whose messages no index has: all were unwrapped.
+    """Inner batches (5.x) of a store. No index has their messages, so all batches were unwrapped.
 
-    keys      that may belong to an inner message, as their topic has batch queues
-    messages  of batches, each compared with these keys
-    unreadable_bytes  of them and between them
+    keys      number of keys that may belong to an inner message, because their topic has batch queues
+    messages  number of messages in batches; each was compared with these keys
+    unreadable_bytes  unreadable bytes in and between batches
     """
 
     store: int
@@ -89,7 +90,7 @@ class UnwrappedBatches:
 
 
 class FailedStore(NamedTuple):
-    """A store that could not be opened, why, and the replica that was searched in its place."""
+    """A store that could not be opened: its name, the error, and the replica that was searched instead."""
 
     name: str
     error: str
@@ -112,10 +113,10 @@ class FailedStore(NamedTuple):
 class LookupCoverage:
     """The coverage of a look-up.
 
-    stores   in the order given, for keys whose entries can all be trusted
-    lost     for the other keys
-    batches  of topics with batch queues
-    partly   parts that could not be read for some keys only
+    stores   coverage of each store, in the given order, for keys whose entries can all be trusted
+    lost     segments that were scanned for the other keys
+    batches  inner batches of topics with batch queues
+    partly   parts that were unreadable for some keys only
     failed   stores that could not be opened
     """
 
@@ -127,7 +128,7 @@ class LookupCoverage:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all could be read that was searched for any key."""
+        """Whether everything that was searched for any key was readable."""
         unreadable = [*(part.unreadable_bytes for part in self.stores), self._misses_store]
         unreadable += [part.unreadable_bytes for part in self._of_some_keys()]
         return not any(unreadable)
@@ -143,8 +144,9 @@ class LookupCoverage:
     def as_json(self, names: Sequence[str]) -> list[dict[str, Any]]:
         """Return a row for each store: bytes of its log, and how they were searched for keys with trusted entries.
 
-        `lost` lists segments that some keys could not use, and that were scanned for them. `inner_batches` has the
-        number of keys that were compared with messages of inner batches; None if no key's topic has them.
+        `lost` lists segments whose entries could not be used for some keys, and that were scanned instead.
+        `inner_batches` has the number of keys that were compared with messages of inner batches, or is None if no key's
+        topic has such batches.
         """
         return [
             {
@@ -175,7 +177,7 @@ class LookupCoverage:
         ] + [one.as_json() for one in self.failed]
 
     def complete(self, numbers: npt.NDArray[np.int64]) -> pa.Array:
-        """Whether all could be read, for keys with these numbers."""
+        """Return whether everything was readable, for each of these keys."""
         unreadable = np.full(len(numbers), sum(store.unreadable_bytes for store in self.stores))
         for part in self._of_some_keys():
             if part.unreadable_bytes:
@@ -183,7 +185,7 @@ class LookupCoverage:
         return pa.array((unreadable == 0) & (not self._misses_store))
 
     def column(self, numbers: npt.NDArray[np.int64]) -> pa.Array:
-        """COVERAGE_TYPE for keys with these numbers."""
+        """Return the coverage of each of these keys, as COVERAGE_TYPE."""
         indexed = np.full(len(numbers), sum(store.indexed_bytes for store in self.stores))
         scanned = np.full(len(numbers), sum(store.scanned_bytes for store in self.stores))
         unreadable = np.full(len(numbers), sum(store.unreadable_bytes for store in self.stores))
@@ -227,11 +229,11 @@ def coverage_of(answer: Any) -> list[dict[str, Any]]:
     """Return the coverage of a look-up's answer per store: bytes of its log, and how they were searched.
 
     Args:
-        answer: The result of `reput.look_up`, a reader or a table of it; not one of pandas' or Polars', which keep no
-            metadata.
+        answer: The result of `reput.look_up`, or an Arrow table of it. Tables of pandas or Polars lose the metadata
+            with the coverage.
 
     Raises:
-        UsageError: It has none.
+        UsageError: The answer has no coverage.
     """
     schema = answer if isinstance(answer, pa.Schema) else getattr(answer, "schema", None)
     stored = (getattr(schema, "metadata", None) or {}).get(METADATA_KEY.encode())

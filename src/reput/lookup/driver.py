@@ -1,4 +1,4 @@
-"""A look-up from beginning to end, with any runner: plan, candidates, matches, and again where an index lies."""
+"""Run a look-up with any runner: plan, find candidates, match records, repeat by scan where an index is wrong."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from reput.store.store_reader import StoreReader
 from reput.tasks import Progress, Runner, no_progress, silent, waiting
 
 _GROUP_KEYS = 1 << 22
-"""Of one task at most: to search as many takes longer than to read an IndexFile, which every task does."""
+"""Most keys per task: searching them takes longer than reading the IndexFile, which each task repeats."""
 
 
 def look_up(
@@ -55,11 +55,10 @@ def look_up(
     progress: Progress = silent,
     names: Sequence[str | None] = (),
 ) -> LookupAnswer:
-    """Look up staged parts in open stores; the staged answer is in `folder`, which all tasks see.
+    """Look up staged parts in open stores, and stage the answer in `folder`, which all tasks must see.
 
-    `names` are the stores' names in the answer; their paths by default.
-
-    The phases of `progress` are judge (for many IndexFiles), search, read and unwrap.
+    `names` are the stores' names in the answer, by default their paths. The phases of `progress` are judge (for many
+    IndexFiles), search, read and unwrap.
 
     Raises StoreAccessError, StoreChangedError, FormatError.
     """
@@ -87,7 +86,7 @@ def _hashes(parts: Iterable[KeyPart]) -> npt.NDArray[np.int32]:
     every = np.concatenate(
         [np.empty(0, np.int32), *(SortedKeys(part.path).hashes for part in parts)]
     )
-    every.sort()  # numpy's own `unique` hashes numbers first, which takes ten times as long
+    every.sort()  # np.unique hashes the numbers first, which takes ten times as long
     return every[np.flatnonzero(np.diff(every, prepend=np.int32(-1)))]
 
 
@@ -95,7 +94,7 @@ def _hashes(parts: Iterable[KeyPart]) -> npt.NDArray[np.int32]:
 class _LookUp:
     """The tasks of one look-up, and their results.
 
-    damage  parts that could not be read for some keys: number of the store, finding, numbers of the keys
+    damage  parts that were unreadable for some keys: number of the store, finding, numbers of the keys
     """
 
     runner: Runner
@@ -112,11 +111,11 @@ class _LookUp:
     _has_wanted: bool = False
 
     def search(self) -> None:
-        """Candidates of all stores, from their IndexFiles and from the ranges that these do not cover."""
+        """Find the candidates of all stores, from IndexFiles and by scans of ranges that no IndexFile covers."""
         tasks: list[_SearchTask] = []
         ranges: list[tuple[StorePlan, ScannedRange]] = []
         window = window_of(part for _, part in self.parts)
-        parallelism = self.runner.parallelism  # Spark's driver asks its JVM
+        parallelism = self.runner.parallelism  # read once, because Spark asks its JVM
         ids = tuple(each for each in self.parts if _may_be_ids(each[1]).any())
         indexed = [(plan.number, list(plan.indexed(window))) for plan in self.stores]
         # If IndexFiles are too few for the slots, each is searched for several parts of the keys.
@@ -137,13 +136,13 @@ class _LookUp:
     def _replaced_tasks(
         self, plan: StorePlan, asking: tuple[tuple[int, KeyPart], ...]
     ) -> list[ReplacedIdTask]:
-        """For ids (5.x) that no index has; none if no key looks like one."""
+        """Return tasks that search for ids without index entries (5.x), or none if no key looks like an id."""
         if not asking or not plan.has_replaced_ids:
             return []
         return [ReplacedIdTask(plan.place, file, self._wanted(), asking) for file in plan.log.files]
 
     def _groups(self, least: int) -> list[tuple[tuple[int, KeyPart], ...]]:
-        """Parts that ask for something, in so many groups if there are enough, or more."""
+        """Divide the parts that have keys into at least `least` groups, if there are enough parts."""
         share = -(-sum(part.keys for _, part in self.parts) // least)
         most_keys = min(max(share, 1), _GROUP_KEYS)
         groups: list[tuple[tuple[int, KeyPart], ...]] = []
@@ -173,7 +172,7 @@ class _LookUp:
         tasks: Sequence[_SearchTask],
         ranges: Sequence[tuple[StorePlan, ScannedRange]],
     ) -> None:
-        """CandidateRun tasks, and scans again until the splits of each range join."""
+        """Run the search tasks, and repeat scans until the splits of each range join."""
         replaced: list[ReplacedFound] = []
         owner = {task.number: part for _, part in ranges for task in part.splits}
         phase = "search"
@@ -208,7 +207,7 @@ class _LookUp:
     def read(self, runs: Iterable[CandidateRun]) -> npt.NDArray[np.int64]:
         """Read and compare candidates, then delete their runs.
 
-        Returns stale ones: (store, segment, key's number, offset), int64[n, 4].
+        Returns stale candidates: (store, segment, key's number, offset), int64[n, 4].
         """
         by_store: dict[int, list[CandidateRun]] = defaultdict(list)
         runs = list(runs)
@@ -230,12 +229,12 @@ class _LookUp:
             for part, batch in matched.batches:
                 self.matches[part].append((matched.path, batch))
         for run in runs:
-            if not is_url(run.path):  # objects go all at once, with the look-up
+            if not is_url(run.path):  # staged objects are deleted together, at the end
                 remove_tree(Path(run.path))
         return np.concatenate(stale)
 
     def lose(self, stale: npt.NDArray[np.int64]) -> None:
-        """Scan the ranges of segments with distrusted entries, for the keys that distrust them."""
+        """Scan segments with stale entries or broken chains, only for the keys that these affect."""
         found = [
             (plan, number, keys)
             for plan in self.stores
@@ -261,7 +260,7 @@ class _LookUp:
             self.lost.append(plan.lost_segment(number, keys, own))
 
     def _wanted(self) -> str:
-        """Return a file with the hashes of all keys, which is written for the first scan."""
+        """Return the path of a file with the hashes of all keys; the first call writes it."""
         path = join(self.folder, "wanted-all.npy")
         if not self._has_wanted:
             save_array(path, _hashes(part for _, part in self.parts))
@@ -269,7 +268,7 @@ class _LookUp:
         return path
 
     def unwrap(self) -> None:
-        """Compare the messages of inner batches (5.x), where a key asks for a topic that may have them."""
+        """Compare the messages of inner batches (5.x) with the keys of topics that may have such batches."""
         tasks: list[InnerTask] = []
         asking: dict[int, npt.NDArray[np.int64]] = {}
         for plan in self.stores:
@@ -307,7 +306,7 @@ class _LookUp:
             self.batches.append(UnwrappedBatches(store, len(numbers), messages, unreadable))
 
     def _asking_for(self, topic: str) -> npt.NDArray[np.int64]:
-        """Numbers of the keys that ask for a topic."""
+        """Return the numbers of the keys of a topic."""
         rows = [
             _asking(part, frozenset({topic})).rows + (number << PART_SHIFT)
             for number, part in self.parts
@@ -350,7 +349,7 @@ def _search(
 
 
 def _may_be_ids(part: KeyPart) -> npt.NDArray[np.bool_]:
-    """Which of a part's sorted keys look like ids of a client (`reput.format.properties.may_be_replaced_id`)."""
+    """Return a mask of a part's sorted keys that look like client ids (`format.properties.may_be_replaced_id`)."""
     if not part.keys:
         return np.empty(0, np.bool_)
     keys = SortedKeys(part.path).batch.column("key")
@@ -374,7 +373,7 @@ def _rows(part: KeyPart) -> npt.NDArray[np.int64]:
 
 
 class _Asking(NamedTuple):
-    """Rows of a part's keys that ask for some topics, and these topics."""
+    """Rows of a part's keys that have one of some topics, and these topics."""
 
     rows: npt.NDArray[np.int64]
     topics: frozenset[str]
@@ -393,7 +392,7 @@ def _asking(part: KeyPart, topics: frozenset[str]) -> _Asking:
 
 
 def _lost_keys(plan: StorePlan, number: int, stale: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return keys that distrust a segment's entries: (number, newest offset of a stale one or -1), int64[n, 2]."""
+    """Return keys with wrong entries in a segment: (number, offset of the newest stale entry or -1), int64[n, 2]."""
     own = stale[(stale[:, 0] == plan.number) & (stale[:, 1] == number)][:, 2:]
     broken = plan.broken.get(number, np.empty(0, np.int64))
     rows = np.concatenate([own, np.stack([broken, np.full_like(broken, -1)], axis=1)])

@@ -1,4 +1,4 @@
-"""Candidates out of one part of an index: the keys of some staged parts, looked up together."""
+"""Find candidates in one part of an index, for the keys of several staged parts together."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _RUN_CANDIDATES = 1 << 21
 
 @dataclass(frozen=True, slots=True)
 class IndexTask:
-    """Look up parts of the keys in the part of an index that covers one segment of a store's log."""
+    """A task: look up parts of the keys in the part of an index that covers one segment of a store's log."""
 
     store: int
     segment: int
@@ -32,7 +32,7 @@ class IndexTask:
 
 
 class IndexFound(NamedTuple):
-    """Runs of candidates; numbers (int64) of keys whose chains in this segment are not trusted."""
+    """The result of an IndexTask: runs of candidates, and numbers (int64) of keys whose chains are broken."""
 
     runs: list[CandidateRun]
     store: int
@@ -41,7 +41,7 @@ class IndexFound(NamedTuple):
 
 
 def run_index_task(folder: str, edges: npt.NDArray[np.int64], task: IndexTask) -> IndexFound:
-    """Safe to run twice, and beside itself. Raises StoreChangedError, StoreAccessError."""
+    """Run a task; it may run twice, even at the same time. Raises StoreChangedError, StoreAccessError."""
     runs: list[CandidateRun] = []
     lost = [np.empty(0, np.int64)]
     waiting: list[tuple[int, SortedKeys, Candidates]] = []

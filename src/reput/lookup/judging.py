@@ -1,4 +1,4 @@
-"""Judge in tasks which log ranges the IndexFiles of all stores cover: a driver would judge them one by one."""
+"""Judge in parallel tasks which log ranges the IndexFiles of all stores cover."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from reput.log.sources import LogSource
 from reput.store.store_reader import StoreReader
 from reput.tasks import Runner
 
-_MANY_FILES = 16  # take longer to judge than it takes to start a job
+_MANY_FILES = 16  # judging this many files takes longer than starting a job
 
 
 @dataclass(frozen=True, slots=True)
 class JudgeTask:
-    """An IndexFile of a store, and how many its store has."""
+    """A task: judge an IndexFile of a store, which has a given number of IndexFiles."""
 
     store: str
     storage: Storage
@@ -47,7 +47,7 @@ class _Verdicts:
         files: int = 1,
     ) -> Verdict:
         """See `Judge`."""
-        # A file that came later, or has grown meanwhile, is not trusted; its range is scanned.
+        # A file that is new or has grown since the tasks ran is not trusted; its range is scanned.
         verdict = self._verdicts.get(file.path)
         return verdict if verdict is not None and verdict.last <= last else Verdict(last)
 
@@ -55,7 +55,7 @@ class _Verdicts:
 def judged(
     runner: Runner, stores: Sequence[StoreReader], progress: Callable[[int, int], None]
 ) -> list[Judge | None]:
-    """Return a judge for each store; None if the caller is as quick: for few IndexFiles, or without processes.
+    """Return a judge for each store, or None if tasks would save no time: for few IndexFiles, or without processes.
 
     Raises StoreAccessError, StoreChangedError.
     """
@@ -82,7 +82,10 @@ def judged(
 
 
 def run_judge_task(task: JudgeTask) -> Verdict:
-    """Prove an IndexFile of a local store, spot-check another one. Raises StoreAccessError, StoreChangedError."""
+    """Prove the IndexFile of a local store, or spot-check that of a remote one.
+
+    Raises StoreAccessError, StoreChangedError.
+    """
     opened = IndexFileReader(task.path, task.hash_slots, task.index_items, task.storage)
     with closing(opened) as file, closing(CommitLogReader(task.log)) as log:
         last = file.next_item - 1

@@ -1,7 +1,7 @@
-"""The keys of a look-up, staged: parts of some hundred thousand rows, each in two files.
+"""Stage the keys of a look-up: parts of some hundred thousand rows, each in two files.
 
-<name>.rows   the caller's rows as they came, all columns
-<name>.keys   topic, key, time window and hash of rows that are not null, by rising hash
+<name>.rows   the caller's rows, unchanged, with all columns
+<name>.keys   topic, key, time window and hash of rows that are not null, by ascending hash
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ KEYS_SCHEMA = pa.schema(
 
 
 class KeyPart(NamedTuple):
-    """A staged part: the path of its files without their endings, its rows, and how many of them ask for something."""
+    """A staged part: path of its files without their endings, number of rows, number of rows with a key."""
 
     path: str
     rows: int
@@ -51,14 +51,14 @@ class KeyPart(NamedTuple):
 
 
 class KeyTexts(NamedTuple):
-    """Strings as kernels take them: text n is data[at[n]:at[n + 1]]."""
+    """Strings in the form that kernels accept: text n is data[at[n]:at[n + 1]]."""
 
     data: npt.NDArray[np.uint8]
     at: npt.NDArray[np.int64]
 
 
 def check_columns(rows: pa.Schema, taken: Iterable[str]) -> None:
-    """Raise UsageError for rows without the columns of a look-up, or with one of `taken`, the answer's own."""
+    """Raise UsageError if rows lack the columns of a look-up, or have a column in `taken`, which the answer needs."""
     kinds = {field.name: field.type for field in rows}
     if len(kinds) < len(rows):
         twice = next(name for name in kinds if rows.names.count(name) > 1)
@@ -93,7 +93,7 @@ def _is_text(kind: pa.DataType) -> bool:
 def stage_parts(
     batches: Iterable[pa.RecordBatch], stem: str | PathLike[str], threads: int = 1
 ) -> Iterator[KeyPart]:
-    """Write parts named after `stem`, several at a time in as many threads.
+    """Write the parts of the keys, with names that begin with `stem`, in `threads` threads.
 
     Raises UsageError for an invalid time, StoreAccessError.
     """
@@ -226,10 +226,11 @@ def _keys_of(path: str) -> pa.RecordBatch:
 
 
 class SortedKeys:
-    """The `.keys` of a part, mapped.
+    """The memory-mapped `.keys` file of a part.
 
-    batch   KEYS_SCHEMA
-    hashes  int32[n], rising and different; `first`, int64[n + 1], where in the batch each begins
+    batch   the keys, with KEYS_SCHEMA
+    hashes  int32[n], the distinct hashes, ascending
+    first   int64[n + 1], for each hash the number of its first row in the batch
     """
 
     def __init__(self, path: str) -> None:
@@ -242,7 +243,7 @@ class SortedKeys:
     def rows_of(
         self, numbers: npt.NDArray[Any]
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """For numbers of `hashes`: (which of them, row of the batch), one pair for every key with that hash."""
+        """Return (index into `numbers`, row of the batch), a pair per key whose hash has one of these numbers."""
         begins, counts = (
             self.first[numbers],
             self.first[numbers.astype(np.int64) + 1] - self.first[numbers],
@@ -255,7 +256,7 @@ class SortedKeys:
     def rows_with(
         self, hashes: npt.NDArray[np.int32]
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Return (number of the hash, row of the batch), one pair per key with one of these hashes."""
+        """Return (index into `hashes`, row of the batch), a pair per key with one of these hashes."""
         place = np.searchsorted(self.hashes, hashes)
         there = np.flatnonzero(place < len(self.hashes))
         there = there[self.hashes[place[there]] == hashes[there]]

@@ -1,4 +1,4 @@
-"""The answer as lines of JSON or CSV: the same for stdout and for files."""
+"""Write the answer as lines of JSON or CSV, for stdout and for files."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ LineFormat = Literal["jsonl", "csv"]
 class LineStyle(NamedTuple):
     """How values are written.
 
-    is_safe    whether CSV has a ' before texts that a spreadsheet would run as a formula
-    iso_times  whether times are ISO 8601 (2026-10-14T08:35:06.637Z), and not milliseconds since 1970
+    is_safe    whether CSV puts a ' before texts that a spreadsheet would run as a formula
+    iso_times  whether times are ISO 8601 (2026-10-14T08:35:06.637Z) instead of milliseconds since 1970
     """
 
     is_safe: bool = False
@@ -32,7 +32,7 @@ PLAIN = LineStyle()
 
 
 def answer_header(answer: LookupAnswer, layout: LineFormat) -> list[str]:
-    """Return the line of names that CSV begins with, without its end; none for JSON."""
+    """Return the header line of CSV, without a line end, in a list; the list is empty for JSON."""
     if layout == "jsonl":
         return []
     know(answer.places)
@@ -48,9 +48,9 @@ def answer_lines(
 
     Args:
         answer: The answer.
-        number: of the part of the keys.
-        layout: `csv` has of the coverage only whether it is complete.
-        style: how values are written.
+        number: The number of the part of the keys.
+        layout: The format of the lines; `csv` has only `is_complete` of the coverage.
+        style: How values are written.
         end: The end of each line.
     """
     for batch in answer.batches(number):
@@ -63,7 +63,7 @@ def answer_lines(
 
 
 def _flat(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the rows with of the coverage only whether it is complete."""
+    """Return the rows with only `is_complete` of the coverage."""
     place = batch.schema.get_field_index(COVERAGE_COLUMN)
     return batch.set_column(place, IS_COMPLETE, batch.column(place).field(IS_COMPLETE))
 

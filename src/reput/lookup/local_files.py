@@ -1,6 +1,6 @@
-"""The keys of a look-up from files, and its answer into files, in folders or buckets, without Spark.
+"""Read the keys of a look-up from files, and write its answer to files, in folders or buckets, without Spark.
 
-`reput.spark.lookup_files` has Spark read and write them at other URLs.
+For other URLs, `reput.spark.lookup_files` lets Spark read and write them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ MALFORMED_LINE = "keys: a line with more or fewer values than names: "
 
 
 def check_paths(keys: str, output: str | None) -> None:
-    """Raise StoreNotFoundError without keys, UsageError for an output that exists already."""
+    """Raise StoreNotFoundError if the file of keys is missing, UsageError if the output exists already."""
     if "://" not in keys and not Path(keys).exists():
         raise StoreNotFoundError(f"keys {keys}: no such file", arguments=["keys"])
     if Path(keys).suffix not in (".csv", ".parquet") and not Path(keys).is_dir():
@@ -55,14 +55,15 @@ def check_paths(keys: str, output: str | None) -> None:
 
 
 def read_keys(keys: str, options: Mapping[str, str] | None = None) -> Keys:
-    """Return a .csv file with a line of names, all of its columns text, else Parquet.
+    """Read keys from a .csv file with a header, all of whose columns are text, or from a Parquet file.
 
     Args:
         keys: A path, or the URL of a file in a bucket.
-        options: Of a URL, as for `reput.open_store`.
+        options: Options of the URL's file system, as for `reput.open_store`.
 
     Raises:
-        UsageError: also from the batches, for a line of another number of values: it would be other keys.
+        UsageError: The file cannot be read. The batches also raise it for a line with a wrong number of values, which
+            would be read as wrong keys.
     """
     malformed: list[str] = []
     with _explained(keys, malformed):
@@ -80,7 +81,7 @@ def read_keys(keys: str, options: Mapping[str, str] | None = None) -> Keys:
 
 
 def _csv_keys(open_file: Callable[[], Any], malformed: list[str]) -> Keys:
-    """Values without quotes that are empty are null, as Spark reads them."""
+    """Read CSV as Spark does: an empty value without quotes is null."""
 
     def refuse(row: pa.csv.InvalidRow) -> str:
         malformed.append(row.text)
@@ -95,8 +96,8 @@ def _csv_keys(open_file: Callable[[], Any], malformed: list[str]) -> Keys:
     )  # fmt: skip
 
     def batches() -> Iterator[pa.RecordBatch]:
-        # Opened when it is read, and closed: a reader left to the end of the process still reads ahead in threads,
-        # and has aborted it.
+        # Open the file only when it is read, and close it: a reader that stays open reads ahead in threads, which has
+        # aborted processes at their end.
         with pa.csv.open_csv(open_file(), parse_options=parse, convert_options=text) as reader:
             yield from reader
 
@@ -125,14 +126,14 @@ def _explained(keys: str, malformed: list[str]) -> Iterator[None]:
 def write_answer(
     runner: Runner, found: Lookup, output: str, layout: Format, style: LineStyle = PLAIN
 ) -> None:
-    """Write the answer as a new directory of files, one per part of the keys, all of them or none.
+    """Write the answer as a new directory of files, one per part of the keys, atomically.
 
     Args:
         runner: Runs a task per file.
         found: The look-up.
-        output: A directory that is not there yet.
-        layout: Format of the files; `reput.lookup.lines` makes lines of JSON and CSV.
-        style: Of lines.
+        output: A directory that does not exist yet.
+        layout: The format of the files; `reput.lookup.lines` writes lines of JSON and CSV.
+        style: How values in lines are written.
 
     Raises:
         StoreAccessError.
@@ -155,7 +156,7 @@ def coverage_text(found: Lookup) -> bytes:
 
 
 def write_coverage(found: Lookup, output: str) -> None:
-    """Write it beside the answer. Raises StoreAccessError."""
+    """Write the coverage beside the answer. Raises StoreAccessError."""
     path = coverage_path(output)
     with writing_to(path), replacing(path) as attempt:
         write_durable(attempt, coverage_text(found))
@@ -164,7 +165,7 @@ def write_coverage(found: Lookup, output: str) -> None:
 class BucketOutput:
     """A new folder of files in a bucket, with the coverage of the answer beside it.
 
-    Nothing appears there as a whole: `_SUCCESS` is written last, as Hadoop does it.
+    A bucket cannot publish a folder atomically, so `_SUCCESS` is written last, as Hadoop does.
     """
 
     def __init__(self, url: str, options: Mapping[str, str] | None = None) -> None:
@@ -183,7 +184,7 @@ class BucketOutput:
             )
 
     def write_coverage(self, found: Lookup) -> None:
-        """Write it beside the answer. Raises UsageError if it is there, StoreAccessError."""
+        """Write the coverage beside the answer. Raises UsageError if it exists already, StoreAccessError."""
         try:
             self._store.put_new(f"{self._name}.coverage.json", coverage_text(found))
         except ObjectConflictError:
@@ -215,7 +216,10 @@ class BucketOutput:
 
 
 def _upload_part(to: _Writing, number: int) -> str:
-    """Write a part; attempts do not replace each other's objects. Returns the name, with the attempt's at its end."""
+    """Write a part under a name that is unique to this attempt, so that attempts do not replace each other's objects.
+
+    Returns this name.
+    """
     with scratch_folder() as folder:
         local = replace(to, folder=str(folder))
         path = _write_part(local, number)
@@ -235,7 +239,7 @@ class _Writing:
 def _write_part(to: _Writing, number: int) -> Path:
     answer = to.found.answer
     path = Path(to.folder) / f"part-{number:05d}{SUFFIXES[to.layout]}"
-    is_there = number < len(answer.parts)  # without keys there is a file, with no row
+    is_there = number < len(answer.parts)  # without any keys, write one file without rows
     if to.layout != "parquet":
         write_chunks(path, _text(to, number) if is_there else iter(()))
         return path

@@ -1,6 +1,6 @@
 """Compare candidates with the records at their offsets: read ranges of the log in order, stage matches by part.
 
-A match says which key it is of and where its message lies, and has the message's columns.
+A match states its key and the place of its message, and has the message's columns.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ Offsets = npt.NDArray[np.int64]
 
 
 class Places(NamedTuple):
-    """Matches, each of a key and of a record.
+    """Pairs of a key and a record that match.
 
     number   the key's number
-    segment  of the index entry that led to it, or SCANNED
-    record   row of the records
+    segment  segment of the index entry that led to the record, or SCANNED
+    record   row of the record among the records read
     """
 
     number: Numbers
@@ -61,8 +61,8 @@ class Places(NamedTuple):
 def match_schema(columns: tuple[str, ...]) -> pa.Schema:
     """Return the schema of staged matches.
 
-    Its columns are the key's number, the segment and store it was found in, the message's offset, the message's number
-    in that record's inner batch (from 1 on; 0 for the record itself), about how many bytes the answer needs for it, and
+    Its columns are the key's number, the segment and store in which the message was found, the message's physical
+    offset, its number within an inner batch (from 1 on; 0 for a record itself), its approximate bytes in an answer, and
     the message's columns.
     """
     return pa.schema([*_PLACE_FIELDS, *select(columns)])
@@ -71,7 +71,7 @@ def match_schema(columns: tuple[str, ...]) -> pa.Schema:
 def write_matches(
     path: str, columns: tuple[str, ...], matches: Iterable[pa.RecordBatch]
 ) -> list[tuple[int, int]]:
-    """Stage them in one file; (number of the part, number of the batch) of each of its batches.
+    """Stage matches in one file; return (number of the part, number of the batch) for each of its batches.
 
     Raises StoreAccessError.
     """
@@ -101,7 +101,7 @@ def _flushed(matches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 
 def _by_part(table: pa.Table) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield the rows of each part, by rising number."""
+    """Yield the number and the rows of each part, in ascending order."""
     numbers = table["number"].to_numpy()
     order = np.argsort(numbers, kind="stable")
     parts = numbers[order] >> PART_SHIFT
@@ -119,7 +119,7 @@ def decoded_matches(
     columns: tuple[str, ...],
     inner: npt.NDArray[np.int32] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield matches in batches that are cut by the bytes of their bodies; `inner` is of each record, or 0."""
+    """Yield matches in batches of limited bytes of bodies; `inner` is each record's number in its inner batch, or 0."""
     schema, start = select(columns), 0
     for part, messages in records.batches(schema, BATCH_BYTES):
         sizes = _answer_bytes(part, messages)
@@ -142,7 +142,7 @@ def decoded_matches(
 
 
 def _answer_bytes(records: Records, messages: pa.RecordBatch) -> Numbers:
-    """Return about how many bytes each row takes in an answer; few without body and properties."""
+    """Return the approximate bytes of each row in an answer."""
     sizes = np.zeros(len(records), np.int64)
     if _LARGE_COLUMNS & set(messages.schema.names):
         sizes += records.column("size").to_numpy()
@@ -163,7 +163,7 @@ class RunSlice(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MatchTask:
-    """Candidates in some files of a store's log, each with slices of runs."""
+    """A task: compare candidates in some files of a store's log; each file has slices of runs."""
 
     number: int
     place: StorePlace
@@ -179,9 +179,9 @@ class MatchTask:
 
 
 class Matched(NamedTuple):
-    """Staged matches: the batch of each part (number of the part, number of the batch) in a file.
+    """The result of a MatchTask: a file of staged matches, with (number of the part, number of the batch) in it.
 
-    stale  (segment, key's number, offset) of index entries whose records are not theirs, int64[n, 3]
+    stale  (segment, key's number, offset) of stale index entries, which lead to wrong records; int64[n, 3]
     """
 
     path: str
@@ -191,7 +191,7 @@ class Matched(NamedTuple):
 
 
 def run_match_task(folder: str, columns: tuple[str, ...], task: MatchTask) -> Matched:
-    """Safe to run twice, and beside itself. Raises StoreAccessError, StoreChangedError."""
+    """Run a task; it may run twice, even at the same time. Raises StoreAccessError, StoreChangedError."""
     path = attempt_path(folder, f"match-{task.store}-{task.number}")
     stale = [np.empty((0, 3), np.int64)]
     batches = write_matches(path, columns, _matches(task, columns, stale))
@@ -212,7 +212,7 @@ def _matches(
 
 
 def _pieces(slices: tuple[RunSlice, ...]) -> Iterator[pa.Table]:
-    """Yield the candidates of the slices with their segments, no more at once than memory should hold."""
+    """Yield the candidates of the slices with their segments, in pieces that fit into memory."""
     waiting: list[pa.RecordBatch] = []
     rows = 0
     for part in slices:
@@ -230,7 +230,7 @@ def _pieces(slices: tuple[RunSlice, ...]) -> Iterator[pa.Table]:
 
 
 class _CandidateComparison:
-    """One piece of candidates, all in one file."""
+    """Compares one piece of candidates, which all lie in one file."""
 
     def __init__(
         self,
@@ -250,12 +250,12 @@ class _CandidateComparison:
         )
         self._topics, self._keys = (texts_of(batch.column(name)) for name in ("topic", "key"))
         self._order = np.argsort(self._offsets, kind="stable")
-        # Where in `order` each different offset begins.
+        # Positions in `order` at which each distinct offset begins.
         self._different, self._first = np.unique(self._offsets[self._order], return_index=True)
         self._first = np.append(self._first, len(self._order))
 
     def run(self) -> Iterator[pa.RecordBatch]:
-        """Yield the matches, a window of the log at a time."""
+        """Yield the matches, one window of the log after the other."""
         pending = np.arange(len(self._different))
         needed = np.full(len(pending), _FIRST_READ_BYTES)
         while len(pending):
@@ -313,7 +313,7 @@ class _CandidateComparison:
     def _decode(
         self, window: Window, record_of: Offsets, candidates: Offsets
     ) -> Iterator[pa.RecordBatch]:
-        """Yield matches in batches that are cut by the bytes of their bodies."""
+        """Yield matches in batches of limited bytes of bodies."""
         rows, which = np.unique(record_of, return_inverse=True)
         offsets = self._offsets[candidates[np.unique(which, return_index=True)[1]]]
         records = Records(window.data, window.begins[rows], offsets, self._task.place.name, True)

@@ -1,4 +1,4 @@
-"""The plan for one store: ranges that an IndexFile covers, and ranges that are scanned in parallel."""
+"""Plan the look-up in one store: ranges that an IndexFile covers, and ranges that are scanned in parallel."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ _MOST_TASK_CANDIDATES = 1 << 19
 
 @dataclass(slots=True)
 class ScannedRange:
-    """Records that begin in [begin, stop) of one file; one begins at `begin`.
+    """A range to scan: records that begin in [begin, stop) of one file; a record begins at `begin`.
 
-    is_read      the plan has read it, and knows its damage; only candidates are searched here
+    is_read      whether the plan has already read the range and its damage, so the scan only finds candidates
     segment      the segment whose entries are not trusted; None without an index
-    position     end of the bytes read; `at_end` if that is the end of the log
+    position     physical offset of the end of the bytes read; with `at_end`, the end of the log
     """
 
     file: CommitLogFile
@@ -70,7 +70,7 @@ class ScannedRange:
         parts: Sequence[tuple[int, KeyPart]],
         only: npt.NDArray[np.int64] | None = None,
     ) -> list[LookupScanTask]:
-        """Tasks that scan it, numbered from `first_number` on."""
+        """Return tasks that scan the range, numbered from `first_number` on."""
         pieces = cut(self.file, self.begin, self.stop, DEFAULT_SPLIT_BYTES)
         self._splits = [
             LookupScanTask(
@@ -89,7 +89,7 @@ class ScannedRange:
         self._found[found.number] = found
 
     def rescan(self) -> LookupScanTask | None:
-        """Return the first split whose beginning was guessed wrong, to be rescanned; None when all join."""
+        """Return the first split whose begin was guessed wrong, to be scanned again; None if all splits join."""
         expected = self.begin
         self.runs, damage = [], self.damage if self.is_read else []
         for split in self._splits:
@@ -125,7 +125,10 @@ class ScannedRange:
 
 
 class LogCells:
-    """edges: int64, physical offsets at which cells begin, the last one's end with them."""
+    """Divides the log into cells, by which candidates are grouped into tasks.
+
+    edges  int64, physical offsets at which cells begin, and the end of the last cell
+    """
 
     def __init__(self, files: Sequence[CommitLogFile]) -> None:
         total = sum(file.size for file in files)
@@ -136,7 +139,7 @@ class LogCells:
         self._files = files
         starts = np.array([file.start for file in files])
         place = np.searchsorted(starts, self.edges[:-1], side="right") - 1
-        self._file_of = place.tolist()  # of a cell between two files: that before it
+        self._file_of = place.tolist()  # for a cell between two files: the file before it
 
     def tasks(
         self,
@@ -163,7 +166,7 @@ class LogCells:
         taken = 0
         for cell in sorted(by_cell):
             file = self._files[self._file_of[cell]]
-            if file.end <= self.edges[cell]:  # between two files: there is nothing to read
+            if file.end <= self.edges[cell]:  # the cell lies between two files
                 continue
             files[file] += by_cell[cell]
             taken += sum(part.stop - part.start for part in by_cell[cell])
@@ -181,7 +184,7 @@ def _task(number: int, store: StorePlace, files: dict[CommitLogFile, list[RunSli
 
 
 def _joined(slices: list[RunSlice]) -> list[RunSlice]:
-    """Return the same rows, with neighbouring rows of a run in one slice."""
+    """Join adjacent slices of the same run."""
     joined: dict[str, list[RunSlice]] = defaultdict(list)
     for part in slices:
         of_run = joined[part.path]
@@ -195,23 +198,24 @@ def _joined(slices: list[RunSlice]) -> list[RunSlice]:
 class StorePlan:
     """One store: its planned segments, and their results.
 
-    runs    candidates
+    runs    runs of candidates
     broken  by segment: numbers of keys whose chains are broken
     ranges  the ranges to scan for all keys
     batch_topics  topics (5.x) whose records may be inner batches
-    has_replaced_ids  whether records may have ids that a later one replaces (5.x)
+    has_replaced_ids  whether records may have ids that a later UNIQ_KEY replaces (5.x)
     """
 
     def __init__(
         self, number: int, store: StoreReader, judge: Judge | None = None, name: str | None = None
     ) -> None:
-        """`judge` has the verdicts of tasks; without it the IndexFiles are proved, or spot-checked, here.
+        """Plan the look-up in a store.
 
-        Messages have `name` in the column store; its path without a name.
+        `judge` has the verdicts of tasks; without it, this proves or spot-checks the IndexFiles. `name` is the value of
+        the column `store`, by default the path.
         """
         self.number, self.path, self.log = number, store.path, store.commit_log
         self.place = StorePlace(number, name or store.path, store.log_storage, self.log.source)
-        # A proof reads much of the log: too much of a remote log.
+        # A proof would read too many bytes of a remote log.
         if judge is None and store.storage.is_local:
             judge = Proved(store.path, store.index.current())
         planner = self._planner = store.key_planner(judge)
@@ -234,7 +238,7 @@ class StorePlan:
         return ScannedRange(file, segment.start, segment.stop, is_read, damage=damage)
 
     def indexed(self, window: TimeWindow | None) -> Iterator[tuple[int, IndexPart, OffsetRange]]:
-        """Yield (segment, its part of the index, range in which messages of a window can lie), without empty ranges.
+        """Yield (segment, its part of the index, the range with messages of a time window), without empty ranges.
 
         Raises StoreAccessError, StoreChangedError.
         """
@@ -247,7 +251,10 @@ class StorePlan:
                     yield number, part, within
 
     def to_scan(self, window: TimeWindow | None) -> Iterator[ScannedRange]:
-        """Yield the ranges that messages of a window can lie in (`reput.log.known_ranges`); others count as read."""
+        """Yield the ranges to scan that may have messages of a time window (`reput.log.known_ranges`).
+
+        Other ranges count as read.
+        """
         for part in self.ranges:
             times = None
             if window is not None:
@@ -276,7 +283,7 @@ class StorePlan:
     def partly_read(
         self, lost: Iterable[tuple[Finding, npt.NDArray[np.int64]]]
     ) -> Iterator[PartlyRead]:
-        """Yield the ranges that could not be read for some keys, with these keys."""
+        """Yield unreadable ranges that affect only some keys, with the numbers of these keys."""
         known = self.coverage()
         keys: dict[Finding, list[npt.NDArray[np.int64]]] = {}
         for finding, numbers in lost:
@@ -311,7 +318,10 @@ class StorePlan:
     def lost_segment(
         self, number: int, keys: npt.NDArray[np.int64], ranges: Iterable[ScannedRange]
     ) -> LostSegment:
-        """Return a segment that keys (number, newest stale offset) do not trust, and the ranges scanned for them."""
+        """Return the coverage of a segment with wrong entries for `keys`: (number, newest stale offset).
+
+        `ranges` were scanned for these keys.
+        """
         segment, known = self.segments[number], self.coverage()
         parts = list(ranges)
         damage = within_range((lost for part in parts for lost in part.damage), known.log)

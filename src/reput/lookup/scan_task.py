@@ -1,7 +1,8 @@
-"""Candidates from the log itself, joined with the hashes of all keys.
+"""Find candidates in the log itself, by the hashes of all keys.
 
-A `LookupScanTask` scans a range that no IndexFile covers. A `ReplacedIdTask` finds ids that a later one of the same
-record replaces (5.x), and an `InnerTask` messages of inner batches (5.x): no index has either.
+A `LookupScanTask` scans a range that no IndexFile covers. The other two find messages that no index has: a
+`ReplacedIdTask` finds ids that a later UNIQ_KEY of the same record replaces (5.x), and an `InnerTask` finds messages of
+inner batches (5.x).
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ _PIECE_BYTES = 4 << 20
 
 
 class HashTable:
-    """Hashes to look for, int32, sorted and different, with a table that leads to each at once."""
+    """A hash table of the hashes to find: int32, sorted and distinct."""
 
     def __init__(self, hashes: npt.NDArray[np.int32]) -> None:
         self.hashes = hashes
@@ -65,7 +66,7 @@ class HashTable:
         self.bounds = np.searchsorted(hashes, edges)
 
     def find(self, key_hash: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
-        """Return the numbers of wanted hashes, rising."""
+        """Return the positions in `key_hash` of wanted hashes, ascending."""
         found = np.empty(len(key_hash), np.int64)
         count = find_wanted(key_hash, self.hashes, self.bounds, self.shift, found)
         return found[:count]
@@ -73,7 +74,7 @@ class HashTable:
 
 @lru_cache(maxsize=1)
 def wanted_hashes(path: str) -> HashTable:
-    """Return the hashes in a file. A worker keeps only the last file from task to task: it is as large as the keys."""
+    """Return the hashes in a file. A worker caches only the last file, because it is as large as the keys."""
     return HashTable(map_array(path))
 
 
@@ -84,10 +85,10 @@ def _buffers() -> ScanBuffers:
 
 @dataclass(frozen=True, slots=True)
 class _FileTask:
-    """Look for keys in one file of a store's log.
+    """A task that finds keys in one file of a store's log.
 
-    wanted  path of the keys' hashes, as np.save has written them
-    parts   of the keys: number and place of each
+    wanted  path of the keys' hashes, written by np.save
+    parts   parts of the keys: number and place of each
     """
 
     place: StorePlace
@@ -106,10 +107,10 @@ class _FileTask:
 
 @dataclass(frozen=True, slots=True)
 class LookupScanTask(_FileTask):
-    """Scan records that begin in [begin, stop) of the file.
+    """A task: scan records that begin in [begin, stop) of the file.
 
-    start   where the first of them begins, None: search it
-    only    numbers of the keys to look for (int64, sorted), None for all
+    start   physical offset of the first record, or None to search for it
+    only    numbers of the keys to find (int64, sorted), or None for all
     """
 
     number: int
@@ -137,7 +138,7 @@ class ScanFound:
 
 
 class Hits(NamedTuple):
-    """Hashes that some key has, and the physical offsets of the records that have them."""
+    """Hashes of keys that were found, and the physical offsets of their records."""
 
     hashes: npt.NDArray[np.int32]
     offsets: npt.NDArray[np.int64]
@@ -169,7 +170,7 @@ def run_scan_task(folder: str, edges: npt.NDArray[np.int64], task: LookupScanTas
 
 
 def _scan(task: LookupScanTask, start: int, found: ScanFound) -> Iterator[Hits]:
-    """Hits of the scan, some at a time; other results are added to `found` at its end."""
+    """Yield hits of the scan in parts; add the other results to `found` at the end."""
     wanted = wanted_hashes(task.wanted)
     scan = FileScan(
         task.file, start, task.stop, BROKER, buffers=_buffers(), open_file=task.place.storage.open
@@ -207,7 +208,7 @@ def _walk(task: LookupScanTask, start: int, wanted: HashTable) -> Hits:
 
 
 def _together(waiting: list[Hits]) -> Hits:
-    """By hash; the same hash at the same offset once."""
+    """Join hits, sorted by hash, without duplicates."""
     hashes = np.concatenate([np.empty(0, np.int32), *(hits.hashes for hits in waiting)])
     offsets = np.concatenate([np.empty(0, np.int64), *(hits.offsets for hits in waiting)])
     order = np.lexsort((offsets, hashes))
@@ -233,7 +234,7 @@ def joined_hits(
 
 @dataclass(frozen=True, slots=True)
 class ReplacedIdTask(_FileTask):
-    """Search ids in the remembered facts about the file; scan it if there are none."""
+    """A task: search ids in the remembered facts about the file, or scan the file if there are none."""
 
 
 class ReplacedFound(NamedTuple):
@@ -255,7 +256,7 @@ def run_replaced_task(
         return ReplacedFound(task.store, [])
     if known.ids is None:
         return ReplacedFound(task.store, [], known.damage)
-    hashes = np.frombuffer(known.ids.hashes, np.int32).copy()  # kernels are compiled for these
+    hashes = np.frombuffer(known.ids.hashes, np.int32).copy()  # kernels need writable arrays
     entries = wanted_hashes(task.wanted).find(hashes)
     hits = Hits(hashes[entries], np.frombuffer(known.ids.offsets, np.int64)[entries])
     path = attempt_path(folder, f"replaced-{task.store}-{task.file.start}")
@@ -265,14 +266,14 @@ def run_replaced_task(
 
 @dataclass(frozen=True, slots=True)
 class InnerTask(_FileTask):
-    """Unwrap the inner batches of some topics in the file, and compare their messages with the keys."""
+    """A task: unwrap the inner batches of some topics in the file, and compare their messages with the keys."""
 
     number: int
     topics: frozenset[str]
 
 
 class Unwrapped(NamedTuple):
-    """Staged matches as `Matched` has them; how many messages were compared.
+    """The result of an InnerTask: staged matches as in `Matched`, and the number of compared messages.
 
     damage    unreadable parts, of any topic
     unopened  (topic, finding) of batches that could not be unwrapped
@@ -288,7 +289,7 @@ class Unwrapped(NamedTuple):
 
 @dataclass
 class _Piece:
-    """Messages as records, one after the other: where each begins, its batch's offset, its number in that."""
+    """Messages of inner batches as consecutive records: begin of each, its batch's offset, its number in the batch."""
 
     data: bytearray = field(default_factory=bytearray)
     begins: list[int] = field(default_factory=list)
@@ -359,7 +360,7 @@ def _pieces(file: CommitLogFile, batches: InnerBatches) -> Iterator[_Piece]:
 def _wanted_entries(
     task: InnerTask, data: npt.NDArray[np.uint8], records: npt.NDArray[np.void]
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
-    """Hashes that some key has, and the record of each; the same of one record once."""
+    """Return hashes that some key has, and the record of each, without duplicates within a record."""
     most = int((records["keys_bytes"] // 2 + 2).sum())
     hashes, record_of = np.empty(most, np.int32), np.empty(most, np.int64)
     count = kernel.hash_records(data, records, hashes, record_of)
@@ -376,7 +377,7 @@ def _compared(
     hashes: npt.NDArray[np.int32],
     record_of: npt.NDArray[np.int64],
 ) -> Places:
-    """Keys of a part with their records: the same hash, topic and key, stored within the key's times."""
+    """Return keys of a part with matching records: same hash, topic and key, stored within the key's time window."""
     which, rows = keys.rows_with(hashes)
     record = record_of[which]
     columns = {name: keys.batch.column(name) for name in keys.batch.schema.names}
@@ -385,7 +386,7 @@ def _compared(
     )
     topics, texts = (texts_of(columns[name].take(pa.array(rows))) for name in ("topic", "key"))
     candidates = (records["stated_offset"][record], hash_of, *topics, *texts)
-    for array in candidates:  # like staged candidates, for which the kernel is compiled
+    for array in candidates:  # the kernel is compiled for arrays of this type
         array.flags.writeable = False
     verdicts = np.empty(len(rows), np.uint8)
     kernel.match_keys(data, records, np.arange(len(rows)), record, *candidates, verdicts)

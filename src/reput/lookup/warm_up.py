@@ -1,4 +1,4 @@
-"""Compiling the kernels of a look-up before workers need them: once, not in every worker at the same time."""
+"""Compile the kernels of a look-up before workers need them: once, not in every worker at the same time."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from reput.tasks import SerialRunner
 
 
 def load() -> None:
-    """Import a look-up's modules in a worker, and do nothing else.
+    """Import a look-up's modules in a worker.
 
-    Kernels are loaded when tasks call them, as most tasks call few.
+    This loads no kernels: tasks load them on first call, because most tasks need only few.
     """
 
 

@@ -13,8 +13,8 @@
 
 Options of the data source: `reput.spark.options`; columns: `reput.messages.schema`.
 
-Nothing else imports pyspark. Importing reput.spark raises MissingExtraError where PySpark is not installed.
-The modules have other names than the functions, so that neither hides the other.
+No other package of reput imports pyspark. Importing reput.spark raises MissingExtraError if PySpark is not installed.
+Modules and functions have different names, so that neither hides the other.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = ["coverage_of", "export", "follow", "lookup", "rebuild", "register"]
 if find_spec("pyspark") is None:
     raise MissingExtraError("reput.spark needs PySpark: pip install 'reput[spark]'")
 
-# Imported when asked for: the kernels take a moment to load. The operations lie above this room.
+# Imported on first use, because the kernels take time to load, and because operations import this room.
 _HOMES = {
     "coverage_of": "reput.spark.bulk_lookup",
     "export": "reput.operations.on_spark",

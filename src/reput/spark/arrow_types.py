@@ -1,4 +1,4 @@
-"""Spark's columns as Arrow's."""
+"""Convert Spark's column types to Arrow's."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _TIMEZONE = "timezone"
 
 
 def arrow_columns(schema: StructType, zone: str = "UTC") -> pa.Schema:
-    """Return the schema that Spark expects for these columns. Spark 4.1 has timestamps in UTC, for any session zone."""
+    """Return the Arrow schema that Spark expects for columns. In Spark 4.1, `zone` is UTC for any session zone."""
     if _TIMEZONE in signature(to_arrow_schema).parameters:
         return to_arrow_schema(schema, timezone=zone)
     return to_arrow_schema(schema)

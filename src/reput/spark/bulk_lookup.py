@@ -63,7 +63,7 @@ _STAGED_SCHEMA = pa.schema(
 
 
 def answer_frame(spark: SparkSession, found: Lookup) -> DataFrame:
-    """Return the answer as a DataFrame, one partition per part of the keys; `coverage_of` says what it covers."""
+    """Return the answer as a DataFrame, one partition per part of the keys; `coverage_of` returns its coverage."""
     parts = len(found.answer.parts)
     numbers = spark.range(0, parts, 1, max(parts, 1))
     schema = from_arrow_schema(found.schema)
@@ -75,7 +75,7 @@ def answer_frame(spark: SparkSession, found: Lookup) -> DataFrame:
 
 @checked
 def coverage_of(found: DataFrame) -> DataFrame:
-    """Return the coverage of an answer of `lookup`, a row per store; needs only its last column.
+    """Return the coverage of an answer of `lookup`, a row per store; reads only the answer's last column.
 
     Raises UsageError.
     """
@@ -92,7 +92,7 @@ def coverage_of(found: DataFrame) -> DataFrame:
 def answer_text(
     spark: SparkSession, found: Lookup, layout: LineFormat, style: LineStyle = PLAIN
 ) -> DataFrame:
-    """Return the answer as lines of text, one partition per part of the keys; of CSV each begins with the names."""
+    """Return the answer as lines of text, one partition per part of the keys; each partition of CSV has a header."""
     parts = max(len(found.answer.parts), 1)
     numbers = spark.range(0, parts, 1, parts)
     return numbers.mapInArrow(_Lines(found.answer, layout, style), "value string")
@@ -112,30 +112,28 @@ def lookup(
     storage_options: Mapping[str, str] | None = None,
     coverage: CoverageForm = "summary",
 ) -> DataFrame:
-    """All messages that have the keys, exactly: each row of `keys` with each of its messages, or with none.
+    """Look up all messages with the given keys: each row of `keys` with each of its messages, or with nulls.
 
     Args:
-        spark: a session; on a cluster stores and staging must be paths that every executor sees.
-        stores: a store directory or its URL, or several, each taken once; nothing is written there.
-        keys: the path of a .csv or .parquet file, a table of Arrow's, Polars' or pandas', a mapping of columns, a list
+        spark: a session; on a cluster, stores and staging must be paths that every executor can read.
+        stores: a store directory or its URL, or several; stores are only read.
+        keys: the path of a .csv or .parquet file, a table of Arrow, Polars or pandas, a mapping of columns, a list
             of (topic, key) or of mappings, or a DataFrame, which takes seconds longer. It has `topic` and `key` (a
-            unique key, or one of a message's KEYS), and perhaps `begin` and `end`: store times, both inclusive, as
-            milliseconds or timestamps, null for none. Further columns are passed on.
-        columns: which columns of a message to add, by their names in the table of messages (`body`, say).
-        index: another directory that holds index/ of the one store, a rebuilt one for instance.
-        config: the broker's settings; None takes the sizes of IndexFiles from the files.
-        storage_options: of the file systems of URLs, as the table takes them (docs/object-storage.md).
-        staging: a folder or a URL of object storage for the keys and the matches; None for the system's temporary
-            folder, which only a cluster of one machine can use. No other user may be able to write there. Its contents
-            are deleted at the end of this process.
-        staging_access: "private" keeps what is staged to this user; "group" lets in the members of the folder's group,
-            for executors that run under another user of that group.
+            unique key, or one of a message's KEYS), and optionally `begin` and `end`: store times, both inclusive, as
+            milliseconds or timestamps; null means no limit. Further columns are passed on.
+        columns: columns of messages to add, by their names in the table of messages, for instance `body`.
+        index: another directory with the index/ of a single store, for instance a rebuilt one.
+        config: the broker's settings; by default sizes of IndexFiles are derived from the files.
+        storage_options: options of the file systems of URLs, as for the table (docs/object-storage.md).
+        staging: a folder or a URL of object storage for the keys and the matches. The default is the system's temporary
+            folder, which requires that all executors run on this machine. No other user may be able to write there.
+            Staged files are deleted at the end of this process.
+        staging_access: "private" gives only this user access to staged files; "group" gives access to the folder's
+            group, for executors that run under another user of that group.
+        coverage: "rows" adds a column `coverage` with the coverage of each row (`reput.lookup.coverage`).
 
-        coverage: "rows" gives the DataFrame a column `coverage`: what each row's answer covers
-            (`reput.lookup.coverage`).
-
-    The look-up runs now; the DataFrame reads its staged result. Beside the message's columns it has `is_complete`,
-    whether all could be read that was searched for the row. `coverage_of` says once for each store what that was.
+    The look-up runs at once; the DataFrame reads its staged result. Beside the message's columns it has `is_complete`:
+    whether everything that was searched for the row was readable. `coverage_of` returns the coverage of each store.
 
     Raises:
         UsageError, StoreNotFoundError, StoreAccessError, StoreChangedError, FormatError, SparkJobError.
@@ -155,9 +153,9 @@ def find_on_spark(
     runner: SparkRunner | None = None,
     **options: Unpack[LookupOptions],
 ) -> Lookup:
-    """Return the same, to read the answer without Spark, to see the progress, or to delete the answer when it is read.
+    """Run the look-up of `lookup` and return a Lookup: to read the answer without Spark, or to delete it early.
 
-    Where neither the keys nor the answer are a DataFrame a plain `runner` spares Spark the start of its SQL.
+    If neither the keys nor the answer are a DataFrame, a plain `runner` avoids starting Spark's SQL.
     """
     if options.get("staging") is None and not _shares_temporary_files(spark):
         raise UsageError(
@@ -182,7 +180,7 @@ def find_on_spark(
 
 
 def _shares_temporary_files(spark: SparkSession) -> bool:
-    """Whether executors see the system's temporary folder of this process."""
+    """Return whether executors can read this process's temporary folder."""
     return shares_files(spark) if is_connect(spark) else is_local(str(spark.sparkContext.master))
 
 
@@ -198,7 +196,7 @@ def _keys_of(keys: Any) -> Keys:
 
 
 def _as_spark_has_them(keys: Keys, spark: SparkSession, zone: str) -> Keys | DataFrame:
-    """With columns of the types that Spark gives back. Where that takes more than other names, Spark converts them."""
+    """Return the keys with the column types that Spark returns; let Spark convert them if values would change."""
     if any(not _is_plain(field.type) for field in keys.schema):
         return spark.createDataFrame(pa.Table.from_batches(keys.batches, keys.schema))
     schema = arrow_columns(from_arrow_schema(keys.schema), zone)
@@ -206,7 +204,7 @@ def _as_spark_has_them(keys: Keys, spark: SparkSession, zone: str) -> Keys | Dat
 
 
 def _is_plain(kind: pa.DataType) -> bool:
-    """Return whether Spark has these exact values. It reads times without a zone as times in its own zone."""
+    """Return whether Spark keeps values of this type. It reads times without a zone as times in its own zone."""
     if pa.types.is_timestamp(kind):
         return kind.unit == "us" and kind.tz is not None
     is_signed = pa.types.is_signed_integer(kind) or pa.types.is_floating(kind)
@@ -247,7 +245,7 @@ def _stage_partition(
     stem = join(folder, f"keys-{partition:06d}-{attempt}")
     try:
         rows: list[tuple[Any, ...]] = [(*part, None) for part in stage_parts(batches, stem)]
-    except ReputError as error:  # trying again would not help
+    except ReputError as error:  # another attempt would fail as well
         rows = [(None, 0, 0, str(error))]
     columns = [list(column) for column in zip(*rows, strict=True)] or [[], [], [], []]
     yield pa.RecordBatch.from_arrays(

@@ -1,8 +1,7 @@
-"""An archive of the classes that Spark's JVM loads: with it a session starts, and answers, in half the processor time.
+"""Use an archive of the classes that Spark's JVM loads, which halves the processor time of a session's start.
 
-`reput.spark.warm_up` writes one, for one Java, one Spark and their places. The JVM ignores an archive of another Java
-or other jars. It does not notice a truncated archive, and crashes: it gets only an archive that is exactly as it was
-written.
+`reput.spark.warm_up` writes an archive for one Java, one Spark and their paths. The JVM ignores an archive of another
+Java or other jars. A truncated archive would crash the JVM, so only an archive with its original content is used.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import pyspark
 
 from reput.files.user_cache import OwnCache
 
-_QUIET = "-Xlog:disable -Xlog:all=error:stderr"  # an archive that does not fit is worth no line
+_QUIET = "-Xlog:disable -Xlog:all=error:stderr"  # no warning about an archive that does not fit
 
 
 def archive_cache() -> OwnCache:
@@ -22,7 +21,7 @@ def archive_cache() -> OwnCache:
 
 
 def archive_name(java_home: Path, home: Path) -> str:
-    """Return the file name of the archive for a Java and a Spark, which are identified by their places and versions."""
+    """Return the file name of the archive for a Java and a Spark, which their paths and versions identify."""
     key = f"{java_home.name}\0{home}\0{pyspark.__version__}"
     return f"classes-{hashlib.sha256(key.encode(errors='surrogateescape')).hexdigest()[:16]}.jsa"
 
@@ -36,5 +35,5 @@ def archive_options(java_home: Path, home: Path) -> str:
 
 
 def is_plain(path: Path) -> bool:
-    """Whether Spark passes options with this path to the JVM as they are."""
+    """Return whether Spark passes options with this path to the JVM unchanged."""
     return str(path).isprintable() and not set(str(path)) & set("\"'\\{}$")

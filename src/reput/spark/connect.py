@@ -1,7 +1,8 @@
-"""Spark Connect: a session whose driver is a server, which this process reaches through a socket.
+"""Run tasks through Spark Connect: a session whose driver is a server, connected by a socket.
 
-This process plans, as the driver of another session would: it reads headers of the store, and commits the results of
-tasks. Tasks run on the server's executors, as DataFrames. So all three must see the same files, or URLs.
+This process plans, like the driver of other sessions: it reads headers of the store, and commits the results of tasks.
+Tasks run as DataFrames on the server's executors. So this process and the executors must have access to the same files
+or URLs.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ from reput.spark.ship import DEPENDENCIES, check_nothing_lacks, digest_function,
 
 _LOOKED_AT = "digest string, missing array<string>"
 _ROWS = 1 << 12
-"""Of a DataFrame in as many partitions as the server has slots."""
+"""Rows of a DataFrame with as many partitions as the server has slots."""
 
 
 class _ServerState(NamedTuple):
     """The state of a session's server.
 
-    digest       of reput's code there, whether it was sent or installed
-    parallelism  slots of its executors when it was asked
+    digest       digest of reput's code on the server, whether it was sent or installed
+    parallelism  number of slots of the executors when the server was asked
     """
 
     digest: str
@@ -39,11 +40,11 @@ class _ServerState(NamedTuple):
 
 
 _servers: dict[str, _ServerState] = {}
-"""By session, because the server keeps an artifact for the session that sent it."""
+"""States by session, because the server keeps an artifact for the session that sent it."""
 
 
 def ship(spark: Any, needs: tuple[str, ...] = DEPENDENCIES) -> bool:
-    """Have the Python workers of a session run this very reput; return whether it had to be sent.
+    """Make the Python workers of a session run this process's version of reput; return whether it had to be sent.
 
     Raises SparkJobError: the workers lack a module of `needs`.
     """
@@ -76,7 +77,7 @@ def _ask_workers(spark: Any, needs: tuple[str, ...]) -> list[tuple[str, list[str
     """Return, for each slot, the digest of the reput installed there ("" without one) and the missing modules."""
     digest_of = digest_function()
 
-    # A closure, which Spark sends by value: the workers may lack reput.
+    # A closure, because Spark sends closures by value: the workers may lack reput.
     def look(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in batches:
             pass
@@ -99,7 +100,7 @@ def slots_of(spark: Any) -> int:
 
 
 def shares_files(spark: Any) -> bool:
-    """Return whether the server's workers see files in the temporary folder of this process. Raises SparkJobError."""
+    """Return whether the server's workers can read this process's temporary folder. Raises SparkJobError."""
     token = uuid.uuid4().hex
     with scratch_file(".", "seen", token.encode()) as folder:
         name = str(folder / "seen")
@@ -134,7 +135,7 @@ class ConnectJob:
     def _collect(self) -> None:
         spark = self._spark
         try:
-            spark.addTag(self._tag)  # of this thread
+            spark.addTag(self._tag)  # applies to this thread
             spark.registerProgressHandler(self._see)
             self._collected = self._rows.collect()
         except BaseException as error:
@@ -148,11 +149,11 @@ class ConnectJob:
         self._finished = sum(stage.num_completed_tasks for stage in stages or ())
 
     def finished_tasks(self) -> int:
-        """Return how many tasks have ended, as the server said last."""
+        """Return the number of ended tasks in the server's last report."""
         return self._finished
 
     def cancel(self) -> None:
-        """Have the server stop the job."""
+        """Ask the server to stop the job."""
         with suppress(Exception):
             self._spark.interruptTag(self._tag)
 

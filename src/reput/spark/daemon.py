@@ -1,9 +1,9 @@
-"""The daemon that forks Spark's Python workers, in sessions that `create_session` starts on this machine.
+"""Fork Spark's Python workers, in sessions that `create_session` starts on this machine.
 
-It is pyspark's own daemon, with two differences:
+This is pyspark's daemon, with two differences:
 
-- It imports the modules of every worker before it forks, so that workers have them from the start. pyspark's daemon
-  leaves that to each worker. Imported modules run no threads but jemalloc's, which expects forks.
+- It imports the modules that every worker needs before it forks; with pyspark's daemon, each worker imports them. The
+  modules start no threads except jemalloc's, which support forks.
 - A worker whose session ends while it waits for work ends quietly.
 """
 
@@ -25,7 +25,7 @@ _NEEDED = (
 
 def run() -> None:
     """Fork a worker for each connection, until standard input ends."""
-    gc.disable()  # all objects created now live on
+    gc.disable()  # all objects created now stay alive
     for name in _NEEDED:
         import_module(name)
     from pyspark import daemon

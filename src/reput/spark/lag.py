@@ -1,4 +1,4 @@
-"""The lag of a stream: how far it is behind the logs that it reads."""
+"""Measure the lag of a stream: how many bytes and messages of the logs it has not read."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from reput.log.growing import walk_on
 from reput.log.scan import ScanBuffers
 from reput.log.sources import LogListing
 
-_COUNTED_BYTES = 4 << 20  # what one read of a remote file takes
+_COUNTED_BYTES = 4 << 20  # the size of one read of a remote file
 _ANY_NUMBER = 1 << 62
 
 
 def lag_of(sources: Iterable[LogListing], read_to: Mapping[str, int]) -> dict[str, Any]:
-    """By store: `end`, the physical offset at which its log ends now; `bytes_behind` and `messages_behind` `read_to`.
+    """Return for each store `end`, its log's present end, and `bytes_behind` and `messages_behind` since `read_to`.
 
-    Messages are counted in the next 4 MiB; beyond that their number is estimated from these. Raises StoreError.
+    Messages are counted in the next 4 MiB; the number of later ones is estimated from these. Raises StoreError.
     """
     buffers = ScanBuffers()
     return {

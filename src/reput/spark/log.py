@@ -1,4 +1,4 @@
-"""Reports of a reader about its work: on stderr of the driver, or of the executor."""
+"""Print a reader's reports to stderr of the driver or executor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The keys of a look-up from files, and its answer into files, as Spark reads and writes them."""
+"""Read the keys of a look-up from files, and write its answer to files, with Spark."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _TIMES = "spark.sql.parquet.outputTimestampType"
 
 
 def read_keys(spark: SparkSession, keys: str) -> DataFrame:
-    """Return a .csv file with a line of names, all of its columns text, else Parquet. Raises UsageError.
+    """Read keys from a .csv file with a header, all of whose columns are text, or from Parquet. Raises UsageError.
 
-    A line of another number of values is an error of the job that reads it: left alone it would be other keys.
+    A line with a wrong number of values, which would be read as wrong keys, makes the job fail that reads it.
     """
     place = keys if "://" in keys else str(Path(keys).absolute())
     try:
@@ -46,9 +46,9 @@ def write_answer(
         spark: the session that writes.
         found: the look-up.
         output: a new directory, or its URL.
-        layout: lines of JSON and CSV are as in `reput.lookup.lines`, in files named part-*.json and
-            part-*.csv; for a URL part-*.txt, as Spark names files of lines.
-        style: of lines.
+        layout: format of the files. Lines of JSON and CSV are those of `reput.lookup.lines`, in files named
+            part-*.json and part-*.csv; at a URL part-*.txt, because Spark names files of lines so.
+        style: how values in lines are written.
 
     Raises:
         SparkJobError.
@@ -82,7 +82,7 @@ def write_coverage(spark: SparkSession, found: Lookup, output: str) -> None:
 
 @contextmanager
 def _times_as_everywhere(spark: SparkSession) -> Iterator[None]:
-    """Have Spark write times to Parquet as Arrow and exports do, UTC in microseconds: it has an old form by default."""
+    """Make Spark write times to Parquet as Arrow and exports do: UTC in microseconds, not in its old default form."""
     before = spark.conf.get(_TIMES)
     spark.conf.set(_TIMES, "TIMESTAMP_MICROS")
     try:

@@ -1,6 +1,6 @@
-"""The options of the data source, and their checks.
+"""Parse and check the options of the data source.
 
-Options with the meaning of an option of Spark's Kafka source have its name.
+Options with the same meaning as an option of Spark's Kafka source have the same name.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ _OTHERS = ("columns", "onCorrupt", "nameFrom")
 OPTIONS = (*_PLACES, *_SELECTIONS, *_NUMBERS, *_SWITCHES, *_OTHERS)
 _PREFIXES = ("s3.", "fsspec.")
 _OF_TABLES = "owner"
-"""Spark passes it together with the options of CREATE TABLE."""
+"""An option that Spark adds to the options of CREATE TABLE."""
 
 NAME = "rocketmq"
-"""Of the source, in `spark.read.format`."""
+"""Name of the source in `spark.read.format`."""
 
 Offsets = str | int | dict[str, int]
 
@@ -51,13 +51,13 @@ Offsets = str | int | dict[str, int]
 class SourceOptions:
     """The options of one load.
 
-    paths                   absolute, or URLs
-    starting_offsets, ending_offsets  "earliest", "latest", a physical offset for every store, or one by store;
-                                      None if not given
-    columns                 names of the columns of rows without a schema; None for all
+    paths                   absolute paths, or URLs
+    starting_offsets, ending_offsets  "earliest", "latest", a physical offset for every store, or a map of offsets by
+                                      store; None if not given
+    columns                 names of the columns if no schema is given; None for all
     starting_ms, ending_ms  store timestamps, both inclusive
-    selected                what topic, queueId, key and uniqueKey ask of every message
-    split_bytes             None if not given
+    selected                conditions from the options topic, queueId, key and uniqueKey
+    split_bytes             bytes of the log per task; None if not given
     file_systems            options whose names begin with `s3.` or `fsspec.`
     name_from               see `reput.log.naming`
     """
@@ -89,19 +89,19 @@ class SourceOptions:
 
     @property
     def has_trigger_limit(self) -> bool:
-        """Whether a batch of a stream has a limit of its own."""
+        """Whether an option limits the batches of a stream."""
         return self.max_offsets_per_trigger is not None or self.max_bytes_per_trigger is not None
 
     def conditions(self) -> list[Condition]:
-        """Return the conditions on every message, but not on damage: a lost message may have met them."""
+        """Return the conditions on messages. They do not apply to damage, because lost messages may meet them."""
         times = selected(begin_ms=self.starting_ms, end_ms=self.ending_ms)
         return [*times, *self.selected]
 
 
 def read_options(options: Mapping[str, str], folder: str = "") -> SourceOptions:
-    """Check options; relative paths begin in `folder`, or where this process runs.
+    """Parse and check options; relative paths begin in `folder`, or in this process's folder.
 
-    Raises UsageError for an unknown option and for a value that cannot be right.
+    Raises UsageError for an unknown option or an invalid value.
     """
     names = {name.lower(): name for name in OPTIONS}
     given: dict[str, str] = {}
@@ -159,7 +159,7 @@ def _paths(given: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _columns(text: str | None) -> tuple[str, ...] | None:
-    """Return the columns named with commas between them, or in a JSON list, in any case."""
+    """Return columns from a comma-separated text or a JSON list; upper and lower case are equal."""
     if text is None:
         return None
     names: Any = _json(text) if text.startswith("[") else text.split(",")

@@ -1,4 +1,4 @@
-"""One task of the data source: a range of a CommitLog file to Arrow batches as Spark wants them."""
+"""Run one task of the data source: convert ranges of CommitLog files to Arrow batches for Spark."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _buffers: list[ScanBuffers] = []
 
 
 class LogPartition(InputPartition):
-    """Ranges to read, or missing files to report as rows, by store; neither means no rows."""
+    """Ranges to read, or missing files to report as rows, by store; without both, it yields no rows."""
 
     def __init__(
         self, tasks: tuple[ReadTask, ...] = (), missing: tuple[MissingLog, ...] = ()
@@ -68,7 +68,7 @@ def read_partition(
     schema: pa.Schema,
     conditions: Sequence[Condition],
 ) -> Iterator[pa.RecordBatch]:
-    """Batches of this schema."""
+    """Yield the rows of a partition in batches of this schema."""
     with one_line():
         compile_now(parts_of(map(column_name, schema.names)))
         set_modules_aside()
@@ -86,7 +86,7 @@ def _read(
     conditions: Sequence[Condition],
     opened: OpenedQueues,
 ) -> Iterator[pa.RecordBatch]:
-    # A worker process reads many partitions, one after the other.
+    # Reuse buffers, because a worker process reads many partitions, one after the other.
     buffers = _buffers.pop() if _buffers else ScanBuffers()
     batches = RangeBatches(
         task.part, map(column_name, schema.names), conditions, on_corrupt=options.on_corrupt,
@@ -109,7 +109,7 @@ def _read(
 
 
 def _done(task: ReadTask, report: ReadReport) -> str:
-    """Spark counts the rows of a source in Python, not the bytes that it reads."""
+    """Return a line on a finished task, because Spark does not count the bytes that a source in Python reads."""
     part = task.part
     return (
         f"{part.store}: {part.file.path}: offsets {part.start} to {part.stop}: {bytes_of(part):,} bytes to look at, "

@@ -1,4 +1,4 @@
-"""Spark's filters as conditions of the table."""
+"""Convert Spark's filters to conditions of the table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workers whose session ends while they wait for work: pyspark's print a traceback, over a Unix domain socket."""
+"""End waiting workers quietly when their session ends: with Unix domain sockets, pyspark's print a traceback."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import sys
 from collections.abc import Callable
 
 Worker = Callable[[socket.socket, bool], int]
-"""`pyspark.daemon.worker`: does one task in a process of its own, and returns its exit code."""
+"""Type of `pyspark.daemon.worker`, which runs a worker in its own process and returns the exit code."""
 
 
 class Quiet:
-    """A worker that reports the end of its connection, and no more."""
+    """A worker that ends without a traceback when its connection ends."""
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
@@ -24,9 +24,9 @@ class Quiet:
 
 
 def end_quietly() -> None:
-    """In a worker of pyspark's own daemon, end as quietly as workers of ours.
+    """Make a worker of pyspark's daemon end as quietly as workers of reput's daemon.
 
-    Spark plans a table in such processes, even if its settings name another daemon.
+    Spark plans tables in workers of pyspark's daemon, even if its settings name another daemon.
     """
     program = sys.modules["__main__"]
     is_daemon = getattr(getattr(program, "__spec__", None), "name", "") == "pyspark.daemon"

@@ -1,4 +1,4 @@
-"""`read` of the data source: plans in a process of the driver's, and reads in the executors'."""
+"""Implement `read` of the data source: it plans in a process of the driver, and reads in processes of executors."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class LogReader(DataSourceReader):
 
 
 class FilteredLogReader(LogReader):
-    """A reader that answers Spark's filters, of the one query that its table is loaded for."""
+    """A reader that applies Spark's filters, for a table that is loaded for a single query."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         for given in filters:
@@ -74,7 +74,7 @@ class FilteredLogReader(LogReader):
 
 
 def batch_bounds(options: SourceOptions, sources: Sequence[LogListing]) -> dict[str, Bounds]:
-    """By store. Raises UsageError."""
+    """Return the bounds of a batch read for each store. Raises UsageError."""
     if options.starting_offsets == LATEST:
         raise UsageError("startingOffsets latest: a batch has nothing to read from there")
     if options.ending_offsets == EARLIEST:

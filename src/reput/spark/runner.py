@@ -1,4 +1,4 @@
-"""Running plain functions over small tasks on Spark: scheduling, retries, progress; nothing of the store."""
+"""Run plain functions over small tasks on Spark: scheduling, retries, progress. Knows nothing about stores."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ from reput.tasks import retried
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
-# Bytes of a large job, however few executors there are when it starts: dynamic allocation adds some for the tasks that
-# wait, a lost executor loses little, and progress is seen.
+# Maximum bytes per partition, even if there are few executors at the start of a job: dynamic allocation adds executors
+# for waiting partitions, a lost executor loses little work, and progress is visible.
 _MAX_PARTITION_WEIGHT = 512 << 20
-_POLL_S = 0.25  # each look asks the JVM some twenty questions
+_POLL_S = 0.25  # not shorter: each poll calls the JVM some twenty times
 
 
 class _Call(Generic[Task, Result]):
-    """Maps a partition of tasks.
+    """Runs the tasks of a partition.
 
-    A permanent ReputError comes back as a value, as trying again would not help. Spark gives a task with a transient
-    one to another executor.
+    A permanent ReputError is returned as a value, so that Spark does not repeat the task. A transient error is raised,
+    so that Spark gives the task to another executor.
     """
 
     def __init__(self, function: Callable[[Task], Result]) -> None:
         self._function, self._version = function, VERSION
 
     def __call__(self, groups: Iterable[list[Task]]) -> Iterator[Result | ReputError]:
-        if self._version != VERSION:  # an executor that came after the code was sent
+        if self._version != VERSION:  # an executor that started after the code was sent
             yield SparkJobError(
                 f"an executor on {socket.gethostname()} has reput {VERSION}, the driver {self._version}: "
                 "install the same version on every node"
@@ -63,20 +63,20 @@ class _Call(Generic[Task, Result]):
 
 
 class SparkRunner:
-    """Runs tasks as Spark jobs, one partition for a few tasks that follow one another."""
+    """Runs tasks as Spark jobs; each partition has a few consecutive tasks."""
 
-    partitions_per_slot: ClassVar[float] = 8  # each costs some 10 ms
+    partitions_per_slot: ClassVar[float] = 8  # not more: each partition costs some 10 ms
 
     def __init__(self, spark: SparkSession) -> None:
         self._context: SparkContext = spark.sparkContext
 
     @property
     def parallelism(self) -> int:
-        """Slots of the executors that are there now: with dynamic allocation there may be more in the next phase."""
+        """Number of slots of the present executors; with dynamic allocation, there may be more in the next phase."""
         return self._context.defaultParallelism
 
     def start_workers(self, prepare: Callable[[], None]) -> None:
-        """Start the executors' Python workers and have each call `prepare`, before there is work for them.
+        """Start the executors' Python workers before there is work for them, and call `prepare` in each.
 
         Raises SparkJobError.
         """
@@ -100,7 +100,7 @@ class SparkRunner:
         weights: Sequence[int],
         progress: Callable[[int, int], None],
     ) -> list[Result]:
-        """Results in the order of the tasks. Raises what a task raised, if a ReputError, else SparkJobError."""
+        """Run tasks and return their results in order. Raises a task's ReputError, or SparkJobError."""
         if not tasks:
             return []
         share = sum(weights) / (self.parallelism * self.partitions_per_slot)
@@ -156,9 +156,9 @@ def runner_of(spark: SparkSession) -> SparkRunner:
 
 
 class FrameRunner(SparkRunner):
-    """The same through DataFrames, for a job that uses some.
+    """Runs tasks as DataFrames, for an operation that uses other DataFrames as well.
 
-    In most sessions Spark keeps separate Python workers for DataFrames, and one set starts sooner than two.
+    In most sessions Spark has separate Python workers for DataFrames, and starting one set is faster than two.
     """
 
     def __init__(self, spark: SparkSession) -> None:
@@ -195,7 +195,7 @@ class ConnectRunner(FrameRunner):
 
 
 def runner_beside_frames(spark: SparkSession) -> SparkRunner:
-    """For a job that has DataFrames: one whose tasks run in the same workers as theirs."""
+    """Return a runner for an operation that uses DataFrames, whose tasks run in the same workers as these."""
     if is_connect(spark):
         return ConnectRunner(spark)
     if SHARED_WORKERS in spark.sparkContext.environment:
@@ -205,10 +205,10 @@ def runner_beside_frames(spark: SparkSession) -> SparkRunner:
 
 @contextmanager
 def starting_sql(spark: SparkSession) -> Iterator[None]:
-    """Have Spark plan and run a first DataFrame while the body runs, which takes its JVM seconds, once in a session.
+    """Let Spark run a first DataFrame during the body, because this takes its JVM seconds once per session.
 
-    Does not wait for it: the next DataFrame does, and reports why SQL fails. Nothing is started on clusters: their
-    executors may not have reput yet.
+    This does not wait for the DataFrame to finish; the next DataFrame waits, and reports any error. Do nothing on
+    clusters, whose executors may not have reput yet.
     """
     context = None if is_connect(spark) else spark.sparkContext
     if (
@@ -221,7 +221,7 @@ def starting_sql(spark: SparkSession) -> Iterator[None]:
 
 
 def _use_sql(spark: SparkSession) -> None:
-    # A session that is stopped meanwhile fails in many ways.
+    # If the session is stopped meanwhile, this may raise many kinds of errors.
     with suppress(Exception), described(spark.sparkContext, START_SQL):
         frame = spark.range(0, 1, 1, 1).mapInArrow(_same, "id bigint")
         frame.write.format("noop").mode("overwrite").save()
@@ -234,7 +234,7 @@ def _same(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 def _group(
     tasks: Sequence[Task], weights: Sequence[int], share: float
 ) -> list[tuple[list[Task], int]]:
-    """Neighbours together, each group of about `share` in weight; their weights with them."""
+    """Group consecutive tasks, each group with a weight of about `share`; return groups with their weights."""
     groups: list[tuple[list[Task], int]] = []
     group: list[Task] = []
     weight = before = 0
@@ -269,7 +269,7 @@ class _Job:
             self.done.set()
 
     def cancel(self) -> None:
-        """Leave the job to the end of the session: asking a JVM in the midst of an interrupt may fail."""
+        """Do nothing, because calls to the JVM may fail after an interrupt; the end of the session ends the job."""
 
     def finished_tasks(self) -> int:
         tracker = self._context.statusTracker()

@@ -28,17 +28,17 @@ from reput.table.warm_up import compile_meanwhile
 _MASTER = re.compile(r"local(-cluster)?(\[.+\])?$|spark://.+:\d|k8s://|yarn$")
 _LOOPBACK = "127.0.0.1"
 DRIVER_OPTIONS = "spark.driver.extraJavaOptions"
-# Spark's JVM plans and passes on; the work is done in Python. So it need not compile itself to the
-# last drop: it starts in a quarter less time and leaves the workers half its processor time. And nobody
-# attaches jstat to it: it need not wake up 20 times a second to count for it.
+# Spark's JVM only plans and moves data; the work is done in Python. So the JVM does not need its optimizing compiler:
+# without it, the JVM starts a quarter faster and uses half the processor time. It does not need performance counters
+# for jstat either, which wake it up 20 times per second.
 QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:MetaspaceSize=256m -XX:-UsePerfData"
-# Also set for workers of plain jobs, as Spark's SQL sets it for its own: then both share workers.
+# Spark's SQL sets this for its workers. If plain jobs set it as well, both share their workers.
 SHARED_WORKERS = "SPARK_SIMPLIFIED_TRACEBACK"
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 
 
 def is_local(master: str) -> bool:
-    """Whether the executors of this master are processes of this machine and this Python."""
+    """Return whether the executors of this master are processes of this machine and this Python."""
     return master.split("[", 1)[0] in ("local", "local-cluster")
 
 
@@ -57,20 +57,20 @@ def create_session(
     """Start Spark, or return the session that already runs in this process.
 
     Args:
-        master: any Spark master; the local ones listen on the loopback interface only.
+        master: any Spark master; local masters listen only on the loopback interface.
         app_name: the name that Spark's own pages show.
-        conf: Spark settings, which override the settings made here. If the JVM itself must do
-            heavy work, pass `spark.driver.extraJavaOptions` (it may be empty): then it no longer
-            trades top speed for a quick start.
-        compiles: whether processes begin to compile the kernels that read a table, if this machine never has.
+        conf: Spark settings, which override the settings made here. If the JVM itself must do heavy work, pass
+            `spark.driver.extraJavaOptions` (it may be empty): this replaces options for a quick start that make the JVM
+            slower afterwards.
+        compiles: whether to start processes that compile the kernels of a table, if they are not cached.
 
     Raises:
-        UsageError: no such kind of master.
-        JavaNotFoundError: no Java that Spark runs on.
-        SparkJobError: Spark did not start; says why in one line.
+        UsageError: the master is of an unknown kind.
+        JavaNotFoundError: no Java was found on which Spark runs.
+        SparkJobError: Spark did not start; the text is the reason.
 
-    `REPUT_SPARK_LOG_LEVEL` (default `error`, without what tasks raise, which the driver does too) says how much of
-    Spark's log goes to stderr; `REPUT_SPARK_TRACE` (default 1) how many lines of a stack trace, or `full`.
+    `REPUT_SPARK_LOG_LEVEL` sets the level of Spark's log on stderr; the default is `error`, without errors of tasks,
+    which the driver raises. `REPUT_SPARK_TRACE` sets the number of lines of a stack trace (default 1), or `full`.
     """
     if not _MASTER.match(master):
         raise UsageError(
@@ -78,7 +78,7 @@ def create_session(
             arguments=["master"],
         )
     if compiles and is_local(master):
-        begin_compiling()  # beside Spark, which takes seconds to start
+        begin_compiling()  # at the same time as Spark, which takes seconds to start
     threading.Thread(target=_import_ahead, daemon=True).start()
     java_home, home = find_java_home(), spark_home()
     settings = _settings(master, dict(conf or {}), archive_options(java_home, home))
@@ -102,18 +102,18 @@ def begin_compiling() -> None:
 
 
 def _import_ahead() -> None:
-    """Import the modules, pandas among them, that pyspark needs after its JVM has started: a third of a second."""
+    """Import modules that pyspark needs later, such as pandas, while its JVM starts; this takes a third of a second."""
     with suppress(ImportError):
         import pyspark.testing.utils  # noqa: F401
 
 
 @contextmanager
 def command_session(master: str) -> Iterator[SparkSession]:
-    """Yield a session for one command in the main thread, which Ctrl-C ends at once; an older session stays.
+    """Yield a session for one command in the main thread, which Ctrl-C ends at once; keep a session that ran before.
 
-    pyspark's own handler asks the JVM to cancel its jobs, in the midst of another question to the JVM perhaps, which
-    prints a traceback; the end of the session cancels them as well. py4j logs each call that this cuts off, and what
-    pyspark asks on its way out may fail for it.
+    pyspark's own handler of Ctrl-C asks the JVM to cancel its jobs. If this interrupts another call to the JVM, it
+    prints a traceback. So it is replaced: the end of the session cancels the jobs as well. Errors and log lines of
+    calls that the interrupt cuts off are suppressed.
     """
     interrupted, is_own = False, SparkSession.getActiveSession() is None
 
@@ -150,7 +150,7 @@ def _settings(master: str, given: dict[str, str], archive: str) -> dict[str, str
         settings["spark.driver.host"] = _LOOPBACK
         if SparkSession.getActiveSession() is None:
             settings |= socket_settings()
-    # Of an option that is there twice Java takes the last, so the caller's stand.
+    # If an option occurs twice, Java uses the last one, so the caller's options win.
     options = f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}"
     quick_start = f"{QUICK_START} {archive}" if is_local(master) else QUICK_START
     given[DRIVER_OPTIONS] = f"{options} {given.get(DRIVER_OPTIONS, quick_start)}"
@@ -161,8 +161,8 @@ def _launch_environment(master: str, java_home: Path, home: Path) -> dict[str, s
     """Return the environment that `spark-submit` needs when pyspark starts it."""
     variables = {"JAVA_HOME": str(java_home), "PYSPARK_DRIVER_PYTHON": sys.executable}
     if is_local(master):
-        # The workers must be this Python and the jars pyspark's own, even if another Spark is installed;
-        # and a host name that does not resolve must not matter.
+        # Use this Python for workers and pyspark's own jars, even if another Spark is installed. Use the loopback
+        # address, in case the host name does not resolve.
         variables["PYSPARK_PYTHON"] = sys.executable
         variables["SPARK_HOME"] = str(home)
         variables["SPARK_LOCAL_IP"] = _LOOPBACK
@@ -173,7 +173,7 @@ def _launch_environment(master: str, java_home: Path, home: Path) -> dict[str, s
 
 @contextmanager
 def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Set environment variables for a while: pyspark takes these from nowhere else."""
+    """Set environment variables during the body, because pyspark reads these settings only from there."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:

@@ -1,8 +1,8 @@
 """Ship reput's own code to the executors of a cluster.
 
-Spark unpacks an archive that is added under the name `reput` into a folder on the workers' path. Unlike modules in
-a zip, its files include the driver's compiled kernels in their `__pycache__`, and the kernels of the package. Kernels
-that an executor must compile are also kept there: the folder is the executor's own and is deleted with it.
+Spark unpacks an archive that is added under the name `reput` into a folder on the workers' path. Unlike modules in a
+zip file, this folder includes compiled kernels: the driver's in `__pycache__`, and those of the package. Kernels that
+an executor must compile are also cached there; the folder belongs to the executor and is deleted with it.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _SHIPPED = "REPUT_SHIPPED"
 
 
 def ship_code(sc: SparkContext, needs: tuple[str, ...] = DEPENDENCIES) -> bool:
-    """Make the executors run this very reput; True if it had to be sent to them.
+    """Make the executors run this process's version of reput; return whether it had to be sent to them.
 
-    Nothing is sent to local masters, whose workers become this Python if theirs has no reput; nor if
-    the executors, which are assumed to be identical, have the same source installed. The modules in `needs`
-    must be installed there.
+    Nothing is sent to local masters: if their workers' Python lacks reput, this Python is used. Nothing is sent if
+    the executors, which are assumed to be identical, have the same source installed. The modules in `needs` must be
+    installed on the executors.
 
     Raises:
-        SparkJobError: the executors lack one of them, or the workers of a local master lack reput.
+        SparkJobError: the executors lack one of these modules, or the workers of a local master lack reput.
     """
     if is_local(str(sc.master)):
         use_this_python(sc)
@@ -60,7 +60,7 @@ def ship_code(sc: SparkContext, needs: tuple[str, ...] = DEPENDENCIES) -> bool:
     archive = Path(folder, f"reput-{digest[:16]}.zip")
     pack(package, archive)
     sc.addArchive(f"{archive}#reput")
-    # Spark starts new workers for a new environment: none has imported another reput before.
+    # Spark starts new workers for a new environment, so none of them has imported another reput before.
     sc.environment[_SHIPPED] = digest
     return True
 
@@ -75,7 +75,7 @@ def check_nothing_lacks(whose: str, missing: Iterable[Sequence[str]]) -> None:
 
 
 def _ask_executors(sc: SparkContext, needs: tuple[str, ...]) -> list[tuple[str, list[str]]]:
-    """From several tasks: digest of the reput installed there ("" if none), what is missing."""
+    """Return, for each of several tasks, the digest of the installed reput ("" if missing) and the missing modules."""
     digest_of = digest_function()
 
     def look(_: int) -> tuple[str, list[str]]:

@@ -1,7 +1,7 @@
-"""The connection of Spark with its Python workers on one machine: Unix domain sockets instead of TCP.
+"""Connect Spark with its Python workers on one machine through Unix domain sockets instead of TCP.
 
-Over TCP a task waits some 40 ms: the JVM sends its first message in pieces, and each waits until the one before it was
-acknowledged, which the kernel delays.
+Over TCP, each task waits some 40 ms: the JVM sends its first message in pieces, each of which waits for the
+acknowledgement of the preceding piece, and the kernel delays acknowledgements.
 """
 
 from __future__ import annotations
@@ -12,14 +12,15 @@ import socket
 from reput.files.scratch import folder_until_exit
 
 _PREFIX = "reput-spark-"
-_LONGEST = 107 - len("/.sock") - 36  # of an address, without the names that Spark gives sockets
+# Longest folder: an address has 107 bytes, and Spark adds names of this length.
+_LONGEST = 107 - len("/.sock") - 36
 
 
 def socket_settings() -> dict[str, str]:
     """Return Spark settings for sockets in a new private folder, and for a daemon whose workers end quietly.
 
-    There are none on systems without such sockets. The folder decides who may connect: Spark requires no password
-    there.
+    They are empty on systems without such sockets. Only access to the folder protects the sockets: Spark requires no
+    password for them.
 
     Raises StoreAccessError.
     """

@@ -4,12 +4,13 @@
     spark.read.format("rocketmq").load("/data/broker-*/store")
     spark.read.format("rocketmq").option("columns", "topic, queue_id").load(path)
 
-`reput.messages.schema` defines the columns. Spark does not pass a query's columns to Python data sources: the option
-`columns`, or a schema, is the projection, and only its columns are decoded. With a schema Spark creates the source when
-the first query runs, and errors are reported then; else at `load()`. Nor do they rely on Spark's filters unless
-a load asks for it: Spark keeps what one query pushed down with the loaded table, and reads the next query's rows by it.
+`reput.messages.schema` defines the columns. Spark does not pass a query's columns to Python data sources, so the option
+`columns`, or a schema, selects the columns to decode. With a schema, Spark creates the source when the first query
+runs, and errors are reported then; otherwise at `load()`. Filters are pushed down only if a load asks for it, because
+Spark keeps the filters of one query with the loaded table, and applies them to the next query.
 
-Each step runs in a process of its own, which waits for its imports: modules for reading are imported when needed.
+Spark runs each step in a separate process, which must import its modules first. So modules for reading are imported
+only when they are needed.
 """
 
 from __future__ import annotations
@@ -50,16 +51,15 @@ from reput.table.plan import unknown_topics
 from reput.table.warm_up import compile_meanwhile, parts_of
 
 _CODE = str(Path(__file__).parents[2])
-"""Where `reput` is imported from."""
+"""Folder from which `reput` is imported."""
 
 
 @checked
 def register(spark: SparkSession) -> None:
     """Make `rocketmq` a format and a table function of this session.
 
-    On a cluster, and to a server of Spark Connect, send reput's code if the executors lack it.
-
-    Relative paths begin in the folder in which this process runs now.
+    On a cluster, or with a server of Spark Connect, this sends reput's code if the executors lack it. Relative paths
+    begin in the present folder of this process.
 
     Raises SparkJobError: the executors lack numba, numpy or pyarrow.
     """
@@ -72,7 +72,7 @@ def register(spark: SparkSession) -> None:
 
 
 def _current_folder() -> str:
-    with suppress(OSError):  # it may be deleted
+    with suppress(OSError):  # the folder may have been deleted
         return os.getcwd()
     return ""
 
@@ -81,7 +81,7 @@ class RocketMQDataSource(DataSource):
     """Created by Spark at `load()`; see `reput.spark.options` for the options."""
 
     folder = ""
-    """Where relative paths begin; where Spark runs if empty."""
+    """Folder in which relative paths begin; if empty, Spark's folder."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
@@ -89,18 +89,18 @@ class RocketMQDataSource(DataSource):
         if _is_to_be_written():
             self.writer(
                 StructType(), overwrite=False
-            )  # raises, before it misses the place to write to
-        if "path" in options or "paths" in options:  # without one, the next request refuses
+            )  # raises first that the source cannot be written
+        if "path" in options or "paths" in options:  # otherwise, the next call raises
             with one_line():
                 self._check(self._read_options())
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        """Take along where this code lies: a stream's planner of Spark Connect does not see the session's artifacts."""
+        """Pickle with the code's folder, because in Spark Connect a stream's planner lacks the session's artifacts."""
         state = cloudpickle.dumps((type(self), self.__dict__))  # type: ignore[no-untyped-call]
         return _finding_its_code(), (_CODE, state)
 
     def _check(self, options: SourceOptions) -> None:
-        """Report errors when the table is loaded, also with a given schema."""
+        """Raise errors of the options when the table is loaded, even if a schema is given."""
         sources = options.logs()
         for line in unknown_topics(sources, choices(options.selected, "topic") or ()):
             log(line)
@@ -194,6 +194,6 @@ def arrow_schema(schema: StructType) -> pa.Schema:
         kind, given = own.dataType.simpleString(), field.dataType.simpleString()
         if given != kind:
             raise UsageError(f"column {field.name} is {kind}, not {given}")
-        if field != own:  # Spark takes its word for it, and answers wrongly
+        if field != own:  # Spark would trust the given type, and return wrong answers
             raise UsageError(f"column {field.name}: say nullable, and so of all that is in it")
     return arrow_columns(schema)

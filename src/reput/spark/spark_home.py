@@ -1,8 +1,8 @@
-"""The folder that is Spark's home to a local session.
+"""Create a home folder of Spark for a local session.
 
-Spark puts `python/lib/pyspark.zip` of its home before all else on its workers' path, and a process compiles every
-module that it imports from a zip file: half a second of a core, for each kind of worker, before the first row. So a
-local session gets a home of links, in which that name is a folder with the packages that this process runs.
+Spark puts `python/lib/pyspark.zip` of its home first on its workers' path. A process compiles every module that it
+imports from a zip file, which takes half a second of processor time for each kind of worker. So a local session gets a
+home of links, in which this name is a folder with the packages of this process.
 """
 
 from __future__ import annotations

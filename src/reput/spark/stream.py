@@ -1,8 +1,8 @@
-"""`readStream` of the data source: follows CommitLogs that brokers are writing.
+"""Implement `readStream` of the data source, which follows CommitLogs that brokers are writing.
 
-An offset of the stream is a JSON object of marks by store: a physical offset where a record begins or the log ended,
-and an identification of the log before it. Spark keeps them in its checkpoint and plans a batch that it did not
-finish again, from the same offsets: so every message comes once into a sink that takes each batch once.
+An offset of the stream is a JSON object with a mark for each store: a physical offset at which a record begins or the
+log ended, and a digest that identifies the log before it. Spark keeps offsets in its checkpoint, and repeats an
+unfinished batch with the same offsets. So every message arrives exactly once in a sink that takes each batch once.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from reput.table.plan import SPLIT_BYTES, Bounds, plan_between
 from reput.table.times import stored_within, timed_ranges, within
 
 Offset = dict[str, dict[str, Any]]
-"""By store: a `reput.log.read_mark.ReadMark` as JSON."""
+"""A `reput.log.read_mark.ReadMark` as JSON for each store."""
 
 
 class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Made by Spark, once in the driver to plan, and sent to executors to read."""
+    """The stream, which Spark creates in the driver to plan, and sends to executors to read."""
 
     def __init__(self, options: SourceOptions, schema: pa.Schema) -> None:
         if options.ending_offsets is not None:
@@ -99,13 +99,16 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._target = self._log_ends(self._sources())
 
     def latestOffset(self, start: Offset | None = None, limit: ReadLimit | None = None) -> Offset:
-        """Spark 4.1 gives neither; then it is the end of every log, and `partitions` compares it with the start."""
+        """Return the end of the next batch.
+
+        Spark 4.1 passes no arguments: then return the end of every log, and `partitions` compares it with the start.
+        """
         with one_line():
             self._reached = self._latest(start or {}, limit)
             return self._reached
 
     def reportLatestOffset(self) -> dict[str, Any]:
-        """Spark shows it in each progress: where the logs end, how far behind is what `latestOffset` said last."""
+        """Return, for Spark's progress reports, the logs' ends and their distance from the last `latestOffset`."""
         with one_line():
             read_to = {name: mark.end for name, mark in marks_of(self._reached).items()}
             return lag_of(self._sources(), read_to)
@@ -129,7 +132,7 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {source.name: find_log_end(source, buffers) for source in sources}
 
     def _check_start(self, marks: dict[str, ReadMark], sources: list[LogListing]) -> None:
-        """As `_latest` does that knows it. Raises StoreChangedError."""
+        """Check the start of a batch, for Spark 4.1, which does not pass it to `_latest`. Raises StoreChangedError."""
         self._look_for(marks, sources)
         buffers = ScanBuffers()
         for source in sources:
@@ -148,7 +151,7 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         latest = dict(start)
         share = _Share.of(limit, self._options)
         for number, source in enumerate(sources):
-            # A store that has come since is read from its beginning.
+            # A new store is read from its beginning.
             mark = marks.get(source.name, ReadMark(source.begin))
             begin = self._begin(source, mark, buffers)
             end = share.advance(source, begin, len(sources) - number, buffers)
@@ -170,13 +173,13 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return mark.end
 
     def _why_another(self, source: LogListing, mark: ReadMark, buffers: ScanBuffers) -> str:
-        """Do the same as `why_another`, but search the log's end only if the mark may lie after it."""
+        """Return the result of `why_another`, but search the log's end only if the mark may lie after it."""
         last = source.last_with_data()
         near = last is None or mark.end > last.start
         return why_another(source, find_log_end(source, buffers) if near else mark.end, mark)
 
     def _give_up(self, source: LogListing, mark: ReadMark, why: str, instead: str) -> None:
-        """Raise StoreChangedError because the log was replaced, or say how the stream continues."""
+        """Raise StoreChangedError because the log was replaced, or log how the stream continues."""
         what = f"{source.name}: replaced or truncated: not the log that was read up to offset {mark.end}: {why}"
         if self._options.fail_on_data_loss:
             raise StoreChangedError(
@@ -209,7 +212,7 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _bounds(
         self, source: LogListing, start: ReadMark | None, end: ReadMark, buffers: ScanBuffers
     ) -> Bounds:
-        """Return a batch's range of a store, which may have been planned for a log that was replaced since."""
+        """Return the range of a store in a batch; the log may have been replaced since the batch was planned."""
         if start == end:
             return Bounds(end.end, end.end)
         if why := self._why_another(source, end, buffers):
@@ -220,7 +223,7 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def marks_of(offset: Offset) -> dict[str, ReadMark]:
-    """Parse the marks of a stream. Raises StoreChangedError for others."""
+    """Parse the marks of a stream's offset. Raises StoreChangedError for an invalid offset."""
     try:
         return {name: ReadMark.from_json(mark) for name, mark in offset.items()}
     except (TypeError, ValueError):
@@ -233,7 +236,7 @@ def marks_of(offset: Offset) -> dict[str, ReadMark]:
 class RefusedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """A stream that raises its error on first use.
 
-    If creating a stream fails, Spark's process hides the error with one of its own.
+    If the creation of a stream fails, Spark's process hides the error behind another one.
     """
 
     def __init__(self, error: ReputError) -> None:
@@ -276,7 +279,7 @@ class _Share:
         return cls(None, limit.max_bytes if isinstance(limit, ReadMaxBytes) else None)
 
     def advance(self, source: LogListing, begin: int, stores: int, buffers: ScanBuffers) -> int:
-        """How far to read a store in this trigger. Raises StoreError."""
+        """Return the physical offset up to which to read a store in this trigger. Raises StoreError."""
         if (
             self.messages == 0
             or (self.size is not None and self.size <= 0)

@@ -1,4 +1,4 @@
-"""Limits of a stream's batches as Spark has them since 4.2. Spark 4.1 asks a stream for all there is."""
+"""Import Spark's limits of a stream's batches, which exist since 4.2; Spark 4.1 always reads all messages."""
 
 from __future__ import annotations
 

@@ -3,8 +3,8 @@
     SELECT topic, count(*) FROM rocketmq('/data/store', columns => 'topic', topic => array('orders', 'payments'))
     GROUP BY topic
 
-One task reads everything, and Spark fixes the columns when the function is registered. So a view over the data source
-suits large stores better.
+A single task reads everything, and Spark fixes the columns when the function is registered. So a view over the data
+source is better for large stores.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def register_function(spark: Any, folder: str) -> None:
         "pyspark.sql.connect.functions.builtin" if is_connect(spark) else "pyspark.sql.functions"
     )
     arrow_udtf = import_module(functions).arrow_udtf
-    # A class of its own: Spark sends it by value, with the folder.
+    # Create a class here, because Spark sends such a class by value, with the folder.
     handler = type(
         "RocketMQFunctionHere", (RocketMQFunction,), {"folder": folder, "__module__": __name__}
     )
@@ -39,10 +39,10 @@ def register_function(spark: Any, folder: str) -> None:
 
 
 class RocketMQFunction:
-    """Made by Spark for each call of the function."""
+    """The table function; Spark creates an instance for each call."""
 
     folder = ""
-    """Where relative paths begin; where Spark runs if empty."""
+    """Folder in which relative paths begin; if empty, Spark's folder."""
 
     def eval(self, path: pa.Array, **options: pa.Array) -> Iterator[pa.RecordBatch]:
         """Read the messages of a store. Arguments are arrays of one value.
@@ -78,7 +78,7 @@ def _text(name: str, value: pa.Array) -> str:
 
 
 def _widened(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Return a batch with nulls for the columns that were not asked for."""
+    """Return a batch with nulls in columns that were not requested."""
     columns = [
         batch.column(field.name)
         if field.name in batch.schema.names

@@ -1,6 +1,6 @@
-"""Writing the archive of Spark's classes: a first session lists what it loads, then Java loads and stores that.
+"""Write the archive of Spark's classes: a first session lists the classes that it loads, then Java stores them.
 
-`python -m reput.spark.warm_up LIST` is that session. It prints Java's class path.
+`python -m reput.spark.warm_up LIST` runs this session. It prints Java's class path.
 """
 
 from __future__ import annotations
@@ -27,10 +27,12 @@ _NO_MESSAGES = "-Xlog:disable"
 
 
 def archive_classes() -> Path:
-    """Write the archive that local sessions start with from now on; return its path.
+    """Write the archive with which local sessions start from now on; return its path.
 
     Raises:
-        JavaNotFoundError; SparkJobError: Java could not write one; StoreAccessError: there is no place for it.
+        JavaNotFoundError: no Java was found.
+        SparkJobError: Java could not write the archive.
+        StoreAccessError: the cache folder cannot be written.
     """
     java_home, cache = find_java_home(), archive_cache()
     name = archive_name(java_home, spark_home())
@@ -64,7 +66,7 @@ def _run(command: list[str]) -> str:
 
 
 def _list_classes(to: str) -> None:
-    """Run the first steps of a session, and end when Java has written its list."""
+    """Run the first steps of a session, then end it, so that Java writes its list."""
     options = f'{QUICK_START} "-XX:DumpLoadedClassList={to}" {_NO_MESSAGES}'
     spark = create_session("local[2]", conf={DRIVER_OPTIONS: options})
     gateway = spark.sparkContext._gateway

@@ -1,7 +1,7 @@
-"""The Python of a local session's workers.
+"""Choose the Python of a local session's workers.
 
-Spark starts `python3`, or the value of PYSPARK_PYTHON, when a session begins. In a notebook whose environment is not
-activated, this is another Python than the notebook's, without reput.
+Spark starts `python3`, or the value of PYSPARK_PYTHON at the begin of a session. In a notebook whose environment is not
+activated, this is a different Python, without reput.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _TIMEOUT_S = 60
 
 
 def use_this_python(sc: SparkContext) -> None:
-    """Let the workers of a local session be this Python where theirs does not find reput; later jobs have it.
+    """Make later jobs of a local session use this Python if the workers' Python does not find reput.
 
-    A Python that the user chose is kept. Raises SparkJobError, which names the setting, if no choice finds reput.
+    A Python that the user chose is kept. Raises SparkJobError, which names the setting, if neither finds reput.
     """
     theirs = str(sc.pythonExec)
     if shutil.which(theirs) == sys.executable or finds_reput(theirs):
@@ -43,7 +43,7 @@ def use_this_python(sc: SparkContext) -> None:
 
 
 def finds_reput(python: str) -> bool:
-    """Whether a Python of this machine has reput on its path, and what tasks need besides."""
+    """Return whether a Python of this machine finds reput and the other packages that tasks need."""
     try:
         ended = subprocess.run(
             [python, "-c", _LOOK], stdin=subprocess.DEVNULL, capture_output=True,

@@ -1,4 +1,4 @@
-"""Who runs the tasks of a rebuild, a look-up or an export."""
+"""Runners, which execute the tasks of a rebuild, a look-up or an export."""
 
 from __future__ import annotations
 
@@ -14,22 +14,23 @@ from reput.errors import is_transient
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 TaskProgress = Callable[[int, int], None]
-"""Called with the weight that is done and that of all tasks."""
+"""Called with the weight of the finished tasks and the weight of all tasks."""
 Progress = Callable[[str, int, int], None]
 """Called with the phase of an operation, units done and units in all."""
 
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 5.0
-_PAUSES_S = 30.0  # in all: as long as one request for data may take (`reput.files.deadlines`)
+# Sum of all pauses: as long as one request for data may take (`reput.files.deadlines`).
+_PAUSES_S = 30.0
 
 
 def retried(function: Callable[[Task], Result], task: Task) -> Result:
-    """Return what the function returns for a task, which it does again after a transient error.
+    """Call a function for a task, and repeat the call after transient errors.
 
-    The pauses double up to five seconds, and end half a minute after the first. Each is shortened at random, so that
-    tasks which failed together do not come back together. The task must be safe to run twice.
+    The pauses between calls double up to five seconds; after half a minute, the error is raised. Each pause is
+    shortened at random, so that tasks that failed together do not resume together. The task must be safe to run twice.
 
-    Raises what the function raises: at once if the error is permanent.
+    Raises the errors of the function, permanent ones at once.
     """
     pause, left = _FIRST_PAUSE_S, _PAUSES_S
     while True:
@@ -51,7 +52,7 @@ class Runner(Protocol):
 
     @property
     def parallelism(self) -> int:
-        """Tasks that run at the same time."""
+        """Number of tasks that run at the same time."""
 
     def run(
         self,
@@ -60,14 +61,14 @@ class Runner(Protocol):
         weights: Sequence[int],
         progress: TaskProgress,
     ) -> list[Result]:
-        """Results in the order of the tasks; `weights` say how much of the work each is.
+        """Run tasks and return their results in the order of the tasks; `weights` are their shares of the work.
 
-        A task is repeated after a transient error (`retried`). Raises what a task raised.
+        A task is repeated after a transient error (`retried`). Raises the error of a task.
         """
 
 
 class WrappedRunner:
-    """A Runner on top of another, which changes each function before it is run."""
+    """A Runner that changes each function and passes it to another runner."""
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
@@ -93,7 +94,7 @@ class WrappedRunner:
 
 
 class SerialRunner:
-    """One task after the other in this process."""
+    """Runs one task after the other in this process."""
 
     parallelism = 1
 
@@ -113,9 +114,9 @@ class SerialRunner:
 
 
 class ThreadRunner:
-    """Tasks that wait for remote storage more than they work, several at a time in this process.
+    """Runs several tasks at a time in this process, for tasks that mostly wait for remote storage.
 
-    None is repeated: each of their requests is, until its time-out (`reput.files.deadlines`).
+    It does not repeat tasks, because each request is repeated until its time-out (`reput.files.deadlines`).
     """
 
     parallelism = 16
@@ -127,7 +128,7 @@ class ThreadRunner:
         weights: Sequence[int],
         progress: TaskProgress,
     ) -> list[Result]:
-        """See Runner. Raises the error of the first task that has one, when none runs any more."""
+        """See Runner. After the last task has ended, raises the error of the first task that failed."""
         done, total = 0, sum(weights)
         results = []
         with ThreadPoolExecutor(self.parallelism) as pool:
@@ -151,7 +152,7 @@ SERIAL = SerialRunner()
 
 
 class _RetryingThreads(ThreadRunner):
-    """Threads that repeat a task after a transient error: file systems of this machine have no time-outs of reput's."""
+    """A ThreadRunner that repeats tasks after transient errors, because local file systems have no time-outs."""
 
     def run(
         self,
@@ -165,11 +166,11 @@ class _RetryingThreads(ThreadRunner):
 
 
 _MANY = 64
-"""So many files or stores are opened at the same time: each may take milliseconds on a network's file system."""
+"""From this number on, files or stores are opened in parallel: each may take milliseconds on a network file system."""
 
 
 def waiting(is_remote: bool, count: int = 1) -> Runner:
-    """Return what opens `count` files or stores in the driver: remote ones, and many, at the same time."""
+    """Return the runner with which a driver opens `count` files or stores: in parallel if they are remote or many."""
     if is_remote:
         return ThreadRunner()
     return _RetryingThreads() if count >= _MANY else SERIAL

@@ -1,4 +1,4 @@
-"""Tasks in processes of this machine: what Spark's `local[*]` does, without Spark."""
+"""Run tasks in processes of this machine, like Spark's `local[*]`, without Spark."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def usable_cpus() -> int:
 
 
 class ProcessRunner(Closing):
-    """Runs tasks in processes that the first run starts and `close` ends; a context manager, also for several threads.
+    """Runs tasks in processes, which the first run starts and `close` ends. A context manager; thread-safe.
 
-    The processes are new interpreters, not forks: a program that uses them has its own work behind
-    `if __name__ == "__main__":`, as `multiprocessing` asks for. They end with this process, however it ends.
+    The processes are new interpreters, not forks, so a program that uses them must guard its main part with
+    `if __name__ == "__main__":`, as `multiprocessing` requires. They end with this process, however it ends.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class ProcessRunner(Closing):
         self._lock = threading.Lock()
 
     def close(self) -> None:
-        """End the processes; tasks that run are waited for, others are not begun."""
+        """Wait for running tasks and end the processes; waiting tasks are dropped."""
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
             self._pool = None
@@ -75,7 +75,7 @@ class ProcessRunner(Closing):
                 if self._pool is pool:
                     self._pool = None
             raise WorkerLostError(
-                "a worker process ended before its task did, for want of memory perhaps: run this again,"
+                "a worker process ended before its task, perhaps because memory ran out: run this again,"
                 " with fewer processes or smaller splits"
             ) from error
         except BaseException:
@@ -95,7 +95,7 @@ class ProcessRunner(Closing):
 
 
 def _begin() -> None:
-    """Make this worker end at once when the user interrupts, and when whoever started it is gone."""
+    """Make this worker end at once after an interrupt, and after the end of its parent."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 

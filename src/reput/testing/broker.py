@@ -54,9 +54,9 @@ class Broker:
             assert message.body == b"17"
 
     Attributes:
-        address: of the name server and the broker, `127.0.0.1:49152`
+        address: address of the name server and the broker, for instance `127.0.0.1:49152`
         cluster: name of the cluster
-        name: of the broker
+        name: name of the broker
         path: folder of the store
     """
 
@@ -74,13 +74,13 @@ class Broker:
         """Prepare a broker; `start`, or the context, starts it.
 
         Args:
-            store: Folder of a store, which is owned while the broker runs, and kept. It is created if it does not
-                exist. By default a temporary one, which is deleted at the end.
+            store: Folder of a store, which the broker owns while it runs; created if it does not exist, and kept. By
+                default a temporary folder, which is deleted at the end.
             copy_of: Folder of a prepared store. The broker begins with a copy of it.
             topics: Topics to create, with 4 queues each; or a mapping of names to numbers of queues.
-            address: Host, and port or 0 for a free one.
-            cluster, name: Of the cluster and of the broker.
-            version: Of the brokers that it behaves like: "4.9" or "5.3".
+            address: Host and port; port 0 chooses a free one.
+            cluster, name: Names of the cluster and of the broker.
+            version: Version of RocketMQ that the broker behaves like: "4.9" or "5.3".
 
         Raises:
             UsageError: both `store` and `copy_of`, or an unknown version.
@@ -113,7 +113,7 @@ class Broker:
         self.stop()
 
     def start(self) -> None:
-        """Start it; clients can connect when this returns. Raises ReputError, for an address in use for example."""
+        """Start the broker; clients can connect when this returns. Raises ReputError, e.g. if the address is in use."""
         if self._thread is not None:
             raise UsageError("the broker was started already")
         self.path = self._folder()
@@ -134,7 +134,7 @@ class Broker:
             self.create_topic(topic, queues)
 
     def stop(self) -> None:
-        """Finish the requests in flight and shut down the store. Nothing happens if it is not running."""
+        """Finish the requests in flight and shut down the store; do nothing if the broker is not running."""
         if self._thread is None or self._loop is None:
             return
         self._loop.call_soon_threadsafe(self._stop.set)
@@ -168,7 +168,7 @@ class Broker:
             return opened(self._config)
         try:
             return opened(None)
-        except UsageError:  # it was killed before its files show their sizes, which are these
+        except UsageError:  # a kill left files that do not show their sizes, which are these
             return opened(replace(self._config, store_version=None))
 
     def _run(self) -> None:
@@ -196,7 +196,7 @@ class Broker:
 
     @property
     def store(self) -> WritableStore:
-        """The store, to ask or put anything. Raises UsageError if the broker is not running."""
+        """The broker's open store, for queries and puts. Raises UsageError if the broker is not running."""
         found = self._broker.writable
         assert found is not None
         return found
@@ -206,9 +206,9 @@ class Broker:
         return now_ms() + self._offset_ms
 
     def advance(self, seconds: float) -> None:
-        """Let time pass at once: deliver messages delayed for that long, ask producers about open transactions.
+        """Advance the broker's clock: deliver delayed messages, ask producers about open transactions.
 
-        Messages that were due by then are in their topics when this returns.
+        Messages that are due by the new time are in their topics when this returns.
         """
         if seconds < 0:
             raise UsageError("time passes forwards only", arguments=["seconds"])
@@ -232,7 +232,7 @@ class Broker:
         broker.offsets.remove(lambda of, group: of == topic)
 
     def topics(self) -> list[str]:
-        """Return the names of all topics, the broker's own included."""
+        """Return the names of all topics, including the broker's internal ones."""
         return self._broker.topics.view().names()
 
     def send(
@@ -285,15 +285,15 @@ class Broker:
         where: Callable[[MessageExt], bool] = lambda message: True,
         timeout_s: float = 30.0,
     ) -> list[MessageExt]:
-        """Wait until a topic has so many messages, and return them: all that it has by then.
+        """Wait until a topic has at least `count` messages, and return all that it has then.
 
         Args:
-            topic: Its name.
-            count: How many messages to wait for.
-            where: Which messages count, and are returned.
-            timeout_s: How long to wait.
+            topic: Name of the topic.
+            count: Number of messages to wait for.
+            where: Condition for messages to be counted and returned.
+            timeout_s: Maximum time to wait, in seconds.
 
-        Raises TimeoutError, which lists the messages that are there.
+        Raises TimeoutError, which lists the topic's messages.
         """
         found = _wait(lambda: self._enough(topic, count, where), timeout_s)
         if found is None:
@@ -312,7 +312,7 @@ class Broker:
         return found if len(found) >= count else None
 
     def lag(self, group: str) -> list[QueueLag]:
-        """Return how far a group has consumed each queue of which it has committed an offset."""
+        """Return a group's lag in each queue for which it has committed an offset."""
         broker, rows = self._broker, list[QueueLag]()
         for of, topic, queue_id, committed in sorted(broker.offsets.entries()):
             if of == group:

@@ -19,19 +19,19 @@ MESSAGE = MessageExt(
     store_timestamp=STORED, store_host=Host("10.0.0.2", 10911), reconsume_times=0,
     prepared_transaction_offset=0, body=b"hello", properties_bytes=b"KEYS\x01k",
 )  # fmt: skip
-"""A message of topic T, queue 0, with the key `k`: `dataclasses.replace` makes others of it."""
+"""A message of topic T, queue 0, with the key `k`; use `dataclasses.replace` to create others from it."""
 
 
 def write_log(
     folder: str | Path, messages: Sequence[MessageExt], file_bytes: int = FILE_BYTES
 ) -> Path:
-    """Write a store of one CommitLog file that holds these messages in their order, and nothing else.
+    """Write a store of one CommitLog file that contains exactly these messages, in order.
 
-    Physical offsets and sizes are those of where the messages come to lie; queue offsets count from 0 through all of
-    them. The rest of the file is zero, as a broker's is.
+    The messages' physical offsets and sizes are set to their real values, and their queue offsets to 0, 1, 2 and so on.
+    The rest of the file is zero, as in a broker's file.
 
     Args:
-        folder: The store's directory, made if need be.
+        folder: The store's directory; created if missing.
         messages: The messages of the log.
         file_bytes: Length of the file, unless the messages need more.
 

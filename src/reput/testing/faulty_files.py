@@ -1,4 +1,4 @@
-"""Files that fail now and then, like network files; written data is never lost."""
+"""Simulate files on a network: calls sometimes fail or are slow, but written data is never lost."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _ODD = 0.02
 
 
 class FaultyFiles:
-    """The calls of the system by which files are opened, read and written, some of which fail or are slow.
+    """The system calls that open, read and write files, some of which fail or are slow.
 
-    A failure comes after some calls, the next one after about twice as many, so that what is tried again succeeds in
-    the end. One call in fifty is slow, and one in fifty reads or writes less than it was asked to.
+    The number of calls between two failures about doubles each time, so repeated work succeeds in the end. One call in
+    fifty is slow, and one in fifty reads or writes fewer bytes than requested.
 
     Args:
         seed: Determines the failures and their times.
-        calls: Before the first failure, about.
-        slowest_s: Of a slow call.
+        calls: Approximate number of calls before the first failure.
+        slowest_s: Longest duration of a slow call, in seconds.
     """
 
     def __init__(self, seed: int, calls: int = 50, slowest_s: float = 0.05) -> None:
@@ -42,7 +42,7 @@ class FaultyFiles:
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """Use them in all of reput for the body."""
+        """Use these calls in all of reput during the body."""
         modules = (reader, writer, anchors)
         try:
             for module in modules:
@@ -95,7 +95,7 @@ class FaultyFiles:
 
 
 def faulty(seed: int, function: Callable[[Any], Any], task: Any) -> Any:
-    """Run a task with files that fail, in the first attempts more often than in later ones."""
+    """Run a task with files that fail, more often in first attempts than in later ones."""
     with _files_of(seed, repr(task)).installed():
         return function(task)
 

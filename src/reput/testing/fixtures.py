@@ -1,4 +1,4 @@
-"""Fixtures of pytest; add `pytest_plugins = ["reput.testing.fixtures"]` to the conftest.py at the root of the tests."""
+"""Fixtures for pytest; add `pytest_plugins = ["reput.testing.fixtures"]` to the conftest.py at the tests' root."""
 
 from __future__ import annotations
 
@@ -18,6 +18,6 @@ def rocketmq() -> Iterator[Broker]:
 
 @pytest.fixture(scope="session")
 def shared_rocketmq() -> Iterator[Broker]:
-    """Yield a broker for all tests of the session, which use topics of their own."""
+    """Yield a broker that all tests of the session share; each test must use other topics."""
     with Broker() as broker:
         yield broker

@@ -1,10 +1,9 @@
-"""A disk that knows the synced content of its files: the state after a power cut.
+"""Simulate power cuts: a disk that remembers the synced content of its files.
 
-Unsynced content may be there or not, page by page and name by name. A page that is there is as it was last written.
+After a power cut, each unsynced page and each unsynced name may be there or not. A surviving page has its last content.
 
-Every step that a store takes is a crash point with a name: what is done, then to which kind of file or folder, as in
-`sync index`, `delete abort`, `sync folder consumequeue/TOPIC`. A step has two points, before it and, with `done` behind
-the name, after it.
+Each step of a store has two crash points, before and after it. Their names are the action and the kind of file or
+folder, as in `sync index`, `delete abort`, `sync folder consumequeue/TOPIC`; the name of the second ends with `done`.
 """
 
 from __future__ import annotations
@@ -28,13 +27,13 @@ _Names = dict[str, int]
 
 
 class ForgetfulDisk(Disk):
-    """Hand it to a store in `root` and cut the power at any moment; initial content is durable.
+    """A Disk for a store in `root`, whose power can be cut at any moment; the initial content is durable.
 
-    It syncs nothing of the files that it stands before, only its memory of them.
+    A sync only updates the remembered content; it does not sync the real files.
 
     Attributes:
-        points: how often each crash point was passed
-        on_point: called with its name whenever one is passed, in the thread that does the step
+        points: how often the store has passed each crash point
+        on_point: called with the name of each crash point that is passed, in the thread that takes the step
     """
 
     # Files are identified by inode, because names change.
@@ -103,12 +102,12 @@ class ForgetfulDisk(Disk):
         self.sync_folder(path.parent)
 
     def remember(self, path: Path) -> None:
-        """All that the file holds now is durable, unless it was deleted."""
+        """Remember the file's present content as durable, unless the file was deleted."""
         with self._lock, suppress(FileNotFoundError):
             self._synced[path.stat().st_ino] = path.read_bytes()
 
     def cut_power(self, random: Random, target: Path) -> None:
-        """Make `target` the store as it is found when the power is back."""
+        """Create in `target` a possible state of the store after a power cut."""
         with self._lock:
             self._restore(self._root, target, random, random.random() < 0.8)
 
@@ -116,7 +115,7 @@ class ForgetfulDisk(Disk):
         self._names[path] = {entry.name: entry.inode() for entry in os.scandir(path)}
 
     def _outlive(self, path: Path) -> None:
-        """Keep the content of a file that outlives its name, under a number that no other file gets."""
+        """Keep the content of a file without a name, under a number that no other file gets."""
         if not path.exists():
             return
         inode, gone = path.stat().st_ino, -len(self._deleted) - 1
@@ -138,7 +137,7 @@ class ForgetfulDisk(Disk):
                 inode = durable.get(name)
             if inode is None:
                 continue
-            path = folder / names.get(inode, name)  # it may have another name by now
+            path = folder / names.get(inode, name)  # the file may have been renamed meanwhile
             if path.is_dir():
                 self._restore(path, target / name, random, keeps_times)
                 continue
@@ -158,7 +157,7 @@ class ForgetfulDisk(Disk):
 
 
 def kind_of(path: Path) -> str:
-    """Return a path within a store, without the part that differs between files of one kind."""
+    """Return a path within a store, without the part that differs between files of the same kind."""
     names = list(path.parts)
     if names[:1] == [CONSUME_QUEUE_FOLDER]:
         names[1:] = ["TOPIC", "QUEUE", "file"][: len(names) - 1]

@@ -11,7 +11,7 @@ from reput.format.java_string import encode_utf8
 int32 = st.integers(-(2**31), 2**31 - 1)
 int64 = st.integers(-(2**63), 2**63 - 1)
 
-# The bytes at which the rules of UTF-8 change, so that sequences come out whole, cut and forbidden.
+# The bytes at which the rules of UTF-8 change, so that sequences are complete, truncated or forbidden.
 _TURNING_POINTS = (
     0x00, 0x01, 0x02, 0x20, 0x2C, 0x41, 0x7F, 0x80, 0x8F, 0x90, 0x9F, 0xA0, 0xBF, 0xC0, 0xC1, 0xC2,
     0xDF, 0xE0, 0xE4, 0xED, 0xEF, 0xF0, 0xF3, 0xF4, 0xF5, 0xFF,
@@ -21,9 +21,9 @@ nearly_utf8 = st.one_of(
     st.text(max_size=12).map(lambda text: text.encode()),
     st.binary(max_size=24),
 )
-"""Bytes that are, or are not quite, UTF-8."""
+"""Bytes that are valid or nearly valid UTF-8."""
 java_text = st.text(st.characters(codec=None), max_size=24)
-"""Any text that Java can hold: lone surrogates are in it."""
+"""Any string that Java allows, including lone surrogates."""
 
 v4_hosts = st.builds(Host, st.ip_addresses(v=4).map(str), int32)
 v6_hosts = st.builds(Host, st.ip_addresses(v=6).map(str), int32)
@@ -40,7 +40,7 @@ property_values = st.text(
 
 @st.composite
 def messages(draw: st.DrawFn) -> MessageExt:
-    """Messages as `reput.format.commit_log.decode` gives them: sizes, CRC and host flags fit the other fields."""
+    """Draw messages as `reput.format.commit_log.decode` returns them, with matching sizes, CRC and host flags."""
     magic = draw(st.sampled_from((MESSAGE_MAGIC, MESSAGE_MAGIC_V2)))
     most = 127 if magic == MESSAGE_MAGIC else 300
     topic = draw(st.text(max_size=most).filter(lambda text: len(encode_utf8(text)) <= most))
