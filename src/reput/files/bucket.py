@@ -51,6 +51,7 @@ _S3_NAMES = {
 _PART_BYTES = 16 << 20
 _RETRIES = 8
 _LISTED_AT_ONCE = 1000
+_NEEDS_CHECKSUM = re.compile(r"Content-MD5 or .{1,60} required", re.IGNORECASE)
 _TRANSIENT = re.compile(r"HTTP error: |status code: (408|429|5\d\d) ")
 
 
@@ -206,6 +207,11 @@ class Bucket:
             return ObjectConflictError(f"{place}: was replaced or deleted meanwhile")
         if isinstance(error, errors.NotSupportedError):
             return UsageError(f"{place}: no conditional writes are possible there: {reason}")
+        if _NEEDS_CHECKSUM.search(str(error)):
+            return UsageError(
+                f"{place}: the bucket has Object Lock, so its uploads need a checksum; set "
+                "AWS_CHECKSUM_ALGORITHM=SHA256 in the environment"
+            )
         if isinstance(error, errors.GenericError) and "builder error" in str(error):
             name = f"{_VARIABLES[urlsplit(self.place).scheme]}_ALLOW_HTTP"
             return UsageError(
