@@ -1,8 +1,8 @@
-"""Copying a store into an archive: log files as seekable zstd, their indexes, and the broker's configuration.
+"""Copy a store into an archive: log files as seekable zstd, their indexes, and the broker's configuration.
 
-Each log file is committed by itself, after its objects were uploaded. A process that is killed leaves objects that no
-manifest names; a later run deletes them once they are a day old. So are objects that a merge has replaced: a reader
-may still use them.
+Each log file is committed separately, after its objects were uploaded. A process that is killed leaves objects that no
+manifest names. A later run deletes them once they are a day old. Objects that a merge has replaced are deleted in the
+same way, because a reader may still use them.
 """
 
 from __future__ import annotations
@@ -87,9 +87,9 @@ class _Archiver:
 
     def run(self, *, with_last: bool, retention_days: int | None) -> ArchiveReport:
         manifest = create(self._objects, self._first_manifest())
-        # Listed after the manifest was read: another archiver may have added a newer file before.
+        # List the log after reading the manifest: in the other order, another archiver may have added a newer file.
         log = self._facts.refresh().log
-        last = log.last_with_data()  # a broker allocates files before it needs them
+        last = log.last_with_data()  # brokers create empty files in advance
         wanted = [file for file in log.files if last and file.start <= last.start and file.size]
         self._check_is_same(manifest, wanted)
         self._check_settings(manifest)
@@ -164,7 +164,7 @@ class _Archiver:
     def _check_is_same(self, manifest: Manifest, files: list[CommitLogFile]) -> None:
         """Refuse the archive of another store, and of a store that went back to an older state.
 
-        The newest log file that both have is compared at its beginning and where its messages end.
+        Compare the begin of the newest log file that both have, and the end of its messages.
         """
         here = {(file.start, file.size): file for file in files}
         sealed = [one for one in manifest.log if one.is_sealed]
@@ -172,7 +172,7 @@ class _Archiver:
             return
         common = [one for one in sealed if (one.begin, one.size) in here]
         if sealed[-1].end > files[-1].start:
-            # Nobody appends to a sealed file any more, but a store appends to its last one.
+            # A sealed file does not grow any more, but a store appends to its last file.
             raise self._older() if common else self._another()
         if common:
             erased = {begin for one in manifest.erasures for begin in one.begins}
@@ -224,7 +224,7 @@ class _Archiver:
         except UsageError:
             self._delete_unnamed(file.objects, {})
             raise
-        # Another archiver may have been faster, and an erasure after it.
+        # Another archiver may have added this file first, and an erasure may have changed it since.
         self._delete_unnamed(file.objects, manifest.objects())
         self._report["files"] += 1
         self._report["messages"] += entry.messages
@@ -237,13 +237,13 @@ class _Archiver:
     def _delete_unnamed(
         self, uploaded: Iterable[LogFile | IndexObject], named: Container[str]
     ) -> None:
-        """Delete objects that were uploaded for nothing: they may hold what is being erased."""
+        """Delete objects that the manifest does not name, because they may contain messages that are being erased."""
         for one in uploaded:
             if one.object not in named:
                 self._objects.delete(one.object)
 
     def _expire(self, before_ms: int) -> None:
-        """Delete the oldest log files whose messages were all stored before that time, but not the last file."""
+        """Delete the oldest log files whose messages were all stored before a time, but never the last file."""
         gone: dict[str, int] = {}
 
         def change(manifest: Manifest) -> Manifest | None:
@@ -259,7 +259,7 @@ class _Archiver:
             self._objects.delete(name)
 
     def _merge(self) -> None:
-        """Merge indexes, so that a query reads few of them; see docs/engineering/archive.md."""
+        """Merge indexes, so that a query reads only few of them; see docs/engineering/archive.md."""
         while True:
             archive = Archive(self._place, self._options)
             for kind in (KEYS, ENTRIES):
@@ -277,7 +277,7 @@ class _Archiver:
         began = archive.manifest.clearings
 
         def change(now: Manifest) -> Manifest | None:
-            if now.clearings != began:  # an erasure may have deleted what was uploaded
+            if now.clearings != began:  # an erasure may have deleted the uploaded objects
                 return None
             return with_merged(now, kind, parts, whole)
 
@@ -296,7 +296,7 @@ class _Archiver:
             found = Snapshot(now_ms(), end, name, len(data), digest)
             return msgspec.structs.replace(manifest, snapshots=(*manifest.snapshots, found))
 
-        with suppress(ObjectConflictError):  # of these bytes, from an earlier run
+        with suppress(ObjectConflictError):  # an earlier run has uploaded the same bytes
             self._objects.put_new(name, data)
         commit(self._objects, change)
 

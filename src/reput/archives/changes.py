@@ -13,14 +13,14 @@ from reput.format.archive import IndexObject, LogFile, Manifest, chained
 DAY_MS = 86_400_000
 _MOST_DAY_FILES = 48
 _FAN = 8
-"""So many indexes of one size are merged into one."""
+"""Number of indexes of one size that are merged into one."""
 
 
 def with_file(
     manifest: Manifest, entry: LogFile, keys: IndexObject, queues: IndexObject,
     batch_topics: frozenset[str],
 ) -> Manifest | None:  # fmt: skip
-    """Return the manifest with one more file; None if another archiver has added it."""
+    """Return the manifest with one more log file, or None if another archiver has added it."""
     kept = [file for file in manifest.log if file.is_sealed or file.begin < entry.begin]
     if any(file.end > entry.begin for file in kept):
         same = [file for file in kept if file.begin == entry.begin and file.size == entry.size]
@@ -44,7 +44,7 @@ def with_file(
 
 
 def without_expired(manifest: Manifest, before_ms: int) -> Manifest | None:
-    """Return the manifest without the log files that have expired; None if none has."""
+    """Return the manifest without expired log files, or None if no file has expired."""
     count = 0
     for number, file in enumerate(manifest.log[:-1], 1):
         if file.times is None:
@@ -66,10 +66,10 @@ def without_expired(manifest: Manifest, before_ms: int) -> Manifest | None:
 
 
 def to_merge(manifest: Manifest, kind: str) -> tuple[IndexObject, ...]:
-    """Return the first run of neighbours that is long enough. Indexes of a growing log file do not count.
+    """Return the first run of adjacent indexes that should be merged, without indexes of a growing log file.
 
-    The indexes of a day become one when it is over, and at most two before, so a window of a day has few. A day of many
-    log files has its indexes merged by size only.
+    After the end of a day, its indexes are merged into one; before, into at most two. So a query for a day needs few
+    indexes. If a day has many log files, its indexes are merged only by size.
     """
     sealed = [file for file in manifest.log if file.is_sealed]
     end = max((file.end for file in sealed), default=0)
@@ -82,7 +82,8 @@ def to_merge(manifest: Manifest, kind: str) -> tuple[IndexObject, ...]:
         if is_small and len(found) > (2 if day == newest else 1):
             return found
         if is_small and day == newest:
-            parts = parts[: -len(found)]  # its indexes are merged with each other until it is over
+            # Until the day ends, its indexes are only merged with each other.
+            parts = parts[: -len(found)]
     for _, run in groupby(parts, lambda part: _level(part.files)):
         found = tuple(run)
         if len(found) >= _FAN:
@@ -116,7 +117,7 @@ def _level(files: int) -> int:
 def with_merged(
     manifest: Manifest, kind: str, parts: tuple[IndexObject, ...], whole: IndexObject
 ) -> Manifest | None:
-    """Return the manifest with one index in place of several; None if another archiver has merged one of them."""
+    """Return the manifest with one index in place of several, or None if another archiver has merged one of them."""
     now: tuple[IndexObject, ...] = getattr(manifest, kind)
     if parts[0] not in now:
         return None

@@ -1,4 +1,4 @@
-"""The manifest of an archive, changed by one of several archivers without losing another's additions."""
+"""Change the manifest of an archive without losing concurrent changes of other archivers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Change = Callable[[Manifest], Manifest | None]
 
 
 def commit(objects: ObjectStore, change: Change) -> Manifest:
-    """Change the manifest, even if other archivers change it meanwhile, and return it.
+    """Apply a change to the manifest, repeating it if other archivers change the manifest meanwhile; return it.
 
     Raises StoreUnreachableError, StoreAccessError, FormatError, UsageError.
     """

@@ -45,7 +45,7 @@ _PART_BYTES = 8 << 20
 
 @dataclass(frozen=True, slots=True)
 class CopyTask:
-    """One log file to upload, with its indexes. Can be sent to another process."""
+    """A task: upload one log file with its indexes. It can be pickled."""
 
     store: str
     config: StoreConfig
@@ -55,7 +55,7 @@ class CopyTask:
 
 
 class Copied(NamedTuple):
-    """A log file whose objects are uploaded: its parts of the manifest, and remarks."""
+    """The result of a CopyTask: entries for the manifest, and notes."""
 
     entry: LogFile
     keys: IndexObject
@@ -70,7 +70,7 @@ class Copied(NamedTuple):
 
 
 def copied(task: CopyTask, progress: Progress = silent) -> Copied:
-    """Upload a log file and its indexes. Safe to run twice: each run has its own names."""
+    """Upload a log file and its indexes. This may run twice, because each run uses its own object names."""
     file = task.file
     entry, topics = _upload_log(task), batch_topics(task.store)
     progress("scan", 0, 1)
@@ -146,7 +146,7 @@ def upload_file(objects: ObjectStore, index: IndexObject, path: Path) -> IndexOb
 
 
 class LogFrames:
-    """The frames of a log file during their upload; their digests and checksums are known at its end."""
+    """Yields the compressed frames of a log file; their digests and checksums are complete after the upload."""
 
     def __init__(self, reader: FileReader, size: int, pool: ThreadPoolExecutor) -> None:
         self._reader, self._size, self._pool = reader, size, pool

@@ -1,7 +1,8 @@
-"""The indexes of an archive: keys and queue entries of log files as Parquet, and their merging.
+"""Write and merge the indexes of an archive: keys and queue entries of log files as Parquet.
 
-Keys are rows (hash of topic and key, physical offset), sorted by hash. The hash is that of IndexFiles, so queries and
-look-ups verify candidates of both in the same way. Queue entries are sorted by queue, in the order of the log.
+Keys are rows (hash of topic and key, physical offset), sorted by hash. The hash is the same as in IndexFiles, so
+queries and look-ups verify candidates from both in the same way. Queue entries are sorted by queue, then in the order
+of the log.
 """
 
 from __future__ import annotations
@@ -63,18 +64,18 @@ class ScannedFile:
     """The result of a scan of one log file.
 
     Attributes:
-        messages: how many
-        messages_end: physical offset after the last of them; 0 without messages
-        times: their store times
-        is_whole: whether all of the file could be read, and every message lies where it says
+        messages: number of messages
+        messages_end: physical offset after the last message; 0 without messages
+        times: store times of the messages
+        is_whole: whether the whole file was readable, and every message states its physical offset correctly
         has_replaced_ids: see `reput.format.archive.LogFile`
         keys: int64[n, 2], sorted: hash and physical offset
         queues: the queues, sorted
         bounds: int64[queues + 1]; queue q has the entries from bounds[q] to before bounds[q + 1]
         entries: by column of QUEUE_SCHEMA
         damage: the unreadable parts of the log
-        unplaced: light queues (%LMQ%) and batch queues whose entries the store does not show
-        batch_queues: of the queues, the batch queues (5.x)
+        unplaced: light queues (%LMQ%) and batch queues whose entries are missing in the store
+        batch_queues: the batch queues (5.x) among the queues
     """
 
     messages: int = 0
@@ -110,12 +111,12 @@ def scan_log_file(
     """Scan a log file for its keys and queue entries.
 
     Args:
-        open_file: opens it
+        open_file: opens the file
         file: the file
-        rules: of dispatch
-        own: the store's queues, whose numbers its entries keep; None to number them as the messages state
-        is_last: whether the log may end in it
-        may_replace_ids: whether its records may have several UNIQ_KEYs (5.x)
+        rules: rules of dispatch
+        own: the store's queues, which determine the numbers of entries; None to use the queue offsets in messages
+        is_last: whether the log may end in this file
+        may_replace_ids: whether records may have several UNIQ_KEYs (5.x)
         batch_topics: topics with batch queues, whose entries are copied from the store
 
     Raises:
@@ -219,7 +220,7 @@ def _own_numbers(
     file: CommitLogFile,
     offsets: npt.NDArray[np.int64],
 ) -> npt.NDArray[np.int64] | None:
-    """Return the queue offsets that the store's entries of these messages have; None if it lacks one of them."""
+    """Return the queue offsets of the store's entries for these messages, or None if an entry is missing."""
     if own is None:
         return None
     with suppress(StoreError):
@@ -230,7 +231,7 @@ def _own_numbers(
         entries = np.frombuffer(b"".join(reader.entry_bytes(first, stop)), ENTRY_DTYPE)
         places = entries["physical_offset"].astype(np.int64)
         numbers = first + np.arange(len(places), dtype=np.int64)
-        if len(places) < stop - first:  # RocksDB lacks numbers that no broker gives a message
+        if len(places) < stop - first:  # queues in RocksDB may have gaps
             found = [(number, entry[0]) for number, entry in reader.numbered(first, stop)]
             numbers, places = np.array(found, np.int64).reshape(-1, 2).T
         if np.array_equal(places, offsets):
@@ -245,7 +246,7 @@ def _own_numbers(
 def _own_batches(
     own: QueueIndex | None, queue: Queue, file: CommitLogFile, offsets: npt.NDArray[np.int64]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int16]] | None:
-    """Return base offsets and sizes of the batches that these records are; None if the store lacks one of them."""
+    """Return base offsets and sizes of these batches from the store's queue, or None if an entry is missing."""
     if own is None:
         return None
     with suppress(StoreError):
@@ -293,7 +294,7 @@ class IndexWriter:
             self._write(self._waiting_rows // GROUP_ROWS * GROUP_ROWS)
 
     def add_queue(self, queue: QueueRows) -> None:
-        """Say which queue the following rows are of; `row` is set here."""
+        """Begin a queue: the following rows belong to it. Sets its `row`."""
         self._queues.append(queue._replace(row=self._rows + self._waiting_rows))
 
     def _write(self, rows: int) -> None:
@@ -306,7 +307,7 @@ class IndexWriter:
         self._waiting, self._waiting_rows = [every.slice(rows)], self._waiting_rows - rows
 
     def finish(self, begin: int, end: int, files: int) -> IndexObject:
-        """Complete the file, which covers so many log files between two physical offsets."""
+        """Complete the file; it covers `files` log files between two physical offsets."""
         if self._waiting_rows:
             self._write(self._waiting_rows)
         pairs = {DIGESTS.decode(): json.dumps(self._digests)}
@@ -337,7 +338,7 @@ class _Sink:
 
     def write(self, data: Any) -> int:
         written = bytes(data)
-        if self.closed:  # pyarrow completes a file that was abandoned
+        if self.closed:  # pyarrow tries to complete an abandoned file
             return len(written)
         self._since.append(written)
         self._file.write(written, self.size)
@@ -432,9 +433,9 @@ def merged(
     path: Path,
     change: Callable[[pa.Table], pa.Table] = lambda rows: rows,
 ) -> IndexObject:
-    """Write indexes of consecutive log files as one, into a local file; `change` may change their rows.
+    """Merge indexes of consecutive log files into one local file; `change` may change their rows.
 
-    It may drop rows of keys, none of queues, and keeps their order.
+    `change` must keep the order of rows. It may drop rows of keys, but not of queues.
 
     Raises FormatError, StoreNotFoundError, StoreAccessError.
     """
@@ -452,7 +453,7 @@ def merged(
 
 
 def _merged_keys(archive: Archive, indexes: Sequence[ParquetIndex]) -> Iterator[pa.Table]:
-    """Yield all keys in order, some slices of the hashes at a time, so that memory does not grow with the archive."""
+    """Yield all keys in order, a range of hashes at a time, so that memory does not grow with the archive."""
     rows = sum(index.part.rows for index in indexes)
     slices = max(-(-rows // _MERGED_ROWS), 1)
     edges = [_HASHES * one // slices for one in range(slices + 1)]

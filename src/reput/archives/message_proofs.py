@@ -1,4 +1,4 @@
-"""Proofs that one message was archived unchanged: written from an archive, verified without it."""
+"""Write and verify proofs that one message was archived unchanged; verifying needs no archive."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def verify_proof(path: str) -> VerifyReport:
     """Verify a proof file.
 
     Raises:
-        FormatError: it is not the proof of a message.
+        FormatError: the file is not the proof of a message.
         StoreAccessError, MissingExtraError.
     """
     with FileReader(path) as reader:

@@ -1,9 +1,9 @@
-"""A new store in an empty folder, which readers and brokers see only when it is complete.
+"""Write a new store into an empty folder, so that readers and brokers see it only when it is complete.
 
 .reput-restoring/
-  lock      held while a restore runs
-  store/    the store, until it is complete
-  moving    names in it, written when it is complete: each is then moved up, log folders last
+  lock      locked while a restore runs
+  store/    the incomplete store
+  moving    written when the store is complete: the names in store/ to move up, log folders last
 
 A killed run leaves this folder, and the next one continues it.
 """
@@ -37,7 +37,7 @@ class NewStore:
     """A store that is being written.
 
     Attributes:
-        folder: Where it is written.
+        folder: Folder into which the store is written.
     """
 
     def __init__(self, target: Path) -> None:
@@ -45,7 +45,7 @@ class NewStore:
         self.folder = self._staging / _STORE
 
     def keep_only(self, paths: Sequence[str]) -> None:
-        """Delete everything that an earlier run left, but files with these paths below the store."""
+        """Delete everything that an earlier run left, except files with these paths in the store."""
         if not self.folder.is_dir():
             return
         log_folders = {path.split("/")[0] for path in paths}
@@ -64,13 +64,13 @@ class NewStore:
         write_durable(self._staging / _MOVING, "\n".join(names).encode())
         sync_folder(self._staging)
         for name in names:
-            if name in last:  # whoever sees the log sees the rest
+            if name in last:  # moved last, so the rest exists when the log appears
                 sync_folder(self._target)
             rename(self.folder / name, self._target / name)
         sync_folder(self._target)
 
     def take_back(self) -> None:
-        """Undo what a killed run has moved. Raises UsageError if the target has anything else, or the whole store."""
+        """Undo the moves of a killed run. Raises UsageError if the target has other files, or the complete store."""
         moving = self._staging / _MOVING
         names = read_text(moving).split("\n") if moving.exists() else []
         moved = [name for name in os.listdir(self._target) if name != RESTORING_FOLDER]

@@ -16,13 +16,13 @@ class ArchiveReport(Report):
     """The result of `reput.archive`.
 
     Attributes:
-        store, archive: From and to where.
-        files: Log files that were added.
-        messages: Messages in them.
+        store, archive: Paths or URLs of both.
+        files: Number of added log files.
+        messages: Number of messages in these files.
         log_bytes: Size of these files.
-        stored_bytes: Size of the objects that hold them, with their indexes.
-        expired: Archived log files that were deleted, because of `retention_days`.
-        damaged: Files with damage. Queries scan them.
+        stored_bytes: Size of their objects in the archive, including indexes.
+        expired: Number of archived log files that were deleted because of `retention_days`.
+        damaged: Paths of files with damage, which queries must scan.
         notes: Omissions, and their reasons.
     """
 
@@ -62,16 +62,16 @@ class ArchiveReport(Report):
 
 @dataclass(frozen=True, slots=True)
 class ProvenMessage:
-    """A message that is in an archive as it was archived.
+    """A message that is unchanged since it was archived.
 
     Attributes:
-        topic, queue_id, queue_offset: Its place in its queue.
-        physical_offset, size: Its place in the log.
-        sha256: Of its record.
-        archive: The id of the archive.
-        generation, chain: Of the archive's manifest when the proof was written.
-        signed_by: The public key of the signature, in hexadecimal digits; empty without one.
-        erasures: Records of erasures that changed its log file; not known from a proof file.
+        topic, queue_id, queue_offset: Place of the message in its queue.
+        physical_offset, size: Place of the message in the log.
+        sha256: SHA-256 of its record.
+        archive: Id of the archive.
+        generation, chain: Generation and chain of the archive's manifest when the proof was written.
+        signed_by: Public key of the signature in hexadecimal digits; empty without a signature.
+        erasures: Names of records of erasures that changed its log file; empty for a proof file, which has none.
     """
 
     topic: str
@@ -100,13 +100,13 @@ class VerifyReport(Report):
     """The result of `reput.verify_archive`.
 
     Attributes:
-        archive: Which archive.
-        files: Log files that were read.
-        objects: All objects that were read.
-        read_bytes: Their size.
+        archive: Path or URL of the archive.
+        files: Number of log files that were read.
+        objects: Number of all objects that were read.
+        read_bytes: Size of these objects.
         problems: Problems, one line each.
-        unused: Objects that the manifest does not name.
-        message: If one message was verified, and is as it was archived.
+        unused: Names of objects that the manifest does not name.
+        message: The verified message, if only one was verified and it is unchanged.
     """
 
     archive: str
@@ -145,7 +145,7 @@ class RestoreReport(Report):
     """The result of `reput.restore`.
 
     Attributes:
-        archive, store: From and to where.
+        archive, store: Paths or URLs of both.
         files: Log files that were written.
         log_bytes: Their size; of a filtered copy, the size of its messages.
         messages: Messages in them.

@@ -1,4 +1,4 @@
-"""Reading an archive again as a whole: to verify it, and to restore the store that was archived."""
+"""Read a whole archive: to verify it, or to restore the archived store."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def verify(place: str, options: dict[str, str] | None, progress: Progress = sile
 
 
 def _problem(error: StoreError) -> str:
-    """Return the text of an error. Raises a transient error."""
+    """Return the text of a permanent error; raise a transient one."""
     if is_transient(error):
         raise error
     return str(error)
@@ -98,7 +98,7 @@ def _verify_erasure(archive: Archive, record: ErasureObject) -> None:
 
 
 def _verify_size(archive: Archive, part: LogFile | IndexObject | Snapshot | ErasureObject) -> None:
-    """Raise FormatError for bytes after the archived ones: readers of other programs begin at the end."""
+    """Raise FormatError for extra bytes at an object's end, because other programs read such files from the end."""
     if archive.objects.head(part.object).size != part.object_bytes:
         raise FormatError(
             archive.path(part.object), part.object_bytes, "is longer than the archived object"
@@ -138,11 +138,11 @@ def _contents(archive: Archive, file: LogFile) -> Iterator[bytes]:
 
 
 class ArchivedFiles(NamedTuple):
-    """Log files of a store that an archive has, byte for byte.
+    """Log files of a store of which an archive has identical copies.
 
     Attributes:
-        until: The physical offset at which they end.
-        entries: Their parts of the manifest.
+        until: Physical offset at which these files end.
+        entries: Entries of the manifest for these files.
     """
 
     until: int
@@ -156,15 +156,15 @@ def archived_files(
     options: dict[str, str] | None = None,
     progress: Progress = silent,
 ) -> ArchivedFiles:
-    """Return which log files of a store are in an archive, byte for byte.
+    """Return the log files of a store of which an archive has identical copies.
 
-    Every byte is read, here and there. The first file that differs, or whose copy cannot be read, is not in it.
+    Every byte is compared. The result ends before the first file that differs, or whose copy cannot be read.
 
     Args:
-        place: the archive
-        store: on this machine
-        files: the first of its log files, oldest first
-        options: of the archive
+        place: path or URL of the archive
+        store: folder of the store
+        files: paths of the store's oldest log files, oldest first
+        options: options of the archive's URL
         progress: called with the phase, units done and units in all
 
     Raises:
@@ -225,7 +225,7 @@ def restore_store(
 ) -> RestoreReport:
     """Write the archived store into an empty folder; see `reput.restore`.
 
-    `end_offsets` sets committed offsets of the new store that are too high, and returns how many.
+    `end_offsets` corrects committed offsets of the new store that are too high, and returns their number.
     """
     archive, target = Archive(place, options), Path(destination)
     check_empty(target)
@@ -235,7 +235,7 @@ def restore_store(
     end = chosen[-1].end
     snapshots = archive.manifest.snapshots
     fitting = [one for one in snapshots if one.log_end >= end][:1] or list(snapshots[-1:])
-    # Before anything is written: both may be refused.
+    # Read these before anything is written, because both may be refused.
     files = read_snapshot(archive, fitting[0]) if fitting else {}
     config = archive.config
     done, total = 0, sum(file.size for file in chosen)
@@ -260,7 +260,7 @@ def restore_store(
 
 
 def _chosen(log: tuple[LogFile, ...], begin_ms: int | None, end_ms: int | None) -> list[LogFile]:
-    """Return the log files from the first to the last that may have a message of that time: a log has no holes."""
+    """Return all log files from the first to the last that may have a message of a time, because a log has no holes."""
     inside = [
         number
         for number, file in enumerate(log)

@@ -1,4 +1,4 @@
-"""Messages as a dataset of Arrow, which DuckDB, Polars, pandas and pyarrow read."""
+"""Provide messages as an Arrow dataset, which DuckDB, Polars, pandas and pyarrow read."""
 
 from __future__ import annotations
 
@@ -59,11 +59,11 @@ class _Request:
 
 
 class _BatchSteps:
-    """Stop the threads of others that read batches before the interpreter ends.
+    """Stops other libraries' threads that read batches before the interpreter ends.
 
-    Polars goes on to read in a thread of its own after a limit is reached. CPython before 3.14 ends a thread that
-    needs the interpreter while it is shut down, and with it the process (SIGABRT). A thread that waits for a lock
-    does not need the interpreter any more.
+    Polars continues to read in a thread after a limit is reached. If such a thread needs the interpreter during its
+    shutdown, CPython before 3.14 ends the thread, and with it the process (SIGABRT). A thread that waits for a lock
+    does not need the interpreter.
     """
 
     def __init__(self) -> None:
@@ -99,7 +99,7 @@ class _BatchSteps:
     def _end(self) -> None:
         self._is_ending = True
         if self._unfinished:
-            time.sleep(_PAUSE_S)  # a thread between two batches comes to the next
+            time.sleep(_PAUSE_S)  # lets a thread between two batches reach the next one
         with self._changed:
             self._changed.wait_for(lambda: not self._running, _LONGEST_STEP_S)
 
@@ -108,10 +108,10 @@ _steps = _BatchSteps()
 
 
 class DatasetScanner(ds.Scanner):  # type: ignore[misc]
-    """Read a dataset with columns and a filter, in the thread that asks.
+    """Reads a dataset with columns and a filter, in the calling thread.
 
-    A scanner of pyarrow reads ahead in threads of its own. These need the interpreter to make the next batch; DuckDB
-    waits for them and holds it.
+    pyarrow's own scanner reads ahead in threads, which need the interpreter to create a batch. DuckDB would wait for
+    these threads while it holds the interpreter's lock.
     """
 
     def __init__(
@@ -172,19 +172,19 @@ class DatasetScanner(ds.Scanner):  # type: ignore[misc]
         return sum(map(len, self.to_batches()))
 
     def take(self, indices: Any) -> pa.Table:
-        """Read all rows and return those at these places."""
+        """Read all rows and return the rows with these numbers."""
         return self.to_table().take(indices)
 
 
 class Dataset(ds.Dataset):  # type: ignore[misc]
-    """Messages of stores as a dataset of Arrow; `reput.dataset` makes it.
+    """Messages of stores as an Arrow dataset, created by `reput.dataset`.
 
-    It can be read any number of times; each time it has the messages that are there then. It reads and decodes the
-    columns that are asked for. A filter on topic, queue, store time or unique key is answered by ConsumeQueues and
-    IndexFiles where these can be trusted, like the arguments of `reput.dataset`.
+    It can be read any number of times, and each read returns the messages that exist at that time. Only the requested
+    columns are read and decoded. Filters on topic, queue, store time or unique key use ConsumeQueues and IndexFiles
+    that can be trusted, like the arguments of `reput.dataset`.
 
-    Reading raises CorruptMessageError, StoreNotFoundError (where a file expired meanwhile), StoreAccessError and
-    StoreChangedError. A reader in C, such as DuckDB, raises an error of its own with the same text.
+    Reading raises CorruptMessageError, StoreNotFoundError (if a file expired meanwhile), StoreAccessError and
+    StoreChangedError. A reader in C, such as DuckDB, raises its own error with the same text.
     """
 
     def __init__(self, request: _Request) -> None:
@@ -206,10 +206,10 @@ class Dataset(ds.Dataset):  # type: ignore[misc]
 
         Args:
             columns: Names of columns, or expressions by name; None for all.
-            filter: What rows meet.
+            filter: The condition for rows.
 
         Returns:
-            A scanner, which reads when it is asked for rows. Other arguments of `pyarrow.dataset.Scanner` mean nothing.
+            A scanner, which reads when rows are requested. Other arguments of `pyarrow.dataset.Scanner` are ignored.
         """
         wanted = [] if filter is None else used_columns(filter, self._schema)
         if isinstance(columns, Mapping):
@@ -254,14 +254,14 @@ class Dataset(ds.Dataset):  # type: ignore[misc]
         )
         return f"<reput.dataset {stores}{conditions}: {len(self._schema)} columns>"
 
-    # These methods of pyarrow need a dataset of C++; this one is of Python.
+    # These methods of pyarrow need a dataset implemented in C++.
 
     def get_fragments(self, *_: Any, **__: Any) -> NoReturn:
         """Refuse: a dataset of messages has no fragments of Arrow."""
         self._refuse("get_fragments")
 
     def replace_schema(self, *_: Any) -> NoReturn:
-        """Refuse: the columns are the table's."""
+        """Refuse: the columns of messages are fixed."""
         self._refuse("replace_schema")
 
     def sort_by(self, *_: Any, **__: Any) -> NoReturn:
@@ -302,33 +302,33 @@ def dataset(
     storage_options: Mapping[str, str] | None = None,
     name_from: str | None = None,
 ) -> Dataset:
-    """Return messages as a dataset of Arrow, in the order of the log, for DuckDB, Polars, pandas and pyarrow.
+    """Return messages as an Arrow dataset, in the order of the log, for DuckDB, Polars, pandas and pyarrow.
 
-    It can be read any number of times, a batch at a time: memory holds few batches, however large the store is. What
-    is asked for is looked up in ConsumeQueues and IndexFiles where these can be trusted; the rest of the log is read.
-    Nothing is written into the store.
+    It can be read any number of times, one batch after the other, so a store may be larger than memory. Messages are
+    found through ConsumeQueues and IndexFiles that can be trusted; the rest of the log is read. Nothing is written into
+    the store.
 
     Args:
-        stores: A store directory, its commitlog folder, CommitLog files, a pattern or URL of such, or a NamedStore;
-            or several.
-        columns: Names out of `reput.messages.schema`, in the order they are wanted; None for all of a message's.
-        topic: Only messages of this topic, or of one of these. `orders-*` stands for all topics that begin so; a
-            pattern is compared with the topic of every message. A topic that no store has is warned of.
-        key: Only messages that dispatch indexes under this key, or one of these, of their KEYS.
+        stores: A store directory, its commitlog folder, CommitLog files, a pattern or URL of these, or a NamedStore;
+            or several of them.
+        columns: Names from `reput.messages.schema`, in the desired order; None for all columns of a message.
+        topic: Only messages of this topic, or of one of these. `orders-*` matches all topics that begin with `orders-`;
+            a pattern is compared with the topic of every message. If no store has a topic, this prints a warning.
+        key: Only messages with this key, or one of these, in their KEYS, as dispatch indexes them.
         unique_key: Only messages with this unique key, or one of these. A message that a 5.x client sent in a list has
-            two, its own and the list's.
+            two unique keys, its own and the list's.
         queue_id: Only messages of this queue of their topic, or of one of these.
         begin: Only messages stored at this time or later: milliseconds since 1970, a datetime with a timezone, or a
             text such as "2026-10-14T08:35:06" (UTC) or "2h ago".
         end: Only messages stored at this time or earlier.
-        on_corrupt: "fail" raises at damage of the log; "skip" leaves it out with a warning in the log "reput.table";
-            "row" gives it, as far as it may have been asked for, as a row whose column `corrupt_reason` says what is
-            lost.
-        decompressed: Whether compressed bodies come as they were sent. A body that cannot be decompressed comes
-            as it is stored, with a warning; the column `body_error` says why.
-        unwrap_batches: Whether an inner batch (5.x) comes as the messages that it holds, each with its own queue
-            offset, keys, properties and decompressed body; else it is one message. Keys are then looked for in the
-            whole log. A batch that cannot be unwrapped comes as it is stored, with a warning.
+        on_corrupt: "fail" raises an error at damage of the log. "skip" skips it with a warning in the log
+            "reput.table". "row" returns a row for it, if the lost messages may meet the conditions; the column
+            `corrupt_reason` describes the loss.
+        decompressed: Whether to decompress bodies. A body that cannot be decompressed is returned as it is stored, with
+            a warning; the column `body_error` has the reason.
+        unwrap_batches: Whether to return an inner batch (5.x) as the messages that it contains, each with its own queue
+            offset, keys, properties and decompressed body, instead of one message. Keys are then searched in the whole
+            log. A batch that cannot be unwrapped is returned as it is stored, with a warning.
         storage_options: Options of the file system of URLs, such as `s3.endpoint_override`.
         name_from: A path such as "/data/{cluster}/{broker}/store", from which stores get their names, and the columns
             `cluster` and `broker` their values. NamedStores have their own.
@@ -368,9 +368,9 @@ def dataset(
 
 
 def to_arrow(*given: Any, **named: Any) -> pa.RecordBatchReader:
-    """Return a reader of messages, which reads them once; it takes the arguments of `dataset`.
+    """Return a reader of the messages that exist now, which reads them once.
 
-    It reads the messages that were there when this was called.
+    The arguments are the same as for `dataset`.
     """
     return dataset(*given, **named).to_reader()
 

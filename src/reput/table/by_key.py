@@ -1,4 +1,4 @@
-"""Where messages with a key may lie, as the index of a store says."""
+"""Find the places of messages with a key through the index of a store."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from reput.store.store_reader import StoreReader
 from reput.table.found_records import FoundRecords
 
 _CANDIDATE_BYTES = 128 << 10
-"""A scan reads so many bytes of a log in the time in which the driver verifies one candidate of an index."""
+"""Bytes of a log that a scan reads in the time in which the driver verifies one candidate of an index."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyedStretch:
-    """Messages that begin in a range of physical offsets.
+    """A range of physical offsets, and the requested messages that begin in it.
 
     records      the requested messages; None if the whole range must be read to find them
-    is_frequent  whether they are so many that reading the range costs less than looking them up
+    is_frequent  whether there are so many of them that reading the whole range is faster
     """
 
     range: OffsetRange
@@ -41,12 +41,12 @@ class KeyedStretch:
 
 
 class IndexBesideLog:
-    """IndexFiles and checkpoint of the store that a log belongs to, opened when first asked for.
+    """IndexFiles and checkpoint of a log's store, opened on first use; a context manager.
 
-    Context manager. Without a readable store beside the log there are no answers, and the table reads the log.
+    Without a readable store beside the log, methods return nothing, and the table reads the log.
 
     Attributes:
-        log_end: physical offset after the last whole record, once `find_lost_end` has looked for it
+        log_end: physical offset after the last complete record, after a call of `find_lost_end`
     """
 
     def __init__(self, source: LogListing) -> None:
@@ -74,8 +74,9 @@ class IndexBesideLog:
         Keys are unique keys and the keys in KEYS.
 
         Args:
-            topics: None for all that have ConsumeQueues
-            with_replaced_ids: whether ids count that a later one of the same record replaces (5.x)
+            topics: the topics, or None for all that have ConsumeQueues
+            keys: the keys
+            with_replaced_ids: whether to find also ids that a later UNIQ_KEY of the same record replaces (5.x)
         """
         with suppress(StoreError, UsageError):
             if (opened := self._opened()) is not None:
@@ -89,7 +90,7 @@ class IndexBesideLog:
         return None
 
     def find_lost_end(self) -> list[Finding]:
-        """Return the finding that the newest messages of the log are lost, where index or checkpoint shows it."""
+        """Return a finding if index or checkpoint show that the newest messages of the log are lost."""
         with suppress(StoreError, UsageError):
             if (opened := self._opened()) is not None:
                 planner = opened[1]
@@ -111,7 +112,7 @@ class IndexBesideLog:
 
 
 def _joined(stretches: list[KeyedStretch]) -> list[KeyedStretch]:
-    """Neighbours that are read as a whole, as one: to find where a range's records begin has its price."""
+    """Join adjacent stretches that are read as a whole, because finding the first record of a range takes time."""
     joined: list[KeyedStretch] = []
     for each in stretches:
         last = joined[-1] if joined else None
@@ -130,7 +131,7 @@ def _look_up(log: CommitLogReader, segment: Segment, hashes: Collection[int]) ->
         return KeyedStretch(segment.range)
     most = max((segment.stop - segment.start) // _CANDIDATE_BYTES, 1)
     try:
-        # Counting candidates costs little: none of them is read.
+        # Counting candidates is fast, because it reads none of them.
         counted = islice(segment.part.candidates(hashes, segment.range), most + 1)
         if sum(1 for _ in counted) > most:
             return KeyedStretch(segment.range, is_frequent=True)
@@ -144,7 +145,7 @@ def _look_up(log: CommitLogReader, segment: Segment, hashes: Collection[int]) ->
 def _with_replaced_ids(
     store: StoreReader, stretch: KeyedStretch, hashes: Collection[int]
 ) -> KeyedStretch:
-    """Return the same stretch with the records that have such an id; as a whole where not all of it can be read."""
+    """Add the records with replaced ids to a stretch; if a part is unreadable, return it to be read as a whole."""
     if stretch.records is None or not store.may_have_replaced_ids:
         return stretch
     log, (start, stop) = store.commit_log, stretch.range

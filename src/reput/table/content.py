@@ -1,7 +1,7 @@
-"""What messages must contain: a text, a regular expression, a value at a JSON path, a property.
+"""Match the content of messages: a text, a regular expression, a value at a JSON path, a property.
 
-Regular expressions are RE2's, by way of Arrow: their time is linear in the length of a body. It also grows with the
-size of the pattern after its repetitions are written out (2 minutes per MiB for 5,000 states), so that size is limited.
+Arrow runs regular expressions with RE2, in time that is linear in the length of a body. The time also grows with the
+size of the pattern after its repetitions are expanded (2 minutes per MiB for 5,000 states), so this size is limited.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MOST_JSON_BYTES = 1 << 20
 """Size of the largest body that is parsed for a JSON path: objects take up to 30 times as much memory."""
 
 _MOST_CHARACTERS, _MOST_STATES = 1_000, 200
-_MOST_DIGITS = 300  # Python refuses integers of thousands of digits with an error of its own
+_MOST_DIGITS = 300  # Python refuses to parse integers of thousands of digits
 _OTHER_ENCODING = "gb18030"
 _STEP = re.compile(r"""\.?([^\s.\[\]=!<>~'"]+)|\[(\d{1,9}|\*)\]|\[(?:"([^"]*)"|'([^']*)')\]""")
 _COMPARISON = re.compile(r"\s*(==|=|!=|<=|>=|<|>|contains\s)\s*(.+)", re.DOTALL)
@@ -41,7 +41,7 @@ _ORDERS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator
 
 
 class How(StrEnum):
-    """The kinds of a text."""
+    """The kinds of conditions."""
 
     TEXT = "text"
     REGEX = "regex"
@@ -54,10 +54,10 @@ class Content:
     """A condition on bodies and properties; see `parse_content`.
 
     Attributes:
-        how: What `text` is.
-        text: As it was given.
-        reads_bodies: Whether bodies matter.
-        reads_properties: Whether properties matter.
+        how: The kind of condition.
+        text: The text that was given.
+        reads_bodies: Whether the condition needs bodies.
+        reads_properties: Whether the condition needs properties.
     """
 
     how: How
@@ -74,11 +74,11 @@ class Content:
         return self._properties is not None
 
     def of_bodies(self, bodies: pa.Array) -> Mask:
-        """Return which bodies meet the condition. They are binary, and decompressed."""
+        """Return a mask of the bodies that meet the condition; bodies are binary and decompressed."""
         return np.zeros(len(bodies), np.bool_) if self._bodies is None else self._bodies(bodies)
 
     def of_properties(self, properties: pa.MapArray) -> Mask:
-        """Return which maps of properties meet the condition."""
+        """Return a mask of the maps of properties that meet the condition."""
         if self._properties is None:
             return np.zeros(len(properties), np.bool_)
         return self._properties(properties)
@@ -96,12 +96,12 @@ def parse_content(how: str, text: str) -> Content:
 
     Args:
         how: One of `How`.
-        text: For `text`, a part of a body or of a property's value, case included. For `regex`, a regular expression
-            of RE2 for the same. For `json`, a path and perhaps a comparison, as in `$.items[*].price >= 10`. For
+        text: For `text`, a part of a body or of a property's value; case matters. For `regex`, a regular expression
+            of RE2 for these. For `json`, a path and optionally a comparison, as in `$.items[*].price >= 10`. For
             `property`, NAME or NAME=VALUE.
 
     Raises:
-        UsageError: The text is too long, or is not of that kind.
+        UsageError: The text is too long, or is invalid for this kind.
     """
     if how not in tuple(How):
         raise UsageError(f"content: one of {', '.join(How)}, not {how!r}", arguments=["how"])
@@ -153,7 +153,7 @@ def _regex_matcher(pattern: str) -> Callable[[pa.Array], Mask]:
 
 
 def _states(pattern: str) -> int:
-    """Return about how many characters a pattern has if each repetition is written out."""
+    """Return the approximate number of characters of a pattern after each repetition is expanded."""
     sums, last, at = [0], 0, 0
     while at < len(pattern):
         repeated = _REPEATED.match(pattern, at)
@@ -305,5 +305,5 @@ def _integer(digits: str) -> int | str:
 
 
 def _text(value: str) -> str:
-    """Return a text that UTF-8 can hold."""
+    """Return the text without characters that UTF-8 cannot encode."""
     return value.encode("utf-8", "replace").decode()

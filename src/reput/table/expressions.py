@@ -1,8 +1,8 @@
-"""Conditions out of a filter of Arrow: what DuckDB and Polars push down to a dataset.
+"""Derive conditions from an Arrow filter, which DuckDB and Polars push down to a dataset.
 
-pyarrow does not give the parts of an expression to Python. It writes them as Substrait, a protocol buffer, of which
-this module reads comparisons of a column with a value, and what `and` combines. A part that it does not understand
-makes no condition: conditions narrow what is read, and the whole filter is applied to the rows afterwards.
+pyarrow does not expose the parts of an expression to Python, but writes them as Substrait, a protocol buffer. This
+module reads comparisons of a column with a value, and combinations by `and`. It ignores other parts: conditions only
+reduce the rows to read, and the whole filter is applied to the rows afterwards.
 
 Source: Substrait, proto/substrait/algebra.proto and extended_expression.proto.
 """
@@ -26,18 +26,18 @@ _MAX_DEPTH = 100
 _EXTENSIONS, _REFERRED = 2, 3
 _LITERAL, _SELECTION, _FUNCTION, _IF_THEN, _ONE_OF = 1, 2, 3, 6, 8
 _INTEGERS = (2, 3, 5, 7, 27)
-"""Literals: i8, i16, i32, i64, and microseconds since 1970 in UTC."""
+"""Field numbers of integer literals: i8, i16, i32, i64, and microseconds since 1970 in UTC."""
 _TEXT = 12
 
 _Fields = dict[int, list[Any]]
 
 
 class _UnknownError(Exception):
-    """A part of an expression that makes no condition."""
+    """A part of an expression yields no condition."""
 
 
 def used_columns(expression: pc.Expression, schema: pa.Schema) -> list[str]:
-    """Return the columns that an expression names: it cannot be bound to a schema without one of them."""
+    """Return the columns that an expression names, by trying to bind it to schemas without one of the columns."""
     return [name for name in schema.names if not _binds(expression, schema, name)]
 
 
@@ -51,7 +51,7 @@ def _binds(expression: pc.Expression, schema: pa.Schema, without: str) -> bool:
 
 
 def conditions_of(expression: pc.Expression, schema: pa.Schema) -> list[Condition]:
-    """Return conditions that every row meets for which the expression is true; perhaps not all of them."""
+    """Return conditions that follow from an expression; there may be others."""
     try:
         message = _message(bytes(expression.to_substrait(schema)))
         names = {}
@@ -93,7 +93,7 @@ class _Conditions:
         return self._functions.get(_number(function, 1), ""), arguments
 
     def _only_way(self, choice: _Fields) -> bytes:
-        """If-then-else that is true in one case alone: DuckDB guards its lists against null so."""
+        """Return the only branch of an if-then-else that can be true: DuckDB guards lists against null with it."""
         clause = _message(_one(choice, 1))
         otherwise = _message(_one(_message(_one(choice, 2)), _LITERAL))
         if 29 not in otherwise and otherwise.get(1) != [0]:  # neither null nor false
@@ -116,7 +116,7 @@ class _Conditions:
     def _column(self, expression: bytes) -> str:
         selection = _message(_one(_message(expression), _SELECTION))
         segment = _message(_one(_message(_one(selection, 1)), 2))
-        if 2 in segment:  # of a struct in the column
+        if 2 in segment:  # a field of a struct in the column
             raise _UnknownError
         place = _number(segment, 1)
         if place >= len(self._schema):

@@ -33,7 +33,7 @@ _TEXT_MATCHES = {
 }
 _NULL_MATCHES = {"is null": pc.is_null, "is not null": pc.is_valid}
 _MEMBERSHIPS = ("in", "not in")
-# How far from the value the greatest and the least are that meet it.
+# For each operator, the distances of the least and greatest matching value from the compared value; None for no limit.
 _BOUNDS: dict[str, tuple[int | None, int | None]] = {
     "=": (0, 0),
     "in": (0, 0),
@@ -44,25 +44,26 @@ _BOUNDS: dict[str, tuple[int | None, int | None]] = {
 }
 _HOLDS = "holds"
 _LISTS = ("keys", "unique_keys")
-_UNANSWERED = (*_LISTS, "properties", "body", "corrupt_reason")  # dear, or no order among them
+_UNANSWERED = (*_LISTS, "properties", "body", "corrupt_reason")  # large, or without an order
 
 Mask = npt.NDArray[np.bool_]
 
 _INT64 = 1 << 63
 
 OnCorrupt = Literal["fail", "skip", "row"]
-"""For damage: raise, skip it with a warning, or return a row for it."""
+"""How to handle damage: raise an error, skip it with a warning, or return a row for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
     """`column` `operator` `value`, as in "queue_id" ">=" 3.
 
-    Operators: = != < <= > >=; in, not in (a tuple); starts, ends, contains, matches (texts; `matches` takes a regular
-    expression); is null, is not null; only for `keys` and `unique_keys`: holds (a tuple, of which the list has at least
-    one value). Texts compare by their UTF-8 bytes. Raises UsageError if values cannot be compared.
+    Operators: = != < <= > >=; in, not in (with a tuple); starts, ends, contains, matches (for texts; `matches` takes a
+    regular expression); is null, is not null; and, only for the lists `keys` and `unique_keys`, holds (with a tuple:
+    the list has at least one of its values). Texts compare by their UTF-8 bytes. Raises UsageError if values cannot be
+    compared.
 
-    keeps_damage  whether rows of damage meet this as well: the lost messages may have met it
+    keeps_damage  whether rows of damage meet the condition as well, because lost messages may have met it
     """
 
     column: str
@@ -92,7 +93,7 @@ class Condition:
 
     @property
     def _kind(self) -> pa.DataType:
-        """The type of the compared values; of a list, its elements."""
+        """The type of the compared values; for a list column, the type of its elements."""
         kind = ALL_COLUMNS.field(self.column).type
         return kind.value_type if self.operator == _HOLDS else kind
 
@@ -102,7 +103,7 @@ class Condition:
         return [pa.scalar(value, self._kind) for value in values]
 
     def keeps(self, column: pa.Array) -> Mask:
-        """Return which values of the column meet this."""
+        """Return a mask of the column's values that meet the condition."""
         if self.operator == _HOLDS:
             return self._holding(column)
         if self.operator in _NULL_MATCHES:
@@ -117,7 +118,7 @@ class Condition:
         return np.asarray(met.fill_null(False).to_numpy(zero_copy_only=False), np.bool_)
 
     def excludes(self, column: str, value: Any) -> bool:
-        """Whether no row with this value in this column meets it."""
+        """Return whether no row with this value in this column meets the condition."""
         kind = ALL_COLUMNS.field(column).type
         return self.column == column and not self.keeps(pa.array([value], kind))[0]
 
@@ -135,17 +136,17 @@ class Condition:
 
 
 def kept_rows(batch: pa.RecordBatch, conditions: Iterable[Condition]) -> pa.RecordBatch:
-    """Return the rows of a batch that meet all conditions; it has every column that they name."""
+    """Return the rows of a batch that meet all conditions; the batch must have every column that they name."""
     for condition in conditions:
         batch = batch.filter(pa.array(condition.keeps(batch.column(condition.column))))
     return batch
 
 
 def dispatched_under(column: str, keys: Collection[str]) -> tuple[Condition, ...]:
-    """Return the conditions of messages with one of these keys in this column that were not rolled back.
+    """Return conditions for messages that have one of these keys in a column and were not rolled back.
 
-    The column is `keys` or `unique_keys`. Dispatch indexes these messages under the key, except under ids that a later
-    one replaces.
+    The column is `keys` or `unique_keys`. Dispatch indexes such messages under the key, except under ids that a later
+    UNIQ_KEY replaces.
     """
     return (
         Condition(column, _HOLDS, tuple(keys), keeps_damage=True),
@@ -154,9 +155,9 @@ def dispatched_under(column: str, keys: Collection[str]) -> tuple[Condition, ...
 
 
 def limits(conditions: Iterable[Condition], column: str) -> tuple[int | None, int | None]:
-    """Return the least and the greatest value of a column that can meet all conditions; None for any.
+    """Return the least and the greatest value of a column that can meet all conditions; None for no limit.
 
-    The column has numbers or times (microseconds). If the least is above the greatest, no value can.
+    The column has numbers or times (microseconds). If the least exceeds the greatest, no value meets all conditions.
     """
     low: int | None = None
     high: int | None = None
@@ -189,9 +190,10 @@ def choices(conditions: Iterable[Condition], column: str) -> frozenset[str] | No
 
 
 def sought_keys(conditions: Sequence[Condition]) -> tuple[str, frozenset[str]] | None:
-    """Return a column and keys, if every message that meets all conditions has one of the keys in it and is indexed.
+    """Return a column and keys if IndexFiles can answer the conditions, else None.
 
-    Otherwise return None: messages without keys, or rolled back, may meet the conditions and have no index entries.
+    They can if every message that meets all conditions has one of the keys in the column and is indexed. Messages
+    without keys, or rolled-back ones, have no index entries.
     """
     if not any(condition.excludes("transaction", "rollback") for condition in conditions):
         return None
@@ -205,7 +207,7 @@ def sought_keys(conditions: Sequence[Condition]) -> tuple[str, frozenset[str]] |
 
 
 def by_cost(conditions: Sequence[Condition]) -> list[Condition]:
-    """Return the conditions in order of cost: first those that need little of a record."""
+    """Return the conditions in order of cost: conditions that need few parts of a record come first."""
     dear = ("message_id", "born_host", "store_host", "unique_key", "tags", "body_crc_ok", *_LISTS)
     return sorted(conditions, key=lambda condition: condition.column in dear)
 
@@ -222,15 +224,15 @@ def selected(
     """Return conditions for messages that meet all arguments. Rows of damage meet them as well.
 
     Args:
-        topics: One of these.
-        keys: Dispatch indexes them under one of these, of their KEYS.
-        unique_keys: One of these is among their unique keys.
-        queue_ids: One of these.
-        begin_ms: Stored at this time or later, in milliseconds since 1970.
-        end_ms: Stored at this time or earlier.
+        topics: Topics of the messages.
+        keys: Keys; messages must have one of these in their KEYS, as dispatch indexes them.
+        unique_keys: Unique keys; messages must have one of these.
+        queue_ids: Queue ids of the messages.
+        begin_ms: Earliest store time, in milliseconds since 1970.
+        end_ms: Latest store time, in milliseconds since 1970.
 
     Raises:
-        UsageError: a value cannot be one of its column.
+        UsageError: a value is not possible in its column.
     """
     found: list[Condition] = []
     for operator, stamp_ms in ((">=", begin_ms), ("<=", end_ms)):
@@ -251,7 +253,7 @@ def _micros(milliseconds: int) -> int:
 
 
 def check_on_corrupt(value: str) -> OnCorrupt:
-    """Return the choice. Raises UsageError."""
+    """Return the choice unchanged. Raises UsageError for an unknown one."""
     if value not in get_args(OnCorrupt):
         raise UsageError(
             f"on_corrupt must be fail, skip or row, not {value}", arguments=["on_corrupt"]

@@ -1,8 +1,8 @@
-"""Records of a CommitLog file that an index leads to, read as if they lay one after the other.
+"""Read the records of a CommitLog file that an index leads to, as if they were consecutive.
 
-ConsumeQueues lead to the records of some topics. A ConsumeQueue may lack messages: prepared and rolled-back ones have
-no entries, queues get lost, dispatch is late. So the entries of all queues together must cover the file from its
-beginning, without a gap. The rest of the file after the covered part is scanned.
+ConsumeQueues lead to the records of some topics. A ConsumeQueue may lack messages: prepared and rolled-back messages
+have no entries, queues may be lost, and dispatch may be late. So ConsumeQueues are used only for the first part of
+the file that the entries of all queues together cover without a gap. The rest of the file is scanned.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from reput.queues.queue_index import QueueIndex
 from reput.queues.store_queues import open_queues
 
 _MAX_QUEUES = 1 << 11
-_SELECTIVE_SHARE = 0.1  # of the file's bytes; with more than that, one read is faster than many
+_SELECTIVE_SHARE = 0.1  # share of the file's bytes above which reading the whole file is faster
 
 
 @dataclass(frozen=True)
 class FoundRecords:
-    """Records of a file, in order, int64 physical offsets and sizes; `end` is up to where the index has them all."""
+    """Records of a file: int64 physical offsets, ascending, and sizes. The index has all of them before `end`."""
 
     physical_offset: npt.NDArray[np.int64]
     size: npt.NDArray[np.int64]
@@ -41,7 +41,7 @@ class FoundRecords:
 
     @classmethod
     def of(cls, places: Iterable[tuple[int, int]], end: int) -> FoundRecords:
-        """Of offsets and sizes."""
+        """Return records from pairs of offset and size."""
         rows = np.array(list(places), np.int64).reshape(-1, 2)
         return cls(rows[:, 0].copy(), rows[:, 1].copy(), end)
 
@@ -52,9 +52,9 @@ class FoundRecords:
 
 
 class PackedRecords:
-    """Records one after the other, as if they were a file: a `reput.files.reader.RangeReader`.
+    """Scattered records as a consecutive file: a `reput.files.reader.RangeReader`.
 
-    begin  int64[n + 1], where each begins there
+    begin  int64[n + 1], the position of each record in this file
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class PackedRecords:
 class OpenedQueues:
     """The queues of the last store, kept open.
 
-    A task's ranges are of few stores, one after the other, and a database takes longer to open than a range to read.
+    A task's ranges belong to few stores, one after the other, and opening a database takes longer than reading a range.
     """
 
     def __init__(self) -> None:
@@ -136,7 +136,7 @@ def find_queued(
     """
     try:
         return _find(opened.of(folder), file, topics, start, stop)
-    except (StoreError, MissingExtraError):  # damaged, expired: the log has the same records
+    except (StoreError, MissingExtraError):  # damaged or expired; the log has the same records
         opened.close()
         return None
 

@@ -45,12 +45,12 @@ Task = TypeVar("Task", bound=HasPart)
 
 
 def pack(tasks: Sequence[Task], split_bytes: int, least_tasks: int = 1) -> list[tuple[Task, ...]]:
-    """Pack neighbouring ranges together.
+    """Pack consecutive ranges together.
 
     Args:
-        tasks: Ranges in order, none much larger than `split_bytes`.
-        split_bytes: The most bytes of the log per task, unless one range is larger.
-        least_tasks: The least number of tasks, if there are as many ranges. By default 8, of at least 16 MiB each.
+        tasks: Ranges in order, not much larger than `split_bytes`.
+        split_bytes: Maximum bytes of the log per task, unless a single range is larger.
+        least_tasks: Minimum number of tasks, if there are enough ranges. By default 8, of at least 16 MiB each.
     """
     total = sum(cost_of(task.part) for task in tasks)
     share = -(-total // least_tasks) if least_tasks > 1 else max(total // _TASKS, _LEAST_BYTES)
@@ -77,21 +77,21 @@ def bytes_of(part: LogRange) -> int:
 
 
 def cost_of(part: LogRange) -> int:
-    """Return the same plus the costs of opening a file and of scattered reads, as bytes."""
+    """Return the cost of reading a range: its bytes, and the costs of opening a file and scattered reads as bytes."""
     reads = 0 if part.found is None else len(part.found) * _RECORD_BYTES
     return bytes_of(part) + reads + _RANGE_BYTES
 
 
 @dataclass(frozen=True, slots=True)
 class ReadTask:
-    """A range to read, and how to open its file."""
+    """A range to read, and a function that opens its file."""
 
     part: LogRange
     open_file: OpenFile
 
 
 class MissingLog(NamedTuple):
-    """Bytes of a store's log that no file has."""
+    """A range of a store's log that no file contains."""
 
     store: str
     lost: Finding
@@ -99,7 +99,7 @@ class MissingLog(NamedTuple):
 
     @classmethod
     def of(cls, source: LogListing, found: Iterable[Finding]) -> list[MissingLog]:
-        """Return one for each finding in a log."""
+        """Return a MissingLog for each finding in a log."""
         return [cls(source.name, lost, source.names) for lost in found]
 
 
@@ -114,7 +114,7 @@ class ReadPlan:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Physical offsets [start, stop) of one store; None for its beginning or its end."""
+    """Physical offsets [start, stop) of one store; None for the begin or the end of its log."""
 
     start: int | None = None
     stop: int | None = None
@@ -136,11 +136,11 @@ def plan_reading(
 ) -> ReadPlan:
     """Plan to read every message that meets the conditions.
 
-    bounds       by the name of a store
-    split_bytes  the most bytes of the log per task; fewer if there would be less than `least_tasks`
-    use_indexes  whether to find messages by ConsumeQueues and IndexFiles
+    bounds       bounds by name of a store
+    split_bytes  maximum bytes of the log per task; fewer if there would be less than `least_tasks` tasks
+    use_indexes  whether to find messages through ConsumeQueues and IndexFiles
     unwrap_batches  whether to find messages of inner batches, whose keys IndexFiles do not have
-    runner       of a task for each store; None for this process
+    runner       runs a task for each store; None for this process
 
     Raises StoreError; UsageError if there are more tasks than a driver holds.
     """
@@ -171,7 +171,7 @@ def plan_reading(
 
 
 def _excluding(source: LogListing, conditions: Sequence[Condition]) -> str | None:
-    """Return the column whose value, the same in all rows of a store, excludes it; None if it is not excluded."""
+    """Return a column that has one value in all rows of a store, and whose value excludes the store; else None."""
     values = {"store": source.name, **source.names._asdict()}
     for column, value in values.items():
         named = choices(conditions, column)
@@ -253,7 +253,7 @@ def _plan_source(
         plan.missing += MissingLog.of(source, index.find_lost_end())
     end = index.log_end
     if not source.is_compacted and stop >= files[-1].end:
-        # As an export: the last record may be in the making.
+        # As in an export, because a broker may be writing the last record.
         end = find_log_end(source, ScanBuffers()) if end is None else end
         stop = max(min(stop, end), start)
         if not is_at_end(source, end):
@@ -310,7 +310,7 @@ def _by_key(
     column, keys = sought
     with_replaced_ids = column == "unique_keys"
     found = index.find_by_key(topics, keys, with_replaced_ids=with_replaced_ids)
-    column = "unique_key" if with_replaced_ids else column  # as the option is called
+    column = "unique_key" if with_replaced_ids else column  # the name of the option
     if found is None:  # the log has the same messages
         return None
     if frequent := sum(each.range.stop - each.range.start for each in found if each.is_frequent):
@@ -375,7 +375,7 @@ def _by_time(
 def _parts_of(
     stored: Sequence[StoredRange], of_file: Mapping[CommitLogFile, LogRange]
 ) -> list[LogRange]:
-    """Return the parts of the files' ranges that lie in `stored`; neighbours are joined."""
+    """Return the parts of the files' ranges that lie in `stored`, with adjacent parts joined."""
     found: list[LogRange] = []
     for item in stored:
         part = of_file[item.file]
@@ -414,7 +414,7 @@ def _cut(
 ) -> list[LogRange]:
     """Split a range into tasks.
 
-    Nothing is split after the end of the log, if it is known, or the last byte that is not zero.
+    Do not split after the end of the log, if it is known, or after the last byte that is not zero.
     """
     if part.topics is not None or part.found is not None or part.stop - part.start <= split_bytes:
         return [part]
@@ -434,7 +434,7 @@ def _cut(
 def unknown_topics(sources: Sequence[LogListing], topics: Iterable[str]) -> list[str]:
     """Return a line for each topic of which no store has a queue, with the nearest names.
 
-    Returns nothing if a store is not on this machine or has no queues, since its topics are unknown.
+    Returns no line if a store is not on this machine or has no queues, because its topics are unknown.
     """
     known: set[str] = set()
     for source in sources:

@@ -1,6 +1,6 @@
 """Read messages of a CommitLog file as Arrow batches, with bounded memory.
 
-The walk is that of `reput.log.scan`, which continues after damage at the next verifiable record.
+`reput.log.scan` walks the file; after damage, it continues at the next verifiable record.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class LogRange:
     topics    the requested topics, if the ConsumeQueues in `folder` may lead to their messages
     found     all requested messages, if IndexFiles lead to them
     at_record  whether a record begins at `start`; if not, reading begins at the first record after it
-    ends_log  no file with data follows: unreadable bytes at its end are the end of the log, not damage
-    names     of broker and cluster
+    ends_log  whether no file with data follows, so unreadable bytes at the end are the end of the log, not damage
+    names     names of broker and cluster
     """
 
     file: CommitLogFile
@@ -63,7 +63,7 @@ class LogRange:
 
 @dataclass(slots=True)
 class ReadReport:
-    """The counts of a reader: messages read, rows returned, damage. They are final after its iteration."""
+    """The results of a reader: messages read, rows returned, damage. They are final after the iteration."""
 
     messages: int = 0
     rows: int = 0
@@ -74,15 +74,15 @@ class ReadReport:
 class RangeBatches:
     """Iterate over the batches of one range.
 
-    columns        of `reput.messages.schema`, None for all of a message's; `corrupt_reason` may be among them
-    conditions     every row meets them
+    columns        names from `reput.messages.schema`, including `corrupt_reason`; None for all columns of a message
+    conditions     conditions that every row meets
     on_corrupt     `row` returns a row for damage, with store, physical_offset, size (bytes lost) and
                    corrupt_reason, if it meets the conditions without `keeps_damage`
-    batch_bytes    of the log, and of decompressed bodies, that make one batch; a single message may be larger
+    batch_bytes    bytes of the log, or of decompressed bodies, per batch; a single message may be larger
     decompressed   whether to decompress bodies
-    unwrap_batches whether inner batches (5.x) are given as the messages that they hold
+    unwrap_batches whether inner batches (5.x) are returned as the messages that they contain
     opened         keeps queues open from one range of a task to the next; the caller closes it
-    report         the counts
+    report         the results
 
     Raises CorruptMessageError with on_corrupt="fail"; StoreNotFoundError, StoreAccessError,
     StoreChangedError; UsageError.
@@ -125,7 +125,7 @@ class RangeBatches:
         scan = self._scan(part.file, start, part.stop, self._open_file)
         reported = 0
         for piece in scan.pieces():
-            # A record follows the bytes that were skipped before this piece: they are not a torn end.
+            # A record follows the bytes skipped before this piece, so they are damage, not a torn end.
             yield from self._damaged(scan.damage[reported:])
             reported = len(scan.damage)
             yield from self._given(piece, piece.positions + piece.base)
@@ -159,7 +159,7 @@ class RangeBatches:
                 break
             yield from self._given(piece, found.physical_offset[done : done + good])
             done += good
-        # A record that is not what its entry says: from there on the log itself is asked.
+        # A record does not match its entry: from there on, scan the log itself.
         return found.end if done == len(found) else int(found.physical_offset[done])
 
     def _given(
@@ -169,7 +169,7 @@ class RangeBatches:
             yield from self._messages(piece, offsets)
             return
         for part in unwrapped(piece, offsets, self._batch_bytes):
-            for at, reason in part.bad:  # the row stays, as one with a bad body does
+            for at, reason in part.bad:  # the row stays, like a row with a bad body
                 bad = self._part.file.lost(at, at, reason, Kind.UNDECODABLE_MESSAGE)
                 self.report.damage.append(bad)
             yield from self._messages(part.piece, part.offsets)
@@ -215,7 +215,7 @@ class RangeBatches:
             for bad in part.bad_bodies:
                 at = part.physical_offset(bad.row)
                 kind = Kind.BODY_TOO_LARGE if bad.is_too_large else Kind.UNDECODABLE_MESSAGE
-                # The row stays: all else of it is right, and its body is as the log has it.
+                # Keep the row: its other columns are right, and its body is returned as it is stored.
                 self.report.damage.append(self._part.file.lost(at, at, bad.reason, kind))
             self.report.rows += len(batch)
             yield batch
@@ -258,7 +258,7 @@ def damage_rows(
     conditions: Iterable[Condition] = (),
     names: BrokerNames = NO_NAMES,
 ) -> pa.RecordBatch:
-    """Return a row for each, in all columns, if it meets the conditions that do not keep it anyway."""
+    """Return a row with all columns for each damage that meets all conditions without `keeps_damage`."""
     values = {
         "store": [store] * len(damage),
         "broker": [names.broker] * len(damage),
@@ -276,7 +276,7 @@ def damage_rows(
 
 
 def _joined(batches: Iterator[pa.RecordBatch], least_bytes: int) -> Iterator[pa.RecordBatch]:
-    """Small batches put together: a filter leaves few rows of each."""
+    """Join small batches, because a filter may leave only few rows of each."""
     waiting: list[pa.RecordBatch] = []
     for batch in batches:
         waiting.append(batch)
@@ -288,14 +288,14 @@ def _joined(batches: Iterator[pa.RecordBatch], least_bytes: int) -> Iterator[pa.
 
 
 class BadBatch(NamedTuple):
-    """An inner batch that is given as the record that it is, and why."""
+    """An inner batch that is returned as one record, and the reason."""
 
     physical_offset: int
     reason: str
 
 
 class UnwrappedPiece(NamedTuple):
-    """A piece in which no inner batch is left that can be unwrapped, and the physical offset of each row's record."""
+    """A piece whose inner batches are unwrapped, if possible, and the physical offset of each row's record."""
 
     piece: ScannedPiece
     offsets: npt.NDArray[np.int64]
@@ -305,7 +305,7 @@ class UnwrappedPiece(NamedTuple):
 def unwrapped(
     piece: ScannedPiece, offsets: npt.NDArray[np.int64], most_bytes: int
 ) -> Iterator[UnwrappedPiece]:
-    """Yield the same messages, in pieces of about so many bytes; a piece without inner batches is unchanged.
+    """Yield the messages of a piece with inner batches unwrapped, in pieces of about `most_bytes`.
 
     `offsets` are the physical offsets of its records.
     """
@@ -330,7 +330,7 @@ def unwrapped(
 
 @dataclass
 class _Made:
-    """Records made so far, one after the other, and of which row of the piece each is."""
+    """The records created until now, one after the other, and the row of the piece for each."""
 
     data: bytearray = field(default_factory=bytearray)
     rows: list[int] = field(default_factory=list)

@@ -21,9 +21,9 @@ def logs_of(
     """Return the logs of stores, each once.
 
     Args:
-        stores: Paths and URLs, and NamedStores, which have names and options of their own.
-        options: Of the file systems of URLs.
-        name_from: Names for stores that are given by their paths, see `reput.log.naming`.
+        stores: Paths and URLs, and NamedStores, which have their own names and options.
+        options: Options of the URLs' file systems.
+        name_from: Pattern that names stores given by their paths, see `reput.log.naming`.
 
     Raises what `find_logs` raises; UsageError if two stores have one name.
     """
@@ -35,7 +35,7 @@ def logs_of(
 
 
 def log_of(store: NamedStore, options: Mapping[str, str] | None = None) -> list[LogListing]:
-    """Return the log of a NamedStore, with its archive; of a pattern all logs. Raises what `find_logs` raises."""
+    """Return the log of a NamedStore, including its archive, or all logs of a pattern. Raises as `find_logs` does."""
     path, own = (
         (store.path, store.options) if is_pattern(store.path) else store.arguments(joined=True)
     )

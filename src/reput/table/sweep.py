@@ -1,7 +1,7 @@
-"""Messages by time and content, newest first: the log is read back in pieces, by its kernels.
+"""Search messages by time and content, newest first: read the log backwards in pieces, with kernels.
 
-`reput.log.known_ranges` cuts the log into these pieces and knows when their messages were stored. So pieces outside a
-window are not read, and each begins at a record. Nothing rests on ConsumeQueues or IndexFiles.
+`reput.log.known_ranges` cuts the log into pieces that begin at a record, and knows the store times of their messages.
+So pieces outside a time window are not read. The search does not depend on ConsumeQueues or IndexFiles.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ from reput.table.filters import Condition
 from reput.table.read import LogRange, RangeBatches
 
 _EVER = 2**63 - 1
-_FIRST_MS, _LAST_MS = 0, 253_402_300_799_999  # of the calendar that conditions are written in
+_FIRST_MS, _LAST_MS = 0, 253_402_300_799_999  # the range of times that conditions can express
 _BATCH_BYTES = 1 << 20
 _CHECKED_AT_ONCE = 16
-_ASIDE = SYS_FLAG_COMPRESSED | SYS_FLAG_INNER_BATCH  # looked at one by one
+_ASIDE = SYS_FLAG_COMPRESSED | SYS_FLAG_INNER_BATCH  # bits of messages that are examined one by one
 Offsets = npt.NDArray[np.int64]
 
 
 class SweptTo(NamedTuple):
-    """How far a sweep has come.
+    """The progress of a sweep.
 
     Attributes:
-        offset: Everything from this physical offset on was searched.
-        left_bytes: Size of the log before it.
-        swept_bytes: Size of the log that was read.
+        offset: Physical offset from which on the log was searched.
+        left_bytes: Bytes of the log before it.
+        swept_bytes: Bytes of the log that were read.
     """
 
     offset: int
@@ -52,10 +52,10 @@ class SweptTo(NamedTuple):
 
 
 class Sweep:
-    """One search.
+    """One search of the log.
 
     Attributes:
-        damage: Parts of the log that could not be read, once the sweep is over.
+        damage: Unreadable parts of the log; complete after the sweep.
         unsearched: Number of messages whose body is too long to be searched, or could not be decompressed.
     """
 
@@ -72,10 +72,10 @@ class Sweep:
 
         Args:
             store: An open store.
-            wanted: Which messages; without key and tags.
-            content: A further condition.
-            after: Only messages before this physical offset.
-            most_body_bytes: Size of the largest compressed body that is searched, decompressed.
+            wanted: Conditions on messages, without key and tags.
+            content: A condition on bodies or properties.
+            after: Physical offset at which an earlier search ended; only messages before it are searched.
+            most_body_bytes: Maximum decompressed size of a compressed body that is searched.
         """
         self._store, self._log, self._wanted = store, store.commit_log, wanted
         self._content, self._stop = content, _EVER if after is None else after
@@ -117,7 +117,7 @@ class Sweep:
             self._damage |= {} if lost is None else {lost: None}
 
     def _candidates(self, piece: TimedPiece) -> list[int]:
-        """Return physical offsets of messages in a piece that may be wanted, rising."""
+        """Return the physical offsets of messages in a piece that may match, ascending."""
         file = self._log.file_at(piece.start)
         if file is None:
             return []
@@ -166,7 +166,7 @@ class Sweep:
         return found
 
     def _messages(self, offset: int) -> Iterator[MessageExt]:
-        """Yield the message at an offset if it is wanted, or the wanted messages of an inner batch, the last first."""
+        """Yield the message at an offset if it matches, or the matching messages of an inner batch, the last first."""
         try:
             record = self._log.locate(offset)
         except (MessageNotFoundError, CorruptMessageError):  # the piece's reader has reported it

@@ -1,13 +1,13 @@
-"""Which ranges of a CommitLog can hold messages of a time.
+"""Find the ranges of a CommitLog that may have messages of a time window.
 
-A scan of a file finds least and greatest store times of each part, also if the clock stepped back, and keeps them
-(`reput.log.known_ranges`). Of a log on this machine every file is scanned that is not known yet, except what would
-take a plan too long.
+A scan of a file finds the least and greatest store time of each part, even if the clock stepped back, and keeps them
+(`reput.log.known_ranges`). For a log on this machine, all files without known times are scanned, up to a limit that
+keeps planning fast.
 
-Of any other log only files at the edges of the window are scanned, as each byte is fetched. Of the others the first
-timestamp is sampled. Timestamps grow along the log except for steps back of the broker's clock. So an unknown file is
-skipped only if the first timestamps of it and of the next file miss the time by more than `CLOCK_STEP_MS`. If the
-first timestamps themselves step back, a file may hold any time between them.
+For a remote log, only files at the edges of the window are scanned, because each byte must be fetched. For other files,
+first timestamps are sampled. Timestamps increase along the log except when the broker's clock steps back. So an unknown
+file is skipped only if its first timestamp and that of the next file miss the window by more than `CLOCK_STEP_MS`. If
+these timestamps step back themselves, the file may have any time between them.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from reput.tasks import no_progress, waiting
 CLOCK_STEP_MS = 3_600_000
 
 _SEARCHED_BYTES = 1 << 20
-_MOST_SCANNED_BYTES = 4 << 30  # for one plan; tasks read the remaining unknown files whole
+_MOST_SCANNED_BYTES = 4 << 30  # limit per plan; tasks read the remaining unknown files completely
 _SAMPLED_FILES = 16
 _EVER = (1 << 63) - 1
 _MAX_RECORD_BYTES = 64 << 20  # a longer record is not read for its time
 
 
 class TimedRange(NamedTuple):
-    """Physical offsets [start, stop) of one file; the store time of its first message, None if unreadable."""
+    """Physical offsets [start, stop) of one file, and the store time (ms) of its first message; None if unreadable."""
 
     file: CommitLogFile
     start: int
@@ -47,7 +47,7 @@ class TimedRange(NamedTuple):
 
 
 class StoredRange(NamedTuple):
-    """Physical offsets [start, stop) of one file; whether a record begins at `start`, or damage after one."""
+    """Physical offsets [start, stop) of one file, and whether a record, or damage after a record, begins at `start`."""
 
     file: CommitLogFile
     start: int
@@ -56,7 +56,7 @@ class StoredRange(NamedTuple):
 
 
 class StoredBetween(NamedTuple):
-    """Store times in ms, both inclusive."""
+    """A window of store times in ms, both inclusive."""
 
     low: int
     high: int
@@ -73,7 +73,7 @@ def stored_within(
     low_ms: int | None,
     high_ms: int | None,
 ) -> Iterator[StoredRange]:
-    """Ranges of files of a log on this machine, in order, that hold all messages stored from low_ms to high_ms.
+    """Yield ranges of files of a log on this machine, in order, with all messages stored from low_ms to high_ms.
 
     Raises StoreAccessError, StoreChangedError.
     """
@@ -91,7 +91,7 @@ def stored_within(
 
 
 def _stored(file: CommitLogFile, known: KnownFile, window: StoredBetween) -> Iterator[StoredRange]:
-    """Yield the ranges of a file that may hold messages of a window."""
+    """Yield the ranges of a file that may have messages of a window."""
     stop = file.start
     for piece in known.pieces:
         if not piece.is_outside(*window):
@@ -105,9 +105,9 @@ class Elsewhere(NamedTuple):
     """Ranges of a log that is not on this machine.
 
     Attributes:
-        ranges: in order, what may hold messages of the window
-        scanned_bytes: of files whose store times were not known yet
-        sampled_files: how many files were judged by their first timestamps
+        ranges: ranges that may have messages of the window, in order
+        scanned_bytes: bytes of files that were scanned because their store times were unknown
+        sampled_files: number of files that were judged by their first timestamps
     """
 
     ranges: list[StoredRange]
@@ -122,13 +122,13 @@ def stored_elsewhere(
     high_ms: int | None,
     step_bytes: int,
 ) -> Elsewhere:
-    """Find the same in a log that is not on this machine.
+    """Find the ranges of a remote log that may have messages stored from low_ms to high_ms.
 
     Args:
         source: The log.
         files: Some of its files, in order.
-        low_ms, high_ms: The window.
-        step_bytes: How far apart files are sampled that are neither known nor scanned.
+        low_ms, high_ms: The window, both inclusive.
+        step_bytes: Distance between samples in files that are neither known nor scanned.
 
     Raises:
         StoreNotFoundError, StoreAccessError, StoreChangedError.
@@ -150,7 +150,7 @@ def stored_elsewhere(
     known |= dict(zip(to_scan, learned, strict=True))
     unknown = {one.file for one in near if one.file not in known}
     if len(unknown) <= _SAMPLED_FILES:
-        # With the other files: where their timestamps step back, that counts for these.
+        # Include the other files, because their timestamps may show that the clock stepped back.
         timed = [
             part
             for one in timed
@@ -174,7 +174,7 @@ def _timed(source: LogListing, file: CommitLogFile, known: KnownFile | None) -> 
 
 
 def _learn(source: LogListing, file: CommitLogFile) -> KnownFile:
-    """Scan a file, in a thread that scans no other meanwhile."""
+    """Scan a file, with this thread's own reader."""
     with closing(CommitLogReader(ListedLog(source))) as log:
         return KnownRanges(log).learn(file)
 
@@ -182,9 +182,9 @@ def _learn(source: LogListing, file: CommitLogFile) -> KnownFile:
 def _at_the_edges(
     timed: Sequence[TimedRange], near: set[CommitLogFile], window: StoredBetween
 ) -> list[CommitLogFile]:
-    """Files that may have messages on both sides of an edge of the window, the nearest to an edge first.
+    """Return files that may have messages on both sides of an edge of the window, the nearest to an edge first.
 
-    Files between the edges are read anyway.
+    Files between the edges must be read in any case.
     """
     found: list[tuple[int, CommitLogFile]] = []
     for number, one in enumerate(timed):
@@ -202,7 +202,7 @@ def _at_the_edges(
 
 
 def timed_ranges(open_file: OpenFile, file: CommitLogFile, step_bytes: int) -> Iterator[TimedRange]:
-    """Yield a file in ranges of about so many bytes. Raises StoreNotFoundError, StoreAccessError, StoreChangedError."""
+    """Yield a file in ranges of about `step_bytes`. Raises StoreNotFoundError, StoreAccessError, StoreChangedError."""
     with open_file(file.path) as reader:
         for start in range(file.start, file.end, step_bytes):
             stop = min(start + step_bytes, file.end)
@@ -227,7 +227,7 @@ def within(
     kept = []
     for number, part in enumerate(ranges):
         last = number + 1 == len(ranges)
-        # Unreadable first records hide how far the time advanced: look after them.
+        # After an unreadable first record, use the next readable timestamp.
         following = next((n for n in range(number + 1, len(ranges)) if stamps[n] is not None), None)
         newest = None if last or following is None else highest[following]
         if low_ms is not None and newest is not None and newest < low_ms - CLOCK_STEP_MS:

@@ -1,6 +1,6 @@
-"""Compiling the kernels that read a table, each only once on a machine.
+"""Compile the kernels that read a table, each only once per machine.
 
-`python -m reput.table.warm_up PART…` compiles parts, for a process that has other things to do meanwhile.
+`python -m reput.table.warm_up PART…` compiles parts in a separate process.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ _KERNELS = {
     ),
     "others": ("property_columns.split_any_properties",),
 }  # fmt: skip
-"""By part: its kernels that are compiled last. Few logs need the part `others`, and no reader waits for it."""
+"""The kernels of each part that are compiled last. Few logs need the part `others`, and no reader waits for it."""
 
 _SCANNED = {"store", "physical_offset", "size"}
-"""Columns that need no more than the scan."""
+"""Columns that need only the scan."""
 
 ALL_PARTS = ("scan", "columns")
 _FEW_PROCESSORS = 2
 _done: set[str] = set()
-"""Parts that this process need not look for again: what cannot be cached anywhere stays in its memory."""
+"""Parts that are compiled in this process, even if they cannot be cached in files."""
 
 
 def parts_of(columns: Iterable[str]) -> tuple[str, ...]:
@@ -40,12 +40,12 @@ def parts_of(columns: Iterable[str]) -> tuple[str, ...]:
 
 
 def is_compiled(parts: Iterable[str] = ALL_PARTS) -> bool:
-    """Whether nothing of it needs to be compiled any more."""
+    """Return whether all kernels of these parts are compiled."""
     return all(has_compiled(*_KERNELS[part]) for part in parts)
 
 
 def compile_now(parts: Sequence[str]) -> None:
-    """Compile what is not compiled yet, or wait until the process that compiles it is done."""
+    """Compile the missing kernels, or wait for the process that is compiling them."""
     missing = [part for part in parts if part not in _done and not is_compiled([part])]
     if not _has_few_processors():
         compile_meanwhile(missing[1:])
@@ -74,10 +74,10 @@ def _no_garbage_collection() -> Iterator[None]:
 
 
 def compile_meanwhile(parts: Iterable[str] = ALL_PARTS) -> bool:
-    """Let processes of their own compile what is not compiled yet; False if there is nothing to compile.
+    """Start processes that compile the missing kernels; return False if there is nothing to compile.
 
-    There is one process per part, or one for all parts if there are few processors: the waiting process also needs one.
-    They end by themselves. If they cannot start, the process that needs the kernels compiles them.
+    There is one process per part, or one for all parts if there are few processors, because the waiting process needs a
+    processor as well. They end by themselves. If they cannot start, the process that needs the kernels compiles them.
     """
     missing = [part for part in parts if not is_compiled([part])]
     if not missing:
