@@ -34,7 +34,7 @@ def test_the_wait_for_a_first_message_ends_cleanly(tmp_path: Path, number: signa
     follower.send_signal(number)
     printed, errors = follower.communicate(timeout=_TIMEOUT_S)
     assert (follower.returncode, errors) == (0, "")
-    assert printed == "No message came: nothing was followed.\n"
+    assert printed == "No message arrived, so nothing was indexed.\n"
 
 
 def test_a_path_that_is_not_a_folder_is_not_waited_for(tmp_path: Path) -> None:

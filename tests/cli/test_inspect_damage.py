@@ -40,8 +40,8 @@ def damaged_index(golden: Golden, folder: Path, at: int, value: bytes) -> tuple[
         (40 + 4 * 553, struct.pack(">i", 1), 40 + 4 * 553, "slot 553 leads to item 1, which is of"),
         (12960 + 16, struct.pack(">i", 446), 12960, "item 446 leads to a later item, itself or none"),
         (12960 + 16, struct.pack(">i", 3), 12960, "item 446 leads to an item of another slot"),
-        (12960 + 4, struct.pack(">q", -1), 12960, "the physical offset of item 446 is below zero"),
-        (12960, struct.pack(">i", -1), 12960, "the key hash of item 446 is below zero"),
+        (12960 + 4, struct.pack(">q", -1), 12960, "the physical offset of item 446 is negative"),
+        (12960, struct.pack(">i", -1), 12960, "the key hash of item 446 is negative"),
     ],
 )  # fmt: skip
 def test_a_damaged_index_file_is_told_with_its_offset(
@@ -131,7 +131,7 @@ def test_a_store_with_files_that_do_not_fit_together(golden: Golden, tmp_path: P
         "commitlog/00000000000003145728: physical offset 2097152: 1048576 bytes lost: no file holds these offsets",
         f"index/{names[0]}: offset 5: too short for the header of an IndexFile",
         f"index/{names[14]}: offset 24: leads to offset 6548768, the log ends at 6291456",
-        "checkpoint: offset 16: time -1 is below zero",
+        "checkpoint: offset 16: time -1 is negative",
     ):
         assert f"reput: {store}/{line}\n" in ran.err
     assert "readme.txt: not the name of an IndexFile" in ran.err

@@ -238,7 +238,10 @@ def test_settings_are_remembered_and_others_refused(golden: Golden, tmp_path: Pa
         assert begin(store, output, None) == FollowState(output, config, is_fresh=True)
         with pytest.raises(UsageError, match="created with other settings"):
             begin(store, output, replace(config, hash_slots=7))
-        with pytest.raises(StoreLockedError, match="another process keeps these"), owning(output):
+        with (
+            pytest.raises(StoreLockedError, match="another process maintains these"),
+            owning(output),
+        ):
             pass
     truncated = tmp_path / "other" / STATE_FILE
     truncated.parent.mkdir()

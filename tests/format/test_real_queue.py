@@ -1,4 +1,4 @@
-"""The topic and queue that a message is meant for while it lies in another one."""
+"""The destination topic and queue of a message that is stored in another topic for now."""
 
 import pytest
 

@@ -76,7 +76,7 @@ def test_a_private_temporary_cache_serves_and_is_announced_once(sealed: Path) ->
     assert (compiled, folder.parent) == ("crc32_after", sealed / "tmp")
     assert not folder.exists(), "it is deleted when the process ends"
     (line,) = done.stderr.splitlines()
-    assert "no writable place to cache compiled kernels" in line
+    assert "no writable folder for compiled kernels" in line
     assert "NUMBA_CACHE_DIR" in line
 
 
@@ -106,7 +106,7 @@ def test_a_cache_that_others_may_write_is_not_used(sealed: Path, mode: int) -> N
     done = _run(sealed / "site", sealed / "home", sealed / "tmp", _CALL_CRC)
     assert done.returncode == 0, done.stderr
     assert list(cache.iterdir()) == []
-    assert "no writable place" in done.stderr
+    assert "no writable folder" in done.stderr
 
 
 @pytest.mark.parametrize("place", ["__pycache__", "compiled"])

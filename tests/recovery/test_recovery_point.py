@@ -162,6 +162,8 @@ def test_a_queue_with_an_entry_too_many(tmp_path: Path) -> None:
     for number in range(0, len(twice), size):
         (folder / f"{number:020d}").write_bytes(twice[number : number + size].ljust(size, b"\0"))
     before = tree(store)
-    with pytest.raises(StoreError, match=r"no place for the message in queue 1 of T.*reput repair"):
+    with pytest.raises(
+        StoreError, match=r"no place for this message in queue 1 of T.*reput repair"
+    ):
         StoreWriter(store, SMALL_16K)
     assert tree(store) == before

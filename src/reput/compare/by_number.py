@@ -1,7 +1,8 @@
 """Compare the log with queues whose readers find entries by queue offset: batch queues, and queues in RocksDB.
 
 Their entries do not lie in the order of the log, so no range of entries belongs to a file of the log, as in
-`reput.compare.log_file`. Instead the entries of each batch of messages are read by the queue offsets that these state.
+`reput.compare.log_file`. Instead, the entries of each batch of messages are read by the queue offsets that the messages
+state.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ from reput.queues.writer import BatchSizeOf
 
 _NAMES = ("physical_offset", "size", "tags_code", "store_timestamp")
 EntryPlace = tuple[int, int, int]
-"""Physical offset, size, tags code."""
+"""Physical offset, size and tags code of an entry."""
 
 
 class NumberedEntries(NamedTuple):
-    """Entries of a queue as its reader has them; the last two columns are of a batch queue only."""
+    """Entries of a queue as its reader returns them. Only batch queues use the last two columns."""
 
     entries: FoundEntries
     times: Column
@@ -58,7 +59,7 @@ class NumberedRun(NamedTuple):
 
     Attributes:
         missing: rows without an entry
-        different: rows with another entry than expected
+        different: rows with an unexpected entry
         places: the entries found for the different rows
     """
 
@@ -71,8 +72,8 @@ class NumberedMessages:
     """The entries that some messages of a queue should have, by queue offset.
 
     Attributes:
-        queue: of the messages
-        expected: of each queue offset, the entry of the last message
+        queue: queue of the messages
+        expected: for each queue offset, the entry of its last message
     """
 
     def __init__(self, queue: Queue, messages: npt.NDArray[np.void], numbers: Column) -> None:
@@ -89,13 +90,13 @@ class NumberedMessages:
         return offset, size, tags
 
     def is_of_earlier(self, row: int, place: EntryPlace) -> bool:
-        """Return whether an entry is that of another of these messages with the same queue offset."""
+        """Return whether an entry is that of an earlier one of these messages with the same queue offset."""
         same = self._every.at(self._every.numbers == self.expected.numbers[row])
         columns = (column.tolist() for column in same[1:4])
         return place != self.place(row) and place in zip(*columns, strict=True)
 
     def compare(self, stored: NumberedEntries, size_of: BatchSizeOf) -> NumberedRun:
-        """Compare all with the entries that a queue has under these queue offsets.
+        """Compare the messages with the entries that the queue has under their queue offsets.
 
         Args:
             stored: The entries.
@@ -119,14 +120,14 @@ class NumberedMessages:
         if len(stored.times) and len(both):
             differs |= expected.times != stored.times[theirs]
             if not differs[-1]:
-                # The next entry shows the size of a batch, except for the last entry that was read.
+                # The next entry shows the size of a batch. The last entry read has no next one, so the log is asked.
                 last, is_inner = int(expected.offsets[-1]), self._is_inner[both[-1]]
                 differs[-1] = stored.batch_sizes[theirs[-1]] != (size_of(last) if is_inner else 1)
         return differs
 
 
 class NumberedLog:
-    """The messages of a log, batch by batch, as queues that are read by queue offset should have them.
+    """The messages of a log, batch by batch, for comparison with queues that are read by queue offset.
 
     Attributes:
         readable: the ranges of the log that could be read so far
@@ -148,7 +149,8 @@ class NumberedLog:
                         before_end = messages["physical_offset"] < self._end
                         if queue in queues and before_end.any():
                             yield NumberedMessages(queue, messages[before_end], numbers[before_end])
-            except (StoreNotFoundError, MessageNotFoundError):  # expired meanwhile
+            # The file has expired in the meantime.
+            except (StoreNotFoundError, MessageNotFoundError):
                 continue
             self._add_readable(file, scan)
 

@@ -1,4 +1,4 @@
-"""Entries as columns of integers, and the rows of two tables that have no counterpart in the other."""
+"""Entries as columns of integers, and the rows of a table without a counterpart in another."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Rows = npt.NDArray[np.int64]
 
 
 class FoundEntries(NamedTuple):
-    """Entries of a queue as they are stored, and their numbers in the queue."""
+    """Entries of a queue as stored, and their numbers in the queue."""
 
     numbers: Column
     offsets: Column
@@ -42,7 +42,7 @@ class ExpectedEntries(NamedTuple):
 
 
 class FoundItems(NamedTuple):
-    """Items of one IndexFile as they are stored; their numbers count from 1."""
+    """Items of one IndexFile as stored; their numbers start at 1."""
 
     numbers: Column
     offsets: Column
@@ -59,7 +59,7 @@ def key_pairs(offsets: Column, hashes: AnyColumn, base: int) -> npt.NDArray[np.u
 
 
 def in_ranges(offsets: Column, ranges: Sequence[OffsetRange]) -> Flags:
-    """Return a flag per offset: whether it lies in one of the ranges."""
+    """Return one flag per offset: whether it lies in one of the ranges."""
     inside = np.zeros(len(offsets), np.bool_)
     for start, stop in ranges:
         inside |= (offsets >= start) & (offsets < stop)
@@ -77,7 +77,7 @@ def unmatched(left: Sequence[AnyColumn], right: Sequence[AnyColumn]) -> tuple[Ro
     runs = int(run[-1]) + 1 if len(order) else 0
     lefts = np.bincount(run[~of_right], minlength=runs)
     rights = np.bincount(run[of_right], minlength=runs)
-    # In each run come first the left rows, then the right ones; as many of each are matched as both have.
+    # Each run has the left rows before the right ones. Equal numbers of both are matched; the surplus is unmatched.
     first = np.flatnonzero(np.diff(run, prepend=-1))
     place = np.arange(len(order)) - first[run]
     matched = np.minimum(lefts, rights)[run]
@@ -87,7 +87,7 @@ def unmatched(left: Sequence[AnyColumn], right: Sequence[AnyColumn]) -> tuple[Ro
 
 
 def in_common(left: Sequence[AnyColumn], right: Sequence[AnyColumn]) -> tuple[Rows, Rows]:
-    """Pair the rows of two tables that have the same values; of repeated rows only the first."""
+    """Pair the rows of two tables that have the same values, using only the first of repeated rows."""
     order, run = _sorted_rows(left, right)
     number = np.empty(len(order), np.int64)
     number[order] = run
@@ -100,11 +100,12 @@ def _sorted_rows(left: Sequence[AnyColumn], right: Sequence[AnyColumn]) -> tuple
     """Sort the rows of two tables, right ones numbered after the left ones.
 
     Returns:
-        The numbers of the rows in ascending order of their values, left rows before right ones of the same values; and
-        for each of these a number that rows of the same values share, from 0 on without a gap.
+        The numbers of the rows in ascending order of their values, left rows before right rows with the same values;
+            and for each row a group number, the same for equal rows, from 0 on without a gap.
     """
     columns = [np.concatenate(pair) for pair in zip(left, right, strict=True)]
-    order = np.lexsort(columns[::-1])  # stable: rows of the same values stay in their order
+    # The sort is stable: rows with the same values keep their order.
+    order = np.lexsort(columns[::-1])
     is_new = np.ones(len(order), np.bool_)
     if len(order):
         is_new[1:] = np.any([column[order][1:] != column[order][:-1] for column in columns], axis=0)

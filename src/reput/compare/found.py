@@ -27,11 +27,11 @@ from reput.queues.kinds import CONSUME_QUEUE, EXTENSION
 from reput.queues.reader import ExtensionFiles
 
 BEFORE, BEYOND = -1, -2
-"""In place of a file's number: for messages that have expired, and for offsets at or after the end of the log."""
+"""Values in place of a file's number: for expired messages, and for offsets at or after the end of the log."""
 
 _NO_OFFSET = 1 << 63
 RawEntries = npt.NDArray[np.uint32]
-"""uint32[n, 5]: entries or items, the files' bytes."""
+"""uint32[n, 5]: entries or items as the bytes of their files."""
 
 
 class Span(NamedTuple):
@@ -65,14 +65,14 @@ class LogEdges:
 
 
 class Spans:
-    """Collects the span of each file of the log. Entries may come in any order."""
+    """Collects, for each file of the log, the span of entries that lead into it. Entries may come in any order."""
 
     def __init__(self, edges: LogEdges) -> None:
         self._edges = edges
         self.by_file: dict[int, Span] = {}
 
     def add_ordered(self, count: int, first: int, offset_of: Callable[[int], int]) -> None:
-        """Add `count` entries numbered from `first` on, which are in the order of the log.
+        """Add `count` entries numbered from `first` on, which must be in the order of the log.
 
         A bisection with `offset_of` reads few of their offsets.
         """
@@ -103,13 +103,13 @@ class Spans:
 
 
 class EntryPlaces(NamedTuple):
-    """The files of a ConsumeQueue: number of the first entry, entries, path of each."""
+    """The files of a ConsumeQueue: for each the number of its first entry, its number of entries, and its path."""
 
     folder: str
     files: tuple[tuple[int, int, str], ...]
 
     def place(self, entry: int) -> tuple[str, int]:
-        """Return the path of the file to which an entry belongs, and its first byte there."""
+        """Return the path of the file to which an entry belongs, and the position of the entry's first byte in it."""
         for first, count, path in self.files:
             if first <= entry < first + count:
                 return path, (entry - first) * CONSUME_QUEUE.entry_bytes
@@ -117,11 +117,11 @@ class EntryPlaces(NamedTuple):
 
 
 class QueueSpan(NamedTuple):
-    """The entries of a queue that lead into one file of the log, and the files that hold them.
+    """The entries of a queue that lead into one file of the log, and the files that contain them.
 
     span   None if the queue has no such entry
     files  the files with entries of the span
-    stop   number of the queue's first entry that is not written
+    stop   number of the queue's first unwritten entry
     """
 
     queue: Queue
@@ -153,10 +153,10 @@ class QueueSpan(NamedTuple):
         )
         columns = (data[name].astype(np.int64) for name in ("physical_offset", "size", "tags_code"))
         entries = FoundEntries(np.concatenate(numbers), *columns)
-        return entries.at(entries.sizes > 0)  # an entry without a size is not written: a gap
+        return entries.at(entries.sizes > 0)  # An entry without a size is unwritten: a gap.
 
     def read_into(self, words: RawEntries) -> int:
-        """Read the span as it is stored; return the number of entries up to its first gap."""
+        """Read the span as stored; return the number of entries up to its first gap."""
         wanted, stop = self.numbers.start, self.numbers.stop
         for first, count, path in self.files.files:
             if not first <= wanted < min(first + count, stop):
@@ -206,7 +206,7 @@ class IndexSpan(NamedTuple):
         return FoundItems(numbers, *(data[name].astype(np.int64) for name in names))
 
     def read_into(self, words: RawEntries, first: int) -> None:
-        """Read items as they are stored, from number `first` on. Raises StoreError."""
+        """Read items as stored, from number `first` on. Raises StoreError."""
         with FileReader(self.path) as reader:
             at = item_position(self.hash_slots, first)
             reader.read_into(words.reshape(-1).view(np.uint8), at)

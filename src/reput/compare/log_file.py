@@ -1,9 +1,9 @@
 """Compare one file of the log with all entries that lead into it.
 
 The comparison needs no other file of the log, so any process can run it. Most files are valid. Kernels confirm this
-without building arrays: every record is intact, and each of its entries is in place. Only a file that fails this test
-is compared stretch by stretch. Records are read in the salvage mode of a rebuild. Entries are matched with
-messages by physical offset, so one missing entry does not affect the next.
+without building arrays: every record is intact, and each of its entries is in place. A file that fails this test is
+compared again, stretch by stretch. Records are read in the salvage mode of a rebuild. Entries are matched with messages
+by physical offset, so one missing entry does not affect the next.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from reput.log.files import CommitLogFile
 from reput.log.scan import FileScan, ScanBuffers, ScannedPiece
 from reput.log.scan_mode import SALVAGE, DispatchRules
 
-_WORDS = 5  # of an entry, and of an item
+_WORDS = 5  # The size of an entry, and of an item.
 # Bounds memory: files with more entries are compared stretch by stretch.
 _MOST_ENTRIES = 1 << 24
 _ITEMS_READ = 1 << 16
@@ -58,7 +58,7 @@ class ComparedFile(NamedTuple):
 class QueueRun(NamedTuple):
     """The entries of one queue that lead into one stretch of the log.
 
-    place  of the queue; None if it has no files
+    place  files of the queue; None if it has no files
     """
 
     queue: Queue
@@ -75,7 +75,7 @@ class IndexRun(NamedTuple):
 
 
 class FileComparison:
-    """Compares one file. Worker processes reuse their buffers, because new memory costs more than the comparison.
+    """Compares one file. Buffers are reused in each process, because new memory costs more than the comparison.
 
     scan  the latest walk over the file
     """
@@ -94,13 +94,13 @@ class FileComparison:
         )  # fmt: skip
 
     def latest_if_sound(self, is_sound: Callable[[ScannedPiece], bool]) -> int | None:
-        """Return the latest store timestamp of a valid file, ms; None if the file is not valid or has no message.
+        """Return the latest store timestamp (ms) of a valid file; None if the file is invalid or has no message.
 
-        `is_sound` checks the records of a piece without the index. Raises StoreError.
+        `is_sound` checks the records in a piece of the file without the index. Raises StoreError.
         """
         compared, scan = self._compared, self.scan
         length = sum(len(one.numbers) for one in compared.queues)
-        # Without queues or index there is something to explain, which needs the slow way.
+        # Without queues or index, differences must be explained, which needs the slow comparison.
         if not (compared.queues and compared.index_files) or length > _MOST_ENTRIES:
             return None
         queues, index = _SoundQueues(compared.queues, length), _SoundIndex(compared.index_files)
@@ -234,7 +234,7 @@ class _SoundIndex:
         self._place = places[0]
 
     def match(self, batch: DispatchBatch) -> bool:
-        """Return whether each key of the batch has its item, directly after the items of the batch before."""
+        """Return whether each key of the batch has its item, directly after the items of the previous batch."""
         state = self._state
         state[:ITEM] = 0
         while state[KEY] < len(batch.key_hash):
@@ -242,7 +242,7 @@ class _SoundIndex:
                 return False
             header, base = self._place.header, self._place.first_base
             begin = header.begin_timestamp
-            # `IndexFile.putKey` takes the seconds of item 1 from the end of the file before.
+            # `IndexFile.putKey` counts the seconds of item 1 from the end time of the previous file.
             first_begin = begin if self._first > 1 else ANY_TIME if base is None else base
             if not match_items(
                 batch.messages, batch.key_hash, state, self._items, begin, first_begin
@@ -260,7 +260,7 @@ class _SoundIndex:
             self._place = self._places.pop()
             span = self._place.span
             self._next, self._stop = span.first, span.last + 1
-            # Items of other log files lie between: the order is wrong, which the slow way explains.
+            # Items of other log files lie between these: the order is wrong, which the slow comparison explains.
             if self._stop - self._next != span.total:
                 return False
         count = min(self._stop - self._next, _ITEMS_READ)

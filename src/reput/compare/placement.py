@@ -1,6 +1,6 @@
-"""The rule that gives each message of a queue its number: by physical offset, so that no entry of a message moves.
+"""The rule that numbers the messages of a queue by physical offset, so that no message's entry moves.
 
-An entry that leads to a message keeps its number. The queue offset in the record does not matter then, since no
+An entry that leads to a message keeps its number. Then the queue offset in the record does not matter, because no
 checksum covers it. Entries that lead into unreadable parts of the log stay as well. A message without an entry gets the
 number that it states, if that is free and between the entries of its neighbours in the log. Recovery applies the rule
 to queues in files (`reput.recovery.queue_matching`), a rebuild also to queues in RocksDB
@@ -22,12 +22,12 @@ Flags = npt.NDArray[np.bool_]
 
 
 class Placement(NamedTuple):
-    """Which messages of a batch lie where they state, as far as their neighbours show it.
+    """Flags for messages whose stated physical offset is their place, as far as their neighbours show it.
 
-    is_good    of each message
-    bounds     physical offsets between which a message must lie that is not: by how many good ones are before it, where
-               the last of these ends and the next begins
-    elsewhere  the ranges of the log with such messages
+    is_good    whether the message is at its stated offset
+    bounds     physical offsets between which a bad message must lie. For n good messages before it: the end of the n-th
+               and the start of the next
+    elsewhere  the ranges of the log with bad messages
     """
 
     is_good: Flags
@@ -36,7 +36,7 @@ class Placement(NamedTuple):
 
     @classmethod
     def of(cls, messages: npt.NDArray[np.void], scanned: OffsetRange) -> Placement:
-        """Find the messages of a batch that lies at `scanned` in the log."""
+        """Return the placement of the messages of a batch that was scanned from the log range `scanned`."""
         offsets = messages["physical_offset"].astype(np.int64)
         ends = offsets + messages["size"]
         follows = offsets[1:] == ends[:-1]
@@ -62,11 +62,11 @@ def entry_of_each(
 ) -> npt.NDArray[np.intp]:
     """Return the row of the entry of each message, or -1.
 
-    Of several entries of one message, it is the one with the number that the message states, else the first.
+    If a message has several entries, the entry with the stated number counts, otherwise the first.
 
     Args:
         offsets: Physical offsets of messages.
-        stated: The numbers that they state.
+        stated: Queue offsets that the messages state.
         found_offsets: Physical offsets in the entries, ascending.
         found_numbers: Numbers of the entries.
     """
@@ -88,8 +88,8 @@ def neighbours(
     Args:
         offsets: Physical offsets of messages.
         solid: Physical offsets of the entries that stay, ascending.
-        numbers: Of these entries.
-        before, after: The values for numbers before the first and after the last.
+        numbers: Numbers of these entries.
+        before, after: Values to return before the first entry and after the last.
     """
     edged = np.concatenate([[before], numbers, [after]])
     place = np.searchsorted(solid, offsets)
@@ -102,11 +102,11 @@ def between(stated: Offsets, low: Offsets, high: Offsets) -> Flags:
 
 
 def ascending(numbers: Offsets) -> npt.NDArray[np.intp]:
-    """Return the rows of a longest ascending subsequence: as few numbers as possible count as wrong."""
+    """Return the rows of a longest ascending subsequence, so that as few numbers as possible count as wrong."""
     if (np.diff(numbers) > 0).all():
         return np.arange(len(numbers))
-    tails: list[int] = []  # least number at which a run of each length ends
-    ends: list[int] = []  # and its row
+    tails: list[int] = []  # The smallest number with which a run of each length ends.
+    ends: list[int] = []  # The row of this number.
     before: list[int] = []
     for row, number in enumerate(numbers.tolist()):
         place = bisect_left(tails, number)

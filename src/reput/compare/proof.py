@@ -1,11 +1,11 @@
-"""Prove which part of the log an IndexFile covers: a look-up reaches an item for every key of every message there.
+"""Prove which part of the log an IndexFile covers: there, look-ups find an item for every key of every message.
 
-The file itself shows whether a look-up reaches each of its items. Only the log shows whether items are missing, for
-example because messages were written while indexing was off, or whether items lead to messages that were truncated and
-overwritten, because a broker never removes an item. If a file covers few megabytes of log, all of it is compared.
-Otherwise a proof compares the widest gaps between two neighbouring items, a thousand ranges at equal distances, and
-both ends. If such a range begins with a message whose keys lack items, the whole range of the file is compared.
-Messages with a missing item are gaps in the file's coverage.
+The file itself shows whether a look-up reaches each of its items. Only the log shows two other defects. Items can be
+missing, for example because messages were written while indexing was off. Items can lead to messages that were
+truncated and overwritten, because a broker never removes an item. If a file covers few megabytes of log, all of it is
+compared. Otherwise a proof compares the widest gaps between two neighbouring items, a thousand ranges at equal
+distances, and both ends. If such a range begins with a message whose keys lack items, the whole range of the file is
+compared. Messages with a missing item are gaps in the file's coverage.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ from reput.log.scan import FileScan, ScanBuffers, ScannedPiece
 from reput.log.scan_mode import SALVAGE
 from reput.log.sources import StoreLog
 
-_COMPARED_BYTES = 64 << 20  # up to this size, all of a file's log is compared
+_COMPARED_BYTES = 64 << 20  # Up to this size, all of a file's log is compared.
 _CHECKED_GAPS = 1 << 11
 _CHECKED_ITEMS = 1 << 10
-_GAP_MESSAGES = 4  # on average; a gap of fewer is not wide
+_GAP_MESSAGES = 4  # Average bytes between samples; a narrower gap is not wide.
 _MOST_LOST = 1 << 10
 _TIMED_ITEMS = 1 << 6
 _MOST_LINES = 8
@@ -54,9 +54,9 @@ _OFFSET_MAX = 2**63 - 1
 
 
 class Compared(NamedTuple):
-    """Messages that begin in [start, end) were compared. Messages in `holes`, oldest first, lack an item for a key.
+    """The result for messages that begin in [start, end). Messages in `holes`, oldest first, lack an item for a key.
 
-    end  of the last message, which may lie after the `stop` of the request
+    end  end of the last message, which may lie after the requested `stop`
     """
 
     end: int
@@ -97,17 +97,18 @@ class ItemComparison:
         offsets: Column,
         hashes: npt.NDArray[np.uint32],
     ) -> tuple[int, list[OffsetRange]]:
-        """Return the end of the last message, and the holes."""
+        """Return the end of the last message, and the ranges of messages without an item."""
         scan = FileScan(file, start, stop, SALVAGE, buffers=self._buffers)
         known = key_pairs(offsets, hashes, file.start)
         holes: list[OffsetRange] = []
         try:
             for piece in scan.pieces():
                 holes += _missing(piece, known, file.start)
-        except StoreNotFoundError:  # expired meanwhile
+        except StoreNotFoundError:  # The file has expired in the meantime.
             return file.end, [OffsetRange(start, file.end)]
         end = scan.end.position
-        if scan.misplaced:  # items have the stated offset, so they cannot be matched
+        # Items have the offsets that messages state, so messages at other offsets cannot be matched.
+        if scan.misplaced:
             return end, [OffsetRange(start, max(end, stop))]
         holes += ranges_of(scan.damage)
         if scan.end.unreadable:
@@ -136,7 +137,7 @@ def _missing(piece: ScannedPiece, known: npt.NDArray[np.uint64], base: int) -> l
 
 
 class _ItemRange(NamedTuple):
-    """Items first to last: all reached and in order, and their messages have not expired."""
+    """Items first to last. Look-ups reach all of them, they are in order, and their messages have not expired."""
 
     first: int
     last: int
@@ -181,14 +182,14 @@ class _Prover:
             for run in self._runs(lost):
                 ranges += self._covered(run, None if lost else known)
             if any(one.stop > other.start for one, other in pairwise(ranges)):
-                self._problems.append("its entries are not in the order of the log")
+                self._problems.append("its entries do not have the order of the log")
                 ranges = []
         is_timed = bool(ranges) and self._is_timed and self._say_when()
         problems = tuple(self._problems)
         return Proof(self._last, merged(ranges), problems, self._gap_bytes, is_timed)
 
     def _say_when(self) -> bool:
-        """Return whether the seconds of sampled items, both ends included, match their messages."""
+        """Return whether the seconds of sampled items, including both ends, match their messages."""
         begin_ms = self._file.header().begin_timestamp
         first = max(self._entries.first_at(self._log.min_offset, 1, self._last), 2)
         chosen = np.linspace(first, self._last, _TIMED_ITEMS, dtype=np.int64)
@@ -201,12 +202,12 @@ class _Prover:
     def _lost_items(self, used_slots: int) -> list[int] | None:
         """Return the items that a look-up does not reach or that are out of order; None if the file is invalid."""
         last, slots = self._last, self._entries.slots()
-        # The kernels compare two sums of hashes. Nobody can forge a file for a seed that is new each time.
+        # The kernels compare two sums of hashes. The seed is new each time, so nobody can forge a matching file.
         seed = np.uint64(int.from_bytes(os.urandom(8), "little"))
         total, used, newest = check_slots(slots, seed)
-        newest = min(max(newest, last), self._most)  # not counted yet from `last` + 1 on
+        newest = min(max(newest, last), self._most)  # Items from `last` + 1 on are not counted yet.
         if self._are_linked(newest, len(slots), seed, total):
-            # Items that are put and not counted yet may have taken slots.
+            # Items that are put but not counted yet may occupy slots.
             if used_slots <= used <= used_slots + newest - last:
                 return []
             self._problems.append(f"{used} slots are used, the header says {used_slots}")
@@ -223,7 +224,7 @@ class _Prover:
         return numbers
 
     def _are_linked(self, newest: int, slots: int, seed: np.uint64, total: np.uint64) -> bool:
-        """Return whether a look-up reaches all items to `newest`, and the items to the last are in order."""
+        """Return whether look-ups reach all items up to `newest`, and whether the items up to the last are in order."""
         before, wrong, self._messages = -1, 0, 0
         seconds, falls = 0, 0
         for first, items in self._entries.pieces(1, newest + 1):
@@ -234,7 +235,7 @@ class _Prover:
             )
             wrong += forwards + disordered
             self._messages += messages
-        self._is_timed = bool(falls == 0)  # an interpreted kernel counts in numbers of numpy
+        self._is_timed = bool(falls == 0)  # A kernel in plain Python returns NumPy's integers.
         return wrong == 0 and int(total) == 0
 
     def _find_lost(
@@ -258,7 +259,7 @@ class _Prover:
         first, last = run
         start, stop = entries.offset(first), min(entries.offset(last) + 1, self._log.files_end)
         if first > 1 and entries.offset(first - 1) < begin:
-            start = begin  # the messages before the first have expired
+            start = begin  # The messages before the first item's have expired.
         kept: list[OffsetRange] = []
         if known is not None and first < known.items:
             edge = entries.offset(known.items)
@@ -314,7 +315,7 @@ def _and_others(count: int) -> str:
 def prove_all(store: str, files: Iterable[IndexFileReader], *, afresh: bool = False) -> list[Proof]:
     """Prove the IndexFiles of a store, several at a time; return the proofs in the order of the files.
 
-    For an unchanged file the stored proof is returned, and only log files that changed since are compared. `afresh`
+    For an unchanged file the stored proof is used, and only log files that have changed since are compared. `afresh`
     ignores stored proofs.
 
     Raises StoreError.
@@ -344,7 +345,7 @@ def remember(store: str, file: IndexFileReader, proof: Proof, log_before: dict[i
 
 
 def _prove(store: str, file: IndexFileReader, afresh: bool) -> Proof:
-    with closing(CommitLogReader(StoreLog(store))) as log:  # a reader is one thread's
+    with closing(CommitLogReader(StoreLog(store))) as log:  # Each thread needs its own reader.
         remembered = Remembered()
         known = None if afresh else remembered.proof(file, log)
         if known is not None and known.items == file.next_item - 1:
@@ -356,7 +357,7 @@ def _prove(store: str, file: IndexFileReader, afresh: bool) -> Proof:
 
 
 class Proved:
-    """A Judge that trusts only the proofs that `prove_all` has just made."""
+    """A Judge that trusts only the new proofs of `prove_all`."""
 
     def __init__(self, store: str, files: Iterable[IndexFileReader]) -> None:
         """Prove all of these files. Raises StoreError."""
@@ -373,7 +374,7 @@ class Proved:
     ) -> Verdict:
         """See `Judge`."""
         proof = self._proofs.get(file)
-        if proof is None:  # it came after the others were proved
+        if proof is None:  # The file was created after the others were proved.
             return Verdict(last)
         problem = "; ".join(proof.problems) if not proof.ranges else ""
         return Verdict(last, proof=proof, problem=problem)

@@ -23,14 +23,14 @@ _NO_ENTRIES = ExpectedEntries(*5 * (_NONE,))
 
 
 class LogStretch:
-    """Consecutive messages, and the entries that they should have.
+    """A range of consecutive messages, and the entries that they should have.
 
     start, stop  physical offsets
-    offsets      of the messages
+    offsets      physical offsets of the messages
     times        their store timestamps, ms
     key_offsets, key_hashes  items of IndexFiles: the physical offset and the hash of each key
-    damage       ranges that cannot be read, from the end of the stretch before
-    taken        physical offsets of messages that take a queue offset of a light queue, but have no entry
+    damage       unreadable ranges since the end of the previous stretch
+    taken        physical offsets of messages that use up a queue offset of a light queue without an entry
     """
 
     def __init__(self, start: int, has_light: bool = False) -> None:
@@ -88,7 +88,7 @@ class LogStretch:
         return self.times[np.searchsorted(self.offsets, offsets)]
 
     def in_damage(self, offsets: Column) -> Flags:
-        """Return a flag per offset: whether it lies in bytes that cannot be read."""
+        """Return one flag per offset: whether it lies in unreadable bytes."""
         return in_ranges(offsets, ranges_of(self.damage))
 
 
@@ -104,11 +104,11 @@ def stretches(
     """Yield the records of a file in stretches of about 32 MiB. Damage belongs to the stretch in which it lies.
 
     Args:
-        scan: A walk over the file, not begun.
-        file: Of the log.
+        scan: A walk over the file that has not begun yet.
+        file: File of the log.
         log_end: Physical offset.
         ends_log: No later file has a record, so unreadable bytes at the end of this one are the end of the log.
-        has_light: Whether `taken` is wanted.
+        has_light: Whether to fill `taken`.
         look: Called with each piece.
 
     Raises StoreError.
@@ -126,7 +126,7 @@ def stretches(
     stretch.damage = list(scan.damage[told:])
     if scan.end.unreadable:
         stretch.damage.append(file.lost(scan.end.position, file.end, scan.end.unreadable))
-    # Bytes after the end of the log are its end, not damage.
+    # Unreadable bytes after the end of the log are no damage.
     if ends_log:
         stretch.damage = [lost for lost in stretch.damage if lost.start < log_end]
     stretch.close(min(file.end, log_end))
@@ -134,7 +134,7 @@ def stretches(
 
 
 def _taken_offsets(piece: ScannedPiece) -> Iterator[tuple[Queue, int]]:
-    """Yield the light queues in which half messages take a queue offset, and the messages' physical offsets."""
+    """Yield light queues in which half messages use up a queue offset, with the messages' physical offsets."""
     open_rows = np.flatnonzero(piece.batch.messages["sys_flag"] & SYS_FLAG_PREPARED)
     for row in open_rows.tolist():
         where = piece.record(row)

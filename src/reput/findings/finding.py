@@ -1,4 +1,4 @@
-"""One thing that is wrong with a store, and where."""
+"""One problem of a store, and its place."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ class Finding:
 
     Attributes:
         kind: The kind; `severity` and `remedy` follow from it.
-        file: The file that it is in.
+        file: The file with the problem.
         detail: The specifics, in words.
-        file_offset: Position in the file; None if it is not about a byte of it.
+        file_offset: Position in the file; None if the problem has no position.
         physical_offset: Offset in the CommitLog of the first lost byte; None if no byte is lost.
         length: Bytes lost, in the CommitLog or in the file; 0 if unknown or if no byte is lost.
-        count: Number of identical findings, of which this is the first.
+        count: Number of similar findings that this one represents; it is the first of them.
         cost: Its consequence, in words; empty if unknown.
         at_next_start: The reaction of a broker when it starts next, in words; empty if unknown.
     """
@@ -38,7 +38,7 @@ class Finding:
 
     @classmethod
     def of_error(cls, kind: Kind, error: FormatError, remark: str = "") -> Finding:
-        """Return the finding for an error about a file, with a remark on its consequence."""
+        """Return the finding for an error about a file; `cost` states its consequence."""
         return cls(kind, error.path, f"{error.reason}{remark}", file_offset=error.offset)
 
     def as_error(self, advice: str = "", arguments: Iterable[str] = ()) -> CorruptMessageError:
@@ -58,19 +58,19 @@ class Finding:
 
     @property
     def is_wrong(self) -> bool:
-        """Whether it is more than information: a warning or damage."""
+        """Return whether the finding is a warning or damage."""
         return self.severity is not Severity.INFO
 
     @property
     def start(self) -> int:
-        """Physical offset of the first byte lost. Raises ValueError if the finding is not about the CommitLog."""
+        """Return the physical offset of the first byte lost. Raises ValueError if no byte of the CommitLog is lost."""
         if self.physical_offset is None:
             raise ValueError(f"a finding without a physical offset: {self}")
         return self.physical_offset
 
     @property
     def stop(self) -> int:
-        """Physical offset after the last byte lost. Raises ValueError as `start` does."""
+        """Return the physical offset after the last byte lost. Raises ValueError as `start` does."""
         return self.start + self.length
 
     def __str__(self) -> str:

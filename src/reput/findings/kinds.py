@@ -14,7 +14,7 @@ class Severity(StrEnum):
 
 
 class Remedy(StrEnum):
-    """The remedy of a finding. Only the command line names its commands and options."""
+    """The remedy of a finding, without commands and options, which only the command line names."""
 
     NONE = "nothing to do"
     REBUILD_INDEXES = "rebuild the indexes from the CommitLog"
@@ -51,7 +51,7 @@ class Kind(StrEnum):
     )  # fmt: skip
     BODY_TOO_LARGE = (
         "body_too_large", Severity.WARNING, Remedy.NONE,
-        "a compressed body that would be larger than readers decompress; it comes as it is stored",
+        "a compressed body that exceeds the limit for decompression; readers return it as stored",
     )  # fmt: skip
     BODY_CRC = (
         "body_crc", Severity.DAMAGE, Remedy.RESTORE_FILE,
@@ -59,11 +59,11 @@ class Kind(StrEnum):
     )  # fmt: skip
     RECORD_CRC = (
         "record_crc", Severity.DAMAGE, Remedy.RESTORE_FILE,
-        "a record of 5.x whose body is right, but which does not match the CRC of the whole record",
+        "a record of 5.x with a correct body that does not match the CRC of the whole record",
     )  # fmt: skip
     MISSING_LOG_FILE = (
         "missing_log_file", Severity.DAMAGE, Remedy.RESTORE_FILE,
-        "offsets between the first file of the log and the last that no file holds",
+        "offsets between the first file of the log and the last that are in no file",
     )  # fmt: skip
     LOST_LOG_END = (
         "lost_log_end", Severity.DAMAGE, Remedy.RESTORE_FILE,
@@ -71,7 +71,7 @@ class Kind(StrEnum):
     )  # fmt: skip
     MISPLACED_RECORD = (
         "misplaced_record", Severity.DAMAGE, Remedy.RESTORE_FILE,
-        "a record that states another physical offset than its own",
+        "a record that states another physical offset than its place",
     )  # fmt: skip
     LOG_FILE_SIZE = (
         "log_file_size", Severity.DAMAGE, Remedy.RESTORE_FILE,
@@ -87,7 +87,7 @@ class Kind(StrEnum):
     )  # fmt: skip
     TORN_LOG_END = (
         "torn_log_end", Severity.WARNING, Remedy.RECOVER,
-        "bytes after the last record of the log that are not a record",
+        "unreadable bytes after the last record of the log",
     )  # fmt: skip
     EXPIRED_UNREAD = (
         "expired_unread", Severity.DAMAGE, Remedy.NONE,
@@ -106,15 +106,15 @@ class Kind(StrEnum):
     )  # fmt: skip
     QUEUE_GAP = (
         "queue_gap", Severity.DAMAGE, Remedy.REBUILD_INDEXES,
-        "an entry that is not written and ends its queue, although later ones are",
+        "an unwritten entry, which ends its queue although later entries are written",
     )  # fmt: skip
     QUEUE_DISORDER = (
         "queue_disorder", Severity.DAMAGE, Remedy.REBUILD_INDEXES,
-        "an entry that leads to an offset before the end of the preceding entry's message",
+        "an entry that leads to an offset before the end of the previous entry's message",
     )  # fmt: skip
     FOREIGN_QUEUE_ENTRY = (
         "foreign_queue_entry", Severity.DAMAGE, Remedy.REBUILD_INDEXES,
-        "an entry that leads to a message of another queue, or of another position in its own",
+        "an entry that leads to a message of another queue, or of another position in the queue",
     )  # fmt: skip
     MISSING_QUEUE_ENTRY = (
         "missing_queue_entry", Severity.DAMAGE, Remedy.REBUILD_INDEXES,
@@ -142,7 +142,7 @@ class Kind(StrEnum):
     )  # fmt: skip
     WRONG_QUEUE_ENTRY = (
         "wrong_queue_entry", Severity.DAMAGE, Remedy.REBUILD_INDEXES,
-        "an entry with another size or tags code than its message has",
+        "an entry whose size or tags code differs from its message",
     )  # fmt: skip
     MISPLACED_QUEUE_ENTRY = (
         "misplaced_queue_entry", Severity.WARNING, Remedy.NONE,
@@ -150,7 +150,8 @@ class Kind(StrEnum):
     )  # fmt: skip
     LMQ_OFFSETS_RESTARTED = (
         "lmq_offsets_restarted", Severity.WARNING, Remedy.NONE,
-        "messages of an %LMQ% queue that were not dispatched because its queue offsets began at 0 again",
+        "messages of an %LMQ% queue that were not dispatched because its queue offsets restarted "
+        "at 0",
     )  # fmt: skip
     QUEUE_OFFSET_DISORDER = (
         "queue_offset_disorder", Severity.DAMAGE, Remedy.RESTORE_FILE,
@@ -184,7 +185,7 @@ class Kind(StrEnum):
     )  # fmt: skip
     UNREACHABLE_INDEX_ITEM = (
         "unreachable_index_item", Severity.DAMAGE, Remedy.REBUILD_INDEXES,
-        "items that no slot and no other item leads to",
+        "items that no slot and no other item points to",
     )  # fmt: skip
     BROKEN_INDEX_CHAIN = (
         "broken_index_chain", Severity.DAMAGE, Remedy.REBUILD_INDEXES,
@@ -200,7 +201,7 @@ class Kind(StrEnum):
     )  # fmt: skip
     MISSING_INDEX_ENTRY = (
         "missing_index_entry", Severity.DAMAGE, Remedy.REBUILD_INDEXES,
-        "keys of messages that no IndexFile has an entry for",
+        "keys of messages without an entry in any IndexFile",
     )  # fmt: skip
     INDEX_FILE_LOST = (
         "index_file_lost", Severity.DAMAGE, Remedy.REBUILD_INDEXES,
@@ -208,11 +209,11 @@ class Kind(StrEnum):
     )  # fmt: skip
     DUPLICATE_INDEX_ENTRY = (
         "duplicate_index_entry", Severity.WARNING, Remedy.REBUILD_INDEXES,
-        "entries for a key of a message that is indexed already",
+        "repeated entries for a key of a message",
     )  # fmt: skip
     INDEX_TIME = (
         "index_time", Severity.DAMAGE, Remedy.REBUILD_INDEXES,
-        "an entry or a header whose time is not its message's",
+        "an entry or a header whose time differs from its message's",
     )  # fmt: skip
     INDEX_FILE_ORDER = (
         "index_file_order", Severity.DAMAGE, Remedy.REBUILD_INDEXES,
@@ -246,9 +247,9 @@ class Kind(StrEnum):
     )  # fmt: skip
     STORE_IN_USE = (
         "store_in_use", Severity.INFO, Remedy.NONE,
-        "a store that is being written: only messages before the check began were checked",
+        "a store that is being written: only messages stored before the check began were checked",
     )  # fmt: skip
     FOREIGN_FILE = (
         "foreign_file", Severity.INFO, Remedy.NONE,
-        "a file whose name a broker does not use and passes over",
+        "a file with a name that a broker does not use and ignores",
     )  # fmt: skip

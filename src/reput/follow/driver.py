@@ -25,7 +25,7 @@ _SYNC_S = 2.0
 _SYNC_PAUSE = 5  # pause before the next sync, in durations of the last one
 
 Rebuild = Callable[[Path, Path, StoreConfig], RebuildReport]
-"""Rebuilds the indexes of a store in an output, with these settings."""
+"""Rebuilds the indexes of a store in an output folder, with these settings."""
 OnRebuilt = Callable[[RebuildReport], None]
 OnReport = Callable[[FollowReport], None]
 
@@ -59,17 +59,17 @@ def follow_store(
         on_resume: called if no rebuild was necessary, once the position is known at which the indexes are continued.
         on_step: called after each step that indexed messages.
 
-    Returns the report, which is empty if it ended before there was a CommitLog.
+    Returns the report, which is empty if the function ended before a CommitLog existed.
 
     Raises:
-        UsageError: `output` is the store, or was begun with other settings.
-        StoreNotFoundError, StoreLockedError, StoreAccessError, StoreChangedError, and the errors of `rebuild`.
+        UsageError: `output` is the store, or was created with other settings. StoreNotFoundError, StoreLockedError,
+        StoreAccessError, StoreChangedError, and the errors of `rebuild`.
     """
     store, output = Path(store).absolute(), Path(output).absolute()
     stop = stop or Event()
     if store.resolve() == output.resolve():
         raise UsageError(
-            f"{output}: is the store itself, which is only read; choose another output",
+            f"{output}: is the store itself, into which nothing is written; choose another output",
             arguments=["output"],
         )
     try:
@@ -106,7 +106,7 @@ def _run(follower: Follower, stop: Event, on_step: OnReport) -> None:
             is_dirty = is_dirty or has_grown
             if is_dirty and (begun := time.monotonic()) >= sync_at:
                 follower.sync()
-                took_s = time.monotonic() - begun  # long if there are very many queues
+                took_s = time.monotonic() - begun  # This takes long if there are very many queues.
                 sync_at = time.monotonic() + max(_SYNC_S, _SYNC_PAUSE * took_s)
                 is_dirty = False
             is_between_steps = True

@@ -129,7 +129,7 @@ class FollowedLog:
         return (self._log.last_with_data() or self.files[0]).start
 
     def held(self, checkpoints: list[LogCheckpoint]) -> list[LogCheckpoint]:
-        """Return checkpoints that match this log, up to the first mismatch, without checkpoints of expired messages."""
+        """Return the checkpoints that match this log up to the first mismatch, except those for expired messages."""
         there = (
             checkpoint for checkpoint in checkpoints if checkpoint.physical_offset >= self.begin
         )
@@ -193,7 +193,7 @@ class Follower:
         log.list_files()
         state.checkpoints = log.held(state.checkpoints)
         settled = log.settled_before(state.checkpoints)
-        # The walk begins at a place where a truncation of the log would be noticed.
+        # The walk begins at a place where it would notice a truncation of the log.
         log.look(max(settled, log.last_with_data()))
         found = RecoveryReport(log_begin=log.begin)
         found.log_end = min(log.seen, self._unchanged_until())
@@ -233,7 +233,7 @@ class Follower:
                 self.sync()
         state.is_fresh, state.rebuilt_to = False, None
         self.sync()
-        self._remove_expired()  # files of messages that expired between runs
+        self._remove_expired()  # Files of messages that expired between runs.
 
     def _unchanged_until(self) -> int:
         """Return the physical offset up to which the log is the indexed one; later entries are replaced."""
@@ -376,7 +376,7 @@ class Follower:
         return last is None or last.physical_offset < log.begin or log.holds(last)
 
     def _dispatch(self, target: int) -> None:
-        """Dispatch the messages before `target`, up to which the log has settled."""
+        """Dispatch the messages before `target`, up to which the log no longer changes."""
         report, files, last, is_misplaced = self.report, self._log.files, None, False
         for file in files:
             if file.end <= report.position or file.start >= target:
@@ -420,7 +420,7 @@ class Follower:
         return len(found)
 
     def _remember(self, offset: int, size: int, is_misplaced: bool) -> None:
-        """Remember the last indexed message, unless it states another offset: then it cannot identify the log."""
+        """Remember the last indexed message, unless it states another offset and so cannot identify the log."""
         head = None if is_misplaced else self._log.head_at(offset)
         self._end = None if head is None else offset + size
         if head is not None:

@@ -39,7 +39,7 @@ class FollowReport(Report):
 
     def lines(self) -> Iterator[str]:
         if not self.position:
-            yield "No message came: nothing was followed."
+            yield "No message arrived, so nothing was indexed."
             return
         yield (
             f"Followed the CommitLog to {self.position:,}: {printable(self.output)} has every message before that. "
@@ -47,8 +47,8 @@ class FollowReport(Report):
         )
         if self.expired_files:
             yield (
-                f"The CommitLog begins at {self.log_begin:,} now: {self.expired_files:,} files "
-                "of the indexes covered only expired messages, and were deleted."
+                f"The CommitLog begins at {self.log_begin:,} now: {self.expired_files:,} index "
+                f"files covered only expired messages and were deleted."
             )
         yield from (f"Note: {printable(note)}" for note in self.notes)
 

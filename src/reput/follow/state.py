@@ -31,7 +31,7 @@ _NEWEST_CHECKPOINTS = 4
 _MOST_CHECKPOINTS = 64
 _MOST_BYTES = 1 << 20
 _LOCK_FILE = ".reput-follow.lock"
-_BUSY = "another process keeps these indexes; stop it, or choose another output"
+_BUSY = "another process maintains these indexes; stop it, or choose another output"
 
 
 @contextmanager
@@ -102,7 +102,7 @@ def begin(store: Path, output: Path, config: StoreConfig | None) -> FollowState:
     """
     Disk().make_folder(output)
     for name in (CHECKPOINT_FILE, STATE_FILE, RECOVERY_POINT_FILE):
-        # Left by a process that was killed while it replaced the file.
+        # A process that was killed while it replaced the file has left this one.
         for path in output.glob(f"{name}.*.tmp"):
             Disk().delete(path)
     state = _read(output)
@@ -133,5 +133,5 @@ def _read(output: Path) -> FollowState | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError) as error:
-        reason = f"cannot be read: {error}; delete it and give the settings again"
+        reason = f"cannot be read: {error}; delete it and pass the settings again"
         raise StoreError(f"{path}: {reason}") from error

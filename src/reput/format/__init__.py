@@ -1,4 +1,5 @@
-"""Bytes <-> values of every file of a RocketMQ store, without I/O: one module per file type.
+"""Encode and decode every file of a RocketMQ store, without I/O: one module per file type.
 
-Each module is also the specification of its file. docs/format/ describes the same in prose with worked examples.
+Each module is also the specification of its file. docs/format/ describes the same formats in prose, with worked
+examples.
 """

@@ -17,9 +17,9 @@ from reput.format.seekable_zstd import DIGEST_BYTES, FRAME_BYTES, tail_bytes
 
 FORM = 1
 MOST_SMALL_OBJECT_BYTES = 1 << 28
-"""Of a snapshot, and of an index's footer: they are read whole."""
+"""Most bytes of a snapshot, and of an index's footer: both are read whole."""
 _MOST_LOG_FILE_BYTES = (1 << 31) - 1
-"""The broker's setting mappedFileSizeCommitLog is a Java int."""
+"""Most bytes of a log file: the broker's setting mappedFileSizeCommitLog is a Java int."""
 _Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 62) - 1)]
 _FileBytes = Annotated[int, msgspec.Meta(ge=0, le=_MOST_LOG_FILE_BYTES)]
 _SmallBytes = Annotated[int, msgspec.Meta(ge=0, le=MOST_SMALL_OBJECT_BYTES)]
@@ -35,7 +35,7 @@ _LEAF, _NODE = b"\0", b"\1"
 
 
 class Times(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The least and the greatest store time of a range's messages, in milliseconds since 1970."""
+    """The earliest and the latest store time of a range's messages, in milliseconds since 1970."""
 
     least: int
     greatest: int
@@ -48,16 +48,16 @@ class LogFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         path: below the store's folder
         begin: physical offset of its first byte
         size: its bytes
-        data_bytes: of these, how many are archived; the rest are zeros
+        data_bytes: number of archived bytes; the rest of the file is zeros
         is_sealed: whether a later file follows, so that nothing is appended to it any more
-        object: the object that has it
-        object_bytes: of that, its tail included
+        object: name of the object with its bytes
+        object_bytes: size of the object, including its tail
         sha256: of the archived bytes
         tail_sha256: of the object's tail
         tree: the root of the hash tree over the frames' contents
-        messages: how many the scan found
-        messages_end: physical offset after the last of them; of a sealed file, its end
-        times: None without messages
+        messages: number of messages that the scan found
+        messages_end: physical offset after the last message; the file's end if it is sealed
+        times: store times of the messages; None without messages
         is_indexed: whether the scan read all of it, so that the index has all keys of its messages
         has_replaced_ids: whether a record has several UNIQ_KEYs (5.x), of which the index has the last
     """
@@ -96,12 +96,12 @@ class IndexObject(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Attributes:
         begin, end: physical offsets of these log files
-        files: how many log files
-        object: the object
-        object_bytes: of that
-        rows: its rows
-        footer_bytes: from the beginning of its footer to its end
-        footer_sha256: of these bytes, which have the digests of all row groups
+        files: number of these log files
+        object: name of the object
+        object_bytes: size of the object
+        rows: number of rows
+        footer_bytes: bytes from the beginning of the footer to the end of the object
+        footer_sha256: SHA-256 of these bytes, which contain the digests of all row groups
     """
 
     begin: _Count
@@ -115,11 +115,11 @@ class IndexObject(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Snapshot(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The broker's small files, its configuration for instance, as they were at one time; a .tar.
+    """A .tar of the broker's small files, such as its configuration, as they were at one time.
 
     Attributes:
-        taken_ms: when, in milliseconds since 1970
-        log_end: physical offset at which the archived log ended then
+        taken_ms: time of the snapshot, in milliseconds since 1970
+        log_end: physical offset at which the archived log ended at that time
     """
 
     taken_ms: int
@@ -133,8 +133,8 @@ class ErasureObject(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The record of an erasure (`reput.format.erasure`).
 
     Attributes:
-        sha256: of the object
-        begins: physical offsets of the log files that it changed
+        sha256: SHA-256 of the object
+        begins: physical offsets of the log files that the erasure changed
     """
 
     object: _ErasureName
@@ -148,20 +148,20 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
     Attributes:
         reput_archive: the version of the formats
-        id: of the archive, drawn when it was created
-        generation: counts the manifests
-        writer: drawn for each manifest, so that no two have the same bytes
-        version: of RocketMQ: "4.9 or 5.x" or "5.x"
-        settings: by field of StoreConfig: sizes of files and rules of dispatch
+        id: random id of the archive, drawn when it was created
+        generation: number of this manifest, one more than that of the previous one
+        writer: a random id, drawn for each manifest so that no two have the same bytes
+        version: RocketMQ version of the store: "4.9 or 5.x" or "5.x"
+        settings: file sizes and dispatch rules, by field of StoreConfig
         batch_topics: topics that had batch queues (5.x) when a log file was added; queries scan for them
         log: the log files, by physical offset
         keys, queues: the indexes, by physical offset
         snapshots: oldest first
         erasures: records of erasures, oldest first
-        clearings: how often erasures have deleted objects that no manifest named; a merge that began before one is void
-        before: the link of the chain before the first log file, which is the chain of expired files
-        chain: links all log files in order; see `chained`
-        checksum: of all the rest; see `checksum_of`
+        clearings: number of times that erasures deleted unnamed objects; this voids merges that began before
+        before: link of the chain before the first log file: the chain over expired files
+        chain: last link of the chain over all log files; see `chained`
+        checksum: checksum of all other fields; see `checksum_of`
     """
 
     reput_archive: int = FORM
@@ -183,11 +183,11 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
     @property
     def end(self) -> int:
-        """Physical offset at which the archived log ends."""
+        """Return the physical offset at which the archived log ends."""
         return max((file.end for file in self.log), default=0)
 
     def objects(self) -> dict[str, int]:
-        """Return the names and sizes of all objects that it refers to."""
+        """Return the names and sizes of all objects that the manifest refers to."""
         every: tuple[LogFile | IndexObject | Snapshot | ErasureObject, ...] = (
             *self.log, *self.keys, *self.queues, *self.snapshots, *self.erasures,
         )  # fmt: skip
@@ -199,16 +199,16 @@ def encode_manifest(manifest: Manifest) -> bytes:
 
 
 def checksum_of(manifest: Manifest) -> str:
-    """Return the SHA-256 of a manifest without its checksum. The chain covers only the log files."""
+    """Return the SHA-256 of a manifest without its checksum. Unlike the chain, it covers all fields."""
     without = msgspec.structs.replace(manifest, checksum="")
     return hashlib.sha256(msgspec.json.encode(without)).hexdigest()
 
 
 def decode_manifest(data: bytes) -> Manifest:
-    """Return a manifest.
+    """Return the manifest in these bytes.
 
     Raises:
-        ValueError: the bytes are not a manifest, or it contradicts itself.
+        ValueError: the bytes are not a manifest, or its fields contradict each other.
     """
     try:
         version = msgspec.json.decode(data, type=_Version).reput_archive
@@ -228,7 +228,7 @@ class _Version(msgspec.Struct):
 
 def _problems(manifest: Manifest) -> Iterator[str]:
     if checksum_of(manifest) != manifest.checksum:
-        yield "its bytes do not have their checksum"
+        yield "the manifest does not match its checksum"
     before = 0
     for file in manifest.log:
         if file.begin < before:
@@ -252,17 +252,17 @@ def _problems(manifest: Manifest) -> Iterator[str]:
 
 
 def problem_since(before: Manifest, now: Manifest) -> str:
-    """Return why a manifest cannot be a later one of the same archive; an empty text if it can.
+    """Return why `now` cannot be a later manifest of the archive than `before`; an empty text if it can be.
 
-    Each adds log files and erasures, only an erasure changes a sealed file, and only the oldest expire. An archive that
-    was deleted and begun again has another id.
+    A later manifest may add log files and erasures. Only an erasure changes a sealed file, and only the oldest files
+    expire. An archive that was deleted and created again has another id.
     """
     if before.id != now.id:
         return ""
     if now.generation < before.generation:
         return f"is manifest {now.generation:,}, but {before.generation:,} was read before: an old one was put back"
     if not set(before.erasures) <= set(now.erasures):
-        return "lacks erasures that it had before"
+        return "lacks erasures that an earlier manifest had"
     erased = {begin for one in now.erasures for begin in one.begins}
     log = {file.begin: file for file in now.log}
     begin = now.log[0].begin if now.log and now.before != before.before else 0
@@ -270,7 +270,7 @@ def problem_since(before: Manifest, now: Manifest) -> str:
         if file.begin < begin:
             continue
         if file.is_sealed and file.begin not in erased and log.get(file.begin) != file:
-            return f"{file.path} is not as it was read before"
+            return f"{file.path} differs from the manifest that was read before"
     return ""
 
 
@@ -282,9 +282,9 @@ def _is_path_of(file: LogFile) -> bool:
 
 
 def chained(files: Sequence[LogFile], before: str = "") -> str:
-    """Return the chain of log files: SHA-256 of the chain before a file and of the file's part of the manifest.
+    """Return the last link of the chain over log files. A link is the SHA-256 of the previous link and a file's entry.
 
-    `before` is the link before the first of them.
+    `before` is the link before the first file.
     """
     link = bytes.fromhex(before)
     for file in files:
@@ -293,18 +293,18 @@ def chained(files: Sequence[LogFile], before: str = "") -> str:
 
 
 def linked(link: bytes, file: LogFile) -> bytes:
-    """Return the link of a chain after the one of a log file."""
+    """Return the link of the chain for a log file, given the previous link."""
     return hashlib.sha256(link + msgspec.json.encode(file)).digest()
 
 
 def tree_root(digests: bytes) -> str:
-    """Return the root of the hash tree over the contents of frames, from their digests (RFC 6962)."""
+    """Return the root of the hash tree over the contents of frames, given their digests (RFC 6962)."""
     *_, nodes = _tree(digests)
     return (nodes[0] if nodes else hashlib.sha256(b"").digest()).hex()
 
 
 def _tree(digests: bytes) -> Iterator[list[bytes]]:
-    """Yield the nodes of each level, leaves first. A last node without a neighbour is one of the next level."""
+    """Yield the nodes of each level, leaves first. A last node without a neighbour moves up to the next level."""
     nodes = [hashlib.sha256(_LEAF + one).digest() for one in _cut(digests)]
     yield nodes
     while len(nodes) > 1:
@@ -317,7 +317,7 @@ def _tree(digests: bytes) -> Iterator[list[bytes]]:
 
 
 def tree_path(digests: bytes, number: int) -> tuple[str, ...]:
-    """Return the nodes beside the way from a leaf to the root, in hexadecimal digits (RFC 6962, audit path)."""
+    """Return the siblings of the nodes between a leaf and the root, in hexadecimal digits (RFC 6962, audit path)."""
     path = []
     for nodes in _tree(digests):
         if number ^ 1 < len(nodes):
@@ -327,7 +327,7 @@ def tree_path(digests: bytes, number: int) -> tuple[str, ...]:
 
 
 def root_above(digest: bytes, number: int, leaves: int, path: Sequence[str]) -> str:
-    """Return the root that a leaf's digest and its path lead to; an empty text if the path has another length."""
+    """Return the root that follows from a leaf's digest and its path; an empty text if the path has another length."""
     node, beside = hashlib.sha256(_LEAF + digest).digest(), list(path)
     while leaves > 1:
         if number ^ 1 < leaves:

@@ -1,13 +1,13 @@
-"""Entries of batch queues (`BatchConsumeQueue`, tag rocketmq-all-5.3.3): of topics whose `queue.type` is BatchCQ.
+"""Entries of batch queues (`BatchConsumeQueue`, tag rocketmq-all-5.3.3), for topics with `queue.type` BatchCQ.
 
-The files lie in `batchconsumequeue/`, each named by the byte offset of its first entry. An entry stands for one
-record, and so for one message or for all messages of an inner batch. It is big endian:
+The files lie in `batchconsumequeue/`, each named by the byte offset of its first entry. An entry describes one record:
+a single message, or all messages of an inner batch. It is big endian:
 
     physical offset 8 | size 4 | tags code 8 | store timestamp 8 | base queue offset 8 | batch size 2 |
     compacted offset 4 (-1 as written) | reserved 4
 
-It takes `batch size` queue offsets from its base on. As in a ConsumeQueue, the first entry that is not written ends
-the queue.
+An entry covers `batch size` queue offsets, beginning with its base queue offset. As in a ConsumeQueue, the first
+unwritten entry ends the queue.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ BATCH_ENTRY_DTYPE = [
     ("physical_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8"), ("store_timestamp", ">i8"),
     ("base_offset", ">i8"), ("batch_size", ">i2"), ("compacted_offset", ">i4"), ("reserved", ">i4"),
 ]  # fmt: skip
-"""The fields of an entry as numpy has them."""
+"""The fields of an entry as a NumPy dtype."""
 NOT_COMPACTED = -1
 MAX_BATCH_SIZE = (1 << 15) - 1
 
 
 class BatchEntry(ConsumeQueueEntry):
-    """One entry: the three fields of a ConsumeQueue entry, and further ones.
+    """One entry: the three fields of a ConsumeQueue entry, and four more.
 
     Attributes:
         store_timestamp: store time of the record, in milliseconds
@@ -45,7 +45,7 @@ class BatchEntry(ConsumeQueueEntry):
 
     @property
     def stop(self) -> int:
-        """Queue offset after its last message."""
+        """Return the queue offset after the entry's last message."""
         return self.base_offset + self.batch_size
 
 

@@ -1,6 +1,6 @@
-"""`checkpoint`: how far the flushed files reach, in message time (`StoreCheckpoint`, tag rocketmq-all-4.9.3).
+"""The file `checkpoint`: store times up to which files were flushed (`StoreCheckpoint`, tag rocketmq-all-4.9.3).
 
-4,096 bytes: three big-endian longs, two more of 5.x (tag rocketmq-all-5.3.3), then zeros.
+It has 4,096 bytes: three big-endian longs, two more in 5.x (tag rocketmq-all-5.3.3), then zeros.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ _FIELDS = struct.Struct(">qqqqq")
 class Checkpoint(NamedTuple):
     """Store timestamps in milliseconds of the last flushed message of CommitLog, ConsumeQueue, full IndexFile.
 
-    Then, of 5.x, how far a master had flushed, and the last record that its last start found, both physical offsets.
+    Two more fields, of 5.x, are physical offsets: up to where a master had flushed, and of the last record that its
+    last start found.
     """
 
     physic_msg_timestamp: int = 0
@@ -27,7 +28,7 @@ class Checkpoint(NamedTuple):
 
     @property
     def times(self) -> tuple[int, int, int]:
-        """The three timestamps."""
+        """Return the three timestamps."""
         return self.physic_msg_timestamp, self.logics_msg_timestamp, self.index_msg_timestamp
 
 

@@ -11,8 +11,8 @@ A record is
     PREPAREDTRANSACTIONOFFSET 8 | BODY 4+n | TOPIC 1+n (V2: 2+n) | PROPERTIES 2+n
 
 The last record of a file is a blank: the number of bytes left (4) and the blank's magic (4). The remaining bytes keep
-their former content. Decoding does not check the fields that a record cannot prove: PHYSICALOFFSET is the writer's
-claim, and the CRC is compared only on request.
+their former content. Decoding does not check that PHYSICALOFFSET is the record's place, because the record alone cannot
+show it. The CRC is compared only on request.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ TOPIC_V1 = struct.Struct(">b")
 TOPIC_V2 = struct.Struct(">h")
 PROPERTIES = struct.Struct(">h")
 FIXED_BYTES = HEAD.size + STORE_TIMESTAMP.size + TAIL.size + PROPERTIES.size
-"""Bytes of a record besides its hosts, its body, its topic with the length of that, and its properties."""
+"""Size of a record's parts other than its hosts, its body, its topic (with its length), and its properties."""
 
 MESSAGE_MAGIC = 0xDAA320A7 - (1 << 32)
 MESSAGE_MAGIC_V2 = 0xDAA320AB - (1 << 32)
@@ -72,18 +72,18 @@ _HOST_BYTES = (8, 20)  # IPv4 and IPv6
 FIXED_PARTS = {
     (born, store): _fixed_part(born, store) for born in _HOST_BYTES for store in _HOST_BYTES
 }
-"""TOTALSIZE to the body's length, by the bytes of both hosts."""
+"""TOTALSIZE to the body's length, by the sizes of both hosts."""
 
 
 def record_bytes(fixed_part: struct.Struct, body: int, topic: int, properties: int) -> int:
-    """TOTALSIZE of a record with one of FIXED_PARTS; the others in bytes, the topic with its length before it."""
+    """Return the TOTALSIZE of a record with these FIXED_PARTS and sizes; the topic's includes its length field."""
     return fixed_part.size + body + topic + PROPERTIES.size + properties
 
 
 def join_record(
     fixed_part: bytes, body: bytes | memoryview, topic: bytes, properties: bytes
 ) -> bytes:
-    """Return a record: one packed FIXED_PARTS and the fields after it; `topic` includes its length.
+    """Return a record: packed FIXED_PARTS and the fields after them; `topic` includes its length.
 
     Raises struct.error for properties that do not fit their field.
     """
@@ -91,11 +91,11 @@ def join_record(
 
 
 class RecordError(ValueError):
-    """These bytes are not a record, and why. The rooms above add the file and the offset."""
+    """Raised for bytes that are not a record, with the reason. Callers add the file and the offset."""
 
 
 class ShortBufferError(RecordError):
-    """A length reaches past the end of the buffer. Decoding needs `needed_bytes` from the record's begin."""
+    """A length reaches past the end of the buffer. Decoding needs `needed_bytes` from the record's start."""
 
     def __init__(self, reason: str, needed_bytes: int) -> None:
         super().__init__(reason)
@@ -103,7 +103,7 @@ class ShortBufferError(RecordError):
 
 
 class SizeMismatchError(RecordError):
-    """Every length is valid, but TOTALSIZE is not their sum, `part_bytes`; the broker continues after the parts."""
+    """TOTALSIZE is not the sum of the record's valid lengths, `part_bytes`. The broker continues after the parts."""
 
     def __init__(self, total_bytes: int, part_bytes: int) -> None:
         super().__init__(f"TOTALSIZE {total_bytes} is not the {part_bytes} bytes of its parts")
@@ -111,7 +111,7 @@ class SizeMismatchError(RecordError):
 
 
 class RecordLayout(NamedTuple):
-    """Where the parts of one record lie in its buffer: positions and lengths in bytes, all checked."""
+    """The positions and lengths, in bytes, of one record's parts in its buffer. All are checked."""
 
     position: int
     total_bytes: int
@@ -126,7 +126,7 @@ class RecordLayout(NamedTuple):
     properties_bytes: int
 
     def at_zero(self) -> RecordLayout:
-        """Return the layout in a buffer that begins with the record."""
+        """Return this layout for a buffer that begins with the record."""
         begin = self.position
         if not begin:
             return self
@@ -139,7 +139,7 @@ class RecordLayout(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MessageExt:
-    """One stored message, every field of its record. Times are milliseconds since 1970 in UTC."""
+    """One stored message with every field of its record. Times are milliseconds since 1970 in UTC."""
 
     topic: str
     queue_id: int
@@ -165,27 +165,27 @@ class MessageExt:
 
     @property
     def keys(self) -> list[str]:
-        """The property KEYS, split at spaces."""
+        """Return the property KEYS, split at spaces."""
         return split_keys(self.properties.get(KEYS, ""))
 
     @property
     def tags(self) -> str | None:
-        """The property TAGS."""
+        """Return the property TAGS."""
         return self.properties.get(TAGS)
 
     @property
     def unique_key(self) -> str | None:
-        """The property UNIQ_KEY: the id that the client made, which consoles call message id."""
+        """Return the property UNIQ_KEY: the id created by the client, which consoles call message id."""
         return self.properties.get(UNIQ_KEY)
 
     @property
     def unique_keys(self) -> list[str]:
-        """Every UNIQ_KEY: one, or of a message that a 5.x client sent in a list its own id, then the list's."""
+        """Return every UNIQ_KEY. A message that a 5.x client sent in a list has two: its own, then the list's."""
         return unique_keys(decode_utf8(self.properties_bytes))
 
     @property
     def message_id(self) -> str:
-        """The offset message id (`MessageExt.getMsgId` of a broker's message): store host and physical offset."""
+        """Return the offset message id (`MessageExt.getMsgId` at a broker): store host and physical offset."""
         return encode_offset_id(self.store_host, self.physical_offset)
 
     @property
@@ -194,13 +194,13 @@ class MessageExt:
 
     @property
     def transaction(self) -> str:
-        """none, prepared, commit or rollback."""
+        """Return the transaction state: none, prepared, commit or rollback."""
         names = ("none", "prepared", "commit", "rollback")
         return names[(self.sys_flag & SYS_FLAG_TRANSACTION_MASK) >> 2]
 
 
 def body_crc(body: bytes | memoryview) -> int:
-    """CRC-32 of the body without its top bit; 0 for an empty one (UtilAll.crc32)."""
+    """Return the CRC-32 of a body without its top bit; 0 for an empty body (UtilAll.crc32)."""
     return crc32(body) & 0x7FFFFFFF
 
 
@@ -210,20 +210,20 @@ def read_size_and_magic(buffer: bytes | memoryview, position: int) -> tuple[int,
 
 
 def read_size_and_physical_offset(buffer: bytes | memoryview, position: int) -> tuple[int, int]:
-    """TOTALSIZE and PHYSICALOFFSET of a record; the caller has checked that MIN_RECORD_BYTES are there."""
+    """Return TOTALSIZE and PHYSICALOFFSET of a record. The caller has checked that MIN_RECORD_BYTES are left."""
     head = HEAD.unpack_from(buffer, position)
     return head[0], head[6]
 
 
 def read_store_timestamp(record: bytes | memoryview) -> int:
-    """STORETIMESTAMP (ms) of the record that a buffer of MIN_RECORD_BYTES or more begins with."""
+    """Return STORETIMESTAMP (ms) of the record at the start of a buffer of at least MIN_RECORD_BYTES."""
     is_v6 = HEAD.unpack_from(record)[7] & SYS_FLAG_BORN_HOST_V6
     position = HEAD.size + (HOST_V6_BYTES if is_v6 else HOST_V4_BYTES)
     return int(STORE_TIMESTAMP.unpack_from(record, position)[0])
 
 
 def body_length_position(sys_flag: int) -> int:
-    """Return the position of the body's length, counted from the begin of a record with these flags."""
+    """Return the position of the body's length, counted from the start of a record with these flags."""
     born = HOST_V6_BYTES if sys_flag & SYS_FLAG_BORN_HOST_V6 else HOST_V4_BYTES
     store = HOST_V6_BYTES if sys_flag & SYS_FLAG_STORE_HOST_V6 else HOST_V4_BYTES
     return HEAD.size + born + STORE_TIMESTAMP.size + store + TAIL.size - 4
@@ -232,9 +232,9 @@ def body_length_position(sys_flag: int) -> int:
 def locate(buffer: bytes | memoryview, position: int, end: int) -> RecordLayout:
     """Check every length of the record at `position` against `end`, as the broker's reader does.
 
-    A negative length of body or properties counts as 0, as in the broker.
-    Raises RecordError: too short, a wrong magic, a length that leaves the buffer (ShortBufferError) or exceeds
-    TOTALSIZE; SizeMismatchError for a TOTALSIZE that is not the sum of its parts.
+    As in the broker, a negative length of body or properties counts as 0. Raises RecordError for a short buffer, a
+    wrong magic, or a length that exceeds TOTALSIZE. Its subclasses are ShortBufferError for a length that leaves the
+    buffer, and SizeMismatchError if TOTALSIZE is not the sum of the parts.
     """
     if end - position < MIN_RECORD_BYTES:
         raise RecordError(f"{end - position} bytes are too few for a record")
@@ -255,7 +255,7 @@ def locate(buffer: bytes | memoryview, position: int, end: int) -> RecordLayout:
     topic_position = body_position + body_bytes + topic_length.size
     (topic_bytes,) = _unpack(topic_length, buffer, position, body_position + body_bytes, end)
     if topic_bytes < 0:
-        raise RecordError(f"topic length {topic_bytes} is below zero")
+        raise RecordError(f"topic length {topic_bytes} is negative")
     properties_position = topic_position + topic_bytes + PROPERTIES.size
     (properties_bytes,) = _unpack(PROPERTIES, buffer, position, topic_position + topic_bytes, end)
     properties_bytes = max(properties_bytes, 0)
@@ -264,14 +264,15 @@ def locate(buffer: bytes | memoryview, position: int, end: int) -> RecordLayout:
         reason = f"properties of {properties_bytes} bytes reach past the end"
         raise ShortBufferError(reason, stop - position)
     if total_bytes != stop - position:
-        # The broker copies hosts, topic and properties into an array of TOTALSIZE bytes, and throws.
+        # The broker copies hosts, topic and properties into an array of TOTALSIZE bytes, and throws if one does not
+        # fit.
         host_bytes = (
             HOST_V6_BYTES
             if sys_flag & (SYS_FLAG_BORN_HOST_V6 | SYS_FLAG_STORE_HOST_V6)
             else HOST_V4_BYTES
         )
         if total_bytes < max(host_bytes, topic_bytes, properties_bytes):
-            raise RecordError(f"TOTALSIZE {total_bytes} is less than one of its parts")
+            raise RecordError(f"TOTALSIZE {total_bytes} is smaller than one of the record's parts")
         raise SizeMismatchError(total_bytes, stop - position)
     return RecordLayout(
         position, total_bytes, magic, sys_flag, store_timestamp_position, body_position, body_bytes,
@@ -280,7 +281,7 @@ def locate(buffer: bytes | memoryview, position: int, end: int) -> RecordLayout:
 
 
 def is_proven(buffer: bytes | memoryview, position: int, end: int, physical_offset: int) -> bool:
-    """Return whether the bytes are the record of `physical_offset`: magic, own offset, lengths and CRC agree."""
+    """Return whether the bytes are the record at `physical_offset`: its magic, offset, lengths and CRC match."""
     try:
         layout = locate(buffer, position, end)
     except RecordError:
@@ -290,7 +291,7 @@ def is_proven(buffer: bytes | memoryview, position: int, end: int, physical_offs
 
 
 def crc_matches(buffer: bytes | memoryview, layout: RecordLayout) -> bool:
-    """Return whether the body's CRC is the stored one; the CRC of an empty body is not compared, as in the broker."""
+    """Return whether the body's CRC is the stored one. As in the broker, the CRC of an empty body is not compared."""
     if not layout.body_bytes:
         return True
     body = memoryview(buffer)[layout.body_position : layout.body_position + layout.body_bytes]
@@ -303,7 +304,7 @@ def decode(buffer: bytes | memoryview, position: int = 0, end: int | None = None
 
 
 def decode_located(buffer: bytes | memoryview, layout: RecordLayout) -> MessageExt:
-    """Return the record at the layout that `locate` returned."""
+    """Return the record with the layout that `locate` returned."""
     position = layout.position
     total, magic, crc, queue_id, flag, queue_offset, physical_offset, sys_flag, born = (
         HEAD.unpack_from(buffer, position)
@@ -336,7 +337,7 @@ def decode_located(buffer: bytes | memoryview, layout: RecordLayout) -> MessageE
 
 
 def encode(message: MessageExt) -> bytes:
-    """Return the record of `message`, with computed TOTALSIZE, CRC and host flags.
+    """Return the record of `message`, with TOTALSIZE, CRC and host flags computed.
 
     Raises RecordError for a topic or properties that do not fit their length fields.
     """
@@ -365,7 +366,7 @@ def encode(message: MessageExt) -> bytes:
 
 
 def encode_blank(remaining_bytes: int) -> bytes:
-    """Return the 8 bytes of the blank that ends a file with `remaining_bytes` left; the other bytes stay unchanged."""
+    """Return the 8 bytes of the blank that ends a file with `remaining_bytes` left; the rest stays unchanged."""
     return SIZE_AND_MAGIC.pack(remaining_bytes, BLANK_MAGIC)
 
 

@@ -1,12 +1,12 @@
 """ConsumeQueue entries (`ConsumeQueue`, tag rocketmq-all-4.9.3).
 
-A ConsumeQueue maps a queue offset to a record's place: entry n lies at byte n * 20 of the queue's files, each of
-which is full at `queue_entries` entries and named by the byte offset of its first. An entry is big endian:
+A ConsumeQueue maps a queue offset to a record's place: entry n lies at byte n * 20 of the queue's files. Each file has
+room for `queue_entries` entries and is named by the byte offset of its first entry. An entry is big endian:
 
     physical offset 8 | size 4 | tags code 8
 
-An entry is taken as written when its physical offset is >= 0 and its size > 0; the first that is not ends the
-queue. The first file of a queue that starts above 0 is filled up to there with pre-blank entries.
+An entry counts as written if its physical offset is >= 0 and its size > 0. The first unwritten entry ends the queue. If
+a queue starts above 0, its first file has pre-blank entries up to its first real entry.
 """
 
 from __future__ import annotations

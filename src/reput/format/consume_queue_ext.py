@@ -5,9 +5,9 @@ big endian:
 
     size 2 | tags code 8 | store timestamp 8 | size of the bit map 2 | bit map
 
-A file ends with a size of -1, where a unit and four more bytes did not fit, and zeros. An entry of the ConsumeQueue
-that has a unit holds its address in place of the tags code: the position of the unit in the queue's extension files,
-counted from the smallest 64-bit integer. No tags code, a 32-bit hash or a time, is as small as that.
+If the next unit and four more bytes do not fit, the file ends with a size of -1 and zeros. A ConsumeQueue entry with a
+unit has the unit's address in place of the tags code: its position in the queue's extension files plus the smallest
+64-bit integer. Tags codes are 32-bit hashes or times, so none is as small as an address.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from typing import NamedTuple
 
 _UNIT = struct.Struct(">hqqh")
 UNIT_BYTES = _UNIT.size
-"""Of a unit without a bit map, its length field included."""
+"""Size of a unit without a bit map, including its length field."""
 FILE_END = b"\xff\xff"
 """The marker after the last unit of a file that has no room for another."""
 END_BYTES = 4
-"""Room that every unit leaves after it in its file."""
+"""Bytes that must remain free in a file after each unit."""
 MAX_UNIT_BYTES = (1 << 15) - 1
 _FIRST_ADDRESS = -(1 << 63)
 LAST_ADDRESS = -(1 << 31) - 1
@@ -40,7 +40,7 @@ class ExtensionUnit(NamedTuple):
 
 
 def is_address(tags_code: int) -> bool:
-    """Return whether the tags code of an entry is the address of its unit."""
+    """Return whether the tags code of an entry is the address of a unit."""
     return tags_code <= LAST_ADDRESS
 
 
@@ -54,13 +54,13 @@ def address_of(position: int) -> int:
 
 
 def unit_size(data: bytes) -> int:
-    """Return the size in the first two bytes of a unit; below UNIT_BYTES these are not a unit. Raises struct.error."""
+    """Return the size in the first two bytes of a unit; a size below UNIT_BYTES is invalid. Raises struct.error."""
     size: int = struct.unpack_from(">h", data)[0]
     return size
 
 
 def decode_unit(data: bytes) -> ExtensionUnit | None:
-    """Return the unit at the begin of these bytes, or None unless it is complete and its sizes agree."""
+    """Return the unit at the start of these bytes, or None if it is incomplete or its sizes contradict each other."""
     if len(data) < UNIT_BYTES:
         return None
     size, tags_code, store_timestamp, bit_map_bytes = _UNIT.unpack_from(data)

@@ -1,7 +1,7 @@
-"""The record of an erasure: which records were erased, by whom, why and when, without their content.
+"""The account of an erasure: which records were erased, by whom, why and when, without their content.
 
-A record is named by its place and by the SHA-256 of its bytes before. So the owner of a copy can prove that
-this message was erased. The signature is of the bytes as they are stored.
+A record is identified by its place and the SHA-256 of its former bytes. With a copy of a message one can therefore
+prove that it was erased. The signature covers the bytes as stored.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ class ErasedRecord(msgspec.Struct, frozen=True, array_like=True):
 
     Attributes:
         physical_offset, size: where it lies
-        sha256: of its bytes before; empty if the record has no hashes
-        inner: queue offsets of the messages of a batch that were erased; None if all of the record was
+        sha256: SHA-256 of its former bytes; empty if the account has no hashes
+        inner: queue offsets of the erased messages of a batch; None if the whole record was erased
     """
 
     physical_offset: int
@@ -29,11 +29,11 @@ class ErasedRecord(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ChangedFile(msgspec.Struct, frozen=True):
-    """A log file with such records.
+    """A log file with erased records.
 
     Attributes:
         begin: its first physical offset
-        before, after: SHA-256 of its bytes; `before` is empty if the record has no hashes
+        before, after: SHA-256 of its bytes before and after; `before` is empty if the account has no hashes
     """
 
     begin: int
@@ -42,16 +42,16 @@ class ChangedFile(msgspec.Struct, frozen=True):
 
 
 class Erasure(msgspec.Struct, frozen=True, kw_only=True):
-    """The record of an erasure.
+    """The account of an erasure.
 
     Attributes:
-        id: drawn for it; the tombstones have it
-        erased_at: in UTC
-        by, reason: as they were stated
+        id: random id of the erasure, which its tombstones contain
+        erased_at: time in UTC
+        by, reason: who asked for it and why, as stated
         source: the store or archive
-        topics: the requested ones; keys and a query are not recorded, because they may be personal data
-        records: in the order of the log
-        files: the log files that have them
+        topics: the requested topics; keys and queries are not recorded, because they may be personal data
+        records: the erased records, in the order of the log
+        files: the log files that contained them
     """
 
     reput_erasure: int = ERASURE_FORM
@@ -71,20 +71,20 @@ class _Stored(msgspec.Struct, frozen=True):
 
 
 def encode_erasure(erasure: Erasure) -> bytes:
-    """Return the bytes that are signed."""
+    """Return the bytes of an account that are signed."""
     return msgspec.json.encode(erasure)
 
 
 def encode_stored(erasure: bytes, signature: Signature | None) -> bytes:
-    """Return the stored form: the record and its signature."""
+    """Return the stored form: the account and its signature."""
     return msgspec.json.encode(_Stored(msgspec.Raw(erasure), signature))
 
 
 def decode_stored(data: bytes) -> tuple[Erasure, bytes, Signature | None]:
-    """Return a record, the bytes that are signed, and the signature. Raises ValueError."""
+    """Return an account, the bytes that are signed, and the signature. Raises ValueError."""
     try:
         stored = msgspec.json.decode(data, type=_Stored)
         raw = bytes(stored.erasure)
         return msgspec.json.decode(raw, type=Erasure), raw, stored.signature
     except (msgspec.DecodeError, msgspec.ValidationError, RecursionError) as error:
-        raise ValueError(f"not the record of an erasure: {error}") from None
+        raise ValueError(f"not the account of an erasure: {error}") from None

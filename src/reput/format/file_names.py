@@ -1,9 +1,8 @@
 """Names of a store's folders and files (`StorePathConfigHelper`, `BrokerPathConfigHelper`, `UtilAll.offset2FileName`).
 
-CommitLog and ConsumeQueue files are named by the offset of their first byte in 20 digits; an IndexFile by the
-local time at which it was made, yyyyMMddHHmmssSSS, so that their names sort in order of creation. `abort` is
-empty and exists while a broker runs, or has crashed; `lock` holds its own name, and its first byte is locked
-while a broker runs.
+CommitLog and ConsumeQueue files are named by the offset of their first byte in 20 digits; an IndexFile by the local
+time of its creation, yyyyMMddHHmmssSSS, so that names sort in order of creation. `abort` is empty; it exists while a
+broker runs and after a crash. `lock` contains its own name; a running broker locks its first byte.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ BATCH_QUEUE_FOLDER = "batchconsumequeue"
 EXTENSION_FOLDER = "consumequeue_ext"
 INDEX_FOLDER = "index"
 QUEUE_FOLDERS = (CONSUME_QUEUE_FOLDER, BATCH_QUEUE_FOLDER, EXTENSION_FOLDER)
-"""All that a rebuild of the queues replaces; a store of 4.9 has the first, and perhaps the last."""
+"""All folders that a rebuild of the queues replaces. A store of 4.9 has the first, and perhaps the last."""
 CHECKPOINT_FILE = "checkpoint"
 ABORT_FILE = "abort"
 ABORT_COPY_FILE = "abort.bak"
 LOCK_FILE = "lock"
 RECOVERY_POINT_FILE = "reput.known"
-"""The file that reput adds to a store that it owns."""
+"""The file that reput adds to a store that it writes."""
 
 CONFIG_FOLDER = "config"
 TOPICS_FILE = "topics.json"
@@ -56,7 +55,7 @@ TIERED_INDEX_FOLDER = "tiered_index_file"
 INDEX_DATABASE_FOLDER = "RocksDBMessageStore"
 
 ARCHIVE_MANIFEST = "archive.json"
-"""Of an archive, which reput writes."""
+"""The manifest of an archive, which reput writes."""
 
 _MAX_NAME_BYTES = 255
 _OFFSET_DIGITS = 20
@@ -70,14 +69,14 @@ def offset_file_name(offset: int) -> str:
 
 
 def parse_offset_file_name(name: str) -> int | None:
-    """Return the offset in a file name, or None if it is not such a name."""
+    """Return the offset in a file name, or None for another name."""
     if len(name) == _OFFSET_DIGITS and name.isascii() and name.isdigit():
         return int(name)
     return None
 
 
 def is_folder_name(topic: str) -> bool:
-    """Return whether a topic can name a folder.
+    """Return whether a topic is a valid folder name.
 
     A broker's validator accepts only such topics, but a damaged or hostile log can contain any string.
     """
@@ -86,7 +85,7 @@ def is_folder_name(topic: str) -> bool:
 
 
 def is_index_file_name(name: str) -> bool:
-    """Return whether the broker loads this file from `index/`: Java's Long.parseLong accepts its name."""
+    """Return whether the broker loads this file from `index/`: Java's Long.parseLong must accept its name."""
     try:
         parse_int64(name)
     except ValueError:
@@ -97,8 +96,8 @@ def is_index_file_name(name: str) -> bool:
 def index_file_names(first_timestamps: Sequence[int], now_ms: int) -> list[str]:
     """Return names for IndexFiles whose first entries were stored at these times (ms), oldest file first.
 
-    The names are unique, ascend for any times, and are never later than `now_ms`: a broker that continues the store
-    names its next file by its clock, and must sort it last. Local time, like the broker's names.
+    The names are unique, ascend whatever the times are, and are never later than `now_ms`. A broker that continues the
+    store names its next file by its clock, and this name must sort last. Names are in local time, like the broker's.
     """
     latest = _local_ms(now_ms) - len(first_timestamps)
     names, previous = [], 0
@@ -118,21 +117,21 @@ def _local_ms(timestamp: int) -> int:
 def index_file_name_of(previous: str | None, first_timestamp: int, now_ms: int) -> str:
     """Return the name that `index_file_names` gives the file after `previous`.
 
-    Its first entry was stored at that time (ms).
+    The file's first entry was stored at `timestamp` (ms).
     """
     local = max(
         _local_ms(min(max(first_timestamp, 0), now_ms)), 1
-    )  # 0 is not a valid name there either
+    )  # Long.parseLong reads this name as 0, which is not a valid name there either.
     if previous is not None:
         try:
             before = (datetime.strptime(f"{previous}000", _INDEX_TIME) - _EPOCH) // _MS
-        except ValueError:  # no broker's name
+        except ValueError:  # A broker never writes such a name.
             return next_index_file_name(previous, first_timestamp)
         local = max(local, before + 1)
     return (_EPOCH + local * _MS).strftime(_INDEX_TIME)[:-3]
 
 
 def next_index_file_name(previous: str | None, now_ms: int) -> str:
-    """Return the name of an IndexFile created at `now_ms`, or the next free name if `previous` is not earlier."""
+    """Return the name of an IndexFile created at `now_ms`, or the name after `previous` if that is not earlier."""
     name = (_EPOCH + _local_ms(now_ms) * _MS).strftime(_INDEX_TIME)[:-3]
     return name if previous is None or previous < name else f"{int(previous) + 1:0{len(name)}d}"

@@ -1,8 +1,8 @@
 """The consumer group to which a retry or dead letter topic belongs.
 
 Mirrors `MixAll.getRetryTopic` and `KeyBuilder.buildPopRetryTopic` (tag rocketmq-all-5.3.3): a group that sends messages
-back has the topic `%RETRY%group`, a group that pops has one per topic, `%RETRY%group_topic` or (enableRetryTopicV2)
-`%RETRY%group+topic`.
+back has the topic `%RETRY%group`. A group that pops has one retry topic for each topic: `%RETRY%group_topic`, or
+`%RETRY%group+topic` with enableRetryTopicV2.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ _NEW, _OLD = "+", "_"
 
 
 def pop_retry_topics(group: str, topic: str) -> tuple[str, ...]:
-    """Return the topics in which a message that a group popped from this topic may be delivered again."""
+    """Return the retry topics that may redeliver a message that a group popped from this topic."""
     if topic.startswith(RETRY_TOPIC_PREFIX):
         return (topic,)
     return tuple(f"{RETRY_TOPIC_PREFIX}{group}{separator}{topic}" for separator in (_OLD, _NEW))
 
 
 def is_pop_retry(topic: str, properties: Mapping[str, str]) -> bool:
-    """Return whether a broker delivers this message of a retry topic again because nobody acknowledged it."""
+    """Return whether a message of a retry topic was popped and is redelivered because nobody acknowledged it."""
     return topic.startswith(RETRY_TOPIC_PREFIX) and (_NEW in topic or FIRST_POP_TIME in properties)
 
 
 def popped_topics(topic: str, properties: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the topics from which a message of a retry topic may have been popped; none if it was not popped.
+    """Return the topics from which a message of a retry topic may have been popped; empty if it was not popped.
 
-    In the old form each "_" may be the one between group and topic.
+    In the old form, each "_" may be the separator between group and topic.
     """
     if not is_pop_retry(topic, properties):
         return ()
@@ -42,8 +42,8 @@ def popped_topics(topic: str, properties: Mapping[str, str]) -> tuple[str, ...]:
 def consumer_group(topic: str, properties: Mapping[str, str], topics: Collection[str]) -> str:
     """Return the group of a retry or dead letter topic.
 
-    A "+" cannot be in the name of a group, but "_" can be in the names of groups and topics. So the old form is split
-    where exactly one of the store's topics remains; otherwise all that follows the prefix is returned.
+    Names of groups cannot contain "+", but names of groups and topics can contain "_". The old form is therefore split
+    only if exactly one split leaves a topic of the store. Otherwise everything after the prefix is returned.
 
     Args:
         topic: The retry or dead letter topic.

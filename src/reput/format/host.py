@@ -15,7 +15,7 @@ HOST_V6_BYTES = 16 + _PORT.size
 
 
 class Host(NamedTuple):
-    """A socket address; `address` in its usual text form, `port` as the signed integer that is stored."""
+    """A socket address: `address` in its usual text form, `port` as the stored signed integer."""
 
     address: str
     port: int
@@ -29,7 +29,7 @@ class Host(NamedTuple):
 
 
 def decode_host(data: bytes) -> Host:
-    """8 bytes are an IPv4 host, 20 an IPv6 host. Raises ValueError for any other length."""
+    """Return the host in 8 bytes (IPv4) or 20 bytes (IPv6). Raises ValueError for any other length."""
     if len(data) not in (HOST_V4_BYTES, HOST_V6_BYTES):
         raise ValueError(f"a host has {HOST_V4_BYTES} or {HOST_V6_BYTES} bytes, not {len(data)}")
     address = data[: -_PORT.size]
@@ -37,12 +37,12 @@ def decode_host(data: bytes) -> Host:
 
 
 def encode_host(host: Host) -> bytes:
-    """Return the inverse of `decode_host`. Raises ValueError for an invalid address."""
+    """Return the bytes of a host, the inverse of `decode_host`. Raises ValueError for an invalid address."""
     return _packed(host.address) + _PORT.pack(host.port)
 
 
 def parse_host(text: str) -> Host:
-    """Return the host of `address:port` or `[address]:port`, the inverse of `str(host)`. Raises ValueError."""
+    """Return the host in `address:port` or `[address]:port`, the inverse of `str(host)`. Raises ValueError."""
     address, _, port = text.rpartition(":")
     bracketed = address.startswith("[") and address.endswith("]")
     try:
@@ -58,7 +58,7 @@ def parse_host(text: str) -> Host:
     return Host(_unpacked(packed), int(port))
 
 
-# Many messages come from few addresses, each from a port of its own.
+# Hosts are cached by address without port: many messages come from few addresses, each from a port of its own.
 @lru_cache(1 << 14)
 def _packed(address: str) -> bytes:
     return ip_address(address).packed

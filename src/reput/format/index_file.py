@@ -8,8 +8,8 @@ Mirrors `index/IndexHeader` and `index/IndexFile` of tag rocketmq-all-4.9.3. All
             used slots 4, index count 4
     item:   key hash 4, physical offset 8, seconds since the header's begin 4, previous item of the slot 4
 
-Item 0 is never used: the count starts at 1 in memory (0 on disk until the first put), the file is full when the
-count has reached index_items. A slot holds the number of its newest item; a value <= 0 or > count is empty.
+Item 0 is never used: the count starts at 1 in memory, and on disk at 0 until the first put. A file is full when the
+count reaches index_items. A slot contains the number of its newest item; a slot with a value <= 0 or > count is empty.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ ITEM_BYTES = _ITEM.size
 
 
 class IndexHeader(NamedTuple):
-    """The first 40 bytes. Timestamps in milliseconds; `index_count` as stored, so 0 when nothing was put."""
+    """The first 40 bytes. Timestamps are in milliseconds; `index_count` is as stored: 0 before the first put."""
 
     begin_timestamp: int
     end_timestamp: int
@@ -44,7 +44,7 @@ class IndexHeader(NamedTuple):
 
     @property
     def next_item(self) -> int:
-        """Number that the next item gets; the items put so far are 1 to next_item - 1."""
+        """Return the number that the next item gets; the items so far have the numbers 1 to next_item - 1."""
         return max(self.index_count, 1)
 
     def last_item(self, index_items: int) -> int:
@@ -66,11 +66,12 @@ def index_key(topic: str, key: str) -> str:
     return f"{topic}#{key}"
 
 
-@lru_cache(maxsize=64)  # a query hashes its own key again for each candidate that has it
+# Cached, because a query hashes its own key again for each candidate with that key.
+@lru_cache(maxsize=64)
 def key_hash(text: str) -> int:
     """Return `Math.abs(hashCode())`, as IndexFile.indexKeyHashMethod does.
 
-    The least integer has no absolute value in 32 bits: its result is 0.
+    The result for the smallest integer is 0, because its absolute value needs more than 32 bits.
     """
     value = abs(hash_code(text))
     return 0 if value == 1 << 31 else value

@@ -1,8 +1,8 @@
-"""Java's whole numbers: `Integer.parseInt`, `Long.parseLong`, and a long that wraps around."""
+"""Java's integers: `Integer.parseInt`, `Long.parseLong`, and a long that wraps around."""
 
 from __future__ import annotations
 
-# Character.digit knows every decimal digit that is one UTF-16 unit: where each script has its 0.
+# Character.digit accepts the decimal digits of every script if they are one UTF-16 unit. Listed are the zeros.
 DIGIT_ZEROS = (
     0x0030, 0x0660, 0x06F0, 0x07C0, 0x0966, 0x09E6, 0x0A66, 0x0AE6, 0x0B66, 0x0BE6, 0x0C66, 0x0CE6,
     0x0D66, 0x0DE6, 0x0E50, 0x0ED0, 0x0F20, 0x1040, 0x1090, 0x17E0, 0x1810, 0x1946, 0x19D0, 0x1A80,
@@ -12,12 +12,12 @@ DIGIT_ZEROS = (
 
 
 def parse_int32(text: str) -> int:
-    """Parse as `Integer.parseInt(text)` does. Raises ValueError where Java throws."""
+    """Return the integer that `Integer.parseInt(text)` returns. Raises ValueError where Java throws."""
     return _parse(text, 32)
 
 
 def parse_int64(text: str) -> int:
-    """Parse as `Long.parseLong(text)` does. Raises ValueError where Java throws."""
+    """Return the integer that `Long.parseLong(text)` returns. Raises ValueError where Java throws."""
     return _parse(text, 64)
 
 

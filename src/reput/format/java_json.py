@@ -1,4 +1,4 @@
-"""JSON as RocketMQ's files and bodies have it (fastjson): maps with numbers for names, which it leaves unquoted."""
+"""JSON as fastjson writes it in RocketMQ's files and bodies: numbers as names in maps are not quoted."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-# A text as a whole, or a number where the name of a map's entry is. A text that does not end is taken up to the end:
-# tried from each of its quotes anew, it would cost time in proportion to the square of its length.
+# Matches a whole string, or an unquoted number in place of a name. An unterminated string is matched up to the end of
+# the text. Matching it again from each of its quotes would take quadratic time.
 _NAME = re.compile(r'"(?:[^"\\]|\\.)*+"?|(?<=[{,])\s*+-?[0-9]++\s*+(?=:)', re.DOTALL)
 
 
@@ -37,12 +37,12 @@ def _quoted(match: re.Match[str]) -> str:
 
 
 def java_json_file(content: Mapping[str, Any]) -> bytes:
-    """Return a file of RocketMQ with tables of objects (`ConfigManager.persist`)."""
+    """Return the content of a RocketMQ file with tables of objects (`ConfigManager.persist`)."""
     return json.dumps(content, indent="\t", separators=(",", ":"), ensure_ascii=False).encode()
 
 
 def number_maps_file(name: str, maps: Mapping[str, Mapping[int, int]]) -> bytes:
-    """Return a file of RocketMQ with one table of maps from number to number (`ConfigManager.persist`)."""
+    """Return the content of a RocketMQ file with one table of maps from number to number (`ConfigManager.persist`)."""
     entries = ",".join(
         f"\n\t\t{json.dumps(key, ensure_ascii=False)}:{_number_map(value)}\n\t\t}}"
         for key, value in maps.items()
@@ -51,7 +51,7 @@ def number_maps_file(name: str, maps: Mapping[str, Mapping[int, int]]) -> bytes:
 
 
 def number_map_file(name: str, values: Mapping[int, int]) -> bytes:
-    """Return a file of RocketMQ with one map from number to number."""
+    """Return the content of a RocketMQ file with one map from number to number."""
     return f'{{\n\t"{name}":{_number_map(values)}\n\t}}\n}}'.encode()
 
 

@@ -1,7 +1,7 @@
 """Java's strings: UTF-8 decoding with Java's replacements, `String.hashCode`, and their order in a `HashMap`.
 
 Mirrors `java.lang.String` and `java.util.HashMap` of OpenJDK 8 to 21: `new String(bytes, UTF_8)`, `getBytes(UTF_8)`,
-`hashCode()`, and the order of a map's keys, which is the order in a broker's properties string.
+`hashCode()`, and the order of a map's keys, in which a broker writes a properties string.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LEAST_BUCKETS = 16
 
 
 def decode_utf8(data: bytes) -> str:
-    """Decode as `new String(data, UTF_8)` does: malformed input becomes as many U+FFFD as Java writes."""
+    """Return the text that `new String(data, UTF_8)` returns: Java writes U+FFFD for malformed input."""
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError:
@@ -40,7 +40,7 @@ def encode_utf8(text: str) -> bytes:
 
 
 def joined_surrogates(text: str) -> str:
-    """Return the same string, with each surrogate pair joined into its character."""
+    """Return the string with each surrogate pair replaced by its character."""
     if text.isascii():
         return text
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
@@ -123,7 +123,7 @@ def _decode_malformed(data: bytes) -> str:
 
 
 def _sequence_length(data: bytes, position: int, end: int) -> int:
-    """Return the bytes of the well-formed sequence at `position`, or minus the bytes that one U+FFFD replaces."""
+    """Return the length of the well-formed sequence at `position`, or minus the length that one U+FFFD replaces."""
     first = data[position]
     if first < 0x80:
         return 1
@@ -145,7 +145,7 @@ def _sequence_length(data: bytes, position: int, end: int) -> int:
         if position + count >= end or data[position + count] & 0xC0 != 0x80:
             return -count
     if first == 0xED and data[position + 1] >= 0xA0:
-        return -3  # an encoded surrogate is one replacement to Java, three to others
+        return -3  # Java replaces an encoded surrogate by one U+FFFD, other decoders by three.
     return width
 
 
@@ -161,11 +161,11 @@ def _second_byte_range(first: int) -> tuple[int, int]:
 
 @lru_cache(4096)
 def hash_map_order(names: tuple[str, ...], least_buckets: int = _LEAST_BUCKETS) -> tuple[str, ...]:
-    """Return `names`, given in order of insertion and each once, in the order in which a `HashMap` iterates over them.
+    """Return distinct `names`, given in order of insertion, in the order in which a `HashMap` iterates over them.
 
-    A table starts with 16 buckets, or a given number, and doubles when it has more keys than three quarters of its
-    buckets. Iteration is bucket by bucket, each in order of insertion. In a table of at least 64 buckets, Java turns a
-    bucket of eight keys into a tree, whose order differs only in its root: this is not mirrored.
+    A table starts with 16 buckets, or a given number, and doubles when the keys exceed three quarters of the buckets.
+    Iteration goes through the buckets, and through each in order of insertion. In a table of at least 64 buckets, Java
+    turns a bucket of eight keys into a tree. Its order differs only in the root, which is not reproduced here.
     """
     buckets = least_buckets
     while len(names) > buckets * 3 // 4:

@@ -1,8 +1,8 @@
 """The two message ids of RocketMQ.
 
-The offset id names a broker and a physical offset (`MessageDecoder.createMessageId`, `.decodeMessageId`):
-the store host's address (4 or 16 bytes) and port (4), the physical offset (8), as upper-case hexadecimal. The
-unique key (UNIQ_KEY, `MessageClientIDSetter`) is made by the client and found through the index.
+The offset id (`MessageDecoder.createMessageId`, `.decodeMessageId`) identifies a broker and a physical offset: the
+store host's address (4 or 16 bytes), its port (4) and the offset (8), in upper-case hexadecimal. The unique key
+(UNIQ_KEY, `MessageClientIDSetter`) is created by the client and found through the index.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _LENGTHS = {2 * (HOST_V4_BYTES + _OFFSET.size), 2 * (HOST_V6_BYTES + _OFFSET.siz
 
 
 class OffsetMessageId(NamedTuple):
-    """A message's place: the host that stored it and its physical offset there."""
+    """The host that stored a message, and the message's physical offset there."""
 
     store_host: Host
     physical_offset: int
@@ -29,9 +29,10 @@ def encode_offset_id(store_host: Host, physical_offset: int) -> str:
 
 
 def decode_offset_id(text: str) -> OffsetMessageId:
-    """Decode 32 (IPv4) or 56 (IPv6) hexadecimal digits. Raises ValueError for anything else.
+    """Return the place in 32 (IPv4) or 56 (IPv6) hexadecimal digits. Raises ValueError for anything else.
 
-    A client's unique key has 32 digits as well and decodes to some offset. Only the record there shows which it is.
+    A client's unique key has 32 digits as well, so it also decodes to an offset. Only the record at that offset shows
+    which of the two the text is.
     """
     if len(text) not in _LENGTHS:
         raise ValueError(

@@ -1,9 +1,9 @@
-"""The proof that a message is in an archive as it was archived, which is verified without the archive.
+"""The proof that an archive contains a message unchanged. It can be verified without the archive.
 
     record ─▶ frames of 64 KiB ─▶ hash tree of the log file ─▶ the file's entry ─▶ chain of the manifest ─▶ signature
 
-A proof has the frames that hold the record, the path from each to the root of the tree, the entry of the log file, the
-link of the chain before it, and the entries after it. The signature is of the bytes as they are stored.
+A proof contains the frames with the record, the path from each frame to the root of the tree, the entry of the log
+file, the link of the chain before it, and the entries after it. The signature covers the bytes as stored.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ class ProofFrame(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A frame of a log file.
 
     Attributes:
-        number: from the beginning of the file
-        content: the broker's bytes
-        path: SHA-256 of the nodes beside the way to the root, from the leaf on
+        number: number of the frame, counted from the beginning of the file
+        content: the broker's bytes in this frame
+        path: SHA-256 of the sibling nodes between leaf and root, from the leaf up
     """
 
     number: int
@@ -35,17 +35,17 @@ class ProofFrame(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class MessageProof(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The proof.
+    """The proof that an archive contains a message.
 
     Attributes:
-        archive: the id of the archive
-        generation: of its manifest
-        physical_offset, size: of the record
-        frames: the frames that hold it
-        file: the entry of the log file
-        before: the link of the chain before it; empty for the first file
-        after: the entries after it
-        chain: of the manifest
+        archive: id of the archive
+        generation: generation of its manifest
+        physical_offset, size: place and size of the record
+        frames: the frames that contain it
+        file: entry of the log file
+        before: link of the chain before this file; empty for the first file
+        after: entries of the later log files
+        chain: last link of the chain, as in the manifest
     """
 
     reput_proof: int = PROOF_FORM
@@ -60,10 +60,10 @@ class MessageProof(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     chain: str
 
     def record(self) -> bytes:
-        """Return the record, of a proof that holds.
+        """Return the record if the proof is valid.
 
         Raises:
-            ValueError: it does not hold, and why.
+            ValueError: the proof is invalid, with the reason.
         """
         start, end = (
             self.physical_offset - self.file.begin,
@@ -74,7 +74,7 @@ class MessageProof(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             not 0 <= start < end <= self.file.data_bytes
             or [one.number for one in self.frames] != numbers
         ):
-            raise ValueError("its frames do not hold the record")
+            raise ValueError("its frames do not contain the record")
         for frame in self.frames:
             digest = hashlib.sha256(frame.content).digest()
             expected = min(FRAME_BYTES, self.file.data_bytes - frame.number * FRAME_BYTES)
@@ -90,7 +90,7 @@ class MessageProof(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 def chain_of(before: str, files: Iterable[LogFile]) -> str:
-    """Return the chain after some files. Raises ValueError."""
+    """Return the link of the chain after the proof's files. Raises ValueError."""
     link = bytes.fromhex(before)
     for file in files:
         link = linked(link, file)
@@ -121,5 +121,5 @@ def decode_stored_proof(data: bytes) -> tuple[MessageProof, bytes, Signature | N
     except (msgspec.DecodeError, msgspec.ValidationError, RecursionError) as error:
         raise ValueError(f"not the proof of a message: {error}") from None
     if found.reput_proof != PROOF_FORM:
-        raise ValueError(f"the form {found.reput_proof} of its proof is not known; update reput")
+        raise ValueError(f"proof format {found.reput_proof} is not known; update reput")
     return found, raw, stored.signature

@@ -1,4 +1,4 @@
-"""The notes of a 5.x broker on messages that consumers popped: checkpoints, acknowledgements, records in RocksDB.
+"""Data of a 5.x broker about popped messages: checkpoints, acknowledgements, and records in RocksDB.
 
 Mirrors `PopCheckPoint`, `AckMsg`, `BatchAckMsg`, `PopConsumerRecord` and `ConsumerOrderInfoManager.OrderInfo` (tag
 rocketmq-all-5.3.3). Checkpoints and acknowledgements are messages of `rmq_sys_REVIVE_LOG_<cluster>`, with tags `ck`,
@@ -31,14 +31,14 @@ class PopKey(NamedTuple):
 
 
 class PopCheckpoint(NamedTuple):
-    """Messages that one pop gave to a consumer.
+    """The messages that one pop delivered to a consumer.
 
     Attributes:
-        key: whose, and which queue's
-        invisible_ms: how long nobody else gets them
+        key: the consumer group and queue
+        invisible_ms: time for which no other consumer gets them
         offsets: queue offsets of the messages
-        acked: queue offsets that were acknowledged when this was written
-        puts: how often the broker had put it again, because it could not revive a message
+        acked: queue offsets that were acknowledged when the checkpoint was written
+        puts: how often the broker wrote it again because it could not redeliver a message
     """
 
     key: PopKey
@@ -49,17 +49,17 @@ class PopCheckpoint(NamedTuple):
 
     @property
     def revive_time(self) -> int:
-        """When unacknowledged messages are delivered again, in milliseconds."""
+        """Return the time, in milliseconds, at which unacknowledged messages are delivered again."""
         return self.key.pop_time + self.invisible_ms
 
 
 class OrderedPop(NamedTuple):
-    """Messages that the last pop in order gave to a consumer: config/consumerOrderInfo.json has one per queue.
+    """The messages that the last ordered pop delivered to a consumer; config/consumerOrderInfo.json has one per queue.
 
     Attributes:
         offsets: queue offsets of the messages
         acked: queue offsets of acknowledged messages
-        visible: when unacknowledged messages can be popped again, by queue offset, in milliseconds
+        visible: times (ms), by queue offset, from which unacknowledged messages can be popped again
     """
 
     group: str
@@ -72,7 +72,7 @@ class OrderedPop(NamedTuple):
 
 
 class PopRecord(NamedTuple):
-    """A message that a consumer has popped and not acknowledged, of a broker that notes these in RocksDB."""
+    """A message that a consumer has popped and not acknowledged, as the broker records it in RocksDB."""
 
     group: str
     topic: str
@@ -90,9 +90,9 @@ def decode_checkpoint(body: bytes) -> PopCheckpoint:
     count = _number(found, "n")
     steps = found.get("d") or range(count)
     if not 0 <= count <= _MOST_MESSAGES or len(steps) < count:
-        raise ValueError(f"a checkpoint of {count} messages")
+        raise ValueError(f"a checkpoint cannot have {count} messages")
     if not all(isinstance(step, int) for step in steps):
-        raise ValueError("offsets are not numbers")
+        raise ValueError("the field of queue offsets is not a list of numbers")
     bits = _number(found, "bm")
     offsets = tuple(key.start_offset + steps[number] for number in range(count))
     acked = frozenset(offset for number, offset in enumerate(offsets) if bits >> number & 1)
@@ -103,7 +103,7 @@ def decode_checkpoint(body: bytes) -> PopCheckpoint:
 
 
 def decode_ack(body: bytes) -> tuple[PopKey, tuple[int, ...]]:
-    """Return the pop and the messages that an acknowledgement, or a batch of them, is for.
+    """Return the key of a pop, and the offsets that an acknowledgement, or a batch of them, confirms.
 
     Raises ValueError for another body.
     """
@@ -112,23 +112,23 @@ def decode_ack(body: bytes) -> tuple[PopKey, tuple[int, ...]]:
     if offsets is None:
         offsets = [_number(found, "ao", "ackOffset")]
     if not isinstance(offsets, list) or not all(isinstance(one, int) for one in offsets):
-        raise ValueError("offsets are not numbers")
+        raise ValueError("the field of queue offsets is not a list of numbers")
     return _key(found, "c", "consumerGroup"), tuple(offsets)
 
 
 def decode_ordered(key: str, queue_id: str, found: Any) -> OrderedPop:
-    """Decode an entry of the table of `ConsumerOrderInfoManager`, `topic@group` to queue to pop.
+    """Return the pop that an entry of the `ConsumerOrderInfoManager` table (`topic@group`) has for a queue.
 
     Raises ValueError for another value.
     """
     topic, separator, group = key.rpartition("@")
     if not (topic and separator and group and queue_id.isdigit() and len(queue_id) <= _MOST_DIGITS):
-        raise ValueError("not a topic, a group and a queue")
+        raise ValueError("not an entry of a topic, a group and a queue")
     if not isinstance(found, dict):
         raise ValueError("not a JSON object")
     steps, times = found.get("o") or [], found.get("ot") or {}
     if not isinstance(steps, list) or not isinstance(times, dict) or len(steps) > _MOST_IN_ORDER:
-        raise ValueError("o or ot is not as a broker writes it")
+        raise ValueError("field o or ot is malformed")
     if not all(isinstance(one, int) for one in (*steps, *times.values())):
         raise ValueError("offsets or times are not numbers")
     offsets = tuple(one + (steps[0] if number else 0) for number, one in enumerate(steps))

@@ -7,7 +7,7 @@ system topics come from `TopicValidator` and `MixAll`.
     name \x01 value \x02 name \x01 value
 
 A chunk between two \x02 counts only if its first \x01 is neither its first nor its last character. Later duplicates
-win. So empty names and values vanish, and a value may contain further \x01.
+win. Empty names and values are therefore dropped, and a value may contain further \x01.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ REAL_TOPIC = "REAL_TOPIC"
 TIMER_OUT_MS = "TIMER_OUT_MS"
 TIMER_DELIVER_MS, TIMER_DELAY_MS = "TIMER_DELIVER_MS", "TIMER_DELAY_MS"
 TIMER_DELAY_SEC = "TIMER_DELAY_SEC"
-"""How a client states the delivery time of a message (5.x)."""
+"""A client's ways to state the delivery time of a message (5.x)."""
 TIMER_ENQUEUE_MS, TIMER_DEQUEUE_MS = "TIMER_ENQUEUE_MS", "TIMER_DEQUEUE_MS"
 TIMER_ROLL_TIMES = "TIMER_ROLL_TIMES"
 TIMER_RECALLED = "TIMER_DEL_UNIQKEY"
-"""Of a recall: which message it takes back, see `timer_log.recall_key`."""
+"""In a recall: identifies the message to recall, see `timer_log.recall_key`."""
 FIRST_POP_TIME = "1ST_POP_TIME"
-"""Of a message that was delivered again because nobody acknowledged it: when it was popped first."""
+"""In a message redelivered because nobody acknowledged it: the time at which it was first popped."""
 REAL_QUEUE_ID = "REAL_QID"
 WAIT = "WAIT"
 CLUSTER = "CLUSTER"
@@ -60,7 +60,7 @@ MULTI_DISPATCH_SEPARATOR = ","
 LMQ_PREFIX = "%LMQ%"
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 TIMER_TOPIC = "rmq_sys_wheel_timer"
-"""Of 5.x: here wait messages with a time of their own."""
+"""The 5.x topic in which timed messages wait."""
 RETRY_TOPIC_PREFIX = "%RETRY%"
 SYSTEM_TOPIC_PREFIX = "rmq_sys_"
 DEAD_LETTER_TOPIC_PREFIX = "%DLQ%"
@@ -68,10 +68,10 @@ HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 OP_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 DISCARDED_HALF_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
 DEFAULT_TOPIC = "TBW102"
-"""The topic after whose example topics are created that are sent to (`AUTO_CREATE_TOPIC_KEY_TOPIC`)."""
+"""The topic whose settings a broker copies when it creates a topic for a first send (`AUTO_CREATE_TOPIC_KEY_TOPIC`)."""
 TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 REPLY_TOPIC = "_REPLY_TOPIC"
-"""After the cluster's name: where replies to requests are sent (`MixAll.REPLY_TOPIC_POSTFIX`)."""
+"""With the cluster's name before it: the topic for replies to requests (`MixAll.REPLY_TOPIC_POSTFIX`)."""
 SYSTEM_TOPICS = frozenset(
     {
         DEFAULT_TOPIC, SCHEDULE_TOPIC, "BenchmarkTest", HALF_TOPIC, TRACE_TOPIC, OP_TOPIC,
@@ -85,7 +85,7 @@ NOT_ALLOWED_SEND_TOPICS = frozenset(
         "OFFSET_MOVED_EVENT",
     }
 )  # fmt: skip
-"""`TopicValidator.NOT_ALLOWED_SEND_TOPIC_SET` (tag rocketmq-all-5.3.3; 4.9.3 has the first of them alone)."""
+"""`TopicValidator.NOT_ALLOWED_SEND_TOPIC_SET` (tag rocketmq-all-5.3.3; 4.9.3 has only the first of them)."""
 TRACE_TOPIC_PREFIX = f"{SYSTEM_TOPIC_PREFIX}TRACE_DATA_"
 """`TraceConstants.TRACE_TOPIC_PREFIX`: system topics that clients send to."""
 
@@ -103,17 +103,16 @@ def decode_properties(text: str) -> dict[str, str]:
 def unique_keys(text: str) -> list[str]:
     """Return every value of UNIQ_KEY, in order; parsers and the index take the last.
 
-    A 5.x client gives an id to each message of a list and one to the list. A broker appends the list's properties to
-    each
-    message's properties, so the message's own id comes first. The producer receives the own id.
+    A 5.x client creates an id for each message of a list and one for the list. A broker appends the list's properties
+    to those of each message, so the message's own id comes first. The producer receives this own id.
     """
     chunks = (chunk.partition(NAME_SEPARATOR) for chunk in text.split(PROPERTY_SEPARATOR))
     return [value for name, _, value in chunks if name == UNIQ_KEY and value]
 
 
 def replaced_ids(text: str) -> list[str]:
-    """Return the values of UNIQ_KEY that a later one replaces, in order."""
-    # Most records have one, and are not split for that.
+    """Return the values of UNIQ_KEY that a later UNIQ_KEY replaces, in order."""
+    # Most records have one UNIQ_KEY, so splitting them would waste time.
     return unique_keys(text)[:-1] if text.count(_UNIQ_KEY_NAME) > 1 else []
 
 
@@ -123,13 +122,14 @@ def may_be_replaced_id(key: str) -> bool:
 
 
 def encode_properties(properties: Mapping[str, str], order: Iterable[str] | None = None) -> str:
-    """Return the string that a broker stores for these, without a separator at the end.
+    """Return the properties string that a broker stores, without a separator at the end.
 
-    `order` has the names in the order of writing; None for the mapping's own order.
+    `order` lists the names in the order of writing; None means the mapping's own order.
     """
     names = properties if order is None else order
     return PROPERTY_SEPARATOR.join(
-        [f"{name}{NAME_SEPARATOR}{properties[name]}" for name in names]  # a list takes less time
+        # A list is faster than a generator here.
+        [f"{name}{NAME_SEPARATOR}{properties[name]}" for name in names]
     )
 
 
@@ -142,14 +142,14 @@ def allows_light_queues(topic: str) -> bool:
 
 
 def index_keys(properties: Mapping[str, str]) -> list[str]:
-    """Return the keys of a message's index entries, in order: the unique key, then each of KEYS, repeats included."""
+    """Return the keys of a message's index entries, in order: the unique key, then each of KEYS with repetitions."""
     unique_key = properties.get(UNIQ_KEY)
     keys = [unique_key] if unique_key else []
     return keys + split_keys(properties.get(KEYS, ""))
 
 
 def split_keys(text: str) -> list[str]:
-    """Return the keys in KEYS."""
+    """Return the keys in a KEYS property."""
     return [key for key in text.split(KEY_SEPARATOR) if key]
 
 
@@ -158,8 +158,8 @@ def tags_code(
 ) -> int:
     """Return the number by which ConsumeQueue entries are filtered.
 
-    It is the hash of TAGS, or the due time of a delayed message.
-    Raises ValueError where the broker's reader fails as well: the DELAY of a scheduled message is not an int32.
+    It is the hash of TAGS, or the due time of a delayed message. Raises ValueError if the DELAY of a scheduled message
+    is not an int32: the broker's reader fails there as well.
     """
     delay = properties.get(DELAY)
     if topic == SCHEDULE_TOPIC and delay is not None:

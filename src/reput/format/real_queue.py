@@ -1,7 +1,7 @@
-"""The topic and queue that a message is meant for while it lies in another one.
+"""The destination topic and queue of a message that is stored in another topic for now.
 
-A broker stores a delayed, timed or half message in a topic of its own and notes its queue in REAL_TOPIC and REAL_QID.
-A consumer that sends a message back to be retried notes its topic in RETRY_TOPIC, which dead letters keep.
+A broker stores a delayed, timed or half message in a topic of its own and records its destination in REAL_TOPIC and
+REAL_QID. A consumer that sends a message back for a retry records its topic in RETRY_TOPIC, which dead letters keep.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ def held_queue(properties: Mapping[str, str]) -> tuple[str, int] | None:
 
 
 def is_meant_for_another(topic: str) -> bool:
-    """Return whether the messages of a topic are meant for other topics."""
+    """Return whether the messages of a topic have other topics as their destination."""
     return topic in _HOLDING or topic.startswith(_RETRIED)
 
 
 def real_queue(topic: str, properties: Mapping[str, str]) -> tuple[str | None, int | None]:
-    """Return the topic and queue that a message of a topic of `is_meant_for_another` is meant for.
+    """Return the destination topic and queue of a message in a topic for which `is_meant_for_another` is true.
 
     Each is None if it is unknown. Nothing records the queue of a retried message.
     """

@@ -27,7 +27,7 @@ def stated_record_crc(record: bytes | memoryview) -> int | None:
 
 
 def record_crc(record: bytes | memoryview) -> int:
-    """Compute the CRC of a record that ends with the property."""
+    """Return the computed CRC of a record that ends with the property."""
     return crc32(record[:-CRC_PROPERTY_BYTES]) & 0x7FFFFFFF
 
 
@@ -36,7 +36,7 @@ def encode_crc_property(crc: int) -> bytes:
 
 
 def without_record_crc(properties: bytes) -> bytes:
-    """Return properties without the CRC of the record they were read from."""
+    """Return the properties of a record without its CRC property."""
     has_crc = stated_record_crc(properties) is not None
     return properties[:-CRC_PROPERTY_BYTES] if has_crc else properties
 

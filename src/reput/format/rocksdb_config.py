@@ -1,10 +1,10 @@
-"""A broker's configuration in RocksDB: offsets of consumers, and topics (tag rocketmq-all-5.3.3).
+"""A broker's configuration in RocksDB: consumer offsets and topics (tag rocketmq-all-5.3.3).
 
 Version 1 (`broker.config.v1`) has a database for each kind, in `config/consumerOffsets/`, `config/topics/` and
-`config/subscriptionGroups/`, column family `default`: a name, and JSON. For offsets the name is `topic@group`, and the
-JSON `{"offsetTable":{queue id:offset}}`.
+`config/subscriptionGroups/`, column family `default`. Keys are names, values are JSON. For offsets, the name is
+`topic@group` and the JSON is `{"offsetTable":{queue id:offset}}`.
 
-Version 2 (`configManagerVersion=v2`, `broker.config.v2`) has one, in `config/rdb/`, column family `default`:
+Version 2 (`configManagerVersion=v2`, `broker.config.v2`) has one database, in `config/rdb/`, column family `default`:
 
     offset  1 | table 2 (1) | 2 | length 2 | group | 1 | length 2 | topic | 1 | queue id 4     value: offset 8
     topic   1 | table 2 (3) | 2 | length 2 | topic                                             value: 1 | JSON
@@ -34,7 +34,7 @@ TOPICS_PREFIX_V2 = _PREFIX.pack(_TABLE, _TOPICS, _DATA)
 
 
 class CommittedOffset(NamedTuple):
-    """Number of a group's next message of a queue."""
+    """The number of the next message that a group reads from a queue."""
 
     group: str
     topic: str
@@ -59,7 +59,7 @@ def decode_offset_v2(key: bytes, value: bytes) -> CommittedOffset | None:
 
 
 def decode_offsets_v1(key: bytes, value: bytes) -> Iterator[CommittedOffset]:
-    """Yield the offsets that an item of version 1 states; nothing for other items and malformed JSON."""
+    """Yield the offsets that an item of version 1 states; skip other items and malformed JSON."""
     names = decode_utf8(key).split("@")
     try:
         table = parse_java_json(value).get("offsetTable")
@@ -88,7 +88,7 @@ def decode_topic(key: bytes, value: bytes, version: int) -> tuple[str, dict[str,
 
 
 def _name(key: bytes, at: int) -> tuple[str, int] | None:
-    """Return a length-prefixed name and its end."""
+    """Return a length-prefixed name and the position after it."""
     if len(key) < at + _SHORT.size:
         return None
     begin = at + _SHORT.size

@@ -29,14 +29,14 @@ _LEAST_BYTES = 2 * _LONG.size + len("@t@U@u@")
 
 
 class IndexedKey(NamedTuple):
-    """A topic and a key of a message, as an item of the index may state them."""
+    """A topic and a key of a message: one reading of an index item."""
 
     topic: str
     key: str
 
 
 class RocksIndexItem(NamedTuple):
-    """An item of the index. `names` are its possible readings, because a key may contain the separator."""
+    """An item of the index. `names` has all its possible readings, because a key may contain the separator."""
 
     hour: int
     physical_offset: int
@@ -53,7 +53,7 @@ def first_of_hour(hour: int) -> bytes:
 
 
 def prefixes(hour: int, name: IndexedKey) -> tuple[bytes, bytes]:
-    """Return the prefixes of a key's items in an hour, as a unique key and as one of KEYS."""
+    """Return the prefixes of a key's items in an hour: one for a unique key, one for KEYS."""
     begin = first_of_hour(hour)
     unique, key = (
         encode_utf8(f"@{name.topic}@{kind}@{name.key}@") for kind in (UNIQUE_TYPE, KEY_TYPE)
@@ -87,7 +87,7 @@ def decode_item(key: bytes) -> RocksIndexItem | None:
 
 
 def _beginnings(text: str) -> Iterator[str]:
-    """Yield the text before each separator."""
+    """Yield each part of the text that ends before a separator."""
     at = text.find(_SEPARATOR)
     while at >= 0:
         yield text[:at]

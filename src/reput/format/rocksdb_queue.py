@@ -6,7 +6,7 @@ The database is the folder `consumequeue/` (`storeType=defaultRocksDB`). Column 
     value  physical offset 8 | size 4 | tags code 8 | store timestamp 8
 
 The first three fields of a value are an entry of a ConsumeQueue, byte for byte. Column family `offset` has the ends of
-the queues, as they were when they were last written:
+the queues as last written:
 
     key    length of the topic 4 | 1 | topic | 1 | `max` or `min` | 1 | queue id 4
     value  physical offset 8 | queue offset 8, of the queue's last (first) entry
@@ -34,7 +34,7 @@ assert ENTRY_BYTES + _LONG.size == VALUE_BYTES
 
 
 class QueueEnd(NamedTuple):
-    """A queue, and its last entry: where the message begins, its queue offset."""
+    """A queue and its last entry: physical offset and queue offset of the message."""
 
     topic: str
     queue_id: int

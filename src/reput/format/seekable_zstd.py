@@ -1,8 +1,8 @@
 """A file as zstd frames of 64 KiB each, with its seek table: zstd's seekable format, version 0.1.0.
 
-`zstd -dc` gives back the file, and any reader of the seekable format finds a range of it. After the frames come two
-skippable frames, the `tail` of the object: SHA-256 of each frame's content, which is reput's own, and the seek table,
-which has to be the last.
+`zstd -dc` restores the file, and any reader of the seekable format can read a range of it. Two skippable frames follow,
+the `tail` of the object: reput's own list of the SHA-256 of each frame's content, and the seek table, which must come
+last.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ DIGEST_BYTES = 32
 _DIGESTS_MAGIC, _TABLE_MAGIC = 0x184D2A5D, 0x184D2A5E
 _SEEKABLE_MAGIC = 0x8F92EAB1
 _HEAD = struct.Struct("<II")
-"""Of a skippable frame: its magic and how many bytes follow."""
+"""The head of a skippable frame: its magic and the number of bytes that follow."""
 _FOOTER = struct.Struct("<IBI")
-"""Of the seek table: frames, flags (0: no checksums), magic."""
+"""The footer of the seek table: number of frames, flags (0: no checksums), magic."""
 _ENTRY_BYTES = 8
 
 
@@ -30,9 +30,9 @@ class Frames:
     """The frames of one object.
 
     Attributes:
-        starts: int64[n + 1], where each begins in the object; the last is where the tail begins
-        data_bytes: of the file
-        digests: SHA-256 of each frame's content, one after the other
+        starts: int64[n + 1], position of each frame in the object; the last is the tail's
+        data_bytes: size of the file
+        digests: SHA-256 of each frame's content, concatenated
     """
 
     starts: npt.NDArray[np.int64]
@@ -72,10 +72,10 @@ def encode_tail(sizes: Sequence[int], data_bytes: int, digests: bytes) -> bytes:
 
 
 def decode_tail(tail: bytes, data_bytes: int, tail_start: int) -> Frames:
-    """Return the frames of an object with this tail at `tail_start`.
+    """Return the frames of an object whose tail, at `tail_start`, has these bytes.
 
     Raises:
-        ValueError: it is not the tail of a file of so many bytes.
+        ValueError: it is not the tail of a file of `data_bytes` bytes.
     """
     count = -(-data_bytes // FRAME_BYTES)
     if len(tail) != tail_bytes(count):
@@ -86,5 +86,5 @@ def decode_tail(tail: bytes, data_bytes: int, tail_start: int) -> Frames:
     sizes = table[:, 0].astype(np.int64)
     starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
     if encode_tail(table[:, 0].tolist(), data_bytes, digests) != tail or starts[-1] != tail_start:
-        raise ValueError("its seek table contradicts its size")
+        raise ValueError("its seek table contradicts the object's size")
     return Frames(starts, data_bytes, digests)

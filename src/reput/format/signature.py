@@ -1,4 +1,4 @@
-"""Ed25519 signatures, as they are stored."""
+"""Ed25519 signatures as stored."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 
 
 class Signature(msgspec.Struct, frozen=True):
-    """A signature.
+    """A signature and the key that verifies it.
 
     Attributes:
         public_key: 32 bytes in hexadecimal digits

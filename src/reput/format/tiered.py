@@ -4,13 +4,12 @@ Segments of a queue lie in its folder `<root>/<hash>_<cluster>/<broker>/<topic>/
 CONSUME_QUEUE or INDEX, each named by the first eight digits of the MD5 of its offset, then the offset in 20 digits. A
 segment of the index has
 
-    magic 4 | begin 8 | end 8 | used slots 4 | items 4         the header, both times in ms
-    position 4 | bytes 4                                       of each slot's items
-    hash 4 | topic 4 | queue id 4 | offset 8 | size 4 | time 4    an item; offset is that in the queue's COMMIT_LOG
+    magic 4 | begin 8 | end 8 | used slots 4 | items 4 the header, both times in ms position 4 | bytes 4 of each slot's
+    items hash 4 | topic 4 | queue id 4 | offset 8 | size 4 | time 4 an item; the offset is in the queue's COMMIT_LOG
 
-with the items of a slot one after the other, newest first. The file that a broker still fills has another magic, the
-number of the newest item in each slot, and items of 32 bytes from number 1 on: the same, and the number of the item
-before it in the slot. All integers are big endian.
+with the items of a slot in sequence, newest first. The file that a broker still fills has another magic. Each of its
+slots contains the number of the newest item. Its items, numbered from 1, have 32 bytes: the same fields, and the number
+of the previous item in the slot. All integers are big endian.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ _HASH_DIGITS = 8
 
 
 class TieredItem(NamedTuple):
-    """An item of the index: which record has a key with this hash."""
+    """An item of the index: a key's hash and the record with that key."""
 
     key_hash: int
     topic_id: int
@@ -48,7 +47,7 @@ class TieredItem(NamedTuple):
 
 
 class TieredIndexHeader(NamedTuple):
-    """The header of a segment, and how many slots it has."""
+    """The header of a segment, with its number of slots."""
 
     begin: int
     end: int
@@ -63,15 +62,15 @@ def segment_name(offset: int) -> str:
 
 
 def parse_segment_name(name: str) -> int | None:
-    """Return the offset at which a segment begins, or None for another name."""
+    """Return the offset at which the segment of this name begins, or None for another name."""
     offset = parse_offset_file_name(name[_HASH_DIGITS:])
     return offset if offset is not None and segment_name(offset) == name else None
 
 
 def tiered_key_hash(topic: str, key: str) -> int:
-    """Return the hash under which the index has a key.
+    """Return the hash of a key in the index.
 
-    It differs from an IndexFile's hash only for the least integer.
+    It differs from an IndexFile's hash only for the smallest integer.
     """
     value = hash_code(index_key(topic, key))
     return value if value == -(1 << 31) else abs(value)
@@ -91,21 +90,21 @@ def decode_tiered_header(data: bytes, segment_bytes: int) -> TieredIndexHeader:
 def decode_tiered_slot(data: bytes) -> tuple[int, int]:
     """Return the position and length, in bytes, of a slot's items in the segment. Raises ValueError."""
     if len(data) != _SLOT.size:
-        raise ValueError(f"{len(data)} bytes are no slot")
+        raise ValueError(f"{len(data)} bytes are not a slot")
     position, length = _SLOT.unpack(data)
     if length < 0 or length % _ITEM.size or position < 0:
-        raise ValueError(f"a slot of {length} bytes at {position}")
+        raise ValueError(f"a slot cannot have {length} bytes at {position}")
     return position, length
 
 
 def decode_tiered_items(data: bytes) -> list[TieredItem]:
-    """Return consecutive items, without an incomplete one at the end."""
+    """Return consecutive items, without an incomplete item at the end."""
     whole = len(data) - len(data) % _ITEM.size
     return [TieredItem(*fields) for fields in _ITEM.iter_unpack(data[:whole])]
 
 
 def decode_local_items(header: bytes) -> int:
-    """Return the number of items in an unfinished file. Raises ValueError for another file."""
+    """Return the number of items in a file that is still being filled. Raises ValueError for another file."""
     if len(header) < _HEADER.size:
         raise ValueError(f"{len(header)} bytes are too few for an index file")
     magic, _, _, _, items = _HEADER.unpack_from(header)
@@ -115,8 +114,8 @@ def decode_local_items(header: bytes) -> int:
 
 
 def decode_local_item(data: bytes) -> tuple[TieredItem, int]:
-    """Return an item, and the number of its predecessor in the slot. Raises ValueError for an incomplete item."""
+    """Return an item and the number of its predecessor in the slot. Raises ValueError for an incomplete item."""
     if len(data) != _LOCAL_ITEM.size:
-        raise ValueError(f"{len(data)} bytes are no item")
+        raise ValueError(f"{len(data)} bytes are not an item")
     *item, previous = _LOCAL_ITEM.unpack(data)
     return TieredItem(*item), previous

@@ -9,7 +9,7 @@ from __future__ import annotations
 from reput.format import properties
 
 ERASED_PROPERTY = "REPUT_ERASED"
-"""Its value is the id of the erasure, filled up with spaces."""
+"""The name of the property; its value is the id of the erasure, padded with spaces."""
 
 KEPT_PROPERTIES = (
     properties.DELAY,
@@ -35,4 +35,4 @@ KEPT_PROPERTIES = (
     properties.WAIT,
     properties.CLUSTER,
 )
-"""Without REAL_QID a broker would never deliver the messages after it in its delay level."""
+"""Properties that a tombstone keeps. Without REAL_QID, a broker would not deliver later messages of its delay level."""

@@ -1,8 +1,8 @@
-"""Unique keys (UNIQ_KEY) as a client makes them (`MessageClientIDSetter`, tag rocketmq-all-4.9.3).
+"""Unique keys (UNIQ_KEY) as a client creates them (`MessageClientIDSetter`, tag rocketmq-all-4.9.3).
 
     IPv4 address 4 | process id 2 | hash of the class loader 4 | ms since the month began, local time 4 | counter 2
 
-as 32 upper-case hexadecimal digits.
+The key is written as 32 upper-case hexadecimal digits.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _TWO_DIGITS = [f"{byte:02X}" for byte in range(256)]
 
 
 def unique_key_prefix(host: Host, process_id: int, loader_hash: int) -> str:
-    """Return the 20 digits with which all keys of a process begin; only the low 16 and 32 bits of the numbers count."""
+    """Return the 20 digits that begin all keys of a process; only the low 16 and 32 bits of the numbers count."""
     address = encode_host(host)[:4]
     return _PREFIX.pack(address, process_id & 0xFFFF, loader_hash & 0xFFFFFFFF).hex().upper()
 
 
 class UniqueKeys:
-    """Makes keys; each call of `next` or `take` counts on, in any thread."""
+    """A generator of keys. Each call of `next` or `take` advances the counter, from any thread."""
 
     def __init__(self, prefix: str) -> None:
         self.prefix = prefix
@@ -34,7 +34,7 @@ class UniqueKeys:
         self._lock = Lock()
         self._month_begin_ms = self._month_end_ms = 0
         self._now_ms: int | None = None
-        self._now = ""  # the prefix of keys of that millisecond
+        self._now = ""  # Holds the prefix of the keys of the current millisecond.
 
     def next(self, now_ms: int) -> str:
         with self._lock:
@@ -45,7 +45,7 @@ class UniqueKeys:
             return self._now + _TWO_DIGITS[counter >> 8 & 0xFF] + _TWO_DIGITS[counter & 0xFF]
 
     def take(self, count: int, now_ms: int) -> tuple[int, int]:
-        """Reserve `count` keys: their milliseconds of the month, and the counter of the first."""
+        """Reserve `count` keys; return their milliseconds of the month, and the counter of the first key."""
         with self._lock:
             counter = self._counter
             self._counter = counter + count
@@ -60,6 +60,7 @@ class UniqueKeys:
             self._month_begin_ms = int(begin.timestamp() * 1000)
             self._month_end_ms = int(end.timestamp() * 1000)
         elapsed = now_ms - self._month_begin_ms
-        if -_LONGEST_STEP_BACK_MS < elapsed < 0:  # the clock was set back over the month's begin
+        # The clock was set back beyond the beginning of the month.
+        if -_LONGEST_STEP_BACK_MS < elapsed < 0:
             elapsed = 0
         return elapsed & 0xFFFFFFFF

@@ -1,7 +1,8 @@
-"""Compile all kernels of a piece of work at once, on all processors, before it needs them one after the other.
+"""Compile all kernels of an operation at once, on all processors, before it needs them one after the other.
 
-`python -m reput.kernels.ahead MODULE…` plans that: with NUMBA_DISABLE_JIT=1 it calls `warm_up()` of each module, which
-does the work on one message in plain Python, and notes which kernels were called with arguments of which types.
+`python -m reput.kernels.ahead MODULE…` finds these kernels. With NUMBA_DISABLE_JIT=1 it calls each module's
+`warm_up()`, which processes one message in plain Python, and records the kernels called and the types of their
+arguments.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ from typing import Any, NamedTuple
 from reput.kernels.compile_cache import compiling, shipped
 
 PLANNING_VARIABLE = "REPUT_PLANS_KERNELS"
-"""Set in the process that plans: kernels note there what they are called with."""
+"""Set in the process that plans: kernels record there the types of their arguments."""
 
 Progress = Callable[[int, int], None]
-"""Called with the number of kernels that are compiled, and of all."""
+"""Called with the number of kernels compiled so far, and the total."""
 
 
 class Form(NamedTuple):
@@ -33,8 +34,8 @@ class Form(NamedTuple):
 
     Attributes:
         module: where the kernel is defined.
-        name: of the kernel there.
-        types: of its arguments.
+        name: name of the kernel there.
+        types: types of its arguments.
     """
 
     module: str
@@ -43,11 +44,11 @@ class Form(NamedTuple):
 
 
 planned: dict[Form, None] = {}
-"""In the planning process: the forms that were called so far, in order."""
+"""In the planning process: the forms that were called, in order."""
 
 
 def plan(modules: Sequence[str]) -> list[Form]:
-    """Return the kernels that `warm_up()` of these modules calls; empty if that cannot be found out."""
+    """Return the kernels that `warm_up()` of these modules calls; empty if they cannot be determined."""
     environment = {"NUMBA_DISABLE_JIT": "1", PLANNING_VARIABLE: "1"}
     ended = subprocess.run(
         [sys.executable, "-W", "ignore", "-m", "reput.kernels.ahead", *modules],
@@ -63,12 +64,14 @@ def plan(modules: Sequence[str]) -> list[Form]:
 def compile_all(modules: Sequence[str], progress: Progress = lambda done, count: None) -> None:
     """Compile what `plan` finds, each kernel in one of as many processes as there are processors.
 
-    A second process that asks for the same waits, and then finds everything compiled. What cannot be compiled here is
-    left to its first caller, as is all where the package ships kernels: then few are missing.
+    A second process that asks for the same kernels waits, and then finds them compiled. Kernels that cannot be compiled
+    here are left to their first caller. So are all kernels if the package ships compiled ones, because few are missing
+    then.
     """
     if find_spec("numba") is None or shipped() is not None or (os.cpu_count() or 1) < 2:
         return
-    with compiling("all"), suppress(Exception):  # the caller meets the error again, in its place
+    # The caller gets the same error when it compiles the kernel.
+    with compiling("all"), suppress(Exception):
         forms = plan(modules)
         processes = min(len(forms), os.cpu_count() or 1)
         if not forms:
@@ -82,7 +85,8 @@ def compile_all(modules: Sequence[str], progress: Progress = lambda done, count:
 
 
 def _compile(form: Form) -> None:
-    gc.disable()  # numba makes millions of objects; looking for garbage among them takes a fifth of the time
+    # numba creates millions of objects; searching them for garbage takes a fifth of the time.
+    gc.disable()
     getattr(import_module(form.module), form.name).compile(form.types)
 
 

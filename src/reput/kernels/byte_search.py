@@ -1,4 +1,4 @@
-"""Many byte strings looked for in many others at once."""
+"""Search many texts for many byte strings at once."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from reput.kernels.integers import byte_at, read_i32, same_bytes
 from reput.kernels.jit import njit
 
 LEAST_BYTES = 4
-"""Shorter patterns are not looked for: they are everywhere."""
+"""Shorter patterns are not searched for, because they occur nearly everywhere."""
 TABLE_BITS = 20
 _FACTOR, _SHIFT, _MASK = 0x9E3779B1, 32 - TABLE_BITS, 0xFFFFFFFF
 
 
 @njit(cache=True, nogil=True)
 def build_table(patterns, pattern_at, table):
-    """Note in `table`, uint8[1 << TABLE_BITS], the first bytes of patterns.
+    """Mark the first bytes of patterns in `table`, uint8[1 << TABLE_BITS].
 
     Pattern n is patterns[pattern_at[n]:pattern_at[n + 1]].
     """
@@ -26,10 +26,10 @@ def build_table(patterns, pattern_at, table):
 
 @njit(cache=True, nogil=True)
 def mark_holders(data, at, patterns, pattern_at, is_word, shorter, table, marked):
-    """Set marked[n] for each text data[at[n]:at[n + 1]] that holds a pattern.
+    """Set marked[n] for each text data[at[n]:at[n + 1]] that contains a pattern.
 
     patterns  rising
-    is_word   uint8 per pattern: no letter or digit may stand next to it
+    is_word   uint8 per pattern: whether it matches whole words only
     shorter   int64 per pattern: the longest other pattern that it begins with, or -1
     """
     for row in range(len(at) - 1):
@@ -38,7 +38,7 @@ def mark_holders(data, at, patterns, pattern_at, is_word, shorter, table, marked
         while position + LEAST_BYTES <= end and not marked[row]:
             first = read_i32(data, position) & _MASK
             if table[((first * _FACTOR) & _MASK) >> _SHIFT]:
-                # The text can begin with this pattern, and with patterns that are its beginnings.
+                # Try the pattern found, then the shorter patterns that it begins with.
                 number = _last_before(data, position, end, patterns, pattern_at)
                 while number >= 0 and not marked[row]:
                     stop = position + pattern_at[number + 1] - pattern_at[number]

@@ -1,4 +1,4 @@
-"""Integers and runs of bytes written into byte arrays: one store each, the counterpart of `integers`."""
+"""Write integers and runs of bytes into byte arrays, one store instruction each: the counterpart of `integers`."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _compiled_copy(
 
 
 def _interpreted_release() -> None:
-    """Plain Python stores in the order in which it is written."""
+    """Do nothing: plain Python stores in the order in which it is written."""
 
 
 @intrinsic

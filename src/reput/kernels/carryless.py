@@ -2,7 +2,7 @@
 
 `fold(low, high, k_low, k_high)` is low * k_low ^ high * k_high without carries, 128 bits as a pair of uint64. The
 constants are x**n modulo the CRC's polynomial, bit-reversed (Gopal and others, "Fast CRC Computation for Generic
-Polynomials Using PCLMULQDQ Instruction", Intel 2009). FOLDS is whether compiled kernels may use it.
+Polynomials Using PCLMULQDQ Instruction", Intel 2009). FOLDS states whether compiled kernels may use it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FOLDS = not INTERPRETED and _is_there()
 
 @intrinsic
 def fold(typing_context: Any, low: Any, high: Any, k_low: Any, k_high: Any) -> Any:
-    """See the module; only where FOLDS."""
+    """Fold as the module describes. Call it only if FOLDS is true."""
     pair = types.UniTuple(types.uint64, 2)
     word, byte = ir.IntType(64), ir.IntType(8)
     vector = ir.VectorType(word, 2)

@@ -1,7 +1,7 @@
 """CRC-32 of many bodies: the checksum of `reput.format.commit_log.body_crc`.
 
-Eight bytes a step by tables; where the CPU multiplies without carries, 64 bytes a step, folded into the last 16,
-which the tables finish.
+Tables take eight bytes per step. If the CPU multiplies without carries, a step folds 64 bytes into the next ones, and
+the tables finish the last 16.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ def _make_tables() -> npt.NDArray[np.uint32]:
 
 
 _TABLES = _make_tables()
-"""A kernel names them once: each time it does numba compiles a copy into it."""
+"""Read once per kernel: numba compiles a copy of the tables into a kernel each time that it names them."""
 
 
 @njit(inline="always")
 def _eight_bytes(tables, value, word):
-    """Return the CRC's state after eight more bytes, the first of them lowest in `word`."""
+    """Return the CRC's state after eight more bytes, the first of them in the lowest bits of `word`."""
     low = value ^ np.int64(word & np.uint64(0xFFFFFFFF))
     high = np.int64(word >> np.uint64(32))
     return np.int64(
@@ -120,7 +120,7 @@ if FOLDS:
             a_low, a_high = fold(a_low, a_high, k16_low, k16_high)
             a_low, a_high = a_low ^ word_at(data, start), a_high ^ word_at(data, start + 8)
             start += 16
-        # What is left is a message of 16 bytes with the same remainder.
+        # A message of 16 bytes with the same remainder is left.
         value = _eight_bytes(tables, np.int64(0), a_low)
         value = _eight_bytes(tables, value, a_high)
         return _by_tables(tables, data, start, stop, value) ^ 0xFFFFFFFF
@@ -128,7 +128,7 @@ if FOLDS:
 elif not HAS_NUMBA:
 
     def crc32(data, start, stop):
-        """Return zlib's crc32 of data[start:stop], which lies inside; without numba, tables would take ms."""
+        """Return zlib's crc32 of data[start:stop], which lies inside; zlib's own code is faster here."""
         return zlib.crc32(data[start:stop])
 
 else:
@@ -142,21 +142,21 @@ else:
 
 @njit(cache=True, nogil=True)
 def body_crcs(data, position, length, crc):
-    """CRC of each data[position[i]:position[i]+length[i]] into crc[i] (int32), 0 for an empty body.
+    """Write the CRC of each data[position[i]:position[i]+length[i]] to crc[i] (int32); 0 for an empty body.
 
-    A body that is not wholly inside `data` gets -1, which no stored CRC is.
+    A body that is not wholly inside `data` gets -1, which is never a stored CRC.
     """
     for body in range(len(position)):
         start, count = position[body], length[body]
         crc[body] = -1
-        # No sum before it is known to be small: compiled code takes it that none overflows.
+        # Add only after each part is known to be small: compiled code assumes that no sum overflows.
         if 0 <= start <= len(data) and 0 <= count <= len(data) - start:
             crc[body] = crc32(data, start, start + count) & 0x7FFFFFFF
 
 
 @njit(cache=True, nogil=True)
 def find_wrong_bodies(data, position, sys_flag, wrong):
-    """Write the numbers of records whose body does not match its CRC to `wrong`; return how many.
+    """Write the numbers of records whose body does not match its CRC to `wrong`; return their count.
 
     position, sys_flag  int64, int32 per record, each wholly inside `data`; an empty body needs no CRC
     """

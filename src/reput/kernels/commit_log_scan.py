@@ -1,10 +1,9 @@
-"""CommitLog bytes -> the columns of a DispatchBatch: the walk that the broker's reput service makes.
+"""Scan CommitLog bytes into the columns of a DispatchBatch, as the broker's reput service does.
 
-The same rules as `reput.format.commit_log`, `.properties` and `.index_file`, which are their specification; the
-tests hold the two against each other. Why it stops, and its state: `reput.kernels.record_walk`.
-
-One long function on purpose: every array handed to another function costs two atomic reference counts, and at
-eight million messages a second they were three quarters of the time.
+The rules are specified in `reput.format.commit_log`, `.properties` and `.index_file`; the tests compare both
+implementations. `reput.kernels.record_walk` defines the walk's state and its reasons to stop. The function is long on
+purpose: each array passed to another function costs two atomic changes of reference counts. At eight million messages
+per second, these took three quarters of the time.
 """
 
 from __future__ import annotations
@@ -59,9 +58,9 @@ def scan_records(
     data         uint8, a piece of one CommitLog file; data[:end] is valid
     stop         position in data, may lie past end
     base         physical offset of position 0
-    at_file_end  whether position `end` would be the next file's
+    at_file_end  whether the file ends at `end`
     delays_ms    int64, delay of each level of SCHEDULE_TOPIC_XXXX
-    messages, key_hash (int32), multi   rows to fill: one a message, one an index entry, one a further queue
+    messages, key_hash (int32), multi rows to fill: one per message, index entry, further queue
     used, slots, queues, names          a QueueTable
     """
     position = state[POSITION]
@@ -81,7 +80,7 @@ def scan_records(
         properties_bytes = record_end - properties_at
         sys_flag = read_i32(data, position + 36)
 
-        # 2. Room for all that this record can add.
+        # 2. Room for all rows of this record.
         most = properties_bytes // 2 + 2
         further = most if multi_dispatch else 0
         if (
@@ -127,7 +126,7 @@ def scan_records(
             if delay < delay_stop:
                 valid, level = parse_i64(data, delay, delay_stop)
                 if not valid or level < _INT32_MIN or level > _INT32_MAX:
-                    status = UNREADABLE  # Java's reader throws NumberFormatException
+                    status = UNREADABLE  # Java's reader throws NumberFormatException here.
                     break
                 level = min(level, len(delays_ms))
                 if level > 0:
@@ -179,7 +178,7 @@ def scan_records(
 def _add_multi(
     data, start, stop, row, multi_row, queue_id, lmq, state, multi, used, slots, queues, names
 ):
-    """Write a row per queue of INNER_MULTI_DISPATCH (ConsumeQueue.multiDispatchLmqQueue); return the next row."""
+    """Write one row per queue of INNER_MULTI_DISPATCH (ConsumeQueue.multiDispatchLmqQueue); return the next row."""
     name, names_stop = find_value(data, start, stop, _QUEUE_NAMES)
     offset, offsets_stop = find_value(data, start, stop, _QUEUE_OFFSETS)
     if is_blank(data, name, names_stop) or is_blank(data, offset, offsets_stop):
@@ -216,7 +215,7 @@ def _part_end(data, position, stop):
 
 @njit(cache=True, nogil=True)
 def _parts(data, start, stop):
-    """Parts between commas as Java's split counts them: empty ones at the end do not count."""
+    """Count the parts between commas as Java's split does: empty ones at the end do not count."""
     while stop > start and byte_at(data, stop - 1) == 44:
         stop -= 1
     if stop == start:

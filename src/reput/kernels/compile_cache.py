@@ -1,15 +1,15 @@
-"""Find compiled kernels, or a folder that can keep them.
+"""Find compiled kernels, or a folder in which to keep them.
 
 A kernel is looked for in this order:
 
 1. in the folder that this process compiles into: NUMBA_CACHE_DIR if the user sets it, else `__pycache__` beside the
    kernels, else the user's cache folder;
-2. in `__pycache__` beside the kernels, if that is another folder: an image that is read-only brings them there;
-3. among the kernels that the package ships for a level of processors, such as x86-64-v3.
+2. in `__pycache__` beside the kernels, if that is another folder: read-only images have them there; 3. among the
+kernels that the package ships for a level of processors, such as x86-64-v3.
 
-Only a kernel that is in none of them is compiled. If no folder can be written, a private temporary folder keeps it for
-this process and the processes that it starts. Neither NUMBA_CACHE_DIR nor any other setting of numba's is changed:
-the process may belong to somebody else, such as a notebook or a Spark executor.
+A kernel is compiled only if it is in none of these places. If no folder is writable, a private temporary folder keeps
+it for this process and its child processes. Neither NUMBA_CACHE_DIR nor any other setting of numba's is changed: the
+process may belong to somebody else, such as a notebook or a Spark executor.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from reput.ownership import is_out_of_reach
 
 NUMBA_VARIABLE = "NUMBA_CACHE_DIR"
 TEMPORARY_VARIABLE = "REPUT_KERNEL_CACHE"
-"""Names the temporary folder to processes that this one starts."""
+"""Passes the temporary folder on to child processes."""
 
 KERNELS = Path(__file__).parent
 SHIPPED = KERNELS / "compiled"
@@ -68,10 +68,10 @@ LEVELS = {
 
 @cache
 def sources() -> str:
-    """Return a digest of the source of all kernels, the same for every place of the package.
+    """Return a digest of the source of all kernels, the same wherever the package is installed.
 
-    numba compiles the functions that a kernel calls into it, but considers its cache valid while the kernel's own file
-    is unchanged. With this digest as its stamp, a kernel is compiled again when any of them changes.
+    numba compiles called functions into a kernel, but considers its cache valid while the kernel's own file is
+    unchanged. With this digest as the cache's stamp, a change of any kernel's source compiles all of them again.
     """
     digest = sha256()
     modules = (file for file in files(__package__).iterdir() if file.name.endswith(".py"))
@@ -116,7 +116,7 @@ def own_folder(*, create: bool = False) -> Path:
 
 
 def folders() -> list[Path]:
-    """Return the folders to look in for a kernel compiled for exactly this processor."""
+    """Return the folders that may have kernels compiled for exactly this processor."""
     kept = _kept_folder() or Path(os.environ.get(TEMPORARY_VARIABLE, KERNELS / "__pycache__"))
     return list(dict.fromkeys((kept, KERNELS / "__pycache__")))
 
@@ -132,7 +132,7 @@ def _kept_folder() -> Path | None:
 
 
 def has_compiled(*names: str) -> bool:
-    """Return whether these kernels (`module.function`), or any, are compiled, or run without being compiled."""
+    """Return whether these kernels (`module.function`; any if none is named) are compiled, or need no compiling."""
     if find_spec("numba") is None:
         return True
     found = shipped()
@@ -144,7 +144,7 @@ def has_compiled(*names: str) -> bool:
 def compiling(what: str) -> Iterator[None]:
     """Hold the lock on compiling `what`, so that a second process waits and then finds it compiled.
 
-    Without file locks, several processes may compile the same.
+    Without file locks, several processes may compile the same kernel.
     """
     with ExitStack() as stack:
         with suppress(ImportError, OSError):
@@ -175,7 +175,7 @@ def _is_own_cache(folder: Path) -> bool:
 
 def _is_writable(folder: Path) -> bool:
     """Return whether files can be created in a folder, or in the first of its parents that exists."""
-    if not folder.is_absolute():  # `~` without a home directory
+    if not folder.is_absolute():  # There is no home directory for `~`.
         return False
     while not folder.exists() and folder != folder.parent:
         folder = folder.parent
@@ -188,11 +188,12 @@ def _temporary_folder() -> Path:
     try:
         folder = Path(tempfile.mkdtemp(prefix="reput-kernels-"))
     except OSError:
-        return KERNELS / "__pycache__"  # nothing can be kept: each process compiles for itself
+        return KERNELS / "__pycache__"  # Nothing can be kept: each process compiles for itself.
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     os.environ[TEMPORARY_VARIABLE] = str(folder)
     _log.warning(
-        "no writable place to cache compiled kernels: using %s until this process ends; set %s to keep them",
+        "no writable folder for compiled kernels: %s keeps them until this process ends; set %s "
+        "to a writable folder",
         folder, NUMBA_VARIABLE,
     )  # fmt: skip
     return folder

@@ -1,4 +1,4 @@
-"""What `reput stats` counts: messages by queue and time, keys and tags by hash, items of IndexFiles by slot."""
+"""The counters of `reput stats`: messages by queue and time, keys and tags by hash, items of IndexFiles by slot."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import numpy as np
 from reput.kernels.integers import prefetch, swap32
 from reput.kernels.jit import njit
 
-SAMPLE = 16  # one in so many hashes is sampled
-_AHEAD = 32  # keys: a counter is asked for before it is needed
+SAMPLE = 16  # One of this many hashes is sampled.
+_AHEAD = 32  # Keys whose counter is fetched before it is needed.
 _MOST_TIME = 1 << 61
 
 
@@ -16,19 +16,19 @@ _MOST_TIME = 1 << 61
 def count_messages(
     messages, key_hash, is_counted, before_ms, begin_ms, part_ms, cells, keys, tags
 ):  # fmt: skip
-    """Count a batch; return the time of its last message and the longest time between two, both within 2**61 ms.
+    """Count a batch; return the time of its last message and the longest gap in time, both within 2**61 ms.
 
     messages, key_hash  columns of a DispatchBatch
     is_counted      bool[queues]: whether the tags codes of a queue's messages are hashes of tags
-    before_ms       the time of the message before
-    begin_ms, part_ms   where the timeline begins, from -2**61 to 2**61, and how long a part of it is
+    before_ms       the time of the previous message
+    begin_ms, part_ms   start of the timeline, from -2**61 to 2**61, and length of a part of it
     cells           int64[queues, parts, 2]: messages and bytes, added to
     keys, tags      int64[2**bits, 2]: how many hashes have these lower bits, added to, and physical offset of the
                     last of these messages, set
     """
     parts, key_mask, tag_mask = cells.shape[1], len(keys) - 1, len(tags) - 1
     key, last = 0, len(key_hash) - 1
-    part, low, high = 0, 1, 0  # times of the part of the last message; at first of none
+    part, low, high = 0, 1, 0  # Times of the last message's part; empty at first.
     longest = np.int64(0)
     for row in range(len(messages)):
         message = messages[row]
@@ -41,7 +41,8 @@ def count_messages(
             high, part = low + part_ms, min(max(part, 0), parts - 1)
         offset = message.physical_offset
         cells[message.queue, part, 0] += 1
-        cells[message.queue, part, 1] += message["size"]  # the attribute is plain Python's own
+        # In plain Python, the attribute is a Python integer.
+        cells[message.queue, part, 1] += message["size"]
         for _ in range(message.key_count):
             prefetch(keys, np.int64(key_hash[min(key + _AHEAD, last)] & key_mask))
             counter = key_hash[key] & key_mask
@@ -73,7 +74,8 @@ def count_slots(items, lengths, sample):
     for row in range(len(items)):
         key_hash = _as_int32(swap32(items[row, 0]))
         if key_hash >= 0:
-            lengths[np.int64(np.uint32(key_hash) % slots)] += 1  # twice as fast as of 64 bits
+            # 32-bit division is twice as fast as 64-bit division.
+            lengths[np.int64(np.uint32(key_hash) % slots)] += 1
             if key_hash % SAMPLE == 0:
                 sample[sampled] = key_hash
                 sampled += 1

@@ -14,11 +14,11 @@ _INT64_MAX = 9223372036854775807
 
 @njit(cache=True, nogil=True)
 def check_items(items, stop, newest):
-    """Walk items 1 to `stop` as they were put; return the number of the first that cannot have been, or `stop`.
+    """Walk items 1 to `stop` in the order of puts; return the number of the first impossible item, or `stop`.
 
     items   uint32[n, 5], the file's bytes from item 0 on
     newest  uint32[hash_slots], zeros; after the call the number of the newest item of each slot
-    An item must point to the one before it in its slot and must not lie before the message of its predecessor.
+    An item must point to the previous item of its slot, and its message must not lie before the previous item's.
     """
     slot_total = np.uint32(len(newest))
     slots = np.empty(_BLOCK, np.uint64)
@@ -44,13 +44,13 @@ def check_items(items, stop, newest):
             newest[slot] = number
             before = offset
             number += 1
-    slots[0] = touched  # keeps the compiler from dropping the reads
+    slots[0] = touched  # Keeps the compiler from dropping the reads.
     return number
 
 
 @njit(cache=True, nogil=True)
 def written_entries(entries, before):
-    """Count the leading ConsumeQueue entries that are written, each for a message after the previous one.
+    """Count the leading written ConsumeQueue entries, each for a message after the previous one.
 
     entries  uint32[n, 5], the file's bytes
     before   physical offset of the message before the first; pre-blank entries count as written
@@ -72,10 +72,10 @@ def written_entries(entries, before):
 
 @njit(cache=True, nogil=True)
 def entries_follow(entries, before):
-    """Count the leading entries that are written, each for a message after the previous one; where the last ends.
+    """Count the leading written entries, each for a message after the previous one; also return where the last ends.
 
     entries  uint32[n, 5], the file's bytes; a pre-blank entry has no message
-    before   physical offset at which the message of the entry before the first ends
+    before   physical offset at which the previous entry's message ends
     """
     for row in range(len(entries)):
         entry = entries[np.uint64(row)]

@@ -1,6 +1,6 @@
-"""Bodies and properties of records overwritten in place, as `reput.format.tombstone` says.
+"""Overwrite bodies and properties of records in place, as `reput.format.tombstone` describes.
 
-No record changes its length. Where the properties are too short for the tombstone, they take bytes of the body.
+No record changes its length. If the properties are too short for the tombstone, they take bytes of the body.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from reput.kernels.jit import njit
 from reput.kernels.properties_scan import next_property
 
 SCRATCH_BYTES = 1 << 17
-"""Room for a topic and properties, each below 32 KiB."""
+"""Bytes for a topic and properties, each below 32 KiB."""
 _SYS_FLAG_POSITION, _PROPERTIES_LENGTH = 36, 2
 _BODY_FLAGS = SYS_FLAG_COMPRESSED | SYS_FLAG_INNER_BATCH | 64 | 0x700
-"""How a body is compressed, and that it holds messages (64: NEED_UNWRAP)."""
+"""Flags for how a body is compressed, and for inner messages (64: NEED_UNWRAP)."""
 _LENGTH_POSITION = body_length_position(0)
 _WIDER_HOST_BYTES = HOST_V6_BYTES - HOST_V4_BYTES
 _CRC_NAME = np.frombuffer(f"{CRC_PROPERTY}\x01".encode(), np.uint8).copy()
@@ -42,7 +42,7 @@ def erase_records(data, position, keeps_body, kept, kept_at, tombstone, scratch)
 
     data        uint8, with every record wholly inside and its lengths checked
     position    int64 per record
-    keeps_body  uint8 per record: erase only its properties; its body was erased before
+    keeps_body  uint8 per record: erase only its properties, because its body was erased before
     kept, kept_at  names of properties that stay: name i is kept[kept_at[i]:kept_at[i + 1]]
     tombstone   uint8: the property's name, 1, and its value
     scratch     uint8[SCRATCH_BYTES]
@@ -69,7 +69,7 @@ def erase_records(data, position, keeps_body, kept, kept_at, tombstone, scratch)
 
 @njit(cache=True, nogil=True)
 def erase_inner(data, length_at, end, kept, kept_at, tombstone, scratch):
-    """Erase messages of inner batches: at `length_at` is the length of a message's body, at `end` the message ends."""
+    """Erase messages of inner batches: the length of a message's body is at `length_at`, the message ends at `end`."""
     bare = 0
     for row in range(len(length_at)):
         bare += not _erase(data, length_at[row], 0, end[row], 0, kept, kept_at, tombstone, scratch)
@@ -78,7 +78,7 @@ def erase_inner(data, length_at, end, kept, kept_at, tombstone, scratch):
 
 @njit(cache=True, nogil=True)
 def seal_records(data, position):
-    """Compute the CRCs of records: of the body, then of the record if it has one (5.x)."""
+    """Recompute the CRCs of records: the body's, then the whole record's if it has one (5.x)."""
     for row in range(len(position)):
         begin = position[row]
         end = begin + read_i32(data, begin)
@@ -108,7 +108,7 @@ def _length_at(begin, sys_flag):
 
 @njit(inline="always")
 def _has_crc(data, start, end):
-    """Return whether a record that ends there ends with the property of its CRC."""
+    """Return whether the record that ends at this position ends with the CRC property."""
     at = end - _CRC_BYTES
     if at < start or byte_at(data, end - 1) != 2:
         return False
@@ -117,9 +117,9 @@ def _has_crc(data, start, end):
 
 @njit(cache=True, nogil=True)
 def _erase(data, length_at, topic, end, keeps_body, kept, kept_at, tombstone, scratch):
-    """Overwrite what follows the length of a body, up to the end; return whether a tombstone was put there.
+    """Overwrite everything after the length of a body; return whether a tombstone was written.
 
-    topic  bytes between body and properties, which stay
+    topic  bytes between body and properties, which are kept
     """
     body_at = length_at + 4
     body = max(read_i32(data, length_at), 0)
@@ -145,7 +145,7 @@ def _erase(data, length_at, topic, end, keeps_body, kept, kept_at, tombstone, sc
     wanted = 0 if keeps_body else min(max(len(tombstone) + 1 - room, 0), body)
     has_tombstone = room + wanted >= len(tombstone) - value + 2
     if not has_tombstone:
-        if room < 0:  # the last property had no separator after it
+        if room < 0:  # The last property had no separator after it.
             own -= 1
             room = 0
         wanted = 0 if keeps_body else -room

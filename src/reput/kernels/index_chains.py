@@ -14,7 +14,8 @@ from reput.kernels.integers import prefetch, swap32, wrapped_difference
 from reput.kernels.jit import njit
 
 BEGIN_TIMESTAMP, END_TIMESTAMP, BEGIN_OFFSET, END_OFFSET, SLOT_COUNT, INDEX_COUNT = range(6)
-LANES = 32  # chains walked in lockstep: enough cache misses in flight to hide one another
+# Number of chains that are followed in lockstep: enough cache misses in flight to hide one another.
+LANES = 32
 CHAIN_END = -1
 CHAIN_BROKEN = -2
 _BLOCK = 1024
@@ -51,8 +52,8 @@ def put_keys(
     entry = start
     while entry < stop and count < limit:
         block = min(_BLOCK, stop - entry, limit - count)
-        # The slots of a block are read together first, so that their cache misses overlap: an entry waits
-        # for its slot, and the misses would come one after the other. (A prefetch here is half as fast.)
+        # Read the slots of a block together first, so that their cache misses overlap. Otherwise each entry would wait
+        # for its own slot. (A prefetch here is half as fast.)
         for index in range(block):
             slot = np.uint64(np.uint32(key_hash[np.uint64(entry + index)]) % slot_total)
             block_slots[index] = slot
@@ -85,7 +86,7 @@ def put_keys(
         header[INDEX_COUNT], header[SLOT_COUNT] = count, used_slots
         header[END_OFFSET] = last.physical_offset
         header[END_TIMESTAMP] = last.store_timestamp
-    block_slots[0] = touched  # keeps the compiler from dropping the reads
+    block_slots[0] = touched  # Keeps the compiler from dropping the reads.
     return entry
 
 
@@ -98,7 +99,7 @@ def _signed(word):
 
 @njit(inline="always")
 def _slot_of(key_hash, slot_total):
-    """Return the slot of an item's hash; a damaged (negative) hash has the slot of a plain remainder."""
+    """Return the slot of an item's hash; for a damaged (negative) hash, the slot of a plain remainder."""
     if key_hash >= 0:
         return np.uint32(np.uint32(key_hash) % slot_total)
     return np.uint32(np.int64(key_hash) % np.int64(slot_total))
@@ -112,7 +113,7 @@ def _offset_of(items, item):
 
 @njit(inline="always")
 def _is_in_order(items, row, item, offset, count):
-    """Return whether an item's physical offset lies between its neighbours': for a lost item this is unlikely."""
+    """Return whether an item's physical offset lies between those of its neighbours: unlikely for a lost item."""
     if item > 1 and _offset_of(items, row - 1) > offset:
         return False
     return item >= count or offset <= _offset_of(items, row + 1)
@@ -151,17 +152,17 @@ def _step(items, first, item, count, wanted, newest, slot, slot_total):
 
 @njit(cache=True, nogil=True)
 def follow_chain(items, first, item, count, newest, begin, end, key_hash, slot_total, hits):
-    """Go on along the chain of one hash through a part of the items; the rules are `IndexFileReader.offsets`.
+    """Follow the chain of one hash through a part of the items, by the rules of `IndexFileReader.offsets`.
 
-    items       uint32[n, 5], from number `first` on, the one after `item` among them
-    item        where the chain has come to
+    items       uint32[n, 5], from number `first` on, including the item after `item`
+    item        number of the item that the chain has reached
     count, begin, end  as in `look_up_keys`
-    newest      physical offset of the last item with this hash, the highest there can be before the first
+    newest      physical offset of the last item with this hash; the highest possible before the first
     key_hash    int64
-    slot_total  uint32, how many slots the file has
-    hits        int64[n], gets the physical offsets, no two alike in a row
-    Returns (item, newest, steps, hits): the item is that before the part, CHAIN_END, or one where the chain breaks,
-    which is in the part.
+    slot_total  uint32, the file's number of slots
+    hits        int64[n], set to the physical offsets, no two identical in a row
+    Returns (item, newest, steps, hits). The item is the last one before the part, CHAIN_END, or an item of the part
+    where the chain breaks.
     """
     slot = np.uint32(np.uint32(key_hash) % slot_total)
     steps, found = 0, 0
@@ -190,7 +191,7 @@ def look_up_keys(
     """Find the physical offsets of many keys by hash, newest first for each, as `IndexFileReader.offsets` does.
 
     slots, items      as in `put_keys`, items from number 0 to the file's last
-    count             number of the newest item; newer ones may be on their way into the chains
+    count             number of the newest item; newer ones may not be linked yet
     begin, end        physical offsets: the search ends before `begin`, and skips offsets from `end` on
     key_hash          int32, keys from `start` on are looked up
     hits_key, hits_offset  int32 and int64, room for hits: the key's number and the offset; no two identical in a row
@@ -244,8 +245,8 @@ def look_up_keys(
                 active -= item < 0
             if item == CHAIN_BROKEN:
                 broken[key] = 1
-            # The item is read when its lane's turn comes again: it has as long to arrive.
-            # So are its neighbours, between which it lies.
+            # Read the item when its lane's turn comes again, so that it has that long to arrive. The same holds for its
+            # neighbours, between which it must lie.
             prefetch(items, max(item - 1, 0))
             prefetch(items, max(item + 1, 0))
             lane_item[lane] = item

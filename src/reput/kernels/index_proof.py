@@ -1,8 +1,8 @@
 """Which items of an IndexFile a look-up reaches, and how far apart the messages of its items lie.
 
 A look-up follows `reput.index.reader`: from a slot, along items of that slot with ever smaller numbers, to 0. It
-reaches every item exactly when each item is pointed to once from within its own slot, by the slot or by a newer item,
-and so is each slot's end. Then two multisets of pairs (slot, item) are equal, which two sums of hashes prove. The pass
+reaches every item if and only if exactly one pointer leads to each item and to each slot's end, from the slot itself or
+from a newer item of it. Then two multisets of pairs (slot, item) are equal, which two sums of hashes prove. The pass
 over the items is sequential; following the chains would miss the cache at each item.
 """
 
@@ -36,7 +36,7 @@ def _slot_of(hashed, slot_total):
 
 @njit(inline="always")
 def _mixed(slot, item, seed):
-    """Return a hash of the pair (murmur3's finisher, without one of its rounds)."""
+    """Return a hash of the pair (murmur3's finisher with one round less)."""
     word = (np.uint64(slot) << np.uint64(32) | np.uint64(item)) ^ seed
     word = (word ^ (word >> np.uint64(33))) * np.uint64(0xFF51AFD7ED558CCD)
     word = (word ^ (word >> np.uint64(33))) * np.uint64(0xC4CEB9FE1A85EC53)
@@ -45,7 +45,7 @@ def _mixed(slot, item, seed):
 
 @njit(cache=True, nogil=True)
 def check_slots(slots, seed):
-    """Return the sum over a file's slots, one of its two sums. Empty slots (0, a chain's end) add nothing.
+    """Return the sum over a file's slots, the first of the two sums. Empty slots (0, a chain's end) add nothing.
 
     slots  uint32[hash_slots], the file's bytes
     seed   uint64, unknown to the writer of the file
@@ -64,15 +64,15 @@ def check_slots(slots, seed):
 
 @njit(cache=True, nogil=True)
 def check_items(items, first, last, slot_total, seed, total, before):
-    """Add items to the sum, which ends at 0 if a look-up reaches each; check their order.
+    """Add items to the sum, which ends at 0 if a look-up reaches each item; check their order.
 
     items   uint32[n, 5], the file's bytes from item `first` on
     last    the newest item that is counted
-    total   the sum up to here, of `check_slots` to begin with
+    total   the sum so far; for the first items, the sum of `check_slots`
     before  physical offset of the item before, -1 to begin with
-    Returns (sum; links that do not lead to an older item; items whose offset is below the one before or below 0, or
-    whose hash is; different messages; physical offset of the last item). Damage that is not made for the seed escapes
-    once in 2**64 times.
+    Returns (sum; links that do not lead to an older item; items with a negative hash or offset, or an offset below the
+    previous item's; different messages; physical offset of the last item). Damage that is not crafted for the seed
+    escapes once in 2**64 times.
     """
     forwards, disordered, messages = 0, 0, 0
     for row in range(len(items)):
@@ -95,8 +95,8 @@ def count_falls(items, first, last, before):
     """Count the items from the second to `last` with fewer seconds than the previous one, or below 0.
 
     items, first  as in `check_items`
-    before        the seconds of the item before, 0 to begin with
-    Returns (how many; seconds of the last item).
+    before        the seconds of the previous item, 0 at the beginning
+    Returns (their number; seconds of the last item).
     """
     falls = 0
     for row in range(len(items)):
@@ -110,14 +110,14 @@ def count_falls(items, first, last, before):
 
 @njit(cache=True, nogil=True)
 def find_lost_items(items, first, last, leads_to, offset_after, lost, found):
-    """Items that no look-up reaches, or that do not lie between their neighbours; the file's last ones come first.
+    """Find items that no look-up reaches, or that do not lie between their neighbours, last ones first.
 
     items, first, last  as in `check_items`
-    leads_to            int32[hash_slots], the slots to begin with; it is overwritten
-    offset_after        physical offset of the item after these, the highest there can be to begin with
-    lost                int64, room for their numbers, descending, some of them twice
-    found               how many there are already
-    Returns (how many there are, of which only the first have room; physical offset of the first item).
+    leads_to            int32[hash_slots], the slots at the beginning; overwritten
+    offset_after        physical offset of the item after these; the highest possible at the beginning
+    lost                int64, set to their numbers, descending, some of them twice
+    found               number of items found before
+    Returns (their number, which may exceed the room in `lost`; physical offset of the first item).
     """
     for row in range(len(items) - 1, -1, -1):
         item = np.int64(first) + row
@@ -135,7 +135,7 @@ def find_lost_items(items, first, last, leads_to, offset_after, lost, found):
             if found < len(lost):
                 lost[found] = item
             found += 1
-        if is_late:  # either of the two may be wrong
+        if is_late:  # Either of the two items may be wrong.
             if found < len(lost):
                 lost[found] = item + 1
             found += 1
@@ -148,7 +148,7 @@ def find_wide_gaps(items, first, least, gaps, widths, found):
     """Find items, except the last, whose message lies more than `least` bytes before the next item's.
 
     items         as in `check_items`
-    gaps, widths  int64, room for their numbers, ascending, and how far that is
+    gaps, widths  int64, set to the items' numbers, ascending, and these distances
     found         the number of earlier gaps
     Returns (number of gaps, least). Without room for all, `least` is doubled until they fit.
     """

@@ -1,9 +1,9 @@
 """Integers in byte arrays and in arrays of 32-bit words: one load and one byte swap each.
 
-Numba has no big-endian types, tests every signed index for being negative, and does not always see that bytes
-put together are one word; so the compiled forms are a few LLVM instructions. With NUMBA_DISABLE_JIT=1 the same
-names are plain Python, which raises IndexError where the compiled form would read outside the array: that is how
-the tests prove that no kernel does.
+Numba has no big-endian types, tests whether signed indexes are negative, and does not always combine the loads of bytes
+into one. The compiled forms are therefore a few LLVM instructions. With NUMBA_DISABLE_JIT=1 the same names are plain
+Python, which raises IndexError where the compiled form would read outside the array. So the tests prove that no kernel
+does.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def _compiled_prefetch(typing_context: Any, array: Any, index: Any) -> Any:
     return types.void(array, types.int64), generate
 
 
-# prefetch(array, index): begin to bring array[index] into the cache; any index is harmless.
+# prefetch(array, index): start loading array[index] into the cache; any index is harmless.
 prefetch = _interpreted_prefetch if INTERPRETED else _compiled_prefetch
 
 
@@ -106,7 +106,7 @@ def _compiled_trailing_zeros(typing_context: Any, word: Any) -> Any:
     return types.int64(types.uint64), generate
 
 
-# trailing_zeros(word): zero bits below the lowest that is set, of a uint64 that is not 0.
+# trailing_zeros(word): the number of zero bits below the lowest set bit of a uint64 that is not 0.
 trailing_zeros = _interpreted_trailing_zeros if INTERPRETED else _compiled_trailing_zeros
 
 
@@ -181,7 +181,8 @@ def same_bytes(left, left_start, right, right_start, count):
         if word_at(left, left_start + index) != word_at(right, right_start + index):
             return False
         index += 8
-    if index < count and count >= 8:  # the rest at once, with some bytes before it again
+    # Compare the rest at once, together with some bytes that were compared already.
+    if index < count and count >= 8:
         index = count - 8
         return word_at(left, left_start + index) == word_at(right, right_start + index)
     while index < count:
@@ -193,7 +194,7 @@ def same_bytes(left, left_start, right, right_start, count):
 
 @njit(inline="always")
 def wrapped_sum(left, right):
-    """Return left + right as a Java long: the compiler assumes that a plain sum of int64 never overflows."""
+    """Return left + right as a Java long: the compiler assumes that a plain int64 sum never overflows."""
     return np.int64(np.uint64(left) + np.uint64(right))
 
 

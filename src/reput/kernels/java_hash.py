@@ -1,8 +1,8 @@
 """`String.hashCode` over the UTF-16 units of UTF-8 bytes, decoded as Java decodes them.
 
-The same rules as `reput.format.java_string`, which says where they come from; this is their fast form.
-Hashes are carried as int64 and are right in their low 32 bits: 2**32 divides 2**64. They are reckoned as
-uint64, which wrap around; compiled code takes it that signed numbers never do.
+The rules are specified in `reput.format.java_string`; this is their fast form. Hashes are kept as int64, of which the
+low 32 bits are right, since 2**32 divides 2**64. They are computed as uint64, which wraps around; compiled code assumes
+that signed integers do not.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _8, _16, _32 = np.uint64(8), np.uint64(16), np.uint64(32)
 
 @njit(inline="always")
 def java_hash(data, start, end, value):
-    """Go on with hash `value` over data[start:end]; the caller keeps 0 <= start <= end <= len(data)."""
+    """Continue hash `value` over data[start:end]; the caller ensures 0 <= start <= end <= len(data)."""
     position = start
     value = np.uint64(value)
     others = _NONE  # the top bits of the first bytes that are not ASCII
@@ -42,7 +42,7 @@ def java_hash(data, start, end, value):
             position += 8
     rest = end - position
     if 0 < rest < 8 and end >= 8:
-        # The last few also in one step: the bytes before them, as zeros, add nothing.
+        # The last few bytes also take one step: the bytes before them are masked to zeros, which add nothing.
         word = word_at(data, end - 8) & (_ALL_BITS << np.uint64(64 - 8 * rest))
         others = word & _NOT_ASCII
         if not others:
@@ -54,7 +54,7 @@ def java_hash(data, start, end, value):
 
 @njit(inline="always")
 def _hash_of_eight(word):
-    """Return the hash of eight ASCII bytes: pairs, then fours, then all of them are summed side by side."""
+    """Return the hash of eight ASCII bytes; the sums of pairs, then of fours, are computed side by side."""
     pairs = (word & _BYTES) * _31 + ((word >> _8) & _BYTES)
     fours = (pairs & _PAIRS) * _31_2 + ((pairs >> _16) & _PAIRS)
     return (fours & _FOURS) * _31_4 + (fours >> _32)
@@ -62,7 +62,7 @@ def _hash_of_eight(word):
 
 @njit(inline="always")
 def hash_unit(value, unit):
-    """Go on with hash `value` over one more UTF-16 unit."""
+    """Continue hash `value` over one more UTF-16 unit."""
     return np.int64(np.uint64(value) * _31 + np.uint64(unit))
 
 
@@ -159,7 +159,7 @@ def sequence_length(data, position, end):
 
 @njit(inline="always")
 def positive_hash(value):
-    """Return `Math.abs` of the low 32 bits as an int; 0 for the least int (IndexFile.indexKeyHashMethod)."""
+    """Return `Math.abs` of the low 32 bits as an int; 0 for the smallest int (IndexFile.indexKeyHashMethod)."""
     value &= 0xFFFFFFFF
     if value > 0x80000000:
         return 0x100000000 - value

@@ -1,7 +1,7 @@
-"""UTF-8 as Java decodes it, encoded again: valid bytes for readers who refuse others.
+"""Decode UTF-8 as Java does and encode it again: valid bytes for readers that refuse invalid ones.
 
-The same rules as `reput.format.java_string.decode_utf8`. Malformed input becomes U+FFFD, three bytes for one at
-worst; so text of n bytes never takes more than `WORST_GROWTH * n`.
+The rules are those of `reput.format.java_string.decode_utf8`. Malformed input becomes U+FFFD, at worst three bytes for
+one. So a text of n bytes becomes at most `WORST_GROWTH * n` bytes.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def put_text(out, at, data, start, stop):
         position += 8
         at += 8
     if ascii_only and position < stop and position + 8 <= len(data) and at + 8 <= len(out):
-        # The rest in one piece, with the bytes after it.
+        # Copy the rest at once, together with the bytes after it.
         ours = ~(_ALL << np.uint64(8 * (stop - position)))
         ascii_only = not word_at(data, position) & ours & _NOT_ASCII
         if ascii_only:
@@ -129,7 +129,7 @@ def _character_bytes(data, position, stop):
 
 @njit(inline="always")
 def _is_replaced(data, position, length):
-    """Return whether Java has U+FFFD there, from its decoder or from the bytes."""
+    """Return whether Java has U+FFFD at this position, from its decoder or from the bytes themselves."""
     return length < 0 or (
         length == 3
         and byte_at(data, position) == 0xEF

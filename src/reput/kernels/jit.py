@@ -17,7 +17,7 @@ from reput.kernels.llvm import HAS_NUMBA, INTERPRETED
 def njit(*, cache: bool = False, **options: Any) -> Callable[[Any], Any]:
     """Apply `numba.njit` with these options; with `cache`, kernels are kept as `compile_cache` describes."""
     if INTERPRETED:
-        # Without `cache` it is a part of other kernels, which take NumPy's integers.
+        # Without `cache`, the function is compiled into other kernels, which pass NumPy's integers.
         return _interpreted if cache else lambda function: function
     from numba import njit as numba_njit
 
@@ -38,7 +38,7 @@ _inside = local()
 
 
 def _interpreted(function: Any) -> Any:
-    """Return a kernel in plain Python: unless another kernel calls it, its integers wrap and come back as Python's."""
+    """Return a kernel in plain Python. For callers outside kernels, its integers wrap and are returned as Python's."""
     is_planning = HAS_NUMBA and PLANNING_VARIABLE in os.environ
 
     @wraps(function)
@@ -61,7 +61,7 @@ def _interpreted(function: Any) -> Any:
 
 
 def _as_compiled(result: Any) -> Any:
-    """Return Python's own numbers, as a compiled kernel does."""
+    """Return the result with Python's own numbers, as a compiled kernel does."""
     if isinstance(result, tuple):
         return tuple(map(_as_compiled, result))
     return result.item() if isinstance(result, np.generic) else result

@@ -1,7 +1,7 @@
-"""Parse plain lines of JSON, nearly all lines, into the columns of a put.
+"""Parse plain lines of JSON (nearly all lines are) into the columns of a put.
 
-A line is plain if it is one object of known fields, each once and of its type, without contradictions. Its strings are
-UTF-8, its body is not compressed, and its properties are a map without names that the store must refuse or check. All
+A line is plain if it is one object with known fields, each at most once and of its type, without contradictions. Its
+strings are UTF-8, its body is not compressed, and its properties have no names that the store must refuse or check. All
 other lines are left to `reput.messages.json_lines`, which also explains errors.
 """
 
@@ -79,10 +79,10 @@ def _field(data, at, guess):
 def parse_lines(
     data, start, stop, rows, spans, body_at, bodies, head_at, heads, tail_at, tails, text
 ):
-    """Read plain lines from data[start:stop] until one is not plain: (rows, where that line begins or `stop`, lines).
+    """Read plain lines from data[start:stop] up to a line that is not plain: (rows, its position or `stop`, lines).
 
     data      uint8, whole lines, PADDING more bytes after `stop`
-    rows      PUT_DTYPE[n], n one more than there can be messages; topic, born_host and queue are set by the caller
+    rows      PUT_DTYPE[n], n one more than the possible messages; topic, born_host and queue are set by the caller
     spans     SPANS_DTYPE[n]: where topic and host of a row lie in `data`; the same place twice for no host
     body_at, bodies     int64[n + 1], uint8: body r is bodies[body_at[r]:body_at[r + 1]]
     head_at, heads      the same of properties strings; if a unique key must be created (rows.reserved is 1), of the
@@ -92,7 +92,7 @@ def parse_lines(
     """
     pairs = np.zeros((MOST_PAIRS + 4, 6), np.int64)
     cut = np.empty(1, np.int64)
-    follows = np.zeros(_COUNT + 1, np.int64)  # which field came after which in the line before
+    follows = np.zeros(_COUNT + 1, np.int64)  # The order of fields in the previous line.
     row, lines, at = np.int64(0), np.int64(0), start
     body_used, head_used, tail_used = np.int64(0), np.int64(0), np.int64(0)
     body_at[0], head_at[0], tail_at[0] = 0, 0, 0
@@ -136,7 +136,7 @@ def parse_lines(
                 if not (is_optional and is_null(data, at)):
                     break
                 if field in (_BODY, _BODY_BASE64):
-                    seen &= ~(np.int64(1) << field)  # as if it were not there
+                    seen &= ~(np.int64(1) << field)  # As if the field were missing.
                 at += 4
             elif byte == QUOTE:
                 if field == _BODY:

@@ -1,4 +1,4 @@
-"""Properties out of a line of JSON, as the properties string that a broker would store."""
+"""Convert properties in a line of JSON to the properties string that a broker would store."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from reput.kernels.properties_scan import bytes_below_3
 MOST_PAIRS = 12
 """The most pairs of a HashMap with 16 buckets."""
 UNIQUE, TAG, KEY = (0, 8), (8, 12), (12, 16)
-"""Where the names of the properties that have fields of their own lie in `_OWN`."""
+"""Positions in `_OWN` of the names of properties that have fields of their own."""
 
 _OWN = np.frombuffer(b"UNIQ_KEYTAGSKEYSDELAYINNER_MULTI_DISPATCH", np.uint8)
 _DELAY, _MULTI = (16, 21), (21, 41)
@@ -83,7 +83,7 @@ def read_pairs(data, at, stop, text, used, pairs):
 def join_keys(data, at, stop, text, used):
     """Join the list after its bracket with spaces: return (position after the list, end of the text).
 
-    -1 for a key that is empty or has a space in it.
+    Returns -1 for a key that is empty or contains a space.
     """
     at = skip_space(data, at)
     if byte_at(data, at) == CLOSE_LIST:
@@ -129,7 +129,7 @@ def complete_pairs(text, used, pairs, count, own, start, stop):
 
 @njit(inline="always")
 def _has_separator(text, start, stop):
-    """Return whether there may be a byte 0, 1 or 2; reads up to 7 bytes more."""
+    """Return whether the text may contain a byte 0, 1 or 2; up to 7 bytes after it are read."""
     found = np.uint64(0)
     position = start
     while position < stop:
@@ -151,7 +151,7 @@ def _bucket(text, start, stop):
 
 @njit(cache=True, nogil=True)
 def put_properties(text, pairs, count, out, used, cut):
-    """Write the properties string in a broker's order and return its end; -1 if the store must check it.
+    """Write the properties string in a broker's order and return its end; -1 if the store must check the properties.
 
     pairs  int64[MOST_PAIRS + 4, 6]: the last two columns are set here, to the bucket and the order
     cut    int64[1], set to the place of the unique key that must be created; -1 if the map has it
@@ -188,7 +188,7 @@ def put_properties(text, pairs, count, out, used, cut):
         pair = pairs[place, 5]
         if not has_unique and cut[0] < 0 and pairs[pair, 4] > _UNIQUE_BUCKET:
             cut[0] = used
-            begin = used  # what follows is a string of its own
+            begin = used  # The text after this point is a string of its own.
         if used > begin:
             put_byte(out, used, 2)
             used += 1
@@ -206,7 +206,7 @@ def put_properties(text, pairs, count, out, used, cut):
 
 @njit(cache=True, nogil=True)
 def _is_twice(text, pairs, place, start, stop):
-    """Return whether this name is at that place of the bucket, or before it in the bucket."""
+    """Return whether this name is at that place of the bucket, or earlier in the bucket."""
     bucket, length = pairs[pairs[place, 5], 4], stop - start
     while place >= 0 and pairs[pairs[place, 5], 4] == bucket:
         other = pairs[place, 5]

@@ -1,9 +1,9 @@
 """Write rows of JSON, column by column: first measure each value, then write it in its place.
 
-A column is bytes of some buffer with a start, a stop and a kind in each row. All rows are measured first, so that all
-columns are written into one buffer of the right size: each value is written at the cursor of its row, which it moves.
-The rules of escaping are in `reput.messages.json_text`; its table of characters without a glyph is an argument. UTF-8
-is read as Java does (`reput.kernels.java_utf8`): malformed bytes are written as U+FFFD.
+A value is a range of bytes in a buffer, with a kind. All rows are measured first, so that all columns are written into
+one buffer of the right size. Each value is written at the cursor of its row and moves the cursor. The rules of escaping
+are in `reput.messages.json_text`; its table of invisible characters is an argument. UTF-8 is read as Java does
+(`reput.kernels.java_utf8`): malformed bytes are written as U+FFFD.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from reput.kernels.jit import njit
 from reput.kernels.json_values import ONES, TOP_BITS, special_in
 
 MISSING, PRESENT, SKIPPED = 0, 1, 2
-"""Kinds of a value in a row: written as what stands for a missing one, as itself, not at all."""
+"""Kinds of a value in a row: written as the text for a missing value, written as itself, or skipped."""
 
 _QUOTE, _BACKSLASH, _DELETE, _SPACE = 0x22, 0x5C, 0x7F, 0x20
 _DELETES = np.uint64(0x7F7F7F7F7F7F7F7F)
@@ -34,7 +34,7 @@ _BASE64 = np.frombuffer(
 
 @njit(inline="always")
 def _special(word):
-    """Bits of which the lowest marks the first of 8 bytes that is not written as it is; 0 where all are."""
+    """Return a mask whose lowest bit marks the first of 8 bytes that needs an escape; 0 if none does."""
     deletes = word ^ _DELETES
     return special_in(word) | (deletes - ONES) & ~deletes & TOP_BITS
 
@@ -91,7 +91,7 @@ def _escaped_bytes(data, position, stop, invisible):
 def _put_escaped(out, at, data, position, stop, invisible):
     """Write the text between its quotes; return the position after it.
 
-    Eight bytes are stored at once if the text has so many left: escaping never shortens it.
+    Eight bytes are stored at once if the text has at least eight left: escaping never shortens it.
     """
     while position < stop:
         if position + 8 <= stop:
@@ -147,7 +147,7 @@ def _put_short(out, at, byte):
 
 @njit(cache=True, nogil=True)
 def _put_unit(out, at, unit):
-    r"""\uXXXX."""
+    r"""Write one UTF-16 unit as \uXXXX."""
     put_byte(out, at, _BACKSLASH)
     put_byte(out, at + 1, 0x75)
     for index in range(4):
@@ -158,7 +158,7 @@ def _put_unit(out, at, unit):
 
 @njit(cache=True, nogil=True)
 def measure_texts(data, starts, stops, kinds, around_bytes, missing_bytes, invisible, sizes):
-    """Add to sizes[i] what the text data[starts[i]:stops[i]] takes with its quotes and `around_bytes` more."""
+    """Add to sizes[i] the size of the escaped text data[starts[i]:stops[i]], its quotes and `around_bytes`."""
     for row in range(len(starts)):
         if kinds[row] == PRESENT:
             sizes[row] += (
@@ -187,7 +187,7 @@ def put_texts(data, starts, stops, kinds, label, missing, invisible, out, cursor
 
 @njit(inline="always")
 def _digits(value):
-    """Decimal digits of a uint64, counted two at a time."""
+    """Return the number of decimal digits of a uint64, two per step."""
     count = np.int64(1)
     while value >= np.uint64(100):
         value //= np.uint64(100)
@@ -197,7 +197,7 @@ def _digits(value):
 
 @njit(inline="always")
 def _magnitude(value):
-    """|value| of an int64, as uint64."""
+    """Return the absolute value of an int64 as uint64."""
     word = np.uint64(value)
     return ~word + np.uint64(1) if value < 0 else word
 
@@ -239,7 +239,7 @@ def put_integers(values, kinds, label, missing, out, cursors):
 
 @njit(cache=True, nogil=True)
 def put_runs(data, starts, stops, kinds, label, end, missing, out, cursors):
-    """Write `label`, the bytes data[starts[i]:stops[i]] as they are, and `end`, or `missing`, at each cursor."""
+    """Write `label`, the unchanged bytes data[starts[i]:stops[i]] and `end`, or `missing`, at each cursor."""
     for row in range(len(starts)):
         at = cursors[row]
         if kinds[row] == PRESENT:
@@ -311,10 +311,10 @@ def are_utf8(data, starts, stops, valid):
 
 @njit(cache=True, nogil=True)
 def are_in_hash_map_order(names, starts, stops, maps, ordered):
-    """Set ordered[i] (uint8) to whether `java.util.HashMap` would give the names of row i in the order they have.
+    """Set ordered[i] (uint8) to whether `java.util.HashMap` would iterate over the names of row i in their given order.
 
-    The rule is `reput.format.java_string.hash_map_order`. Name k is names[starts[k]:stops[k]], UTF-8; row i has
-    those from maps[i] to maps[i + 1], each once.
+    The rule is `reput.format.java_string.hash_map_order`. Name k is names[starts[k]:stops[k]], UTF-8; row i has the
+    distinct names from maps[i] to maps[i + 1].
     """
     for row in range(len(ordered)):
         start, stop = np.int64(maps[row]), np.int64(maps[row + 1])

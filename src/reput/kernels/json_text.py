@@ -14,7 +14,7 @@ from reput.kernels.jit import njit
 _QUOTE, _BACKSLASH = 0x22, 0x5C
 _OPEN_OBJECT, _CLOSE_OBJECT, _OPEN_LIST, _CLOSE_LIST = 0x7B, 0x7D, 0x5B, 0x5D
 MAX_DEPTH = 100
-"""Parsers call themselves once a level, and a body may open millions."""
+"""Parsers recurse once per level, and a hostile body may open millions of levels."""
 
 _SPACE, _TAB, _LINE_FEED, _CARRIAGE_RETURN = 0x20, 0x09, 0x0A, 0x0D
 
@@ -66,7 +66,7 @@ def are_objects(data, offsets, valid):
 
 @njit(cache=True, nogil=True)
 def join_lines(data, offsets, rows, out):
-    """Copy the bodies of these rows into `out`, a line feed behind each; return the bytes used."""
+    """Copy the bodies of these rows into `out`, each followed by a line feed; return the bytes used."""
     used = np.int64(0)
     for row in rows:
         for at in range(np.int64(offsets[row]), np.int64(offsets[row + 1])):

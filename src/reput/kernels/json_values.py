@@ -1,6 +1,6 @@
 """Parse plain values in JSON text: strings, base64 and whole numbers.
 
-The result for other values is -1: the caller leaves them to a reader of all of JSON.
+The result for other values is -1: the caller leaves them to a complete JSON reader.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _BACKSLASH = 0x5C
 _SPACES = np.uint64(0x2020202020202020)
 _QUOTES = np.uint64(0x2222222222222222)
 _BACKSLASHES = np.uint64(0x5C5C5C5C5C5C5C5C)
-# What a short escape stands for, by its letter; 0 for none.
+# The character of a short escape, by its letter; 0 for other letters.
 _ESCAPES = np.zeros(256, np.uint8)
 for _letter, _char in zip('btnfr"\\/', '\b\t\n\f\r"\\/', strict=True):
     _ESCAPES[ord(_letter)] = ord(_char)
@@ -34,7 +34,7 @@ for _value, _letter in enumerate(
 
 @njit(inline="always")
 def special_in(word):
-    """Bits of which the lowest marks the first of 8 bytes that is a quote, a backslash, a control or not ASCII."""
+    """Return a mask whose lowest bit marks the first of 8 bytes that is a quote, backslash, control or not ASCII."""
     quotes, backslashes = word ^ _QUOTES, word ^ _BACKSLASHES
     found = (word - _SPACES) & ~word
     found |= (quotes - ONES) & ~quotes
@@ -44,7 +44,7 @@ def special_in(word):
 
 @njit(inline="always")
 def skip_space(data, at):
-    """Over white space within a line."""
+    """Return the position after white space within a line."""
     while byte_at(data, at) == 32 or byte_at(data, at) == 9 or byte_at(data, at) == 13:
         at += 1
     return at
@@ -65,7 +65,7 @@ def plain_end(data, at):
 def decode_string(data, at, stop, out, used):
     """Decode the string that begins at `at` to out[used:]; return (position after its quote, end of the output).
 
-    -1 for a string that is not plain. Up to 7 bytes after the end may be overwritten.
+    Returns -1 for a string that is not plain. Up to 7 bytes after the end may be overwritten.
     """
     while at < stop:
         found = special_in(word_at(data, at))

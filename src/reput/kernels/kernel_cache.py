@@ -17,11 +17,11 @@ from reput.kernels.compile_cache import KERNELS, folders, own_folder, shipped, s
 
 
 class _Locator(_CacheLocator):
-    """Satisfies numba, which refuses to cache a kernel without a writable folder; `KernelCache` chooses the folders."""
+    """A locator for numba, which caches no kernel without a writable folder; `KernelCache` chooses the real folders."""
 
     def __init__(self, function: Any, path: str) -> None:
         self._line = function.__code__.co_firstlineno
-        self._py_file = path  # numba names it in warnings
+        self._py_file = path  # numba prints this name in warnings.
 
     def get_cache_path(self) -> str:
         return str(KERNELS)
@@ -51,7 +51,7 @@ class KernelCache(FunctionCache):
         if found is None and on_compile:
             for compiling in on_compile:
                 compiling(self._py_func.__qualname__)
-            found = self._find(signature, context)  # the callback may have compiled it
+            found = self._find(signature, context)  # The callback may have compiled the kernel.
         return found
 
     def _find(self, signature: Any, context: Any) -> Any:
@@ -74,7 +74,7 @@ class KernelCache(FunctionCache):
             key, form = self._index_key(signature, data.codegen), self._impl.reduce(data)
             with suppress(
                 OSError
-            ):  # such as a full disk: the kernel runs, and is compiled again next time
+            ):  # A full disk, for example: the kernel runs, and is compiled again next time.
                 IndexDataCacheFile(
                     str(own_folder(create=True)), self._impl.filename_base, sources()
                 ).save(key, form)

@@ -16,16 +16,16 @@ from reput.kernels.jit import njit
 from reput.kernels.properties_scan import find_index_properties, next_property, next_space
 from reput.kernels.record_walk import equals
 
-# What became of a record.
+# Outcomes for a record.
 WHOLE = 0
-MORE_BYTES = 1  # the record reaches past the bytes read: it has at least `needed` bytes
+MORE_BYTES = 1  # The record reaches past the bytes read: it has at least `needed` bytes.
 NO_RECORD = 2
 
-# What became of a candidate.
-OTHER = 0  # its hash is the key's, its text is not
+# Outcomes for a candidate.
+OTHER = 0  # The hash is the key's, but the text differs.
 MATCH = 1
-STALE = 2  # no record there that an index entry with this hash can be of
-STALE_MATCH = 3  # the wanted key, but of a record that says that it lies elsewhere
+STALE = 2  # No record at this offset can have an index entry with this hash.
+STALE_MATCH = 3  # A record with the wanted key that states another physical offset.
 
 _UNIQ_KEY = np.frombuffer(UNIQ_KEY.encode(), np.uint8)
 
@@ -100,7 +100,7 @@ def locate_records(data, begins, ends, at_file_end, records):
         body_bytes = max(read_i32(data, body_length_at), 0)
         topic_length_at = body_length_at + 4 + body_bytes
         topic_at = topic_length_at + topic_length_bytes
-        # A record is as long as its parts together; so no part need be looked for beyond TOTALSIZE.
+        # A record is as long as the sum of its parts, so no part needs to be searched for beyond TOTALSIZE.
         if topic_at - position > total:
             record.status = NO_RECORD
             continue
@@ -142,7 +142,7 @@ def match_keys(
     """Compare topics and keys of candidates with their records; write verdicts, uint8[n].
 
     candidates  int64[n], rows of offsets (int64: where each lies), key_hash (int32), and texts as in `hash_keys`
-    record_of   int64[n], each one's row of `records`
+    record_of   int64[n], each candidate's row in `records`
     """
     for number in range(len(candidates)):
         record = records[record_of[number]]
@@ -174,7 +174,7 @@ def _is_same(data, start, end, text, text_start, text_end):
 
 @njit(cache=True, nogil=True)
 def _is_same_decoded(data, start, end, text, text_start, text_end):
-    """Return whether both decode to one Java string, with malformed bytes replaced."""
+    """Return whether both byte strings decode to the same Java string, with malformed bytes replaced."""
     while start < end and text_start < text_end:
         point, length = character_at(data, start, end)
         other, other_length = character_at(text, text_start, text_end)
@@ -189,7 +189,7 @@ def _is_same_decoded(data, start, end, text, text_start, text_end):
 
 @njit(cache=True, nogil=True)
 def _has_key(data, record, keys, key_start, key_end):
-    """Return whether a unique key or one of KEYS is that text."""
+    """Return whether a unique key or one of KEYS equals the text."""
     if key_start == key_end:
         return False
     start, limit = record.unique_at, record.unique_at + record.unique_bytes
@@ -201,7 +201,7 @@ def _has_key(data, record, keys, key_start, key_end):
         if space > start and _is_same(data, start, space, keys, key_start, key_end):
             return True
         start = space + 1
-    # Last, for few records have an own id besides, and a match is rarely one.
+    # Checked last, because few records have an additional id of their own, and it rarely matches.
     start, limit = record.properties_at, record.properties_at + record.properties_bytes
     name, name_stop, value_stop = next_property(data, start, limit)
     while name < limit:
@@ -215,7 +215,7 @@ def _has_key(data, record, keys, key_start, key_end):
 
 @njit(cache=True, nogil=True)
 def _has_hash(data, record, key_hash):
-    """Return whether one of the record's index entries has that hash."""
+    """Return whether one of the record's index entries has the given hash."""
     prefix = hash_unit(
         java_hash(data, record.topic_at, record.topic_at + record.topic_bytes, 0), 35
     )
@@ -225,7 +225,7 @@ def _has_hash(data, record, key_hash):
         if space > start and positive_hash(java_hash(data, start, space, prefix)) == key_hash:
             return True
         start = space + 1
-    # It is the longest, and rarely what was asked for.
+    # Hashed last: it is the longest key, and rarely the wanted one.
     start, limit = record.unique_at, record.unique_at + record.unique_bytes
     return start < limit and positive_hash(java_hash(data, start, limit, prefix)) == key_hash
 
@@ -235,7 +235,7 @@ def hash_records(data, records, hashes, record_of):
     """Write the hashes of all index entries of records; return their number.
 
     records    RECORD_DTYPE[n], of `locate_records`
-    hashes     int32, and record_of, int64, filled: each one's hash and row; two and half of `keys_bytes` for each
+    hashes     int32, and record_of, int64, filled with hashes and rows; two and half of `keys_bytes` for each record
     """
     count = 0
     for row in range(len(records)):
@@ -263,10 +263,10 @@ def hash_records(data, records, hashes, record_of):
 
 @njit(cache=True, nogil=True)
 def hash_own_ids(data, records, hashes, record_of):
-    """Write the hash of each UNIQ_KEY that a later one of its record replaces: no index entry has these.
+    """Write the hash of each UNIQ_KEY that a later UNIQ_KEY of its record replaces; the index has no entry for it.
 
     records    RECORD_DTYPE[n], of `locate_records`
-    hashes     int32, and record_of, int64, filled: each one's hash and row
+    hashes     int32, and record_of, int64, filled with hashes and rows
 
     Returns their number, and the number of finished rows: fewer than n if there was no room for all.
     """
@@ -282,7 +282,7 @@ def hash_own_ids(data, records, hashes, record_of):
         start, limit = record.properties_at, record.properties_at + record.properties_bytes
         name, name_stop, value_stop = next_property(data, start, limit)
         while name < limit:
-            # The last one is what `unique_at` leads to.
+            # `unique_at` leads to the last one.
             is_unique = equals(data, name, name_stop - name, _UNIQ_KEY)
             if is_unique and name_stop + 1 < record.unique_at:
                 if count == len(hashes):
@@ -301,7 +301,7 @@ def hash_own_ids(data, records, hashes, record_of):
 
 @njit(cache=True, nogil=True)
 def batch_has_wanted(data, topic, wanted, bounds, shift):
-    """Return whether a message of an inner batch has a hash in `wanted`; True if lengths do not add up.
+    """Return whether a message of an inner batch has a hash in `wanted`; True if the lengths are inconsistent.
 
     data    uint8, the messages one after the other (`reput.messages.inner_batch`)
     wanted  int32, sorted, with bounds and shift as in `find_wanted`

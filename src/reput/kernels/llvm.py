@@ -1,7 +1,7 @@
 """numba and LLVM for the kernels that need them, or stand-ins if numba is not installed.
 
-INTERPRETED says whether kernels run as plain Python: numba is missing, or NUMBA_DISABLE_JIT is set. The stand-ins only
-let modules be imported: the functions that use them are not called then.
+INTERPRETED is true if kernels run as plain Python: numba is missing, or NUMBA_DISABLE_JIT is set. The stand-ins only
+make modules importable; the functions that use them are not called then.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Narrow columns of integers, each value as its distance from the least in few bytes, and widen them again.
+"""Narrow columns of integers to few bytes per value, its distance from the smallest, and widen them again.
 
-The columns are in a two-dimensional array: fields of one type in an array of rows. NumPy would pass four times over
+The columns are in a two-dimensional array: fields of one type in an array of rows. NumPy would need four passes over
 all rows to narrow one column.
 """
 
@@ -10,12 +10,12 @@ import numpy as np
 
 from reput.kernels.jit import njit
 
-_BLOCK = 512  # rows that the processor's nearest cache holds
+_BLOCK = 512  # Number of rows that fit in the processor's nearest cache.
 
 
 @njit(cache=True, nogil=True)
 def find_spans(rows, first, least, most):
-    """Write the least and the greatest value of columns from `first` on; rows must not be empty.
+    """Write the minimum and maximum of each column from `first` on; there must be at least one row.
 
     least, most  int64, set here
     """
@@ -33,7 +33,7 @@ def find_spans(rows, first, least, most):
 
 @njit(cache=True, nogil=True)
 def narrow(rows, column, least, width, data):
-    """Store what each value of a column is above `least`, in `width` bytes; 8 take any value where `least` is 0.
+    """Store each value's distance from `least` in `width` bytes; with 8 bytes and a `least` of 0, any value fits.
 
     data  uint8[len(rows) * width], set here
     """
@@ -56,7 +56,7 @@ def narrow(rows, column, least, width, data):
 
 @njit(cache=True, nogil=True)
 def widen(data, least, width, rows, column):
-    """Set a column to the values that `narrow` stored in `data`; all of them are `least` where the width is 0."""
+    """Set a column to the values that `narrow` stored in `data`; with a width of 0, all are `least`."""
     if width == 0:
         for row in range(len(rows)):
             rows[row, column] = least

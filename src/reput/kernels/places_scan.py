@@ -1,4 +1,4 @@
-"""Walk CommitLog bytes for the places and queues of records: readers need no dispatch.
+"""Walk CommitLog bytes for the places and queues of records, all that readers need.
 
 Finds the same records as `reput.kernels.commit_log_scan` in a third of the time, and compiles in less than half of it.
 """
@@ -33,7 +33,7 @@ def scan_places(
 ):  # fmt: skip
     """Walk records from state[POSITION] until the first boundary >= stop; return why the walk stopped.
 
-    Arguments as `commit_log_scan.scan_records` has them. Rows have no tags code and no index entries. The walk
+    The arguments are those of `commit_log_scan.scan_records`. Rows have no tags code and no index entries. The walk
     also stops at a delayed message: whether the broker can read it depends on its properties.
     """
     position, row, gap = state[POSITION], state[MESSAGES], state[GAP]

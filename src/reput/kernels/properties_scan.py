@@ -20,11 +20,11 @@ from reput.kernels.java_hash import character_at
 from reput.kernels.jit import njit
 
 _DIGIT_ZEROS = np.array(DIGIT_ZEROS, np.int64)
-# What Character.isWhitespace takes besides U+2000 to U+200A: all are one UTF-16 unit.
+# All white space of Character.isWhitespace besides U+2000 to U+200A; each character is one UTF-16 unit.
 _SPACES = np.array(
     [*range(0x09, 0x0E), *range(0x1C, 0x21), 0x1680, 0x2028, 0x2029, 0x205F, 0x3000], np.int64
 )
-_FIGURE_SPACE = 0x2007  # non-breaking, so not white space
+_FIGURE_SPACE = 0x2007  # Non-breaking, so Java does not count these as white space.
 _UNIQ_KEY, _KEYS, _TAGS = (
     np.uint64(int.from_bytes(name, "little")) for name in (b"UNIQ_KEY", b"KEYS", b"TAGS")
 )
@@ -171,7 +171,8 @@ def next_space(data, position, stop):
     """Find the next space, or `stop`; eight bytes at a time."""
     while position + 8 <= stop:
         word = word_at(data, position) ^ _SPACE_BYTES
-        zeros = (word - _ONE_BYTES) & ~word & _TOP_BITS  # the lowest is right
+        # Only the lowest bit is certain to be right.
+        zeros = (word - _ONE_BYTES) & ~word & _TOP_BITS
         if zeros:
             return position + (trailing_zeros(zeros) >> 3)
         position += 8
@@ -189,7 +190,7 @@ def parse_i64(data, start, stop):
         start += 1
     if start >= stop:
         return False, np.int64(0)
-    value = np.int64(0)  # kept negative: the range is one larger on that side
+    value = np.int64(0)  # Kept negative, because the range has one more negative number.
     position = start
     while position < stop:
         point, length = character_at(data, position, stop)

@@ -1,7 +1,7 @@
-r"""Columns out of properties strings: the wanted values, lists of keys, maps of all properties.
+r"""Extract columns from properties strings: wanted values, lists of keys, maps of all properties.
 
-The rule is `reput.format.properties.decode_properties`: a chunk between two \x02 counts if its first \x01 is
-neither its first nor its last character, and the last of several with one name wins, in the place of the first.
+The rule is `reput.format.properties.decode_properties`: a chunk between two \x02 counts if its first \x01 is neither
+its first nor its last character, and of several with one name, the last value takes the place of the first.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ SPANS_DTYPE = np.dtype(
 )
 _UNIQ_KEY_NAME = np.frombuffer(UNIQ_KEY.encode(), np.uint8)
 LEAST_UNIQUE_KEY_BYTES = len(_UNIQ_KEY_NAME) + 3
-"""As `LEAST_PROPERTY_BYTES`, of one with this name."""
+"""Minimum bytes of a unique key as a property, with this name and its separators."""
 LEAST_PROPERTY_BYTES = 4
 """A name, a value, and two separators: a string of n bytes holds at most (n + 1) // 4 properties."""
 
 _MAX_STRING_BYTES = 1 << 15
-_FEW = 24  # names are compared one by one up to here
+_FEW = 24  # Up to this number, names are compared one by one.
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 _SLOTS = 1 << 15
 _MASK = np.int64(_SLOTS - 1)
@@ -125,12 +125,11 @@ def split_properties(
     maps   int32[n + 1], where the properties of each row begin
     name_offsets, value_offsets  int32, one more than there can be properties
     names, values  uint8, 8 bytes longer than the texts
-    progress  int64[2]: rows done, their properties; counted on
+    progress  int64[2]: rows done and their properties; increased here
 
-    Such a record has texts that are not ASCII, many properties, or two of one name. Few logs have any, and their
-    kernel takes long to compile.
-
-    One comparison finds all separators of 64 bytes, there is one step a property.
+    `split_any_properties` takes records with text that is not ASCII, with many properties, or with two of one name. Few
+    logs have any, and that kernel takes long to compile. One comparison finds all separators in 64 bytes, so that each
+    property takes one step.
     """
     marks = np.empty(_FEW, np.uint64)
     row, total = progress[0], progress[1]
@@ -190,7 +189,7 @@ def split_properties(
 def split_any_properties(
     data, parts, spans, maps, name_offsets, names, value_offsets, values, progress
 ):  # fmt: skip
-    """Do the same for any records, the first of which is not plain."""
+    """Split the properties of any records, of which the first is not plain."""
     pairs = np.empty((_MAX_STRING_BYTES // LEAST_PROPERTY_BYTES + 1, 4), np.int64)
     slots = np.zeros(_SLOTS, np.int64)
     while progress[0] < len(parts):
@@ -234,7 +233,7 @@ def _put_ascii(out, at, data, start, stop):
 
 @njit(inline="always")
 def _note_span(span, name, count, start, stop):
-    """Note the value of a property whose name has these last 8 bytes and this length, if it is a wanted one."""
+    """Store the place of a property's value if its name, given by length and last 8 bytes, is wanted."""
     if count == 8 and name == _UNIQ_KEY:
         span.unique_key, span.unique_key_bytes = start, stop - start
     elif count == 4 and name == _KEYS:
@@ -282,7 +281,7 @@ def _enter_all(data, pairs, count, slots, row):
 
 @njit(cache=True, nogil=True)
 def _find_or_enter(data, pairs, count, slots, row, start, stop):
-    """Do the same through a table: a slot of this row holds its number above and a pair below."""
+    """Do the same through a table, in whose slots the upper bits are the row's number and the lower bits a pair."""
     slot = (java_hash(data, start, stop, 0) & 0x7FFFFFFF) * 0x9E3779B1 >> 16 & _MASK
     while slots[slot] >> 16 == row + 1:
         pair = slots[slot] & 0xFFFF

@@ -1,4 +1,4 @@
-"""Whether ConsumeQueue entries tile a range of the CommitLog: each record of it once, nothing between."""
+"""Prove that ConsumeQueue entries tile a range of the CommitLog: each record once, without gaps."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _30, _27, _31 = np.uint64(30), np.uint64(27), np.uint64(31)
 
 @njit(inline="always")
 def _mark(position, seed):
-    """Return a pseudo-random number for each position."""
+    """Return the pseudo-random number of a position."""
     value = np.uint64(position) ^ seed
     value = (value ^ (value >> _30)) * _MIX_1
     value = (value ^ (value >> _27)) * _MIX_2
@@ -22,12 +22,12 @@ def _mark(position, seed):
 
 @njit(cache=True, nogil=True)
 def sum_of_steps(entries, count, seed):
-    """Return (sum, furthest end) over `count` entries: the marks of ends minus the marks of begins.
+    """Return (sum, furthest end) over `count` entries: the marks of their ends minus the marks of their starts.
 
     entries  uint8, entries of 20 bytes as stored
     seed     uint64, secret
-    If records cover the range from a to b, in any order, the sum is mark(b) - mark(a). A gap, an overlap or a
-    repetition leaves marks that do not cancel.
+    If the entries cover the range from a to b, in any order, the sum is mark(b) - mark(a). A gap, an overlap or a
+    repetition leaves marks that do not cancel each other.
     """
     total = np.uint64(0)
     furthest = np.int64(-1)

@@ -1,4 +1,4 @@
-"""ConsumeQueue entries: grouped by queue, taken or dropped as the broker does, laid out as in the file."""
+"""Group ConsumeQueue entries by queue, accept or drop them as the broker does, and lay them out as in the file."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from reput.format.commit_log import MIN_RECORD_BYTES
 from reput.kernels.integers import swap32, wrapped_sum
 from reput.kernels.jit import njit
 
-MAX_QUEUE_OFFSET = (2**63 - 1) // 20  # beyond it, the byte position of an entry is no int64
-_PREPARED = 4  # bit of the two transaction types that have no entries: prepared and rollback
+# Beyond this number, the byte position of an entry exceeds int64.
+MAX_QUEUE_OFFSET = (2**63 - 1) // 20
+_PREPARED = 4  # The bit of the two transaction types that have no entries: prepared and rollback.
 
 
 @njit(inline="always")
 def has_no_entry(message):
-    """Return whether a message gets no ConsumeQueue entry of its own: it is prepared, or rolled back."""
+    """Return whether a message gets no ConsumeQueue entry of its own: because it is prepared or rolled back."""
     return message.sys_flag & _PREPARED != 0
 
 
@@ -57,7 +58,7 @@ def _lay_out(words, message):
     words[np.uint64(1)] = swap32(offset & 0xFFFFFFFF)
     words[np.uint64(2)] = swap32(
         message["size"]
-    )  # as an attribute, in plain Python the record's own
+    )  # Access as an attribute: in plain Python, it is the record's own.
     words[np.uint64(3)] = swap32((tags >> 32) & 0xFFFFFFFF)
     words[np.uint64(4)] = swap32(tags & 0xFFFFFFFF)
 
@@ -84,13 +85,13 @@ def append_entries(
 ):
     """Lay out the entries that `ConsumeQueue.putMessagePositionInfo` (4.9.3) takes.
 
-    Unlike the broker, which closes every gap in the queue offsets, this keeps gaps that lost messages explain: the
-    bytes lost since the previous entry have room for as many records, or the next message continues after the gap.
+    The broker closes every gap in the queue offsets. This kernel keeps gaps that lost messages explain: the bytes lost
+    since the previous entry have room for as many records, or the next message continues after the gap.
 
     messages             rows with physical_offset, size and tags_code
     rows, queue_offset   int64 per entry; one more is the queue offset after the last message
     position             the number of entries in the queue: where the next is appended
-    max_physical_offset  end of the last message it has, or -1
+    max_physical_offset  end of the last message in the queue, or -1
     lost                 int64[n, 2], ranges of the log that cannot be read
     room                 bytes of messages that were refused since the last was taken; -1 for a queue without gaps
     entries, numbers     uint32[n, 5], the file's bytes, and int64[n], the entries' numbers, set here
@@ -106,7 +107,7 @@ def append_entries(
         begin = message.physical_offset
         end = wrapped_sum(begin, size)
         if end <= max_physical_offset:
-            continue  # built already
+            continue  # The queue has this entry already.
         if offset > MAX_QUEUE_OFFSET or (offset != 0 and offset < position):
             refused = refused or offset <= MAX_QUEUE_OFFSET
             if room >= 0:
@@ -136,9 +137,8 @@ def append_entries(
 def summarize_runs(bounds, queue_offset, first, slack, ahead, highest):
     """Write the first queue offset, `slack`, `ahead` and the highest queue offset of each group of entries.
 
-    A queue that holds p entries takes a whole group, each entry where p says, if and only if p <= slack. It leaves no
-    gap if p >= ahead. bounds int64[g + 1]; first, slack, ahead, highest int64[g], set here. Offsets of 0 are always
-    taken.
+    A queue of p entries accepts a whole group, each entry at its number, if and only if p <= slack. It leaves no gap if
+    p >= ahead. bounds int64[g + 1]; first, slack, ahead, highest int64[g], set here. Offsets of 0 are always accepted.
     """
     for group in range(len(bounds) - 1):
         start, stop = bounds[group], bounds[group + 1]

@@ -1,4 +1,4 @@
-"""The queues met during a scan: (topic bytes, queue id) -> a small number, without leaving the kernel."""
+"""A table of the queues found in a scan: (topic bytes, queue id) -> a small number, without leaving the kernel."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class QueueTable(NamedTuple):
 
     used    int64[2], queues and bytes of names in use
     slots   int32, numbers of queues or -1
-    queues  QUEUE_DTYPE, one a queue
+    queues  QUEUE_DTYPE, one row per queue
     names   uint8, the bytes of all names
     """
 
@@ -51,7 +51,7 @@ def new_queue_table(queues: int, name_bytes: int) -> QueueTable:
 
 
 def grown(table: QueueTable) -> QueueTable:
-    """Return the same queues under the same numbers in a table of twice the room."""
+    """Return a table of twice the size with the same queues under the same numbers."""
     larger = new_queue_table(2 * len(table.queues), 2 * len(table.names))
     for queue in table.queues[: int(table.used[QUEUES_USED])]:
         start, count = int(queue["name_start"]), int(queue["name_bytes"])
@@ -82,7 +82,7 @@ def find_queue(slots, queues, names, data, start, count, queue_id, name_hash):
 
 @njit(cache=True, nogil=True)
 def queue_number(used, slots, queues, names, data, start, count, queue_id, name_hash):
-    """Return the number of the queue named data[start:start+count]; add it if new: the caller has made room."""
+    """Return the number of the queue named data[start:start+count]; add a new queue: the caller has made room."""
     number = find_queue(slots, queues, names, data, start, count, queue_id, name_hash)
     if number >= 0:
         return number

@@ -1,4 +1,4 @@
-"""Columns out of CommitLog records whose lengths are checked: fixed fields, texts, hosts.
+"""Extract columns from CommitLog records with checked lengths: fixed fields, texts, hosts.
 
 The records come from a walk (`reput.kernels.commit_log_scan`), so every part lies inside the buffer. Their layout is
 described in `reput.format.commit_log`.
@@ -70,7 +70,7 @@ def gather_i64(data, start, step, out):
 
 @njit(cache=True, nogil=True)
 def gather_micros(data, start, step, out, valid):
-    """Milliseconds at each start[i] + step as microseconds; valid[i] is 0 where int64 cannot hold them."""
+    """Convert the milliseconds at each start[i] + step to microseconds; valid[i] is 0 if they exceed int64."""
     missing = 0
     limit = np.int64(9223372036854775)
     for row in range(len(start)):
@@ -139,7 +139,7 @@ def number_runs(data, start, step, stop, slots, first, number):
     for row in range(len(start)):
         at = start[row] + step
         count = stop[row] - at
-        # Neighbours are often the same.
+        # Neighbours are often equal.
         if found < 0 or not _same_run(data, at, count, start, step, stop, first[found]):
             slot = _slot_of(data, at, count) & mask
             while True:
@@ -181,7 +181,7 @@ def _slot_of(data, at, count):
 def put_message_ids(data, start, physical_offset, offsets, out):
     """Write the offset id of each record: its store host at start[i] + 8 and its offset, in hexadecimal.
 
-    physical_offset  int64[n]; offsets, int32[n + 1], are set by the caller, two digits a byte.
+    physical_offset  int64[n]; offsets, int32[n + 1], are set by the caller, two digits per byte.
     """
     for row in range(len(start)):
         at, stop = np.int64(offsets[row]), np.int64(offsets[row + 1]) - 16

@@ -1,7 +1,7 @@
-"""Many records laid out in a CommitLog file at once, from columns.
+"""Lay out many records in a CommitLog file at once, from columns.
 
-The same bytes as `reput.format.commit_log.join_record`, magic V2 for topics that need it; the caller has checked
-every length against its field.
+The bytes are the same as those of `reput.format.commit_log.join_record`, with magic V2 for topics that need it. The
+caller has checked that every length fits its field.
 """
 
 from __future__ import annotations
@@ -49,18 +49,18 @@ def lay_out_records(
     topics, topic_at, hosts, host_at, store_host, store_timestamp, next_offset, physical_offset,
     queue_offset, is_five, has_crc,
 ):  # fmt: skip
-    """Write records of rows from `progress` on, each if a blank fits after it.
+    """Write the records of rows from `progress` on while a blank still fits after each.
 
     out          uint8, a whole CommitLog file whose physical offset is `base`
-    progress     int64[2]: the first row, and the physical offset of its record; counted on with each record
+    progress     int64[2]: the next row and the physical offset of its record; advanced with each record
     bodies, body_at          uint8; int64[n + 1]: row r has bodies[body_at[r]:body_at[r + 1]]
     properties, property_at  uint8; int64[p, n + 1]: values of p properties, an empty one is omitted
     names, name_at           uint8; int64[p + 1]: their names; a value without a name is a whole properties string
-    topics, topic_at, hosts, host_at   texts that rows' `topic` and `born_host` number
-    next_offset  int64 per rows' `queue`, counted on here
+    topics, topic_at, hosts, host_at   texts, indexed by the rows' `topic` and `born_host`
+    next_offset  int64, indexed by the rows' `queue`; advanced here
     physical_offset, queue_offset      int64[n], set here
-    is_five      a separator also follows each property with a name
-    has_crc      the record ends with the property of its CRC (reput.format.record_crc)
+    is_five      whether a separator also follows each named property (5.x)
+    has_crc      whether the record ends with the property of its CRC (reput.format.record_crc)
     """
     head = np.empty(8, np.uint8)
     store_bytes = len(store_host)
@@ -120,7 +120,8 @@ def lay_out_records(
             put_i32(head, 0, total)
             put_i32(head, 4, magic)
             _put_crc(out, position, position + total, head)
-        release()  # size and magic last, so that no reader takes half a record for one
+        # Write size and magic last, so that no concurrent reader takes half a record for a whole one.
+        release()
         put_i32(out, position + 4, magic)
         release()
         put_i32(out, position, total)
@@ -193,9 +194,9 @@ def joined_bytes(property_at, name_at, is_five, lengths):
 
 @njit(cache=True, nogil=True)
 def write_unique_keys(out, prefix, elapsed_ms, counter):
-    """Keys of 32 hexadecimal digits one after the other: 20 of `prefix`, `elapsed_ms`, counter, counter + 1 ...
+    """Write consecutive keys of 32 hexadecimal digits: 20 of `prefix`, `elapsed_ms`, counter, counter + 1 ...
 
-    Where the counter starts again at 0 the time goes on by one, so that no two keys are the same.
+    When the counter restarts at 0, the time advances by one, so that no two keys are equal.
     """
     width = len(prefix) + 12
     for key in range(len(out) // width):

@@ -1,7 +1,7 @@
 """Common parts of the walks over CommitLog bytes: reasons to stop, their state, and the checks of a record.
 
 The checks of lengths follow `CommitLog.checkMessageAndReturnSize`, as `reput.format.commit_log` describes it. A walk
-stops with a reason at each decision of its caller, who passes more bytes or more room, or continues after unreadable
+stops with a reason whenever its caller must decide: to pass more bytes or more room, or to continue after unreadable
 bytes.
 """
 
@@ -13,26 +13,27 @@ from reput.format.commit_log import BLANK_MAGIC, MESSAGE_MAGIC, MESSAGE_MAGIC_V2
 from reput.kernels.integers import byte_at, read_i16, read_i32, same_bytes
 from reput.kernels.jit import njit
 
-# Why a walk stopped.
-STOPPED = 0  # at the first record boundary at or past `stop`
-MORE_BYTES = 1  # the record at the position reaches past the buffer, but not past the file
+# The reasons why a walk stops.
+STOPPED = 0  # At the first record boundary at or past `stop`.
+MORE_BYTES = 1  # The record at the position reaches past the buffer, but not past the file.
 BATCH_FULL = 2
 TABLE_FULL = 3
 BLANK = 4  # the file's end-of-file record is at the position
 UNREADABLE = 5
-SIZE_MISMATCH = 6  # TOTALSIZE is not the sum of the parts; the broker continues after the parts
-SCHEDULED = 7  # whether the record at the position can be read depends on its properties
+SIZE_MISMATCH = 6  # TOTALSIZE is not the sum of the parts; the broker continues after the parts.
+SCHEDULED = 7  # Whether the record at the position is readable depends on its properties.
 
-# The fields of a walk's state, an int64 array that lives across calls.
+# The fields of a walk's state, an int64 array that is kept between calls.
 POSITION = 0  # where the next record begins, in the buffer
 MESSAGES = 1  # rows filled, of messages, index entries, further queues
 KEY_ROWS = 2
 MULTI_ROWS = 3
-END_OFFSET = 4  # physical offset of the last message with index entries; an earlier one gets none
-MISPLACED = 5  # messages whose PHYSICALOFFSET is not where they lie
-BAD_MULTI = 6  # messages whose INNER_MULTI_QUEUE_OFFSET cannot be read
-NEEDED = 7  # bytes the record takes at least, after MORE_BYTES; its parts, after SIZE_MISMATCH
-GAP = 8  # bytes between two records, of a DLedger log: the header of the second
+END_OFFSET = 4  # Physical offset of the last message with index entries; earlier messages get none.
+MISPLACED = 5  # Number of messages whose PHYSICALOFFSET is not their place.
+BAD_MULTI = 6  # Number of messages whose INNER_MULTI_QUEUE_OFFSET is unreadable.
+# After MORE_BYTES, the least size of the record; after SIZE_MISMATCH, the size of its parts.
+NEEDED = 7
+GAP = 8  # In a DLedger log, the size of the header between two records.
 STATE_FIELDS = 9
 
 _SCHEDULE_TOPIC = np.frombuffer(b"SCHEDULE_TOPIC_XXXX", np.uint8)
@@ -42,9 +43,9 @@ _SCHEDULE_TOPIC = np.frombuffer(b"SCHEDULE_TOPIC_XXXX", np.uint8)
 def check_record(data, position, end, at_file_end):
     """Compare the lengths of the record at `position` with each other and with `end`, before any is used.
 
-    at_file_end  whether position `end` would be the next file's
-    Returns why the walk stops here, STOPPED if it does not; bytes the record takes, or takes at least, of MORE_BYTES;
-    where its topic begins and how many bytes it has; where its properties begin.
+    at_file_end  whether the file ends at `end`
+    Returns the reason to stop here, STOPPED if there is none; the record's size, or its least size with MORE_BYTES; the
+    position and length of its topic; the position of its properties.
     """
     beyond = UNREADABLE if at_file_end else MORE_BYTES
     if position + 8 > end:
@@ -81,7 +82,8 @@ def check_record(data, position, end, at_file_end):
     if position + needed > end:
         return beyond, needed, 0, 0, 0
     if total < (20 if sys_flag & 48 else 8) or total < max(topic_bytes, properties_bytes):
-        return UNREADABLE, 8, 0, 0, 0  # Java's reader copies these into TOTALSIZE bytes, and throws
+        # Java's reader copies these into TOTALSIZE bytes, and throws if they do not fit.
+        return UNREADABLE, 8, 0, 0, 0
     if total != needed:
         return SIZE_MISMATCH, needed, 0, 0, 0
     return STOPPED, needed, topic, topic_bytes, properties
@@ -95,7 +97,7 @@ def store_timestamp_at(position, sys_flag):
 
 @njit(inline="always")
 def is_scheduled(data, topic, topic_bytes):
-    """Return whether this is the topic of delayed messages, whose tags code is their due time."""
+    """Return whether the topic is that of delayed messages, whose tags code is their due time."""
     return equals(data, topic, topic_bytes, _SCHEDULE_TOPIC)
 
 

@@ -11,10 +11,10 @@ from reput.kernels.llvm import INTERPRETED
 
 
 def new_rows(count: int, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    """Create `count` rows of a structured dtype, not initialised.
+    """Create `count` uninitialised rows of a structured dtype.
 
-    Kernels reach a row's fields as attributes. Compiled they always can; with NUMBA_DISABLE_JIT=1 only in a
-    record array.
+    Kernels access a row's fields as attributes. Compiled kernels always can; with NUMBA_DISABLE_JIT=1, only record
+    arrays allow it.
     """
     array = np.empty(count, dtype)
     return array.view(np.recarray) if INTERPRETED else array

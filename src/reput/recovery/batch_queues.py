@@ -107,12 +107,12 @@ def recover_batch_queues(
 def batch_queue_files(
     store: Path, topics: frozenset[str], config: StoreConfig
 ) -> dict[Queue, BatchQueueFiles]:
-    """Return the files of all existing batch queues. Raises StoreError for files of another size, StoreAccessError."""
+    """Return the files of all batch queues. Raises StoreError for files of another size, StoreAccessError."""
     file_bytes = config.batch_queue_file_bytes
     if file_bytes % BATCH_ENTRY_BYTES:
         raise StoreError(
-            f"{store}: files of batch queues of {file_bytes} bytes have a part of an entry at their end: "
-            "such a store is read-only"
+            f"{store}: files of batch queues of {file_bytes} bytes end with a part of an entry: "
+            f"such a store can only be read"
         )
     for topic in sorted(topics):
         if is_folder_name(topic) and (store / CONSUME_QUEUE_FOLDER / topic).is_dir():
@@ -146,7 +146,7 @@ def batches_agree(
 class KeptBatches(NamedTuple):
     """The entries of a batch queue after comparison with the log.
 
-    entries   in the order of the log
+    entries   the entries in the order of the log
     written   number of entries that were missing or wrong
     moved     number of entries whose queue offsets their records contradict
     kept      number of entries that lead to unreadable parts of the log
@@ -163,11 +163,11 @@ class KeptBatches(NamedTuple):
 class BatchMatching:
     """Compare the entries of one batch queue with the records of the log, batch by batch, from any thread.
 
-    tail  physical offset of the first record after the last entry, or None
+    tail  physical offset of the first record after the last entry's, or None
     """
 
     def __init__(self, entries: _Entries, begin: int) -> None:
-        """Take all `entries` that may be right. Entries of messages before `begin` are not compared."""
+        """Start with all `entries` that may be right. Entries of messages before `begin` are not compared."""
         self._entries = entries[np.argsort(entries["physical_offset"], kind="stable")]
         self._offsets = self._entries["physical_offset"]
         self._is_right: _Flags = self._offsets < begin
@@ -179,7 +179,7 @@ class BatchMatching:
         self.tail: int | None = None
 
     def compare(self, messages: npt.NDArray[np.void], stated: npt.NDArray[np.int64]) -> None:
-        """Add a part of the log: the queue's messages, and the queue offsets that they state."""
+        """Compare a part of the log: the queue's messages, and the queue offsets that they state."""
         with self._lock:
             offsets = messages["physical_offset"]
             if not len(offsets):
@@ -222,7 +222,7 @@ class BatchMatching:
 
     @property
     def moved(self) -> int:
-        """How many entries have other queue offsets than their records state."""
+        """Return the number of entries whose queue offsets differ from those in their records."""
         is_stated = self._stated >= 0
         return int((is_stated & (self._entries["base_offset"] != self._stated)).sum())
 
@@ -244,7 +244,7 @@ class BatchMatching:
         if redo_last and len(entries) and self._is_right[-1] and self._is_inner[-1]:
             size = size_of(int(self._offsets[-1]))
             written += int(entries["batch_size"][-1] != size)
-            # The crash may have left an entry that was made from a half-written record.
+            # The crash may have left an entry for a half-written record.
             entries["batch_size"][-1] = size
         rows = np.flatnonzero(self._is_right)
         chosen = rows[ascending(entries["base_offset"][rows])]
@@ -257,7 +257,7 @@ class BatchMatching:
             missing = self._sized(size_of)
             held, fits = _between(held, missing)
             written += int(fits.sum())
-            # Before the queue's first entry: its topic was deleted and created again.
+            # The record lies before the queue's first entry: its topic was deleted and created again.
             before = missing["physical_offset"] < self._offsets[0]
             without = np.flatnonzero(~fits & ~before)
             if len(without):
@@ -285,7 +285,7 @@ class BatchMatching:
 
 
 def _between(entries: _Entries, more: _Entries) -> tuple[_Entries, _Flags]:
-    """Merge the entries of `more` that fit between their neighbours' queue offsets. Return all, and which fit."""
+    """Merge the entries of `more` that fit between their neighbours' queue offsets. Return all entries, and flags."""
     stops = entries["base_offset"] + entries["batch_size"]
     offsets, solid = more["physical_offset"], entries["physical_offset"]
     low, _ = neighbours(offsets, solid, stops, 0, 0)
@@ -304,7 +304,7 @@ def _between(entries: _Entries, more: _Entries) -> tuple[_Entries, _Flags]:
 class BatchComparison:
     """Compares the batch queues of a store with the records of the log, file by file, from any thread.
 
-    log_end  physical offset
+    log_end  physical offset at which the log ends
     """
 
     def __init__(
@@ -336,12 +336,12 @@ class BatchComparison:
             self._unread += ranges
 
     def finish(self, unread: Iterable[OffsetRange], redo_last: bool) -> None:
-        """End the comparison: the whole log was read except `unread`. See `BatchMatching.kept`."""
+        """End the comparison, after the whole log was read except `unread`. See `BatchMatching.kept`."""
         self._unread, self._redo_last = [*self._unread, *unread], redo_last
 
     @property
     def dispatch_from(self) -> int:
-        """Physical offset of the first record after the last entry of its queue."""
+        """Return the physical offset of the first record after the last entry of its queue."""
         tails = [one.tail for one in self._queues.values() if one.tail is not None]
         return min(tails, default=self.log_end)
 
@@ -363,7 +363,7 @@ class BatchQueueFiles(FoundFiles):
         super().__init__(folder, BATCH_QUEUE, file_bytes)
 
     def end_before(self, physical_offset: int) -> BatchEnd:
-        """Return the end after the last entry of a record before that offset. Only the last file with one is read."""
+        """Return the end of the queue for records before a physical offset. Only the last such file is read."""
         for start in reversed(self.starts):
             kept = self._kept(start, physical_offset)
             if kept:
@@ -399,18 +399,18 @@ class BatchQueueFiles(FoundFiles):
         return np.concatenate(found)
 
     def hold(self, entries: _Entries, disk: Disk) -> BatchEnd:
-        """Make these the entries of the queue, durably; files that have them already are not touched.
+        """Replace the queue's entries by these, durably; files that already have them are not touched.
 
-        A file is replaced as a whole, and those after it before it where it gets more entries: a crash in between
-        leaves entries twice, but loses none. Raises StoreAccessError.
+        A file is replaced as a whole. If it gets more entries, the files after it are replaced first, so that a crash
+        in between leaves entries twice, but loses none. Raises StoreAccessError.
         """
         first = self.starts[0] if self.starts and len(entries) else 0
         stop = first + len(entries)
         data = entries.astype(BATCH_ENTRY_DTYPE).tobytes()
         starts = range(first, stop, self._file_entries)
         moved_on = [start for start in starts if self._begins_later(start, first, entries)]
-        # Inserted entries push others into the next file. Written from the end, each entry is in its new file
-        # before the old one loses it.
+        # Inserted entries push others into the next file. Writing from the end puts each entry into its new file before
+        # the old file loses it.
         for start in [start for start in starts if start not in moved_on] + moved_on[::-1]:
             at = (start - first) * BATCH_ENTRY_BYTES
             self._hold(start, data[at : at + self._file_bytes], disk)
@@ -453,7 +453,7 @@ class BatchQueueFiles(FoundFiles):
 
 
 class BatchSizes:
-    """Asks the log of a store, which is opened when it is first asked."""
+    """Reads batch sizes from the log of a store, which is opened on first use."""
 
     def __init__(self, store: Path) -> None:
         self._store = store

@@ -1,7 +1,7 @@
-"""ConsumeQueues with extension files, of a store that is opened to be written.
+"""Recover ConsumeQueues with extension files when a store is opened for writing.
 
-Mirrors `ConsumeQueueExt.truncateByMaxAddress` (tag rocketmq-all-5.3.3): units end after the one of the queue's last
-entry that has one.
+Mirrors `ConsumeQueueExt.truncateByMaxAddress` (tag rocketmq-all-5.3.3): units end after the unit of the queue's last
+entry with a unit.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class ExtendedQueueFiles(QueueFiles):
         self.units = units
 
     def read_padded(self, position: int, count: int) -> npt.NDArray[np.uint32]:
-        """See QueueFiles. An entry whose unit cannot be read keeps its address, which no message has."""
+        """See QueueFiles. An entry with an unreadable unit keeps the unit's address, which no message has."""
         data = super().read_padded(position, count)
         resolve_units(data.reshape(-1).view(ENTRY_DTYPE)["tags_code"], self.units)
         return data
@@ -90,7 +90,7 @@ def find_extended_queues(store: Path, config: StoreConfig) -> dict[Queue, QueueF
 def cut_units(
     found: Mapping[Queue, QueueFiles], kept: Mapping[Queue, int], config: StoreConfig, disk: Disk
 ) -> dict[Queue, int]:
-    """Remove the units that no entry leads to at the end of each queue; returns where they end, in bytes.
+    """Remove the units without an entry at the end of each queue; return the byte positions where the others end.
 
     `kept` has the position after each queue's last entry. Raises StoreAccessError.
     """
@@ -113,4 +113,5 @@ def _cut(folder: Path, end: int, file_bytes: int, disk: Disk) -> None:
                 last = reader.last_nonzero(reader.size)
             with disk.open(path, file_bytes) as file:
                 file.write_zeros(end - start, 0 if last is None else last + 1)
-                file.sync()  # also when nothing is cleared: the units before `end` may be in memory only
+                # Sync even if nothing is cleared: the units before `end` may be in memory only.
+                file.sync()

@@ -41,7 +41,7 @@ class FoundIndexFile:
     """One IndexFile, memory-mapped during recovery.
 
     count     number after its last item that can have been written in sequence
-    is_whole  header and slots refer to exactly these items
+    is_whole  whether header and slots refer to exactly these items
     problem   description of the damage, for people
     """
 
@@ -70,12 +70,12 @@ class FoundIndexFile:
 
     @property
     def items(self) -> RawEntries:
-        """The words of all items, uint32[n, 5]."""
+        """Return the words of all items, uint32[n, 5]."""
         return self._bytes()[self._items_at :].view(np.uint32).reshape(-1, _ITEM_WORDS)
 
     @property
     def is_begun(self) -> bool:
-        """Whether the file was created after a full one and has no entries yet."""
+        """Return whether the file was created after a full one and has no entries yet."""
         return self._has_size and 0 <= self.header.index_count <= 1
 
     @property
@@ -83,14 +83,14 @@ class FoundIndexFile:
         return self.is_whole and self.count == self._config.index_items
 
     def check(self) -> None:
-        """Look at every item and slot."""
+        """Check every item and slot."""
         if self.problem:
             return
         newest = np.zeros(self._config.hash_slots, np.uint32)
         slots = self._bytes()[HEADER_BYTES : self._items_at].view(np.uint32)
         header, stop = self.header, int(check_items(self.items, self.count, newest))
         if stop < self.count:
-            self.problem = f"item {stop} is not the next of its slot"
+            self.problem = f"item {stop} does not continue its slot"
         elif header.end_physical_offset != self.offset(stop - 1):
             self.problem = "its header does not match its last entry"
         elif header.hash_slot_count != np.count_nonzero(newest) or not np.array_equal(
@@ -116,7 +116,7 @@ class FoundIndexFile:
         return len(same) if same.all() else int(np.argmin(same))
 
     def time_of(self, number: int) -> int:
-        """Store timestamp of an item's message, ms, to the second."""
+        """Return the store timestamp (ms) of an item's message, to the second."""
         item = decode_item(self.items[number].tobytes())
         return self.header.begin_timestamp + item.time_diff_s * 1000
 
@@ -125,9 +125,9 @@ class FoundIndexFile:
 
 
 class RecoveredIndexFiles:
-    """All files of a store. Items are counted over all of them, from 0; those from `stop` on do not count.
+    """All IndexFiles of a store. Items are numbered over all files, from 0; items from `stop` on are invalid.
 
-    stop   number after the last item that counts
+    stop   number after the last valid item
     notes  the problems found
     """
 
@@ -152,7 +152,7 @@ class RecoveredIndexFiles:
             if place + 1 < len(self.files) and not file.problem and not file.is_full:
                 file.problem = "is not full, although another file follows"
             if file.count > 1 and file.offset(1) < before:
-                file.problem, file.count = "begins before the one before it ends", 1
+                file.problem, file.count = "begins before the previous file ends", 1
             self._firsts.append(self.stop)
             self.stop += file.count - 1
             if file.problem:
@@ -181,7 +181,7 @@ class RecoveredIndexFiles:
         return file.offset(item)
 
     def first_at(self, physical_offset: int, stop: int) -> int:
-        """Return the first item before `stop` whose message is at or after `physical_offset`, else `stop`."""
+        """Return the number of the first item whose message is at or after `physical_offset`, at most `stop`."""
         return bisect_left(range(stop), physical_offset, key=self.offset)
 
     def matching(
@@ -199,7 +199,7 @@ class RecoveredIndexFiles:
         return done
 
     def items(self, number: int, stop: int) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
-        """Return key hashes and physical offsets of the items from that number to `stop`."""
+        """Return the key hashes and physical offsets of the items from a number to `stop`."""
         hashes, offsets = [np.empty(0, np.int32)], [np.empty(0, np.int64)]
         while number < stop:
             file, item = self._place(number)
@@ -217,7 +217,7 @@ class RecoveredIndexFiles:
         Items before `durable` are durable already. With `is_dirty`, as after a crash, bytes after the items are
         cleared.
         """
-        # Files after the first damage go as well: dispatch puts their items again, in sequence.
+        # Files after the first damage are deleted as well: dispatch puts their items again, in sequence.
         kept = [first < number for first in self._firsts].count(True)
         for file in reversed(self.files[kept:]):
             file.close()
@@ -233,7 +233,7 @@ class RecoveredIndexFiles:
                 last.cut(item + 1, _store_timestamp(log, file, item))
             last.sync()
             for first, full in zip(self._firsts, self.files[:-1], strict=False):
-                # Written by the process that died, so perhaps in the page cache only.
+                # The process that died wrote these items, so they may only be in the page cache.
                 if durable < first + full.count - 1:
                     with disk.open(full.path, self._config.index_file_bytes) as written:
                         written.sync()
@@ -247,5 +247,5 @@ class RecoveredIndexFiles:
 def _store_timestamp(log: CommitLogReader, file: FoundIndexFile, item: int) -> int:
     try:
         return log.get(file.offset(item)).store_timestamp
-    except ReputError:  # expired: to the second is all that is left
+    except ReputError:  # The message has expired: only its time to the second remains.
         return file.time_of(item)

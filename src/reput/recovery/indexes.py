@@ -1,4 +1,4 @@
-"""Compare ConsumeQueues and IndexFiles with a log, and cut them back to the output of dispatch.
+"""Compare ConsumeQueues and IndexFiles with a log, and cut them back to the entries that dispatch would write.
 
 The log is scanned as for dispatch. Each log file is compared separately, in any thread, and the results are joined in
 log order. Entries of ConsumeQueues are matched with messages by physical offset (`queue_matching`). Items of
@@ -49,7 +49,7 @@ from reput.recovery.recovery_point import RecoveryPoint
 from reput.recovery.report import RecoveryReport
 
 _MOST_THREADS = 4
-_BEHIND_ALL = "~"  # behind every name of an IndexFile
+_BEHIND_ALL = "~"  # Sorts after every name of an IndexFile.
 
 
 @dataclass
@@ -59,7 +59,7 @@ class ComparedPiece:
     start        physical offset of its first record
     index_begin, index_end  numbers of the correct items
     queues       matched entries by queue
-    last         where its last message begins, or an earlier message; None if it has no message
+    last         physical offset of its last message or of an earlier one; None without messages
     index_wrong  physical offset of the first message with missing items, or None
     damage       its unreadable ranges
     elsewhere    ranges where records state another physical offset than their own
@@ -79,13 +79,13 @@ class ComparedPiece:
 
 
 class Comparison:
-    """Compare the messages from physical offset `begin` to `end`; without `queues`, only IndexFiles.
+    """The comparison of messages from physical offset `begin` to `end`; without `queues`, only with IndexFiles.
 
     queues                   matched entries by queue
     damage                   unreadable ranges of the log
     index_from               physical offset of the first message without its items, or `end`
     index_begin, index_end   numbers of the items
-    last_message             where the last message begins, or an earlier message; None without messages
+    last_message             physical offset of the last message or of an earlier one; None without messages
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class Comparison:
         self.last_message: int | None = None
 
     def run(self, queue_begins: dict[Queue, int], index_begin: int | None) -> None:
-        """Compare all entries of queues, or those from these positions on, and items from that number on.
+        """Compare the entries of queues, all or from given positions on, and the items from a number on.
 
         Raises StoreAccessError, StoreChangedError.
         """
@@ -144,7 +144,7 @@ class Comparison:
 
     def _add_survey(self, name: Queue, survey: QueueSurvey) -> None:
         matching = self._matchings[name] = QueueMatching(name, survey)
-        if not survey.is_ordered:  # expired messages are no more in the log
+        if not survey.is_ordered:  # Expired messages are no longer in the log.
             part = self.queues[name] = QueuePart(0)
             matching.skip_to(part, self._begin, [OffsetRange(0, self._begin)])
 
@@ -179,7 +179,7 @@ class Comparison:
                 index_done = self._join_index(piece)
             nothing_left = not self._matchings and (self.queues or not self._has_queues)
             if index_done and nothing_left and not self._batches.topics:
-                return  # nothing is there that could differ
+                return  # Nothing exists that could differ.
 
     def _join_index(self, piece: ComparedPiece) -> bool:
         """Return whether items are wrong from this range on."""
@@ -198,11 +198,11 @@ class Comparison:
         if first_item is None:
             first_item = self._index.first_at(start, self._index.stop)
         piece = ComparedPiece(start, first_item, first_item)
-        # As dispatch reads it: messages that dispatch would skip must not count as missing here.
+        # Scan as dispatch does: messages that dispatch would skip must not count as missing here.
         scan = FileScan(file, start, stop, BROKER, self._rules, buffers=self._own.buffers)
         begin = start
         for batch in scan.batches():
-            # Where records do not lie where they say that they do, no offset of theirs is a place to begin at.
+            # Where records state other offsets than their places, their stated offsets are no places to begin at.
             scanned = OffsetRange(begin, scan.end.position)
             trusted = None if scan.misplaced else scanned
             piece.last = _place(int(batch.messages["physical_offset"][-1]), trusted, begin)
@@ -273,7 +273,7 @@ class Comparison:
     def _compare_index(
         self, batch: DispatchBatch, piece: ComparedPiece, scanned: OffsetRange
     ) -> int | None:
-        """Return the physical offset of the first message whose items are not the next ones, or None."""
+        """Return the physical offset of the first message whose items do not come next, or None."""
         offsets = batch.messages["physical_offset"][batch.key_row]
         count = self._index.matching(piece.index_end, batch.key_hash, offsets)
         unread = piece.unread()
@@ -282,7 +282,7 @@ class Comparison:
             return int(offsets[count]) if count < len(offsets) else None
         end = self._index.first_at(scanned.stop, self._index.stop)
         hashes, there = self._index.items(piece.index_end, end)
-        # Items of messages that cannot be read stay; the others must be the next ones, in order.
+        # Items of unreadable messages stay; the others must come next, in order.
         read = np.flatnonzero(~in_ranges(there, unread))
         least = min(len(read), len(offsets))
         same = (hashes[read[:least]] == batch.key_hash[:least]) & (
@@ -310,7 +310,7 @@ class CutIndexes(NamedTuple):
 
 
 class FoundIndexes:
-    """ConsumeQueues (`queues`) and IndexFiles in `folder`. Problems go into the report.
+    """ConsumeQueues (`queues`) and IndexFiles in `folder`. The report lists the problems.
 
     `log` is the store with the log, if it is not `folder`.
 
@@ -345,7 +345,7 @@ class FoundIndexes:
     def after_rebuild(self, end: int) -> RecoveryPoint:
         """Return the recovery point of indexes that a rebuild has just written.
 
-        They are durable and have all messages before `end`.
+        The indexes are durable and cover all messages before `end`.
         """
         queues = {}
         for name, found in self._queues.items():
@@ -361,9 +361,9 @@ class FoundIndexes:
         return RecoveryPoint(end, queues, begun=begun)
 
     def check(self, known: RecoveryPoint | None, closed: bool = False) -> RecoveryPoint | None:
-        """Check the items; a recovery point is valid if its last item can still be there. Raises StoreAccessError.
+        """Check the items. A recovery point is valid if its last item may still exist. Raises StoreAccessError.
 
-        After a clean shutdown without a change since (`closed`) the headers are enough.
+        If nothing has changed since a clean shutdown (`closed`), the headers are enough.
         """
         index = self._index
         index.check("" if known is None else _BEHIND_ALL if closed else known.index_name)
@@ -383,9 +383,9 @@ class FoundIndexes:
     ) -> None:
         """Compare the indexes with the log up to the report's `log_end`, and set where dispatch starts.
 
-        Changes nothing. `files` are the log's. The comparison begins at the recovery point, or earlier at `begin`.
-        With `redo_last`, the last compared message with keys is dispatched again, without its present items.
-        Raises StoreError, StoreAccessError.
+        No file is changed. `files` are the log's. The comparison begins at the recovery point, or earlier at `begin`.
+        With `redo_last`, the last compared message with keys is dispatched again, without its present items. Raises
+        StoreError, StoreAccessError.
         """
         report, index = self._report, self._index
         positions, number = {}, None
@@ -451,7 +451,7 @@ class FoundIndexes:
             tail = part.tail if kept is None else kept.tail
             if tail is not None:
                 end = 0 if kept is None else kept.end
-                # Dispatch would drop a message whose queue offset an entry has already.
+                # Dispatch would drop a message whose queue offset already has an entry.
                 if 0 < tail.first < end:
                     unplaced.add(1, tail.begin)
                 elif tail.fall is not None:
@@ -486,7 +486,7 @@ class FoundIndexes:
         return out_of_order(str(queue_folder(self._folder / kind, *name)), name, unplaced)
 
     def cut(self, log: CommitLogReader) -> CutIndexes:
-        """Keep the right entries, durably, and write entries that are missing before the last.
+        """Keep the right entries, durably, and write missing entries before the last one.
 
         Raises StoreAccessError.
         """
@@ -506,14 +506,15 @@ class FoundIndexes:
 
     def _cut_index(self, log: CommitLogReader, compared: Comparison) -> IndexFileWriter | None:
         report, index, redo_last = self._report, self._index, self._redo_last
-        # An IndexFile has no marker of a half-written item. So the last message's items go, and are put again.
+        # An IndexFile has no marker for a half-written item, so the last message's items are removed and put again.
         number = index.first_at(report.index_from, compared.index_end)
         if redo_last and number > compared.index_begin:
             last = index.offset(number - 1)
             if not any(lost.start <= last < lost.stop for lost in compared.damage):
                 report.index_from = max(last, report.log_begin)
                 number = index.first_at(report.index_from, number)
-        elif redo_last and compared.last_message is not None:  # it may have begun the next file
+        # The message may have begun the next file.
+        elif redo_last and compared.last_message is not None:
             report.index_from = min(report.index_from, compared.last_message)
         return index.cut(number, compared.index_begin, log, self._disk, is_dirty=redo_last)
 

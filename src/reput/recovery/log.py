@@ -1,8 +1,9 @@
-"""Recovery of the CommitLog: it ends where a broker would end it, and nothing is left after the end.
+"""Recover the CommitLog: it ends where a broker would end it, and the bytes after its end are cleared.
 
 Mirrors `MappedFileQueue.load`, `CommitLog.recoverNormally`, `.recoverAbnormally` and
-`MappedFileQueue.truncateDirtyFiles` (tags rocketmq-all-4.9.3, rocketmq-all-5.3.3). Unlike the broker it clears what it
-cuts off: bytes that stay could become records again when a message of the same size is written before them.
+`MappedFileQueue.truncateDirtyFiles` (tags rocketmq-all-4.9.3, rocketmq-all-5.3.3). Unlike the broker, it clears the
+bytes that it cuts off. Otherwise they could become records again when a message of the right size is written before
+them.
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ from reput.store.broker_start import first_file_to_check
 
 
 def log_files(store: Path, disk: Disk) -> list[CommitLogFile]:
-    """Return the files of a log that can be continued; deletes a last file that was never filled.
+    """Return the files of a log that can be continued; delete a last file that was never filled.
 
     Returns an empty list for a new log. Raises StoreError for files that a broker would refuse: unequal sizes, gaps
-    between names, or a missing first file; also for messages in a file with another name.
+    between names, or a missing first file. Also raises it for messages in a file with another name.
     """
     try:
         files = list(StoreLog(store).list().files)
@@ -57,24 +58,28 @@ def log_files(store: Path, disk: Disk) -> list[CommitLogFile]:
         return []
     if files and files[0].size == 0:
         raise StoreError(
-            f"{files[0].path}: is empty, and {files[1].path} comes after it; restore the file, or move it away"
+            f"{files[0].path}: is empty, but {files[1].path} comes after it; restore the file, "
+            f"or move it away"
         )
     for number, file in enumerate(files):
         if file.size != files[0].size:
             raise StoreError(
                 f"{file.path}: {file.size} bytes, but {files[0].path} has {files[0].size}: "
-                "a log is written in files of one size; restore the file, or move it away "
-                "with those after it"
+                "all files of a log must have one size; restore the file, or move it and all "
+                "later files away"
             )
         if file.start != files[0].start + number * file.size or file.start % file.size:
-            raise StoreError(f"{file.path}: is not where the file before it ends")
+            raise StoreError(
+                f"{file.path}: does not begin where the previous file ends; "
+                "restore the missing files, or move the later files away"
+            )
     return files
 
 
 def stated_start(file: CommitLogFile) -> int | None:
-    """Return where a file begins by the physical offsets that its records state.
+    """Return the physical offset of a file's first byte, derived from the offsets that its records state.
 
-    Returns None without a record, and if records state several places. Raises StoreAccessError.
+    Returns None without a record, and if records imply different offsets. Raises StoreAccessError.
     """
     starts: set[int] = set()
     for piece in FileScan(file, file.start, file.end, SALVAGE).pieces():
@@ -98,8 +103,8 @@ def check_none_renamed(store: Path, files: Sequence[CommitLogFile]) -> None:
         start = stated_start(CommitLogFile(0, path.stat().st_size, str(path)))
         if start is not None and not any(file.start <= start < file.end for file in files):
             raise StoreError(
-                f"{path}: holds messages from physical offset {start} on, which no file of the log has; "
-                f"rename it to {offset_file_name(start)}, or move it out of the store"
+                f"{path}: contains messages from physical offset {start} on that no file of the "
+                f"log has; rename it to {offset_file_name(start)}, or move it out of the store"
             )
 
 
@@ -132,7 +137,7 @@ def find_log_end(
 
 
 def _refuse_without_crc(log: CommitLogReader, physical_offset: int) -> None:
-    """Raise StoreError if the log continues with records without a CRC, which this setting would cut off.
+    """Raise StoreError if the log continues with records without a CRC, which the setting would cut off.
 
     A record torn by a crash, or a single record without a CRC among others with one, is damage: the log ends there.
     """
@@ -145,8 +150,8 @@ def _refuse_without_crc(log: CommitLogReader, physical_offset: int) -> None:
     following = _located(log, physical_offset + layout.total_bytes)
     if following is None or not _has_crc(following):
         raise StoreError(
-            f"{log.source.name}: offset {physical_offset}: a record without a CRC, where a broker with "
-            "forceVerifyPropCRC ends the log; recover without this setting"
+            f"{log.source.name}: offset {physical_offset}: this record has no CRC, so a broker "
+            f"with forceVerifyPropCRC would end the log here; recover without this setting"
         )
 
 
@@ -162,14 +167,15 @@ def _has_crc(record: LocatedRecord) -> bool:
 
 
 def truncate_log(files: list[CommitLogFile], end: int, disk: Disk, report: RecoveryReport) -> None:
-    """Delete the files after `end`, newest first, and clear the rest of the file that it lies in, durably."""
-    # Newest first, so that the files that a power cut leaves still follow each other.
+    """Delete the files after `end`, newest first, and clear the rest of the file that contains `end`, durably."""
+    # Newest first, so that the files that remain after a power cut still follow each other.
     while files[-1].start > end:
         gone = files.pop()
         if _is_empty(gone):
             report.empty_files.append(gone.path)
         disk.delete(Path(gone.path))
-        disk.sync_folder(Path(gone.path).parent)  # one by one: a power cut must not leave a hole
+        # Delete one by one: a power cut must not leave a hole.
+        disk.sync_folder(Path(gone.path).parent)
         report.deleted_files.append(gone.path)
     last = files[-1]
     if last.start <= end < last.end:
@@ -178,7 +184,7 @@ def truncate_log(files: list[CommitLogFile], end: int, disk: Disk, report: Recov
 
 
 def sync_log(files: list[CommitLogFile], begin: int, disk: Disk) -> None:
-    """Sync the log from `begin` on: it may only be in memory since its writer died."""
+    """Sync the log from `begin` on: since its writer died, it may be in memory only."""
     for file in files:
         if file.end > begin:
             with disk.open(Path(file.path), file.size) as writer:

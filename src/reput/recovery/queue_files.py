@@ -1,4 +1,4 @@
-"""The files of a queue as a crash left them: read by position, cut off at one."""
+"""Read the files of a queue by position, as a crash left them, and cut them off."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ class FoundFiles:
         """Find the files. Raises StoreError for a file larger than `file_bytes`."""
         self.folder, self._kind, self._file_bytes = folder, kind, file_bytes
         self._file_entries = file_bytes // kind.entry_bytes
-        self._sizes: dict[int, int] = {}  # bytes, by number of the first entry
-        self._others: list[Path] = []  # names that no such queue has
+        self._sizes: dict[int, int] = {}  # Sizes in bytes, by number of the first entry.
+        self._others: list[Path] = []  # Files with names that no file of such a queue has.
         for start, entry in offset_entries(str(folder)):
             path = Path(entry.path)
             # Files of another size begin at other offsets; no entry of this queue is in them.
@@ -56,7 +56,8 @@ class FoundFiles:
             size = path.stat().st_size
             if size > file_bytes:
                 raise StoreError(
-                    f"{path}: is larger than {file_bytes} bytes; give the broker's settings ({kind.setting})"
+                    f"{path}: is larger than {file_bytes} bytes; pass the broker's settings "
+                    f"({kind.setting})"
                 )
             self._sizes[start // kind.entry_bytes] = size
         self.starts = sorted(self._sizes)
@@ -66,11 +67,11 @@ class FoundFiles:
         return self.folder / self._kind.file_name(start)
 
     def _clear(self, position: int, disk: Disk, is_begun: bool = False) -> None:
-        """Clear the entries from `position` on, durably. With `is_begun`, an empty file follows a full last one."""
+        """Clear the entries from `position` on, durably. With `is_begun`, an empty file follows a full last file."""
         start = position - position % self._file_entries
         is_begun = is_begun and start == position
         kept = position + is_begun
-        # Newest first: a power cut in between leaves files that follow each other.
+        # Newest first: after a power cut in between, the remaining files follow each other.
         gone = [self.path(other) for other in reversed(self.starts) if other >= kept]
         for path in (*self._others, *gone):
             disk.delete(path)
@@ -89,7 +90,7 @@ class QueueFiles(FoundFiles):
 
     Positions count entries over all files. Entries after the first gap are not reached.
 
-    first      position of the first entry that the files have room for
+    first      position of the first entry for which the files have room
     stop       position after the last
     has_units  whether entries have units in extension files, which are written in the order of the entries
     """
@@ -130,7 +131,7 @@ class QueueFiles(FoundFiles):
         return self.read_padded(position, count)
 
     def read_padded(self, position: int, count: int) -> npt.NDArray[np.uint32]:
-        """Return the bytes of that many entries, uint32[count, 5], after gaps as well. Missing ones are zeros."""
+        """Return the bytes of `count` entries, uint32[count, 5], also of those after gaps. Missing ones are zeros."""
         data = np.zeros((count, _ENTRY_WORDS), np.uint32)
         done = 0
         while done < count:
@@ -184,7 +185,7 @@ class QueueFiles(FoundFiles):
 
     @property
     def written(self) -> int:
-        """Position after the last entry, where the entries are in order."""
+        """Return the position after the last entry. The entries must be in order."""
         return self.first_at(_MAX_OFFSET, self.first, self.stop)
 
     def end_before(self, position: int) -> int:
@@ -199,7 +200,7 @@ class QueueFiles(FoundFiles):
     def ordered_stop(self, position: int) -> int:
         """Return the first position from `position` on that is unwritten or out of order.
 
-        It is out of order if its message is not after the previous one.
+        An entry is out of order if its message does not lie after the previous one.
         """
         before = -1
         for begin in range(position, self.stop, _MANY_ENTRIES):
@@ -223,7 +224,7 @@ class QueueFiles(FoundFiles):
         return False
 
     def all_entries(self, position: int) -> Iterator[tuple[int, npt.NDArray[np.uint32]]]:
-        """Yield the entries of each file from `position` on, after gaps as well, with the position of the first."""
+        """Yield the entries of each file from `position` on, also of those after gaps, with the first position."""
         for start in self.starts:
             first = max(position, start)
             count = start + self._sizes[start] // ENTRY_BYTES - first
@@ -246,13 +247,13 @@ class QueueFiles(FoundFiles):
                     file.write(entries[run].data.cast("B"), at)
                 file.sync()
             self._sizes[start] = self._file_bytes
-        # The folders of the topic and of the queue may be new, and their names must survive a power cut.
+        # The folders of the topic and the queue may be new, and their names must survive a power cut.
         for folder in (self.folder, self.folder.parent, self.folder.parent.parent):
             disk.sync_folder(folder)
         self._find_stop()
 
     def delete_before(self, position: int, disk: Disk) -> None:
-        """Delete files that end before that position, oldest first. Raises StoreAccessError."""
+        """Delete files that end before a position, oldest first. Raises StoreAccessError."""
         gone = [start for start in self.starts if start + self._file_entries <= position]
         for start in gone:
             disk.delete(self.path(start))
@@ -269,7 +270,7 @@ class QueueFiles(FoundFiles):
         Entries before `durable` are durable already. With `is_begun`, a full last file is followed by an empty one.
         """
         end = self.end_before(position)
-        if end < 0:  # a queue does not end with pre-blank entries
+        if end < 0:  # A queue must not end with pre-blank entries.
             self._clear(0, disk)
             return ConsumeQueueWriter(self.folder, self._file_entries, disk=disk)
         self._clear(position, disk, is_begun)

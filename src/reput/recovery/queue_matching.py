@@ -1,4 +1,4 @@
-"""Which entry of a ConsumeQueue file is of which message, by the rule of `reput.compare.placement`."""
+"""Match the entries of a ConsumeQueue with the messages of the log, by the rule of `reput.compare.placement`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Flags = npt.NDArray[np.bool_]
 class Missing(NamedTuple):
     """Messages without an entry: their physical offsets, the queue offsets that they state, and their entries.
 
-    low, high  numbers of the entries of their neighbours in the log, where these are known
+    low, high  numbers of the entries of their neighbours in the log, if known
     """
 
     offsets: Offsets
@@ -53,7 +53,7 @@ _NONE_MISSING = Missing(_NO_NUMBERS, _NO_NUMBERS, _NO_WORDS, _NO_NUMBERS, _NO_NU
 
 @dataclass
 class Count:
-    """How many messages, and the physical offset of the first."""
+    """The number of messages, and the physical offset of the first."""
 
     count: int = 0
     first: int = -1
@@ -65,21 +65,21 @@ class Count:
 
 
 def out_of_order(folder: str, queue: Queue, unplaced: Count) -> Finding:
-    """Return the finding for messages of a queue in `folder` that have no entry and no queue offset that fits."""
+    """Return the finding for messages of a queue in `folder` that have no entry and no fitting queue offset."""
     return Finding(
         Kind.QUEUE_OFFSET_DISORDER, folder,
-        f"no place for the message in queue {queue.queue_id} of {queue.topic}",
+        f"no place for this message in queue {queue.queue_id} of {queue.topic}",
         physical_offset=unplaced.first, count=unplaced.count,
     )  # fmt: skip
 
 
 @dataclass
 class Tail:
-    """Messages after the last entry of their queue, which are dispatched.
+    """The messages after the last entry of their queue, which will be dispatched.
 
-    begin        physical offset of the first
-    first, last  queue offsets that the first and the last state
-    fall         physical offset of the first that states no later queue offset than the one before it, or None
+    begin        physical offset of the first message
+    first, last  queue offsets that the first and the last message state
+    fall         physical offset of the first message that states no later queue offset than its predecessor, or None
     """
 
     begin: int
@@ -102,18 +102,19 @@ class Tail:
 
 @dataclass
 class QueuePart:
-    """The messages of a queue in one or several files of the log.
+    """The match of a queue's messages in one or several files of the log.
 
-    rank      of the next entry to be looked at
-    solid     number of the last entry before it that leads to a message, or where no record can be read; -1 for none
-    moved     entries whose number is not the queue offset of their message
-    kept      entries that lead where no record can be read
+    rank      rank of the next entry to compare
+    solid     number of the last entry before it that leads to a message or to unreadable bytes; -1 for none
+    moved     number of entries whose number is not the queue offset of their message
+    kept      number of entries that lead to unreadable bytes
     right     whether any entry leads to a message
-    unplaced  messages that have no entry, and no number that fits
-    missing   messages without an entry for which there may be one
+    unplaced  messages that have no entry and no fitting number
+    missing   messages without an entry for which there may be a place
     wrong     numbers of entries with a wrong size or tags code, and the right entries
-    matched, unread  of a queue that is not in order, ranks of entries of either sort; a message may have several
-    stated    the queue offsets that the messages of the matched ones state
+    matched, unread  in a disordered queue, ranks of entries for messages, and for unreadable bytes; a message may have
+                     several
+    stated    the queue offsets that the messages of matched entries state
     """
 
     rank: int
@@ -130,7 +131,7 @@ class QueuePart:
     tail: Tail | None = None
 
     def add(self, other: QueuePart) -> None:
-        """Add the next file."""
+        """Append the part for the next log file."""
         self.rank, self.solid = other.rank, other.solid
         self.moved.add(other.moved.count, other.moved.first)
         self.unplaced.add(other.unplaced.count, other.unplaced.first)
@@ -170,16 +171,16 @@ class QueueMatching:
         unread: Sequence[OffsetRange],
         placed: Placement | None,
     ) -> None:
-        """Add a batch.
+        """Match the messages of a batch.
 
         Args:
-            part: Gets it.
-            batch: Has the messages.
-            rows: Of this queue's messages.
+            part: Receives the result.
+            batch: Contains the messages.
+            rows: Rows of this queue's messages.
             stated: Their queue offsets.
             scanned: Where the batch lies in the log.
-            unread: Ranges in there that cannot be read.
-            placed: Where its messages lie; None if they lie where they state.
+            unread: Unreadable ranges within it.
+            placed: Places of its messages; None if all are at their stated offsets.
         """
         messages = batch.messages
         if placed is not None:
@@ -201,7 +202,7 @@ class QueueMatching:
         if survey is None or not len(offsets):
             return
         found = survey.read(part.rank, len(offsets))
-        # Nearly all batches end here: one comparison of bytes for all their entries.
+        # Nearly all batches end here, with one comparison of bytes for all their entries.
         is_same = len(found) == len(offsets) and bool((found == expected).all())
         if is_same and not survey.has_twice(part.rank + len(found) - 1):
             self._take(part, survey, offsets, stated)
@@ -211,7 +212,7 @@ class QueueMatching:
     def _leave_misplaced(
         self, part: QueuePart, rows: npt.NDArray[np.int64], stated: Offsets, placed: Placement
     ) -> None:
-        """Count messages that lie elsewhere than they state, unless an entry leads to where one must lie."""
+        """Count misplaced messages, except those with an entry that leads to where they must lie."""
         survey = self.survey
         for row, number in zip(rows.tolist(), stated.tolist(), strict=True):
             start, stop = placed.range_of(row)
@@ -237,7 +238,7 @@ class QueueMatching:
         self, part: QueuePart, numbers: Offsets, offsets: Offsets, stated: Offsets
     ) -> None:
         moved = np.flatnonzero(numbers != stated)
-        # Entries of a light queue follow each other, so their numbers may differ from the stated ones.
+        # Entries of a light queue have consecutive numbers, which may differ from the stated ones.
         if len(moved) and not self._is_light:
             part.moved.add(len(moved), int(offsets[moved[0]]))
 
@@ -257,7 +258,7 @@ class QueueMatching:
         there = physical_offsets(found)
         place = np.minimum(np.searchsorted(offsets, there), len(offsets) - 1)
         is_real = ~is_blank(found)
-        # By physical offset: a lost or additional entry does not affect those after it.
+        # Match by physical offset, so that a lost or additional entry does not affect later ones.
         matches = (offsets[place] == there) & is_real
         is_lost = is_real & ~matches & in_ranges(there, unread)
         differs = matches & (found != expected[place]).any(axis=1)
@@ -316,11 +317,11 @@ class QueueMatching:
         fits = high - low > 1
         if not self._is_light:
             fits &= between(missing.stated, low, high)
-            # No more messages were between the two than the log has room for.
+            # The two neighbours cannot have more messages between them than the log has room for.
             next_offset = np.append(solid, last)[np.searchsorted(solid, missing.offsets)]
             room = (next_offset - missing.offsets) // MIN_RECORD_BYTES
             fits &= high - missing.stated <= np.maximum(room, 1)
-            # Before the queue's first entry: its topic was deleted and created again.
+            # The message lies before the queue's first entry: its topic was deleted and created again.
             without = np.flatnonzero(~fits & (low >= 0))
             if len(without):
                 part.unplaced.add(len(without), int(missing.offsets[without[0]]))
@@ -344,7 +345,7 @@ class QueueMatching:
         part.rank = stop
 
     def kept(self, part: QueuePart) -> KeptQueue:
-        """Return the remaining entries of the queue and those to be written, once the whole log was compared."""
+        """Return the remaining entries of the queue and the entries to write, once the whole log was compared."""
         if self.survey is None:
             return KeptQueue(None, 0, part.tail)
         if self.survey.is_ordered:
@@ -385,7 +386,8 @@ class QueueMatching:
         else:
             there = survey.numbers(0, survey.stop)
         after = np.unique(np.concatenate([there[there >= number], numbers]))
-        # Dispatch numbers without gaps. Only if the entries have none either does each get its number again.
+        # Dispatch numbers entries without gaps. So each entry gets its own number again only if the entries have no
+        # gaps.
         is_certain = len(after) == int(after[-1]) + 1 - number and not part.moved.count
         if self._is_light or part.kept or not is_certain or survey.found.has_bit_maps(number):
             return None
@@ -393,7 +395,7 @@ class QueueMatching:
         return KeptQueue(None, number, tail if part.tail is None else tail.followed_by(part.tail))
 
     def _kept_scattered(self, part: QueuePart, survey: QueueSurvey) -> KeptQueue:
-        """Keep the entries of messages and fitting entries between them, in a queue that is out of order."""
+        """Keep the entries of messages, and fitting entries between them, in a disordered queue."""
         everything = survey.read(0, survey.stop)
         all_numbers, all_offsets = survey.numbers(0, survey.stop), physical_offsets(everything)
         matched = np.concatenate([_NO_NUMBERS, *part.matched])
@@ -430,10 +432,11 @@ class QueueMatching:
             if again is not None:
                 return again
         first = min([int(numbers[0]), *placed[:1].tolist()])
-        # Entries before a recovery point were not looked at; they stay.
+        # Entries before a recovery point were not compared; they stay. (Otherwise a hole after the point would delete
+        # all earlier files of the queue.)
         has_more_before = floor >= 0
         first = survey.position if has_more_before else survey.found.file_start(first)
-        # A broker takes an entry of zeros for the end of the queue, so all other places become pre-blank.
+        # A broker ends the queue at an entry of zeros, so all other places become pre-blank.
         holes = np.setdiff1d(np.arange(first, int(numbers[-1]) + 1), numbers)
         placed, words = _with_blanks(placed, words, holes)
         begin = None if has_more_before else first
@@ -448,9 +451,9 @@ class QueueMatching:
         lengths: Offsets,
         survey: QueueSurvey,
     ) -> Offsets:
-        """Return ranks of unproven entries that are plausible.
+        """Return the ranks of plausible entries that lead to unreadable bytes.
 
-        Their numbers ascend, and no more entries precede them than the log had room for.
+        Their numbers ascend, and the log had room for the entries before them.
         """
         low, high = neighbours(
             offsets[unread], offsets[matched], numbers[matched], survey.position - 1, 2**62
@@ -466,12 +469,13 @@ class QueueMatching:
     def _placed(self, part: QueuePart, missing: Missing) -> tuple[Offsets, RawEntries]:
         """Return numbers and entries of the missing messages that fit between their neighbours."""
         if self._is_light:
-            # As many places as messages: each gets its own. Which else would be whose, nothing says.
+            # There are as many places as messages, so each message gets its place. In other cases nothing shows which
+            # place belongs to which message.
             _, inverse, counts = np.unique(missing.low, return_inverse=True, return_counts=True)
             within = np.arange(len(inverse)) - (np.cumsum(counts) - counts)[inverse]
             fits = counts[inverse] == missing.high - missing.low - 1
             return (missing.low + 1 + within)[fits], missing.words[fits]
-        # Queue offsets that fall contradict each other. The fewest messages that explain this get no entry.
+        # Falling queue offsets contradict each other. As few messages as possible are left without an entry.
         chosen = ascending(missing.stated)
         refused = np.setdiff1d(np.arange(len(missing.stated)), chosen)
         if len(refused):
@@ -482,11 +486,11 @@ class QueueMatching:
 class KeptQueue(NamedTuple):
     """The kept entries of a queue.
 
-    begin           files that end before this number go; None if all stay
+    begin           files that end before this number are deleted; None if all stay
     end             number after the last entry that stays
-    tail            messages to dispatch
-    numbers, words  entries that are written, with pre-blank ones where nothing else may be
-    written         how many of them are of messages
+    tail            the messages to dispatch
+    numbers, words  entries to write, with pre-blank entries in all other places
+    written         number of these entries that belong to messages
     """
 
     begin: int | None
@@ -498,11 +502,12 @@ class KeptQueue(NamedTuple):
 
 
 def _one_each(offsets: Offsets, numbers: Offsets, stated: Offsets) -> npt.NDArray[np.intp]:
-    """Return the rows of entries that can all be right: one of each message, with ascending numbers, as many as can be.
+    """Return the most rows of entries that can all be right: one entry per message, with ascending numbers.
 
-    Of a message that has several, it is the one at the number that the message states, if that fits as well.
+    If a message has several entries, the entry at its stated number is preferred if it fits.
     """
-    order = np.lexsort((-numbers, offsets))  # so that no ascending sequence has two of one message
+    # Sorted so that no ascending sequence can contain two entries of one message.
+    order = np.lexsort((-numbers, offsets))
     chosen = order[ascending(numbers[order])]
     is_stated = numbers == stated
     for at in np.flatnonzero(~is_stated[chosen]).tolist():

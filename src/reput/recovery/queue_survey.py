@@ -10,7 +10,7 @@ from reput.recovery.queue_files import QueueFiles, is_blank, physical_offsets, s
 
 
 class QueueSurvey:
-    """Entries of messages that end before the log does, in the order of the log, each with a rank.
+    """The entries of messages that end before the log does, in the order of the log. Each has a rank.
 
     If the files are in order, a rank is a position in the queue, and entries are read on demand. If an entry between
     two others is empty or out of order, all entries are kept in memory, sorted by physical offset.
@@ -21,7 +21,7 @@ class QueueSurvey:
     """
 
     def __init__(self, found: QueueFiles, position: int, log_end: int) -> None:
-        """Look at the entries from `position` on. Raises StoreAccessError, StoreChangedError."""
+        """Survey the entries from `position` on. Raises StoreAccessError, StoreChangedError."""
         self.found, self.position = found, position
         stop = found.ordered_stop(position)
         self.is_ordered = not found.has_data_from(stop)
@@ -37,7 +37,7 @@ class QueueSurvey:
         self.begin = self.position
         self.stop = self.found.last_before(self.found.first_at(log_end, self.begin, stop)) + 1
         while self.stop > self.begin:
-            # The log may end within this message: then its entry goes, and the message is dispatched again.
+            # The log may end within this message. Then its entry is removed, and the message is dispatched again.
             entry = self.found.entry(self.stop - 1)
             if entry is not None and entry.physical_offset + entry.size <= log_end:
                 self.last = entry.physical_offset
@@ -55,7 +55,7 @@ class QueueSurvey:
             blocks.append(words[good])
         self._numbers, self._words = np.concatenate(numbers), np.concatenate(blocks)
         offsets = physical_offsets(self._words)
-        # Stable: several entries of one message stay in the order of the queue.
+        # The sort is stable: several entries of one message keep the order of the queue.
         order = np.argsort(offsets, kind="stable")
         self._numbers, self._words, self._offsets = (
             self._numbers[order], self._words[order], offsets[order],
@@ -83,13 +83,13 @@ class QueueSurvey:
         return self._words[rank : rank + count]
 
     def numbers(self, rank: int, count: int) -> Offsets:
-        """Return the numbers in the queue of entries with these ranks."""
+        """Return the numbers in the queue of the entries with these ranks."""
         if self.is_ordered:
             return np.arange(rank, rank + count)
         return self._numbers[rank : rank + count]
 
     def number_before(self, rank: int) -> int:
-        """Return the number of the last entry before `rank`, in a queue in order, or -1."""
+        """Return the number of the last entry before `rank`, or -1. The queue must be in order."""
         return self.found.last_before(rank)
 
     def number_from(self, rank: int) -> int:

@@ -2,10 +2,10 @@
 
 `reput.known` states that all messages before one physical offset are in ConsumeQueues and IndexFiles, durably and
 exactly once. It also records where each queue and the index end at that offset, and the state of the full files. It is
-replaced periodically and when the store is closed. On close it is the clean-shutdown marker as well, and then includes
-a digest of everything that can change. It is valid as long as the files that it names exist. A broker ignores it, and
-updates the time of `lock` when it starts. Indexes maintained by `reput.follow.follower` have one too, under another
-name, without log and `lock`.
+replaced periodically and when the store is closed. On close it also marks a clean shutdown, and then includes a digest
+of everything that can change. It is valid as long as the files that it names exist. A broker ignores it, and updates
+the time of `lock` when it starts. Indexes maintained by `reput.follow.follower` have one too, under another name,
+without log and `lock`.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ from reput.recovery.queue_files import QueueFiles
 _MOST_BYTES = 1 << 28
 _FORM = 2
 _PIECE_ENTRIES = 1 << 16
-# Of a file that is full: its name (of a ConsumeQueue the position of its first entry), when it was changed (ns), and
-# the physical offset of its last entry, which shows whether it may have expired.
+# For a full file: its name (for a ConsumeQueue the position of its first entry), the time of its last change (ns), and
+# the physical offset of its last entry, which shows whether the file may have expired.
 Look = tuple[str | int, int, int]
 
 
@@ -59,13 +59,13 @@ Look = tuple[str | int, int, int]
 class RecoveryPoint:
     """All messages before physical offset `end` have their entries.
 
-    queues      by queue, position after its last entry, and physical offset at which that message ends
-    begun       queues that are full to a file's end and have the next file already
-    batches     where each batch queue (5.x) ends
+    queues      by queue, the position after its last entry, and the physical offset at which that entry's message ends
+    begun       queues whose last file is full and whose next file exists already
+    batches     the end of each batch queue (5.x)
     index_name  the last IndexFile, or an empty string
     index_count number after its last item
-    lost        unreadable ranges of the log, and by queue, bytes of messages that it refused since its last entry:
-                they explain gaps in the queue offsets of the following messages
+    lost        unreadable ranges of the log, and by queue, the bytes of refused messages since its last entry. Both
+                explain gaps in the queue offsets of later messages
     """
 
     end: int
@@ -85,10 +85,10 @@ class RecoveryPointWriter:
         self, store: Path, config: StoreConfig, disk: Disk, name: str = RECOVERY_POINT_FILE
     ) -> None:
         self._store, self._config, self._disk, self._name = store, config, disk, name
-        self._looks: dict[Path, Look] = {}  # of files that do not change any more
+        self._looks: dict[Path, Look] = {}  # Facts about files that do not change any more.
 
     def write(self, known: RecoveryPoint, closing: bool = False) -> None:
-        """Write `known`, once everything that it covers is durable. Raises StoreAccessError."""
+        """Write `known`; everything that it covers must be durable. Raises StoreAccessError."""
         folder, entries = self._store / CONSUME_QUEUE_FOLDER, self._config.queue_entries
         begun = {
             name
@@ -124,7 +124,8 @@ class RecoveryPointWriter:
             if start + entries <= position:
                 path = found.path(start)
                 if path not in self._looks:
-                    changed = path.stat().st_mtime_ns  # before it is read: a later change shows
+                    # Taken before the file is read, so that a later change shows.
+                    changed = path.stat().st_mtime_ns
                     last = found.entry(start + entries - 1)
                     offset = -1 if last is None else last.physical_offset
                     self._looks[path] = (start, changed, offset)
@@ -146,7 +147,7 @@ class RecoveryPointWriter:
 
 
 def delete_recovery_point(store: Path, disk: Disk, name: str = RECOVERY_POINT_FILE) -> None:
-    """Make it invalid, durably, before anything that it covers is changed. Raises StoreAccessError."""
+    """Delete the recovery point, durably, before anything that it covers changes. Raises StoreAccessError."""
     disk.delete(store / name)
     disk.sync_folder(store)
 
@@ -159,13 +160,13 @@ def read_recovery_point(
     name: str = RECOVERY_POINT_FILE,
     may_be_touched: bool = True,
 ) -> tuple[RecoveryPoint | None, bool]:
-    """Return the recovery point, if it is valid, and whether nothing has changed since a clean shutdown.
+    """Return the recovery point if it is valid, and whether nothing has changed since a clean shutdown.
 
     If the files changed after a shutdown that wrote the point, it is valid only with `may_be_touched`.
     """
     try:
         content = json.loads(read_file(store / name, _MOST_BYTES))
-        # A broker that started since has taken `lock`, and may have changed everything.
+        # A broker that started since then has locked `lock`, and may have changed everything.
         if content["form"] != _FORM or content["lock"] != _locked_at(store):
             return None, False
         known = RecoveryPoint(
@@ -193,7 +194,7 @@ def read_recovery_point(
         )
         if content["closed"] and not (closed or may_be_touched):
             return None, False
-        # A queue with messages before the point that the point does not know was copied into the store.
+        # A queue has messages before the point, but the point does not list it: it was copied into the store.
         if any(
             found.has_before(known.end)
             for queue, found in queues.items()
@@ -206,7 +207,7 @@ def read_recovery_point(
                 return None, False
         if not _index_is_good(store, known, content["index"][2], log_begin):
             return None, False
-    # Without a valid point everything is compared with the log, which is slower and always right.
+    # Without a valid point, everything is compared with the log, which is slower but always right.
     except (OSError, ValueError, TypeError, LookupError, StoreError):
         return None, False
     return known, closed
@@ -229,7 +230,7 @@ def _queue_is_good(
         return False
     if found.end_before(position) != end or found.stop < position:
         return False
-    # The digest covers the last file, so it needs no look.
+    # The digest covers the last file, so the file need not be read.
     if closed:
         return True
     last_file = max(position - position % entries, found.first)
@@ -253,7 +254,7 @@ def _index_is_good(store: Path, known: RecoveryPoint, looks: list[Look], log_beg
 
 
 def _same_but_expired(there: dict[Any, int], looks: list[Look], log_begin: int) -> bool:
-    """Return whether the files are the recorded ones; the oldest may have expired together with their messages."""
+    """Return whether the files are the recorded ones, except for the oldest, which may have expired."""
     noted = {name: changed for name, changed, _ in looks}
     gone = [look for look in looks if look[0] not in there]
     oldest = [look[0] for look in looks[: len(gone)]] == [look[0] for look in gone]
@@ -262,7 +263,7 @@ def _same_but_expired(there: dict[Any, int], looks: list[Look], log_begin: int) 
 
 
 def _digest(store: Path, known: RecoveryPoint, config: StoreConfig) -> str:
-    """Return a digest of everything that changes when a closed store is touched. Full files are listed one by one."""
+    """Return a digest of everything that changes when a closed store is modified. Full files are listed singly."""
     parts = [str(known.end), read_file(store / CHECKPOINT_FILE, CHECKPOINT_BYTES).hex()]
     parts += [_look(path) for path in _files_that_grow(store, known, config)]
     # Names that are not UTF-8 come as surrogates from the operating system.
@@ -271,7 +272,7 @@ def _digest(store: Path, known: RecoveryPoint, config: StoreConfig) -> str:
 
 def _files_that_grow(store: Path, known: RecoveryPoint, config: StoreConfig) -> Iterator[Path]:
     log = store / COMMIT_LOG_FOLDER
-    names = os.listdir(log) if log.exists() else []  # indexes alone have no log beside them
+    names = os.listdir(log) if log.exists() else []  # Indexes on their own have no log beside them.
     yield from sorted(log / name for name in names if parse_offset_file_name(name) is not None)
     for name, (position, _) in sorted(known.queues.items()):
         start = position - position % config.queue_entries
@@ -305,9 +306,9 @@ def expired_unindexed(
 ) -> Finding | None:
     """Return a finding for messages that expired before they were indexed, or None.
 
-    Nothing else will ever show that these messages were in the log. They lie between the end of the indexes and the
-    begin of the log's `first` file. The indexes reach to the recovery point `known`, or to the last entry of a
-    ConsumeQueue if that is further. Indexes with neither may be new, so they give no finding. Raises StoreAccessError.
+    Nothing else shows that these messages were in the log. They lie between the end of the indexes and the start of the
+    log's `first` file. The indexes reach to the recovery point `known`, or to the last entry of a ConsumeQueue if that
+    is further. Indexes with neither may be new, so there is no finding for them. Raises StoreAccessError.
     """
     ends = [end for found in queues if (end := found.end_before(found.written)) >= 0]
     if known is not None:

@@ -13,7 +13,7 @@ class RecoveryReport(ShownAsTable):
     """The findings and changes of a recovery. Offsets are physical.
 
     Attributes:
-        is_clean: the store was shut down cleanly: it had no `abort`
+        is_clean: whether the store was shut down cleanly: it had no `abort`
         log_begin, log_end: the log after recovery
         checked_from: records from here on were read and their CRCs compared
         truncated_bytes: bytes after the last record, cleared from `log_end` on in its file
@@ -28,8 +28,7 @@ class RecoveryReport(ShownAsTable):
         entries_kept: entries that lead to unreadable parts of the log; they stay unchanged
         damage: unreadable ranges of the log, and messages without an entry for which their ConsumeQueue has
             no place; both before `checked_from`
-        expired_unindexed: messages here expired before they were dispatched: no ConsumeQueue or IndexFile
-            has them
+        expired_unindexed: range of messages that expired before they were dispatched, and have no index entries
         notes: problems, one line each
     """
 
@@ -52,13 +51,13 @@ class RecoveryReport(ShownAsTable):
 
     @property
     def lost_messages(self) -> bool:
-        """Whether bytes were cut off the log, or it ends before messages that had entries."""
+        """Return whether bytes were cut off the log, or it ends before messages that had entries."""
         cut = self.truncated_bytes > 0 or len(self.deleted_files) > len(self.empty_files)
         return cut or self.queues_end > self.log_end
 
     @property
     def losses(self) -> list[Finding]:
-        """The damage, and the expired entries."""
+        """Return the damage and the finding for expired messages without entries."""
         lost = self.expired_unindexed
         return self.damage if lost is None else [*self.damage, lost]
 
@@ -69,5 +68,6 @@ class RecoveryReport(ShownAsTable):
             f"{self.truncated_bytes} bytes truncated, {len(self.deleted_files)} files deleted); "
             f"indexes compared from {self.compared_from}, dispatched again from "
             f"{self.queues_from} (ConsumeQueue) and {self.index_from} (IndexFile); "
-            f"{self.entries_written} entries written, {self.entries_kept} kept of messages that cannot be read"
+            f"{self.entries_written} entries written, {self.entries_kept} kept for unreadable "
+            f"messages"
         )

@@ -74,7 +74,7 @@ def recover_database(
 def misnumbered(
     store: Path, files: Sequence[CommitLogFile], config: StoreConfig, log_end: int
 ) -> list[Finding]:
-    """Return findings for messages missing from the database whose queue offset an earlier message of the queue has.
+    """Return findings for messages missing from the database that repeat an earlier queue offset of their queue.
 
     Only the record states this queue offset, and no checksum covers it: a broker would replace the earlier message's
     entry. `files` are the log's files. Raises as `recover_database` does.
@@ -130,7 +130,7 @@ def dispatch_rest(store: Path, batch_topics: frozenset[str], config: StoreConfig
 
 
 def _record_at(store: Path, physical_offset: int, log_end: int) -> int:
-    """Return the same offset if a record begins there or the log ends, else the begin of its file.
+    """Return `physical_offset` if a record begins there or the log ends there, otherwise the start of its file.
 
     Dispatching a message twice writes the same entries. Starting inside a record would skip a whole file.
     """

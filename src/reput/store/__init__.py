@@ -1,1 +1,1 @@
-"""RocketMQ's nouns: CommitLog, ConsumeQueue, IndexFile, checkpoint, and the store that holds them."""
+"""RocketMQ's nouns: CommitLog, ConsumeQueue, IndexFile, checkpoint, and the store that contains them."""

@@ -1,4 +1,4 @@
-"""Where a broker begins to check a log when it starts, and where it then ends it.
+"""Find where a starting broker begins to check a log, and where it then ends the log.
 
 Mirrors `CommitLog.recoverNormally`, `.recoverAbnormally` and `isMappedFileMatchedRecover` (tags rocketmq-all-4.9.3,
 rocketmq-all-5.3.3).
@@ -23,7 +23,7 @@ from reput.queues.store_queues import KnownOffset
 
 _CHECKED_FILES = 3
 _CHECKPOINT_SLACK_MS = 3_000
-_MAGICS = (MESSAGE_MAGIC, MESSAGE_MAGIC_V2)  # the second of 5.x
+_MAGICS = (MESSAGE_MAGIC, MESSAGE_MAGIC_V2)  # The second magic is of 5.x.
 
 
 def first_file_to_check(
@@ -35,10 +35,10 @@ def first_file_to_check(
 ) -> CommitLogFile:
     """Return the first log file whose records a broker checks when it starts.
 
-    After a clean shutdown 4.9.3 starts with the third-last file, and 5.3.3 with the newest that begins at or before
-    `known`. After a crash both start with the newest file whose first message was stored well before the checkpoint's
-    times. 5.3.3 with queues in RocksDB starts with the newest file whose first message states a physical offset at or
-    before `known` (`recoverNormally`, `isMappedFileMatchedRecover`).
+    After a clean shutdown 4.9.3 starts with the third-last file, and 5.3.3 with the newest file that begins at or
+    before `known`. After a crash both start with the newest file whose first message was stored well before the
+    checkpoint's times. 5.3.3 with queues in RocksDB starts with the newest file whose first message states a physical
+    offset at or before `known` (`recoverNormally`, `isMappedFileMatchedRecover`).
 
     Args:
         files: the log.
@@ -53,7 +53,7 @@ def first_file_to_check(
         return _newest(files, lambda file: file.start <= known.physical_offset)
     if known is not None and known.in_rocksdb:
         return _newest(files, lambda file: _says_it_lies_by(file, known.physical_offset, open_file))
-    # `StoreCheckpoint.getMinTimestamp`, which subtracts three seconds.
+    # This is `StoreCheckpoint.getMinTimestamp`, which subtracts three seconds.
     times = min(checkpoint.physic_msg_timestamp, checkpoint.logics_msg_timestamp)
     latest = max(times - _CHECKPOINT_SLACK_MS, 0)
     return _newest(files, lambda file: _was_stored_by(file, latest, open_file))
@@ -67,7 +67,7 @@ def _newest(files: list[CommitLogFile], fits: Callable[[CommitLogFile], bool]) -
 def _first_record(file: CommitLogFile, open_file: OpenFile) -> bytes:
     """Return the head of a file's first record, or empty bytes if the file begins with something else.
 
-    A broker reads only the head: the rest may be damaged.
+    A broker reads only the head, so damage in the rest does not matter.
     """
     with open_file(file.path) as reader:
         head = reader.read(0, min(MIN_RECORD_BYTES, file.size))

@@ -1,4 +1,4 @@
-"""The facts that survive in files which a rebuild replaces: sizes, and queues whose messages have expired."""
+"""Preserve facts that only the files replaced by a rebuild show: sizes, and queues whose messages have expired."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from reput.queues.reader import BatchQueueReader, ConsumeQueueReader
 from reput.queues.rocksdb_writer import require_library
 from reput.store.facts import StoreFacts
 
-_TWO_KINDS = "{}: keeps its queues in files and in RocksDB: reput rebuild makes them of one kind"
+_TWO_KINDS = "{}: keeps its queues in files and in RocksDB; reput rebuild converts them to one kind"
 
 
 def refuse_to_write(facts: StoreFacts) -> None:
@@ -40,8 +40,8 @@ def refuse_to_write(facts: StoreFacts) -> None:
     first = str(store).partition(",")[0]
     if not store.exists() and first != str(store) and Path(first).is_dir():
         raise UsageError(
-            f"{store}: no such store; a log in other folders than {first}/{COMMIT_LOG_FOLDER} is only read, never "
-            "written"
+            f"{store}: no such store; a log outside {first}/{COMMIT_LOG_FOLDER} can only be "
+            f"read, not written"
         )
     if facts.log_folders != (str(store / COMMIT_LOG_FOLDER),):
         raise UsageError(_needed_to_write(facts))
@@ -50,8 +50,8 @@ def refuse_to_write(facts: StoreFacts) -> None:
 def _needed_to_write(facts: StoreFacts) -> str:
     if facts.ledger_folders:
         return (
-            f"{facts.path}: has a DLedger log, which only brokers of its group write; to write its messages, put them "
-            "into a new store"
+            f"{facts.path}: has a DLedger log, which only brokers of its group write; to change "
+            f"its messages, put them into a new store"
         )
     names = ", ".join(Path(folder).name for folder in facts.log_folders)
     return (
@@ -61,7 +61,7 @@ def _needed_to_write(facts: StoreFacts) -> str:
 
 
 def writes_rocksdb(facts: StoreFacts, config: StoreConfig) -> bool:
-    """Return whether a store opened for writing keeps its queues in RocksDB: it has them there, or has no queues yet.
+    """Return whether a store opened for writing keeps its queues in RocksDB, where they are or will be created.
 
     Raises UsageError for settings that contradict the store, MissingExtraError without rocksdict.
     """
@@ -80,7 +80,7 @@ def writes_rocksdb(facts: StoreFacts, config: StoreConfig) -> bool:
 def writes_extensions(facts: StoreFacts, config: StoreConfig) -> bool:
     """Return whether entries of a store opened for writing have extension units.
 
-    They do if it has their files, or no queue yet.
+    They do if the store has extension files, or no queue yet.
     """
     return facts.has_extension_files or (config.extension_files and not facts.has_queue_files)
 
@@ -91,8 +91,9 @@ def refuse_to_repair(facts: StoreFacts) -> None:
     plain = (str(store / COMMIT_LOG_FOLDER),)
     if facts.log_folders not in (plain, facts.ledger_folders):
         raise UsageError(
-            f"{store}: has its CommitLog in several folders, perhaps on several disks, which no repair can swap: "
-            "rebuild its indexes into another folder with reput rebuild, and restore files of the log from a replica"
+            f"{store}: has its CommitLog in several folders, perhaps on several disks, which "
+            f"repair cannot swap. Rebuild its indexes into another folder with reput rebuild, "
+            f"and restore files of the log from a replica"
         )
     if facts.has_queue_database_files:
         require_library()

@@ -37,17 +37,17 @@ if TYPE_CHECKING:
 KEPT_BY: Mapping[str | None, tuple[str, ...]] = {
     None: (), "index": QUEUE_SETTINGS, "consumequeue": INDEX_SETTINGS,
 }  # fmt: skip
-"""For a partial rebuild, the settings of the files that it leaves unchanged."""
+"""The settings of the files that a partial rebuild leaves unchanged."""
 
 
-@dataclass(frozen=True)  # without slots: cached properties need a __dict__
+@dataclass(frozen=True)  # Without slots, because cached properties need a __dict__.
 class StoreFacts:
     """The facts of one store. Each is read when it is first asked for; `refresh` forgets them after a change.
 
     Attributes:
-        path: of its folder
+        path: path of its folder
         given: the settings that were given
-        storage: where it lies
+        storage: storage that contains it
     """
 
     path: str
@@ -60,7 +60,7 @@ class StoreFacts:
 
     @cached_property
     def parts(self) -> StoreParts:
-        """Its parts, by their names. Raises StoreAccessError."""
+        """Return the parts of the store by their names. Raises StoreAccessError."""
         return parts_of(self.path, self.storage)
 
     @cached_property
@@ -71,55 +71,55 @@ class StoreFacts:
 
     @property
     def config(self) -> StoreConfig:
-        """The settings that were given, or else as its files show them; a broker's defaults for the rest.
+        """Return the given settings, or else those that the files show; a broker's defaults for the rest.
 
-        Raises StoreAccessError, as `shown`, `doubts` and `odd_files` do: the four come from one look at the files.
+        Raises StoreAccessError, as `shown`, `doubts` and `odd_files` do: one survey of the files yields all four.
         """
         return self._sizes.config
 
     @property
     def shown(self) -> Mapping[str, int]:
-        """By field of StoreConfig, the sizes that its files show for certain."""
+        """Return the sizes that the files show for certain, by field of StoreConfig."""
         return self._sizes.shown
 
     @property
     def doubts(self) -> tuple[Doubt, ...]:
-        """Uncertain sizes; empty if settings were given."""
+        """Return uncertain sizes; empty if settings were given."""
         return self._sizes.doubts
 
     @property
     def odd_files(self) -> tuple[OddFile, ...]:
-        """Files that are not as long as `config` says."""
+        """Return files whose length differs from `config`."""
         return self._sizes.odd_files
 
     @cached_property
     def log_folders(self) -> tuple[str, ...]:
-        """The folders of its CommitLog. Raises StoreAccessError."""
+        """Return the folders of the CommitLog. Raises StoreAccessError."""
         return log_folders(self.path, self.storage)
 
     @cached_property
     def ledger_folders(self) -> tuple[str, ...]:
-        """The folders of its DLedger log; empty without one. Raises StoreAccessError."""
+        """Return the folders of the DLedger log; empty without one. Raises StoreAccessError."""
         return ledger_folders(self.path, self.storage)
 
     @cached_property
     def has_queue_database(self) -> bool:
-        """Whether its queues are in RocksDB. Raises StoreAccessError."""
+        """Return whether the queues are in RocksDB. Raises StoreAccessError."""
         return is_database(self._queue_folder, self.storage)
 
     @cached_property
     def has_queue_database_files(self) -> bool:
-        """Whether files of RocksDB are where its queues are, a whole database or not. Raises StoreAccessError."""
+        """Return whether the queues' folder has files of RocksDB, even incomplete ones. Raises StoreAccessError."""
         return was_database(self._queue_folder, self.storage)
 
     @cached_property
     def has_queue_files(self) -> bool:
-        """Whether it has a ConsumeQueue in files. Raises StoreAccessError."""
+        """Return whether the store has a ConsumeQueue in files. Raises StoreAccessError."""
         return next(walk_queues(self._queue_folder, self.storage), None) is not None
 
     @cached_property
     def has_extension_files(self) -> bool:
-        """Whether it has a folder for extension files of ConsumeQueues. Raises StoreAccessError."""
+        """Return whether the store has a folder for extension files of ConsumeQueues. Raises StoreAccessError."""
         return self.storage.entry(os.path.join(self.path, EXTENSION.folder)) is not None
 
     @property
@@ -127,7 +127,7 @@ class StoreFacts:
         return os.path.join(self.path, CONSUME_QUEUE_FOLDER)
 
     def local_database(self, *names: str) -> str | None:
-        """Return the folder of a RocksDB database below the store; None unless it is there and on this machine.
+        """Return the folder of a RocksDB database below the store; None if it does not exist or is on another machine.
 
         Raises StoreAccessError.
         """
@@ -136,7 +136,7 @@ class StoreFacts:
 
     @cached_property
     def log(self) -> LogListing:
-        """The files of the log. Raises StoreError."""
+        """Return the files of the log. Raises StoreError."""
         return self._source.list()
 
     @property
@@ -145,19 +145,19 @@ class StoreFacts:
 
     @cached_property
     def ends(self) -> LogEnds:
-        """Where the log ends. Raises StoreError."""
+        """Return the ends of the log. Raises StoreError."""
         from reput.log.ends import find_log_ends
 
         return find_log_ends(self._source)
 
     @property
     def holes(self) -> list[Finding]:
-        """Ranges of the log between its first file and its last that no file holds. Raises StoreError."""
+        """Return the ranges between the first and last file of the log that are in no file. Raises StoreError."""
         return self.log.holes()
 
     @cached_property
     def broker_end(self) -> int:
-        """Where a broker that starts now ends the log: it reads the last files, so ask only if it matters.
+        """Return the end of the log for a broker that starts now. This reads the last files, so call it only if needed.
 
         Raises StoreError.
         """
@@ -184,7 +184,7 @@ class StoreFacts:
 
     @cached_property
     def known_offset(self) -> KnownOffset:
-        """The end of the log according to the queues; nothing for an unreadable database, as for a broker.
+        """Return the end of the log according to the queues; None for an unreadable database, as in a broker.
 
         Raises StoreAccessError.
         """
@@ -195,17 +195,17 @@ class StoreFacts:
 
     @cached_property
     def is_live(self) -> bool:
-        """Whether a process of this machine, a broker for instance, owns the store."""
+        """Return whether a process of this machine, such as a broker, owns the store."""
         return self.storage.is_local and is_locked(Path(self.path, LOCK_FILE))
 
     @cached_property
     def has_abort(self) -> bool:
-        """Whether the last owner has not shut it down, or not yet."""
+        """Return whether the last owner has not (yet) shut the store down cleanly."""
         return self.storage.entry(os.path.join(self.path, ABORT_FILE)) is not None
 
     @cached_property
     def checkpoint(self) -> Checkpoint:
-        """Its checkpoint; zeros if the file is missing or short. Raises StoreAccessError."""
+        """Return the checkpoint; zeros if the file is missing or short. Raises StoreAccessError."""
         path = os.path.join(self.path, CHECKPOINT_FILE)
         entry = self.storage.entry(path)
         if entry is None or not entry.is_file() or not entry.stat().st_size:
@@ -229,7 +229,7 @@ class StoreFacts:
 
     @property
     def is_five(self) -> bool:
-        """Whether a file shows that a 5.x broker wrote it."""
+        """Return whether a file shows that a 5.x broker wrote the store."""
         return self.parts.version == "5.x"
 
     def require_certain(self, but: Collection[str] = ()) -> None:
@@ -250,7 +250,7 @@ class StoreFacts:
                 )
 
     def require_shown(self) -> None:
-        """Refuse to continue files in other sizes than they have; a broker does not start with them.
+        """Refuse settings that contradict the sizes of existing files; a broker does not start with such files.
 
         Raises:
             StoreError: the given settings differ from the sizes of the store's files.
@@ -269,8 +269,10 @@ class StoreFacts:
             shown = self.shown.get(setting, given)
             if given != shown:
                 raise StoreError(
-                    f"{self.path}: {files} {shown * unit:,} {what}, not the {given * unit:,} of the settings "
-                    f"({BROKER_NAMES[setting]}); leave the setting out, or rebuild the indexes with it first"
+                    f"{self.path}: {files} {shown * unit:,} {what}, not the {given * unit:,} of "
+                    f"the settings "
+                    f"({BROKER_NAMES[setting]}); omit the setting, or rebuild the indexes with "
+                    f"it first"
                 )
 
 
@@ -282,6 +284,6 @@ def facts_of(
     Args:
         store: Its folder, or a folder of indexes.
         given: The broker's settings; None to take the sizes from the files.
-        storage: Where it lies.
+        storage: Storage that contains it.
     """
     return StoreFacts(os.fspath(store), given, storage)

@@ -1,9 +1,9 @@
 """The sizes of a store's files.
 
-A broker gives all files of one kind the same size, and names each by the offset of its first byte. So sizes have three
-witnesses, in this order: the broker's configuration, the distance between neighbouring names, the size of most files.
-This module alone asks them, for `reput.store.facts`. Where they disagree, readers continue with the first and report
-the doubt; writers refuse.
+A broker gives all files of one kind the same size, and names each by the offset of its first byte. So three sources
+show the size, in this order: the broker's configuration, the distance between neighbouring names, and the size of most
+files. Only this module consults them, for `reput.store.facts`. If they disagree, readers use the first and report the
+doubt; writers refuse.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 _MOST_NAMED = 3
 _LEAST_EXTENSION_BYTES = 64
-_RECORDS_AFTER = 1 << 14  # looked at after the last entry of a store's only queue file
+_RECORDS_AFTER = 1 << 14  # Bytes checked after the last entry of a store's only queue file.
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +53,10 @@ class Doubt:
     """A size that the files of a store do not show for certain.
 
     Attributes:
-        settings: fields of StoreConfig that it is about
-        names: a broker's names of them
+        settings: the affected fields of StoreConfig
+        names: the broker's names of these settings
         detail: the contradiction
-        files: files that disagree with the others
+        files: the files that disagree with the others
     """
 
     settings: tuple[str, ...]
@@ -74,7 +74,7 @@ class Doubt:
 
 
 class OddFile(NamedTuple):
-    """A file that has not the size of its kind."""
+    """A file whose size differs from its kind's."""
 
     path: str
     size: int
@@ -106,18 +106,18 @@ class _QueueFolder(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FileSize:
-    """Files of one kind that are named by offsets.
+    """A kind of files that are named by offsets.
 
     Attributes:
-        folder: has <topic>/<queue id>, but of the log
-        title: for messages
+        folder: folder of the files; except for the log's, it contains <topic>/<queue id>/
+        title: name of the kind in messages
         setting: field of StoreConfig with their size
-        name: a broker's name of it
-        unit: bytes that the setting counts
-        least: of a file
-        entry_bytes: 0 where entries differ in length
-        finding: that a file has another size
-        decode: the first entry of some bytes
+        name: the broker's name of this setting
+        unit: bytes per unit of the setting
+        least: smallest size of a file
+        entry_bytes: size of an entry; 0 if entries differ in length
+        finding: kind of finding for a file of another size
+        decode: returns the first entry in some bytes
     """
 
     folder: str
@@ -207,7 +207,7 @@ def sizes_of(facts: StoreFacts) -> FileSizes:
     if given is not None and len(index) == 1 and index[0][1] < given.index_file_bytes:
         in_doubt.update(
             INDEX_SETTINGS
-        )  # the only IndexFile was cut off; a broker extends it as well
+        )  # The only IndexFile was cut off; a broker extends it as well.
     shown = {setting: value for setting, value in found.values.items() if setting not in in_doubt}
     doubts = tuple(found.doubts) if given is None else ()
     return FileSizes(config, shown, doubts, tuple(odd))
@@ -251,7 +251,7 @@ def _files_in(folder: str, storage: Storage) -> Iterator[_SizedFile]:
 
 
 def _bytes_of(entry: FolderEntry) -> int | None:
-    """Return the size of a file, or None for anything else and for a file that expired since it was listed."""
+    """Return the size of a file; None if it is not a regular file, or has expired since it was listed."""
     try:
         return entry.stat().st_size if entry.is_file() else None
     except FileNotFoundError:
@@ -261,10 +261,10 @@ def _bytes_of(entry: FolderEntry) -> int | None:
 def _size_of(
     kind: FileSize, queues: Sequence[_QueueFolder], store: str, storage: Storage
 ) -> _Shown:
-    """Return the size of whole files, by the distance of their names and then by the majority of their sizes.
+    """Return the size of whole files, from the distance of their names, else from the majority of sizes.
 
-    A file shorter than the others was cut off, so it does not count. A longer one does, because nothing extends a file.
-    An empty file was created just before a crash.
+    A file shorter than the others was cut off, so it does not count. A longer file counts, because nothing extends
+    files. An empty file was created just before a crash.
     """
     files = [file for queue in queues for file in queue.files if file.size]
     if not files:
@@ -275,7 +275,8 @@ def _size_of(
     distances = Counter(after.start - before.start for before, after in pairs)
     size = max(distances, key=lambda one: (distances[one], -one)) if distances else usual
     if kind is _LOG and len(sizes) == 1 < len(files) and not any(one % usual for one in distances):
-        size = usual  # files are missing between others; nothing writes a log in the size that this shows
+        # Files are missing between others, or nothing writes a log with files of this size.
+        size = usual
     values = {kind.setting: size // kind.unit} if kind.fits(size) else {}
     apart = [after.path for before, after in pairs if (after.start - before.start) % size]
 
@@ -292,17 +293,17 @@ def _size_of(
         which = [file.path for file in files if file.size == usual]
         return doubtful(f"{size:,} bytes are not the size of such a file", which)
     if 2 * len(apart) >= len(pairs) > 0:
-        return doubtful("their names are not at one distance", apart)
+        return doubtful("the distances between their names differ", apart)
     if usual != size:
         which = [file.path for file in files if file.size == usual]
-        return doubtful(f"by their names {size:,} bytes, but most have {usual:,}", which)
+        return doubtful(f"their names imply {size:,} bytes, but most have {usual:,}", which)
     if longer := [file.path for file in files if file.size > size]:
-        return doubtful(f"most have {size:,} bytes, but not the longest", longer)
+        return doubtful(f"most have {size:,} bytes, but one is longer", longer)
     if not distances and 2 * sizes[usual] <= len(files):
         which = [file.path for file in files if file.size != usual]
-        return doubtful(f"not even most have {usual:,} bytes, the size of the longest", which)
+        return doubtful(f"only a minority has {usual:,} bytes, the size of the longest", which)
     if len(files) == 1 and kind.entry_bytes and _was_cut(store, kind, queues, storage):
-        detail = "the only one is full, but the log has later messages of its queue"
+        detail = "the only file is full, but the log has later messages of its queue"
         return doubtful(detail, [files[0].path])
     return _Shown(values)
 
@@ -314,7 +315,7 @@ def _was_cut(store: str, kind: FileSize, queues: Sequence[_QueueFolder], storage
     """
     queue = next(queue for queue in queues if queue.files)
     file = next((file for file in queue.files if file.size), None)
-    if file is None:  # created by an owner that was killed before it gave the file its size
+    if file is None:  # An owner that was killed before it gave the file its size has left it.
         return False
     try:
         with closing(storage.open(file.path)) as reader:
@@ -333,7 +334,7 @@ def _was_cut(store: str, kind: FileSize, queues: Sequence[_QueueFolder], storage
                 and message.queue_offset >= stop
                 for message in messages
             )  # fmt: skip
-    except ReputError:  # the log is missing or unreadable, and shows nothing
+    except ReputError:  # The log is missing or unreadable, and shows nothing.
         return False
 
 
@@ -365,11 +366,11 @@ def _index_sizes(files: Sequence[tuple[str, int]], storage: Storage) -> _Shown:
     size = max(known, key=lambda one: (sizes[one], one))
     values = dict(zip(INDEX_SETTINGS, known[size], strict=True))
     if longer := [path for path, other in files if other > size]:
-        return doubtful(f"most have {size:,} bytes, but not the longest", longer, values)
+        return doubtful(f"most have {size:,} bytes, but one is longer", longer, values)
     if 2 * sizes[size] <= len(files):
         which = [path for path, other in files if other != size]
         return doubtful(
-            f"not even most have {size:,} bytes, the size of the longest", which, values
+            f"only a minority has {size:,} bytes, the size of the longest", which, values
         )
     return _Shown(values)
 
@@ -391,5 +392,5 @@ def _has_record_crc(store: str, storage: Storage) -> bool:
     try:
         with closing(CommitLogReader(StoreLog(store, storage))) as log:
             return stated_record_crc(log.get(log.first_offset).properties_bytes) is not None
-    except ReputError:  # the log has no record
+    except ReputError:  # The log has no record.
         return False

@@ -27,7 +27,7 @@ class LocalCopy:
     url: str
 
     def as_original(self, finding: Finding) -> Finding:
-        """Return a finding of the copy as one of the original."""
+        """Return a finding about the copy as a finding about the original."""
         texts = {
             name: getattr(finding, name) for name in ("file", "detail", "cost", "at_next_start")
         }
@@ -42,10 +42,11 @@ def local_copy(
 ) -> Iterator[LocalCopy]:
     """Copy all files of a store into a temporary folder, which is deleted after the body.
 
-    Zeros take no space there. `TMPDIR` chooses the place of the folder. `progress` is called with the phase fetch.
+    Runs of zeros take no space in it. `TMPDIR` chooses the place of the folder. `progress` is called with the phase
+    fetch.
 
     Raises:
-        UsageError: It is an archive.
+        UsageError: `url` is an archive.
         StoreNotFoundError, StoreAccessError: Something cannot be read, or there is not enough space.
     """
     storage, store = find_store(url, options)
@@ -68,7 +69,9 @@ def local_copy(
 def _files(storage: Storage, folder: str, depth: int) -> Iterator[FolderEntry]:
     for entry in sorted(storage.list(folder), key=lambda entry: entry.name):
         if entry.name in ("", ".", "..") or "/" in entry.name or "\0" in entry.name:
-            raise StoreAccessError(f"{entry.path}: no file can have this name")
+            raise StoreAccessError(
+                f"{entry.path}: a local file cannot have this name; copy the store without it"
+            )
         if not entry.is_dir():
             yield entry
         elif depth:

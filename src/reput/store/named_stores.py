@@ -24,7 +24,7 @@ _FIELDS = {
     "name": _TEXT, "path": _TEXT, "log_paths": _TEXTS, "cluster": _TEXT, "broker": _TEXT,
     "broker_id": _NUMBER, "config": _TEXT, "archive": _TEXT, "storage_options": _TABLE_OF_TEXTS,
 }  # fmt: skip
-"""Fields of a store, and their types."""
+"""Fields of a store and their types."""
 _OF_BROKER_CONFIG = {
     "cluster": "brokerClusterName", "broker": "brokerName", "broker_id": "brokerId",
 }  # fmt: skip
@@ -35,9 +35,9 @@ class NamedStore:
     """One of several stores.
 
     Attributes:
-        name: Under which answers list it.
+        name: Name under which answers list it.
         path: Its folder or URL.
-        options: Arguments of operations for this store alone: `config`, `storage_options`.
+        options: Arguments of operations for this store only: `config`, `storage_options`.
         log_paths: Folders of its CommitLog outside of it.
         cluster: Name of its cluster.
         broker: Name of its broker. Stores with one cluster and broker may be replicas of one log.
@@ -63,7 +63,7 @@ class NamedStore:
 
     @property
     def log_name(self) -> tuple[str, ...]:
-        """The name of its log, the same only for possible replicas of one log."""
+        """Return the name of the store's log, which only possible replicas of one log share."""
         return (self.cluster or "", self.broker) if self.broker else (self.path,)
 
     def arguments(self, *, joined: bool = False) -> tuple[str, dict[str, Any]]:
@@ -78,7 +78,7 @@ class NamedStore:
         if self.config is not None:
             options.setdefault("config", StoreConfig.from_broker_config(self.config))
         path = self.path
-        if is_pattern(path):  # of one store, or of none
+        if is_pattern(path):  # Returned by functions for one store, or for none.
             path = find_store(path, options.get("storage_options"))[1]
         path = with_logs(path, self.log_paths)
         if joined and self.archive is not None:
@@ -87,9 +87,9 @@ class NamedStore:
 
 
 def read_fleet(path: str | PathLike[str]) -> list[NamedStore]:
-    """Read the stores of a fleet file, in its order. Whether they exist is not looked at.
+    """Read the stores of a fleet file, in its order. Their existence is not checked.
 
-    Relative paths begin at the folder of the file. If the file does not state cluster, broker or broker id, they are
+    Relative paths start at the folder of the file. If the file does not state cluster, broker or broker id, they are
     taken from the broker's configuration.
 
     Raises:
@@ -130,7 +130,7 @@ def _entries(where: str) -> list[Any]:
     if not isinstance(entries, list):
         raise UsageError(f"{where}: write [[{_TABLE}]] before each store, not [{_TABLE}]")
     if not entries:
-        raise UsageError(f"{where}: has no [[{_TABLE}]]")
+        raise UsageError(f"{where}: has no [[{_TABLE}]]; add one for each store")
     return entries
 
 
@@ -187,7 +187,7 @@ def _fits(wanted: str, value: object) -> bool:
 
 
 def _placed(folder: str, path: str) -> str:
-    """Return a path that begins at the fleet file's folder, or a URL as it is."""
+    """Return a path relative to the fleet file's folder, or an unchanged URL."""
     is_elsewhere = is_url(path) or path.startswith("file:")
     return path if is_elsewhere else os.path.join(folder, path)
 

@@ -1,4 +1,4 @@
-"""The parts and the version of a store, as far as the names in its folder show them.
+"""Determine a store's parts and version, as far as the names in its folder show them.
 
 Mirrors `StorePathConfigHelper` and `BrokerPathConfigHelper` (tags rocketmq-all-4.9.3 and rocketmq-all-5.3.3).
 """
@@ -78,7 +78,7 @@ class StoreParts:
     Attributes:
         version: "5.x" if a file proves it; else "4.9 or 5.x", because a 5.x broker may leave no file of its own
         log: how the CommitLog is stored
-        queues: how the queues are stored; there may be several kinds
+        queues: the kinds of queues in the store
         others: further parts by the name of their file or folder
         findings: parts that are unknown or cannot be read
     """
@@ -91,7 +91,7 @@ class StoreParts:
 
 
 def parts_of(store: str, storage: Storage) -> StoreParts:
-    """Look at the names in a store's folder. Raises StoreAccessError."""
+    """Return the parts of a store, from the names in its folder. Raises StoreAccessError."""
     parts = StoreParts()
     entries = {entry.name: entry for entry in storage.list(store)}
     folders = [os.path.basename(folder) for folder in log_folders(store, storage)]

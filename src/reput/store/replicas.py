@@ -1,4 +1,4 @@
-"""Replicas: stores of one broker with the same log, found by their names and proved by samples of their bytes."""
+"""Replicas: stores of one broker with the same log, found by their names and confirmed by samples of their bytes."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _SAMPLES, _SAMPLE_BYTES = 16, 4096
 
 @dataclass(frozen=True, slots=True)
 class Replicas:
-    """Which of several stores hold the same log.
+    """The result of a search for stores with the same log.
 
     Attributes:
-        first: By name of a replica: the name of the store with the same log.
+        first: Name of the store with the same log, by name of its replica.
         differing: Stores of one cluster and broker with different bytes.
     """
 
@@ -32,7 +32,7 @@ class Replicas:
 
 
 def find_replicas(stores: Sequence[NamedStore]) -> Replicas:
-    """Compare samples of the logs of stores that have one cluster and broker; the one with the lowest id comes first.
+    """Compare samples of the logs of stores with one cluster and broker; the store with the lowest id comes first.
 
     A store that cannot be read, or whose log has no byte in common with the first, is not a replica.
     """
@@ -55,7 +55,7 @@ def find_replicas(stores: Sequence[NamedStore]) -> Replicas:
 
 
 def replicas_of(stores: Sequence[NamedStore]) -> dict[str, str]:
-    """Return by name of each further store of a broker the name of the first. Nothing is read."""
+    """Return the name of the first store of a broker, by name of each further one. Nothing is read."""
     first: dict[tuple[str, ...], str] = {}
     found: dict[str, str] = {}
     for store in sorted((one for one in stores if one.broker), key=lambda one: one.broker_id or 0):
@@ -69,10 +69,10 @@ def answered_by(
     is_complete: Sequence[bool],
     logs: Sequence[OffsetRange | None] = (),
 ) -> dict[str, str]:
-    """Return by name of a store without a complete answer: the replica that gave one in its place.
+    """Return the replica with a complete answer, by name of each store without one.
 
-    A slave may lag. So it replaces the master only if the range of the master's log is known, and the slave has all of
-    it.
+    A slave may lag behind. It therefore replaces the master only if the range of the master's log is known and the
+    slave has all of it.
 
     Args:
         stores: All stores.
@@ -98,7 +98,7 @@ def answered_by(
 
 
 def differs(path: str, physical_offset: int, other: str) -> Finding:
-    """Return the finding that a store has other bytes than the store named `other`."""
+    """Return the finding for a store whose bytes differ from those of the store `other`."""
     detail = f"differs at physical offset {physical_offset} from {other}, which has the same cluster and broker name"
     return Finding(Kind.REPLICA_DIFFERS, path, detail, physical_offset=physical_offset)
 
@@ -147,7 +147,7 @@ def _compared(one: _Log, other: _Log) -> tuple[bool, int | None]:
                 )
                 return False, start + at
             has_equal |= _written(left) > 0
-    except ReputError:  # it expired meanwhile, or cannot be read
+    except ReputError:  # It has expired in the meantime, or is unreadable.
         return False, None
     return has_equal, None
 

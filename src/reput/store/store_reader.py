@@ -1,7 +1,6 @@
-"""The files of a store, opened to be read: CommitLog, ConsumeQueues, IndexFiles.
+"""A store opened for reading: CommitLog, ConsumeQueues, IndexFiles.
 
-Works on a stopped broker's store, on a running broker's, on a copy of one. Not a byte is written
-into it.
+It reads the store of a stopped or a running broker, or a copy of a store. It writes nothing into the store.
 """
 
 from __future__ import annotations
@@ -52,14 +51,14 @@ class ReaderOptions(TypedDict, total=False):
 
 
 class StoreReader(Closing):
-    """An open store; a context manager. Not for use from several threads at once.
+    """An open store and context manager, for one thread at a time.
 
     Attributes:
         commit_log, queues, index: its parts
-        storage, path: where it lies
-        log_storage: of its log, and of the archive that it is joined with
+        storage, path: place of the store
+        log_storage: storage of its log, and of the archive that it is joined with
         own_log: its log without that archive
-        known_ranges: when ranges of its log were stored, and the ids that no index has
+        known_ranges: the store times of ranges of its log, and the ids that no index has
         config: the settings that its answers depend on
     """
 
@@ -77,11 +76,11 @@ class StoreReader(Closing):
     ) -> None:
         """Open a store, its commitlog folder, or a pattern that matches one of these.
 
-        `path` is on this machine, or a URL of any file system (s3://bucket/store), for which `storage_options` has the
-        options (`s3.endpoint_override`, `fsspec.NAME`, ...).
+        `path` is a local path, or a URL of any file system (s3://bucket/store). `storage_options` has the options of
+        that file system (`s3.endpoint_override`, `fsspec.NAME`, ...).
 
-        Settings come from `config` or else from the file `broker_config`. `hash_slots` and `index_items` override them,
-        and are derived from the IndexFiles if unknown. `index` is another directory with index/, and perhaps
+        Settings come from `config` or else from the file `broker_config`. `hash_slots` and `index_items` override them.
+        If unknown, they are derived from the IndexFiles. `index` is another directory with index/, and perhaps
         consumequeue/.
 
         Raises StoreNotFoundError, StoreAccessError, FormatError, UsageError.
@@ -132,7 +131,7 @@ class StoreReader(Closing):
         return named if is_here else None
 
     def close(self) -> None:
-        """Close the files. A closed store answers nothing."""
+        """Close the files. A closed store cannot be read."""
         self._is_closed = True
         self.commit_log.close()
         self.own_log.close()
@@ -142,7 +141,7 @@ class StoreReader(Closing):
     def check_open(self) -> None:
         """Raise UsageError once the store is closed."""
         if self._is_closed:
-            raise UsageError(f"{self.path}: the store is closed")
+            raise UsageError(f"{self.path}: the store is closed; open it again")
 
     def get(self, physical_offset: int) -> MessageExt:
         """Return the message that begins at this physical offset.
@@ -153,14 +152,15 @@ class StoreReader(Closing):
         return self.commit_log.get(physical_offset)
 
     def key_planner(self, judge: Judge | None = None) -> Planner:
-        """Return the planner that decides which parts of the log an index can answer for and which must be scanned.
+        """Return the planner that divides the log into parts that an index covers and parts that must be scanned.
 
         All searches for keys use this plan. Without a `judge`, remembered proofs are used and the rest is spot-checked.
 
         Raises StoreAccessError.
         """
         if self.storage.is_archive:
-            from reput.index.archive_index import archive_index  # and with it numpy
+            # Imported here, because it loads NumPy.
+            from reput.index.archive_index import archive_index
 
             archived = archive_index(self.storage, self.commit_log)
             return Planner(self.commit_log, archived, self.checkpoint())
@@ -175,10 +175,10 @@ class StoreReader(Closing):
 
     @cached_property
     def may_have_replaced_ids(self) -> bool:
-        """Whether records may have several UNIQ_KEYs, of which an index has the last.
+        """Return whether records may have several UNIQ_KEYs, of which an index has the last.
 
-        Messages that a 5.x client sends as a list do. A store that shows no sign of 5.x is taken to have none.
-        Raises StoreAccessError.
+        Messages that a 5.x client sends as a list do. A store without a sign of 5.x is assumed to have none. Raises
+        StoreAccessError.
         """
         if self.storage.is_archive or self.log_storage.is_joined:
             from reput.index.archive_index import may_have_replaced_ids
@@ -192,7 +192,7 @@ class StoreReader(Closing):
                 properties = self.own_log.get(file.start + file.gap).properties_bytes
                 if properties.endswith(
                     PROPERTY_SEPARATOR.encode()
-                ):  # a 4.9 broker writes none there
+                ):  # A 4.9 broker writes none of these.
                     return True
         return False
 
@@ -211,7 +211,7 @@ def _is_folder(storage: Storage, path: str) -> bool:
 
 
 def newer_part(storage: Storage) -> tuple[Storage, str]:
-    """Return where the store lies, for a storage whose `is_joined` says that it is of a store and its archive."""
+    """Return the store's own part of a storage that joins a store with its archive (`is_joined`)."""
     joined = _joined(storage)
     return joined.newer, joined.store
 
@@ -231,5 +231,5 @@ def joined_queues(storage: Storage, newer: QueueIndex, own_log: CommitLogReader)
 
 def _joined(storage: Storage) -> JoinedStorage:
     if not isinstance(storage, JoinedStorage):
-        raise TypeError(f"{storage!r} is not of a store and its archive")
+        raise TypeError(f"{storage!r} does not join a store and its archive")
     return storage

@@ -27,8 +27,8 @@ _DATABASES = {2: ROCKSDB_CONFIG_FOLDER, 1: ROCKSDB_TOPICS_FOLDER}
 def topic_attributes(store: str, storage: Storage = LOCAL) -> dict[str, dict[str, str]]:
     """Return the attributes of each topic (`queue.type`, `cleanup.policy`, ...).
 
-    Returns nothing if the file is missing or is not JSON. A broker that keeps its configuration in RocksDB (5.x) has
-    the attributes there.
+    Returns an empty mapping if the file is missing or is not JSON. A broker that keeps its configuration in RocksDB
+    (5.x) has the attributes there instead.
 
     Raises:
         StoreAccessError: the file cannot be read.
@@ -55,7 +55,7 @@ def _in_database(folder: str, version: int) -> dict[str, dict[str, str]]:
     try:
         with RocksFolder(folder, (FAMILY,)) as database:
             items = [decode_topic(*item, version) for item in database.family_items(FAMILY)]
-    except (MissingExtraError, StoreError):  # as a file that cannot be read
+    except (MissingExtraError, StoreError):  # Treated like an unreadable file.
         return {}
     return dict(_attributes({"topicConfigTable": dict(filter(None, items))}))
 
@@ -87,18 +87,19 @@ class BatchTopics:
         self._store, self._storage = store, storage
         self._archived = log if log is not None and (log.is_archive or log.is_joined) else None
         self._root = storage.watch(store)
-        self._watches: list[Watch] = []  # of the folders that are there
+        self._watches: list[Watch] = []  # State of the existing folders.
         self._names: frozenset[str] = frozenset()
 
     def names(self) -> frozenset[str]:
         """Return the current names. Raises StoreAccessError."""
         archived: frozenset[str] = frozenset()
         if self._archived is not None:
-            from reput.log.archived import archived_batch_topics  # which loads pyarrow
+            # Imported here, because it loads pyarrow.
+            from reput.log.archived import archived_batch_topics
 
             archived = archived_batch_topics(self._archived)
             if self._archived.is_archive:
-                return archived  # from the manifest, without a request
+                return archived  # The manifest has them, so this needs no request.
         is_changed = False
         if self._root.changed():
             folders = (CONFIG_FOLDER, BATCH_QUEUE_FOLDER)

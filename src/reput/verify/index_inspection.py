@@ -120,8 +120,8 @@ def _read_items(
         )
         found.messages += int(np.count_nonzero(np.diff(offsets, prepend=last_offset)))
         last_offset = int(offsets[-1])
-        _note(found, number, block["key_hash"] < 0, "the key hash of item {} is below zero")
-        _note(found, number, offsets < 0, "the physical offset of item {} is below zero")
+        _note(found, number, block["key_hash"] < 0, "the key hash of item {} is negative")
+        _note(found, number, offsets < 0, "the physical offset of item {} is negative")
         linked = np.flatnonzero(previous)
         older = (previous[linked] > 0) & (previous[linked] < number[linked])
         _note(

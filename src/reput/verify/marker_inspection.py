@@ -46,7 +46,7 @@ def inspect_checkpoint(path: str, storage: Storage = LOCAL) -> CheckpointInspect
         found.findings.append(Finding(Kind.CHECKPOINT, path, reason, at))
     for field_number, timestamp in enumerate(found.checkpoint.times):
         if timestamp < 0:
-            reason = f"time {timestamp} is below zero"
+            reason = f"time {timestamp} is negative"
             found.findings.append(Finding(Kind.CHECKPOINT, path, reason, 8 * field_number))
     return found
 
