@@ -251,7 +251,7 @@ def test_what_could_not_be_read_is_told_and_exits_with_3(golden: Golden, tmp_pat
     ran = reput("query", store, *ORDER)
     assert ran.code == DAMAGED
     assert "2 messages." in ran.out
-    assert "1,048,576 bytes could not be read: a message in there is missing" in ran.out
+    assert "1,048,576 bytes could not be read: messages in it are missing" in ran.out
     assert one_line(ran).startswith(f"reput: {log}: offset 0: physical offset 1048576: ")
 
 

@@ -225,7 +225,7 @@ def test_an_index_file_of_another_size_is_told(store: GoldenStore, tmp_path: Pat
     (running / "tiered_index_file" / source.name).write_bytes(source.read_bytes() + bytes(1 << 20))
     tiered = TieredStore(running)
     tiered.query("TopicB", "key")
-    assert "cannot be worked out" in str(tiered.damage[0])
+    assert "cannot be determined" in str(tiered.damage[0])
     assert run("state", "tiered", running, "--topic", "TopicB", "--key", "key").code == DAMAGED
 
 

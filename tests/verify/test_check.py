@@ -121,7 +121,7 @@ def test_a_finding_says_what_is_lost_and_what_a_broker_would_do(torn: Torn) -> N
     assert (cut.physical_offset, cut.count) == (1277647, 1)
     assert cut.at_next_start.startswith("cuts the log at 1277647 and loses the 89,525 bytes")
     (old,) = checked(torn("crc_old_noabort").before)
-    assert old.at_next_start == "does not notice it: it does not check this file"
+    assert old.at_next_start == "does not notice it, because it does not check this file"
     (zeroed,) = checked(torn("cq_last_entry_zeroed").before)
     assert (zeroed.physical_offset, zeroed.file_offset) == (1366890, 520)
 

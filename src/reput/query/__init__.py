@@ -1,1 +1,1 @@
-"""Finding messages: by key, by id, by offset, by time. Every result reports its coverage."""
+"""Find messages by key, by id, by offset or by time. Every result reports its coverage."""

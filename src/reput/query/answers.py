@@ -1,4 +1,4 @@
-"""Answers of a store, and their coverage."""
+"""Answers of a store and their coverage."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from reput.log.reader import LocatedRecord
 from reput.notebook import table_of, time_of
 from reput.text import printable
 
-_MOST_SHOWN = 20  # in a notebook
+_MOST_SHOWN = 20  # Notebooks show it first.
 
 
 class IndexedRange(NamedTuple):
-    """Physical offsets [start, stop) whose messages were looked up in one IndexFile, and why it is trusted."""
+    """Physical offsets [start, stop) whose messages were looked up in one IndexFile, and the reason to trust it."""
 
     start: int
     stop: int
@@ -36,15 +36,15 @@ class Coverage:
     """The coverage of an answer. All ranges are physical offsets, newest first.
 
     Attributes:
-        log: from the first message that has not expired to the end of the log
-        indexed: looked up in an IndexFile that is proved to have every key there, or was spot-checked
-        scanned: read message by message, because no IndexFile covers them
-        unreadable: bytes that could not be read; messages in them are missing from the answer. A lost end of the log
+        log: range from the first unexpired message to the end of the log
+        indexed: ranges looked up in an IndexFile that is proved to cover them, or was spot-checked
+        scanned: ranges read message by message, because no IndexFile covers them
+        unreadable: ranges that could not be read; their messages are missing from the answer. A lost end of the log
             (`lost_log_end`) comes first and lies after `log`; its length is unknown
         problems: IndexFiles and chains that could not be used; their ranges were scanned
         inner_messages: messages of inner batches (5.x) that were compared, since a broker's index lacks them; None if
             the requested topics have no batch queues
-        notes: messages with a wrong CRC; for an answer without messages, where the requested message may be instead
+        notes: remarks: messages with a wrong CRC; in an answer without messages, other places to look in
 
     An answer shortened by a limit covers the log from its cursor on; an answer that continues from a cursor covers the
     log up to it.
@@ -64,18 +64,18 @@ class Coverage:
 
     @property
     def indexed_files(self) -> int:
-        """How many IndexFiles the answer rests on."""
+        """Return the number of IndexFiles that the answer used."""
         return len({part.index_file for part in self.indexed})
 
     @property
     def archive_indexes(self) -> int:
-        """How many of these are indexes of an archive."""
+        """Return how many of these IndexFiles are indexes of an archive."""
         found = {part.index_file for part in self.indexed}
         return sum(name.startswith(ARCHIVED_KEYS) for name in found)
 
     @property
     def spot_checked_files(self) -> int:
-        """How many IndexFiles the answer rests on that are not proved, or not as far as it rests on them."""
+        """Return the number of used IndexFiles that are not proved, or not for the whole range used."""
         return len({part.index_file for part in self.indexed if part.basis is not Basis.PROVEN})
 
     @property
@@ -108,7 +108,7 @@ class QueryResult:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Remarks on the answer: see `Coverage`."""
+        """Return remarks on the answer, as in `Coverage`."""
         return self.coverage.notes
 
     def __iter__(self) -> Iterator[MessageExt]:
@@ -118,7 +118,7 @@ class QueryResult:
         return len(self.messages)
 
     def __bool__(self) -> bool:
-        """Return True even without messages, because there is an answer."""
+        """Return True even without messages, because the answer exists."""
         return True
 
     def __repr__(self) -> str:
@@ -152,18 +152,18 @@ class QueryResult:
 
 
 class RecordProgress(NamedTuple):
-    """The same as QueryProgress with records in place of messages."""
+    """A QueryProgress with records in place of messages."""
 
     records: tuple[LocatedRecord, ...]
     searched_to: int
 
     def decoded(self) -> QueryProgress:
-        """Return the same with decoded records."""
+        """Return the progress with decoded records."""
         return QueryProgress(tuple(record.message() for record in self.records), self.searched_to)
 
 
 class QueryRecords(NamedTuple):
-    """The same as QueryResult with records in place of messages."""
+    """A QueryResult with records in place of messages."""
 
     records: tuple[LocatedRecord, ...]
     cursor: int | None
@@ -174,7 +174,7 @@ class QueryRecords(NamedTuple):
         return not self.coverage.unreadable
 
     def decoded(self) -> QueryResult:
-        """Return the same with decoded records."""
+        """Return the result with decoded records."""
         messages = tuple(record.message() for record in self.records)
         return QueryResult(messages, self.cursor, self.coverage)
 
@@ -184,7 +184,7 @@ class QueryProgress(NamedTuple):
 
     Attributes:
         messages: newest first; all older than the messages of earlier steps
-        searched_to: physical offset from which on everything has been searched
+        searched_to: physical offset from which everything to the end has been searched
     """
 
     messages: tuple[MessageExt, ...]
@@ -199,7 +199,7 @@ def within_range(damage: Iterable[Finding], answered: OffsetRange) -> list[Findi
 
 @dataclass(frozen=True, slots=True)
 class QueryOffsetResult:
-    """Physical offsets as the broker returns them, newest entry first; where its index ends."""
+    """Physical offsets as the broker returns them, newest entry first, and the end of its index."""
 
     physical_offsets: tuple[int, ...]
     index_last_update_timestamp: int = 0
@@ -208,7 +208,7 @@ class QueryOffsetResult:
 
 @dataclass(frozen=True, slots=True)
 class QueryMessageResult:
-    """Physical offsets of the messages in the broker's order; where its index ends."""
+    """Physical offsets of the messages in the broker's order, and the end of its index."""
 
     physical_offsets: tuple[int, ...]
     index_last_update_timestamp: int = 0
@@ -216,7 +216,7 @@ class QueryMessageResult:
 
 
 class PullStatus(StrEnum):
-    """How a pull ended (`GetMessageStatus`, and the client's PullStatus)."""
+    """The outcome of a pull (`GetMessageStatus`, and the client's PullStatus)."""
 
     FOUND = "found"
     NO_NEW_MESSAGE = "no_new_message"
@@ -230,7 +230,7 @@ class PullStatus(StrEnum):
 
 
 class PullResult(NamedTuple):
-    """Messages of a queue, and where to continue.
+    """Messages of a queue, and the offset at which to continue.
 
     Attributes:
         status: found; no_new_message at the end of the queue; no_matched_message if no message checked
@@ -238,8 +238,8 @@ class PullResult(NamedTuple):
             offset_too_large for an offset after the end
         messages: in order of their queue offsets, empty unless the status is found
         next_begin_offset: queue offset of the next pull: after the last message checked, whether or not its tags
-            matched. If the offset was too small, the first message's; if it was too large, the end, or 0 if the queue
-            begins there
+            matched. After an offset that was too small, the first message's; after one that was too large, the queue's
+            end, or 0 if the queue begins at 0
         min_offset, max_offset: first remaining entry of the queue, and the offset of its next message. Use
             `min_queue_offset` to find out whether earlier entries are lost or expired
     """
@@ -254,7 +254,7 @@ class PullResult(NamedTuple):
 class PulledBody(NamedTuple):
     """Records of a queue in one answer, concatenated.
 
-    It also has their number, `messages`, the queue offset after them, and the ends of the queue.
+    It also has the number of records (`messages`), the queue offset after them, and the ends of the queue.
     """
 
     body: bytes | memoryview
@@ -265,7 +265,7 @@ class PulledBody(NamedTuple):
 
 
 class PulledRecords(NamedTuple):
-    """The same as PullResult with records in place of messages: their bytes as they are stored."""
+    """A PullResult with records, as stored bytes, in place of messages."""
 
     status: PullStatus
     records: tuple[bytes, ...]
@@ -301,7 +301,7 @@ def coverage_in_words(coverage: Coverage) -> Iterator[str]:
     yield from (f"Not used: {problem}" for problem in coverage.problems)
     if coverage.unreadable:
         lost = f"{coverage.unreadable_bytes:,} bytes could not be read"
-        yield f"{lost}: a message in there is missing from this answer."
+        yield f"{lost}: messages in it are missing from this answer."
     yield from coverage.notes
 
 
@@ -311,7 +311,7 @@ def index_files_in_words(count: int) -> str:
 
 
 def _bases(coverage: Coverage) -> str:
-    """Return the reasons for trust with counts: `2 proven, 1 spot-checked`."""
+    """Return the reasons for trust, with counts: `2 proven, 1 spot-checked`."""
     spot_checked = coverage.spot_checked_files
     proven = coverage.indexed_files - coverage.archive_indexes - spot_checked
     counts = ((proven, Basis.PROVEN), (spot_checked, Basis.SPOT_CHECKED))

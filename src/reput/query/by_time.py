@@ -1,7 +1,7 @@
 """Read messages of a topic by time, newest first, or count them over time, from the ConsumeQueues.
 
-If a clock was set back, the search takes longer but misses no message. Counts are by queue offsets: a message stored
-after a step back counts for the latest time that the clock had shown before.
+If a clock was set back, the search takes longer but misses no message. Counts go by queue offset: a message stored
+after the clock was set back counts for the latest time before that.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from reput.queues.queue_index import LostEntriesError
 _FIRST_MESSAGES, _MOST_MESSAGES = 16, 256
 _KEPT_BYTES = (
     4 << 10
-)  # of a longer message its place alone is kept until its turn comes: there may be many queues
+    # For a longer message, only its place is kept until it is returned, because there may be many queues.
+)
 _READ_BYTES = 1 << 20
 _MOST_PROBLEMS = 16
 _AT_THE_END = 2**63
@@ -124,7 +125,7 @@ def _back(
     """Yield messages of one queue, newest first; unreadable ones become problems."""
     try:
         spans = _spans(store, topic, queue_id, bounds, problems)
-    except MessageNotFoundError:  # the queue is gone
+    except MessageNotFoundError:  # The queue has been deleted.
         return
     except (CorruptMessageError, FormatError) as error:
         problems.append(_problem(error))
@@ -160,7 +161,7 @@ def _range(
     """Return the queue offsets [low, high) between the first and the last message within the bounds."""
     try:
         low = store.min_queue_offset(topic, queue_id)
-    except FormatError as error:  # the first entries are lost: the others can be read
+    except FormatError as error:  # The first entries are lost, but the others can be read.
         problems.append(_problem(error))
         low = store.min_queue_offset(topic, queue_id, check=False)
     high = store.max_queue_offset(topic, queue_id)
@@ -196,7 +197,7 @@ def _read(
     bounds: _Bounds,
     problems: list[Finding],
 ) -> list[_QueuePosition]:
-    """Return the messages of [start, stop) within the bounds: at once, or one by one if one has an error."""
+    """Return the messages of [start, stop) within the bounds: all together, or one by one if one has an error."""
     try:
         places, count, position = [], 0, start
         while position < stop:
@@ -218,7 +219,7 @@ def _read(
         try:
             found += _places([store.get_by_queue(*queue, offset)], bounds)
         except MessageNotFoundError as error:
-            if offset < store.min_queue_offset(*queue, check=False):  # it has expired
+            if offset < store.min_queue_offset(*queue, check=False):  # It has expired.
                 break
             problems.append(Finding(Kind.MISSING_LOG_FILE, f"{queue[0]}/{queue[1]}", str(error)))
         except (CorruptMessageError, FormatError) as error:
@@ -247,7 +248,7 @@ def _problem(error: FormatError) -> Finding:
 
 @dataclass(frozen=True, slots=True)
 class Volume:
-    """How many messages a topic has in equal parts of a time: `messages[n]` of part n."""
+    """The number of messages of a topic in equal intervals of time: `messages[n]` in interval n."""
 
     begin_ms: int
     part_ms: int
@@ -268,7 +269,7 @@ def volume_of_topic(
         store: The store.
         topic: The topic.
         begin, end: Store times as in `messages_of_topic`; by default the times of its first and last message.
-        parts: Maximum number of intervals; each has a whole number of ms.
+        parts: Maximum number of intervals; each is a whole number of ms long.
 
     Raises:
         MessageNotFoundError: the topic has no messages.
@@ -307,7 +308,7 @@ def _times(store: AnyStore, topic: str, queues: list[int]) -> tuple[int, int]:
 
 
 def _offsets_at(store: AnyStore, topic: str, queue_id: int, bounds: list[int]) -> list[int]:
-    """Return the queue offset at each time; an interval without new messages is not searched further."""
+    """Return the queue offset at each time; intervals without messages are not searched further."""
     offsets: dict[int, int] = {}
 
     def fill(first: int, last: int) -> None:

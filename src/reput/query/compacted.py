@@ -1,8 +1,8 @@
 """Compaction logs (5.x): the newest message of each key, and messages that are not compacted yet.
 
 Mirrors `kv.CompactionLog` (tag rocketmq-all-5.3.3). The log of a queue lies in its folder below
-`compaction/compactionLog/`: records as in a CommitLog, each with its position in this log as its physical offset, in
-files between which compaction has left gaps. A file that compaction wrote ends with zeros, not with a blank.
+`compaction/compactionLog/`. It contains records as in a CommitLog, each with its position in this log as its physical
+offset. Compaction leaves gaps between the files. A file that compaction wrote ends with zeros, not with a blank.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from reput.log.sources import StoreLog
 
 
 class CompactedQueue(NamedTuple):
-    """A queue that has a compaction log, and where that lies."""
+    """A queue that has a compaction log, and the log's place."""
 
     topic: str
     queue_id: int
@@ -61,14 +61,14 @@ class CompactedLog:
         source = StoreLog(self._queue.folder, self._storage, (self._queue.folder,))
         try:
             log = CommitLogReader(source)
-        except StoreNotFoundError:  # no file yet
+        except StoreNotFoundError:  # There is no file yet.
             return
         with closing(log):
             for file in log.files:
                 yield from self._records(log, file)
 
     def latest(self) -> list[LocatedRecord]:
-        """Return the newest record of each key (KEYS as a whole), in order, without keys whose newest has no body."""
+        """Return the newest record of each key (KEYS as a whole), in order, except records without a body."""
         newest: dict[str, LocatedRecord] = {}
         for record in self:
             keys = read_properties(record).get(KEYS, "")
@@ -94,7 +94,7 @@ class CompactedLog:
             if stated == position:
                 yield record
             else:
-                reason = f"a record of physical offset {stated} lies here"
+                reason = f"the record here states physical offset {stated}"
                 self.damage.append(
                     file.lost(position, position + size, reason, Kind.MISPLACED_RECORD)
                 )

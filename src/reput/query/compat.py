@@ -1,12 +1,12 @@
 """Queries by key exactly as a 4.9.3 broker answers them.
 
-Cap, whole seconds, order, early stops, collisions and all. `BrokerView` is the CommitLog as a broker has it after its
-start: it takes a size at its word, checks neither magic nor sum, and sees nothing after the first record of its last
-three files that cannot be read or has the wrong CRC.
+It reproduces the cap, whole seconds, order, early stops and hash collisions. `BrokerView` is the CommitLog as a broker
+sees it after its start. It trusts a record's size and checks neither magic nor sum. It ends the log at the first record
+in the last three files that cannot be read or has the wrong CRC.
 
 Mirrors `IndexService.queryOffset`, `IndexFile.selectPhyOffset`, `DefaultMessageStore.queryMessage`,
-`CommitLog.lookMessageByOffset`, `.getData`, `.recoverNormally` and `MessageDecoder.decode` (tag rocketmq-all-4.9.3).
-Where a chain would lead the broker round in circles for ever, it is cut after as many steps as the file has items.
+`CommitLog.lookMessageByOffset`, `.getData`, `.recoverNormally` and `MessageDecoder.decode` (tag rocketmq-all-4.9.3). A
+chain that would keep the broker in an endless loop is cut after as many steps as the file has items.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ from reput.query.answers import QueryMessageResult, QueryOffsetResult
 from reput.store.store_reader import StoreReader
 
 _RECOVERED_FILES = 3
-_READ_BYTES = 1024  # at once: most records are no longer
+_READ_BYTES = 1024  # Read at once: most records are no longer.
 _STEP_BITS = 12
 _INT = struct.Struct(">i")
 _LONG = struct.Struct(">q")
-_HEAD = struct.Struct(">ii28xi8x")  # TOTALSIZE, MAGIC, SYSFLAG; up to BORNHOST
+_HEAD = struct.Struct(">ii28xi8x")  # TOTALSIZE, MAGIC, SYSFLAG; up to BORNHOST.
 _MAX_PORT = 65535
 _PASSES = 3
 
 
 class UnreadableError(ValueError):
-    """The broker's reader throws."""
+    """Raised where the broker's reader throws."""
 
 
 class EffortError(Exception):
@@ -66,11 +66,11 @@ class Effort:
 
 
 class KnownEnd:
-    """The end of a log, for all readers of a store: finding it takes a walk over the last files.
+    """The end of a log, shared by all readers of a store, because finding it takes a walk over the last files.
 
     Attributes:
-        found: the files that were there, and the end
-        guard: held by the reader that searches for a later end
+        found: the files at that time, and the end
+        guard: lock of the reader that searches for a later end
     """
 
     def __init__(self) -> None:
@@ -79,7 +79,7 @@ class KnownEnd:
 
 
 class BrokerView:
-    """Single messages by physical offset, as they were when `begin` was last called."""
+    """A view of single messages by physical offset, as they were when `begin` was last called."""
 
     def __init__(
         self,
@@ -125,7 +125,7 @@ class BrokerView:
         return end
 
     def _is_unwritten(self, physical_offset: int) -> bool:
-        """Return whether nothing was written there yet, by reading a few bytes instead of walking the log."""
+        """Return whether an offset is still unwritten, by reading a few bytes instead of walking the log."""
         file = self._log.file_at(physical_offset)
         nothing = bytes(BLANK_BYTES)
         return file is not None and self._log.read(file, physical_offset, BLANK_BYTES) == nothing
@@ -147,7 +147,7 @@ class BrokerView:
             return None
         size = self._size(file, physical_offset)
         if size < 0:
-            raise UnreadableError(f"a size of {size} bytes")
+            raise UnreadableError(f"impossible size of {size} bytes")
         if physical_offset + size > end:
             return None
         return _decoded_timestamp(self._read(file, physical_offset, size))
@@ -165,7 +165,7 @@ class BrokerView:
             raise UnreadableError("too few bytes for a size")
         size = self._size(file, physical_offset)
         if not 0 <= size <= end - physical_offset:
-            raise UnreadableError(f"a size of {size} bytes")
+            raise UnreadableError(f"impossible size of {size} bytes")
         return size
 
     def _place(self, physical_offset: int) -> tuple[CommitLogFile, int] | None:
@@ -185,7 +185,7 @@ class BrokerView:
         return size
 
     def record(self, physical_offset: int) -> bytes:
-        """Return the bytes of the record that begins there. Raises as `CommitLogReader.get` does."""
+        """Return the bytes of the record that begins at an offset. Raises as `CommitLogReader.get` does."""
         begin, data = self._seen
         if begin == physical_offset:
             with suppress(RecordError):
@@ -242,10 +242,14 @@ def query_offset(
     end: int,
     effort: Effort | None = None,
 ) -> QueryOffsetResult:
+<<<<<<< HEAD
     """Answer as IndexService.queryOffset does.
 
     Raises UsageError where the broker throws (a negative `max_num`), EffortError.
     """
+=======
+    """Answer as IndexService.queryOffset does. Raises UsageError for a negative `max_num`, as the broker throws."""
+>>>>>>> a09604a (State queries, checks and repairs in plain sentences)
     if max_num < 0:
         raise UsageError(f"max_num must be at least 0, not {max_num}", arguments=["max_num"])
     max_num = min(max_num, store.config.max_query_messages)
@@ -281,7 +285,7 @@ def _select(
     offsets: list[int],
     effort: Effort | None,
 ) -> None:
-    """Add to `offsets` the chain of the hash in the window, as IndexFile.selectPhyOffset does."""
+    """Add to `offsets` the hash's chain within the time window, as IndexFile.selectPhyOffset does."""
     item, count = file.slot(wanted % file.hash_slots), header.next_item
     if not 0 < item <= count or count <= 1:
         return
@@ -343,9 +347,9 @@ def query_records(
     max_bytes: int,
     effort: Effort | None = None,
 ) -> tuple[QueryMessageResult, list[bytes], bool]:
-    """Return the same with the newest records, up to `max_bytes` but at least one, without expired ones.
+    """Return the newest records of `query_message`, up to `max_bytes` but at least one, without expired ones.
 
-    The last result says whether other records did not fit. Raises CorruptMessageError as well.
+    The last value of the result states whether other records did not fit. Raises CorruptMessageError as well.
     """
     found = query_message(store, view, topic, key, max_num, begin, end, effort)
     records, left = list[bytes](), max_bytes
@@ -366,7 +370,7 @@ def _read(view: BrokerView, offsets: list[int], end: int) -> tuple[list[int], in
             if number == 0:
                 timestamp = view.store_timestamp(offset)
                 if timestamp is None:
-                    continue  # the broker's missing result makes it skip only this offset
+                    continue  # The broker's reader returns null, so that it skips only this offset.
                 end = timestamp
             size = view.message_size(offset)
         except UnreadableError:

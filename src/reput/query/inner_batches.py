@@ -1,4 +1,4 @@
-"""Messages inside inner batches (5.x), which no IndexFile has: found by scanning for the records that hold them."""
+"""Find messages inside inner batches (5.x), which no IndexFile has, by scanning for the records that contain them."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ MayHold = Callable[[OpenBatch], bool]
 
 
 def may_hold_any(texts: Iterable[str]) -> MayHold:
-    """Return a test whether a batch may have a message with one of these keys: it contains their bytes, or escapes."""
+    """Return a test for batches that may have a message with one of these keys: it looks for their bytes or escapes."""
     needles: list[bytes] = []
     for text in map(joined_surrogates, texts):
         if _REPLACEMENT in text or any(map(_is_surrogate, text)):
-            return lambda batch: True  # malformed bytes become that in Java
+            return lambda batch: True  # Java reads malformed bytes as this character.
         needles.append(text.encode())
     return lambda batch: any(needle in batch.data for needle in needles)
 
@@ -34,7 +34,7 @@ def _is_surrogate(character: str) -> bool:
 
 
 class InnerMessage(NamedTuple):
-    """A message of an inner batch: its number in that, from 1 on, and itself as a record at the batch's offset."""
+    """A message of an inner batch: its number in the batch, from 1 on, and itself as a record at the batch's offset."""
 
     number: int
     located: LocatedRecord
@@ -56,7 +56,7 @@ class InnerBatches:
         *,
         walks_first: bool = True,
     ) -> None:
-        """Search batches that may contain a wanted message, according to `may_hold`; only count messages of others.
+        """Search the batches for which `may_hold` is true; only count the messages of other batches.
 
         With `walks_first`, the first bytes are walked in plain Python, which ends before the kernels are loaded.
         """
@@ -68,7 +68,7 @@ class InnerBatches:
 
     @property
     def damage(self) -> list[Finding]:
-        """The parts that could not be read or unwrapped."""
+        """Return the parts that could not be read or unwrapped."""
         return [*self.unreadable, *(one for of_topic in self.unopened.values() for one in of_topic)]
 
     def find(self, start: int, stop: int, is_wanted: IsWanted) -> list[LocatedRecord]:
@@ -77,7 +77,7 @@ class InnerBatches:
         return [one.located for one in found if is_wanted(read_keyed_record(one.located))]
 
     def messages(self, start: int, stop: int) -> Iterator[InnerMessage]:
-        """Yield the inner messages of records that begin in [start, stop); one begins at `start`.
+        """Yield the inner messages of records that begin in [start, stop); a record must begin at `start`.
 
         Raises StoreAccessError, StoreChangedError.
         """
@@ -110,7 +110,7 @@ class InnerBatches:
             try:
                 yield self._log.locate(offset, size)
             except (MessageNotFoundError, CorruptMessageError):
-                continue  # has expired
+                continue  # The file has expired.
 
     def _is_batch(self, located: LocatedRecord) -> bool:
         layout = located.layout
@@ -133,7 +133,7 @@ class InnerBatches:
             return
         self.searched += len(inner)
         for number, (inner_data, inner_layout) in enumerate(inner, 1):
-            # With a TOTALSIZE of its own, because readers of the record, such as clients, may use it.
+            # With its own TOTALSIZE, because readers of the record, such as clients, may use it.
             size = inner_layout.total_bytes.to_bytes(4, "big")
             record = LocatedRecord(offset, size + inner_data[len(size) :], inner_layout)
             yield InnerMessage(number, record)

@@ -1,4 +1,4 @@
-"""A message store to ask: by physical offset, by queue offset, by message id, by key and time."""
+"""Query a message store by physical offset, queue offset, message id, or key and time."""
 
 from __future__ import annotations
 
@@ -52,10 +52,10 @@ from reput.store.store_reader import ReaderOptions, StoreReader
 from reput.store.topics_file import BatchTopics
 
 _REASONS = {
-    SCHEDULE_TOPIC: "it waits for its delay",
-    TIMER_TOPIC: "it waits for its time, or was taken back",
+    SCHEDULE_TOPIC: "it waits for its delay to pass",
+    TIMER_TOPIC: "it waits for its delivery time, or was recalled",
     HALF_TOPIC: "its transaction is open, or was not committed",
-    DISCARDED_HALF_TOPIC: "the broker gave up asking whether its transaction is committed",
+    DISCARDED_HALF_TOPIC: "the broker stopped asking whether its transaction is committed",
 }
 WAITING_TOPICS = frozenset(_REASONS)
 _Answer = TypeVar("_Answer")
@@ -65,7 +65,7 @@ _QUICK_STEPS = 256
 
 
 def notes_on(topic: str, put_aside: Iterable[MessageExt]) -> tuple[str, ...]:
-    """Return a line for each place in which there is such a message of a topic."""
+    """Return a line for each other place that has such a message of a topic."""
     found = {one.topic for one in put_aside if one.properties.get(REAL_TOPIC) == topic}
     return tuple(
         f"A message with this key that was sent to {topic} is in {place}: {reason}. "
@@ -76,7 +76,7 @@ def notes_on(topic: str, put_aside: Iterable[MessageExt]) -> tuple[str, ...]:
 
 
 class MessageStore(StoreReader):
-    """An open store, made by `open_store`; a context manager, not for several threads at once."""
+    """An open store, created by `open_store`: a context manager, for one thread at a time."""
 
     @checked
     def __init__(
@@ -97,7 +97,7 @@ class MessageStore(StoreReader):
 
     @checked
     def get(self, physical_offset: int) -> MessageExt:
-        """Return the message that begins at this physical offset.
+        """Return the message that begins at a physical offset.
 
         Raises MessageNotFoundError, CorruptMessageError, StoreAccessError, StoreChangedError.
         """
@@ -105,22 +105,22 @@ class MessageStore(StoreReader):
 
     @checked
     def locate(self, physical_offset: int) -> LocatedRecord:
-        """Return the record of that message. Raises as `get` does."""
+        """Return the record that begins at a physical offset. Raises as `get` does."""
         return self._following(lambda: self.commit_log.locate(physical_offset).alone())
 
     @checked
     def get_record(self, physical_offset: int) -> bytes:
-        """Return the stored bytes of that message's record. Raises as `get` does."""
+        """Return the stored bytes of the record at a physical offset. Raises as `get` does."""
         return self.locate(physical_offset).data
 
     @checked
     def get_by_queue(self, topic: str, queue_id: int, queue_offset: int) -> MessageExt:
-        """Return the message with this number in a queue of a topic.
+        """Return the message with a queue offset in a queue of a topic.
 
         Raises:
-            MessageNotFoundError: it has expired, or was not put yet.
-            CorruptMessageError: it cannot be read, or the entry leads to another message.
-            FormatError: the entry is lost although the queue, or the log, has later messages of it.
+            MessageNotFoundError: the message has expired, or was not put yet.
+            CorruptMessageError: the message cannot be read, or its entry leads to another message.
+            FormatError: the entry is lost, although the queue or the log has later messages of the queue.
             StoreAccessError, StoreChangedError: a file cannot be read, or became shorter.
         """
 
@@ -154,12 +154,12 @@ class MessageStore(StoreReader):
             topic: None for all topics that have ConsumeQueues
             key: a unique key, or one of the parts of KEYS; hash collisions are never returned
             begin, end: store times, both inclusive: milliseconds since 1970, or datetimes with a timezone
-            limit: maximum number of messages; the result's cursor then says where to continue
+            limit: maximum number of messages; the result's cursor then states where to continue
             after: a cursor: only messages older than it
 
         Ranges without an IndexFile are scanned. For topics with batch queues (5.x), the whole log is scanned for inner
-        batches, whose messages no index has; such a message has its batch's physical offset. The result's coverage
-        reports scanned and unreadable ranges. Raises UsageError, StoreAccessError, StoreChangedError.
+        batches, because no index has their messages. Such a message has its batch's physical offset. The result's
+        coverage reports scanned and unreadable ranges. Raises UsageError, StoreAccessError, StoreChangedError.
         """
         return self.find_records(topic, key, begin, end, limit, after).decoded()
 
@@ -229,7 +229,7 @@ class MessageStore(StoreReader):
         return found._replace(coverage=replace(found.coverage, notes=notes))
 
     def _unindexed(self, batch_topics: Collection[str] | None) -> Unindexed:
-        """Return the messages without an index: inner batches of all topics, or of these."""
+        """Return the messages that no index has: those in inner batches of the given topics, or of all."""
         topics = self._batch_topics.names()
         inner_topics = topics if batch_topics is None else topics.intersection(batch_topics)
         return Unindexed(self.known_ranges, inner_topics, self.may_have_replaced_ids)
@@ -249,8 +249,8 @@ class MessageStore(StoreReader):
     def find_by_id(self, message_id: str, topic: str | None = None) -> QueryResult:
         """Return the message with this offset id, or all with this unique key, newest first.
 
-        32 hexadecimal digits may be either: the bytes at the offset decide. A unique key is searched for in `topic`, or
-            in
+        32 hexadecimal digits may be an offset id or a unique key: the bytes at the offset decide. A unique key is
+            searched for in `topic`, or in
         all topics that have ConsumeQueues. Raises as `query` does.
         """
         message = self.get_by_offset_id(message_id)
@@ -262,7 +262,7 @@ class MessageStore(StoreReader):
         topics = self._all_topics() if topic is None else (topic,)
         if not topics:
             raise UsageError(
-                f"{self.queues.folder}: no topics to look in; give the topic",
+                f"{self.queues.folder}: no topics to search; pass the topic",
                 arguments=["topic"],
             )
         batch_topics = None if topic is None else topics
@@ -304,9 +304,9 @@ class MessageStore(StoreReader):
     def query_records(
         self, topic: str, key: str, max_num: int, begin: int, end: int, max_bytes: int
     ) -> tuple[QueryMessageResult, list[bytes], bool]:
-        """Return the same with the newest stored records, up to `max_bytes` but at least one.
+        """Return the newest stored records of `query_message`, up to `max_bytes` but at least one.
 
-        The last result says whether other records did not fit. Raises CorruptMessageError as well.
+        The last value of the result states whether other records did not fit. Raises CorruptMessageError as well.
         """
         asked = topic, key, max_num, begin, end, max_bytes
         return self._following(lambda: query_records(self, self._view, *asked))
@@ -326,7 +326,7 @@ class MessageStore(StoreReader):
             return None
 
     def broker_end(self) -> int:
-        """Return the end of the log for a broker that starts now. It is slow, and `query_message` needs it first."""
+        """Return the end of the log for a broker that starts now. Slow; `query_message` calls it first."""
         self._view.begin()
         return self._following(self._view.end)
 
@@ -366,7 +366,7 @@ class MessageStore(StoreReader):
         tags: str | None = None,
         max_bytes: int | None = None,
     ) -> PulledRecords:
-        """Return the same as stored records: at most `max_bytes` of them, but at least one."""
+        """Return the messages of `pull` as stored records: at most `max_bytes`, but at least one record."""
         from reput.query.pull_records import pull_records
 
         def plain(begin: int, most: int, most_bytes: int | None) -> Pulled:
@@ -387,7 +387,7 @@ class MessageStore(StoreReader):
     ) -> PulledBody | None:
         """Return the records of `pull_records` joined, in bounded time, or None if it may take longer.
 
-        It takes longer at the end of a queue, and at damaged messages: `pull_records` decides every doubtful case.
+        The end of a queue and damaged messages take longer: `pull_records` handles every doubtful case.
         """
         from reput.query.pull_records import quick_records
 
@@ -439,8 +439,8 @@ class MessageStore(StoreReader):
     def min_queue_offset(self, topic: str, queue_id: int, *, check: bool = True) -> int:
         """Return the queue offset of a queue's first message that has not expired. Raises as `pull` does.
 
-        With `check` false, a queue that has lost its first entries while the log holds their messages is not reported:
-        the answer is the first entry that is left.
+        Without `check`, lost first entries whose messages the log still contains are not reported: the answer is the
+        first remaining entry.
         """
 
         def find() -> int:
@@ -459,10 +459,10 @@ class MessageStore(StoreReader):
     def offset_by_time(
         self, topic: str, queue_id: int, timestamp: Time, *, check: bool = True
     ) -> int:
-        """Return the queue offset of a queue's first message stored at or after that time (ms), or its end.
+        """Return the queue offset of a queue's first message stored at or after a time (ms), or its end.
 
-        No message stored since that time comes earlier, even if the clock was set back. The first call scans unknown
-        log files and keeps the result. `check` as in `min_queue_offset`. Raises as `pull` does.
+        No message stored since then has a lower queue offset, even if the clock was set back. The first call scans
+        unknown log files and keeps the result. `check` as in `min_queue_offset`. Raises as `pull` does.
         """
         time = milliseconds(timestamp)
 
@@ -479,7 +479,7 @@ class MessageStore(StoreReader):
 
     @checked
     def end_offset_by_time(self, topic: str, queue_id: int, timestamp: Time) -> int:
-        """Return the queue offset after a queue's last message stored at or before that time (ms), or its beginning.
+        """Return the queue offset after a queue's last message stored at or before a time (ms), or its start.
 
         Raises as `pull` does.
         """
@@ -490,10 +490,10 @@ class MessageStore(StoreReader):
 
     @checked
     def spans_by_time(self, topic: str, queue_id: int, begin: int, end: int) -> list[range]:
-        """Return the queue offsets, newest first, that hold a queue's messages stored between two times (ms).
+        """Return the ranges of queue offsets, newest first, with a queue's messages stored between two times (ms).
 
-        Both are inclusive. Where clocks were set back, these may be few of those between the first such message and
-        the last. Raises as `pull` does.
+        Both times are inclusive. If clocks were set back, the ranges may be a small part of the queue between the first
+        and the last such message. Raises as `pull` does.
         """
         return self._following(lambda: queue_times(self, topic, queue_id).spans(begin, end))
 
@@ -513,7 +513,7 @@ class MessageStore(StoreReader):
         return self._following(lambda: self.commit_log.min_offset)
 
     def end_offset(self) -> int:
-        """Return the physical offset at which the log ends now: where the next message would begin.
+        """Return the physical offset at which the log ends now: the offset of the next message.
 
         Raises StoreAccessError, StoreChangedError.
         """
@@ -544,7 +544,7 @@ class MessageStore(StoreReader):
     def _following(self, read: Callable[[], _Answer], *, looks_itself: bool = False) -> _Answer:
         """Return the result of `read`, repeated if files of the log expired meanwhile.
 
-        looks_itself  whether it refreshes the log, as planning does
+        looks_itself  whether `read` refreshes the log itself, as planning does
         """
         self.check_open()
         while True:
@@ -560,7 +560,7 @@ class MessageStore(StoreReader):
 
     @checked
     def get_by_offset_id(self, message_id: str) -> MessageExt | None:
-        """Return the message that an offset id names, or None if it is not there. Raises StoreAccessError."""
+        """Return the message of an offset id, or None if it does not exist. Raises StoreAccessError."""
         try:
             store_host, physical_offset = decode_offset_id(message_id)
             message = self.get(physical_offset)

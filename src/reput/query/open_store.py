@@ -1,4 +1,4 @@
-"""Opening a store, to read it or to own it."""
+"""Open a store, to read it or to own it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from reput.files.places import refuse_url
 from reput.query.message_store import MessageStore
 from reput.store.store_reader import ReaderOptions
 
-if TYPE_CHECKING:  # reading does not wait for the kernels
+if TYPE_CHECKING:  # Imported later, so that reading does not wait for the kernels.
     from reput.query.writable_store import WritableStore
     from reput.writer.writer_settings import WriterOptions
 
@@ -48,14 +48,14 @@ def open_store(
     Args:
         path: the directory that contains commitlog/; for reading, also a URL of any file system that
             pyarrow.fs or fsspec opens (s3://bucket/store)
-        mode: 'r': nothing is written into it; 'rw': this process owns it as a broker would, and creates it
-            if it does not exist (see WritableStore)
+        mode: 'r' writes nothing into the store; 'rw' makes this process the owner, as a broker would be, and creates
+            the store if it does not exist (see WritableStore)
         config: the broker's settings, or
         broker_config: the path of a file with them (broker.conf)
 
-    Further settings of mode 'r': hash_slots, index_items of the IndexFiles override the settings, and are derived from
-    the files by default; index is another directory with index/, such as a rebuilt one; storage_options are options of
-    the URL's file system (`s3.endpoint_override`, `fsspec.NAME`, ...). With mode 'rw': the fields of
+    Further settings of mode 'r': hash_slots and index_items of the IndexFiles override the settings, and are derived
+    from the files by default. index is another directory with index/, such as a rebuilt one. storage_options are
+    options of the URL's file system (`s3.endpoint_override`, `fsspec.NAME`, ...). With mode 'rw': the fields of
     reput.writer.writer_settings.WriterSettings, which override broker_config.
 
     Raises StoreNotFoundError, StoreAccessError, FormatError, UsageError; with mode 'rw' also StoreLockedError.

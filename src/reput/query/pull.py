@@ -28,9 +28,10 @@ from reput.store.store_reader import StoreReader
 _TAG_SEPARATOR = "||"
 _ALL = "*"
 _NO_ENTRY: tuple[int, ConsumeQueueEntry | None] = (-1, None)
-_MOST_ENTRIES = 1 << 14  # looked at by one pull, whether they match or not
+_MOST_ENTRIES = 1 << 14  # Number of entries that one pull examines, whether they match or not.
 _PATIENCE_S = 0.001
-_MOST_WALKED_BYTES = 4 << 20  # of the log, to see whether a gap in a queue is one of the log
+# Bytes of the log that are read to decide whether a gap in a queue is also a gap in the log.
+_MOST_WALKED_BYTES = 4 << 20
 
 
 class QueuePlace(NamedTuple):
@@ -42,7 +43,7 @@ class QueuePlace(NamedTuple):
 
 
 class Pulled(NamedTuple):
-    """The parts of PullResult and PulledRecords."""
+    """The common content of PullResult and PulledRecords."""
 
     status: PullStatus
     records: list[LocatedRecord]
@@ -61,7 +62,7 @@ def pull(
     max_bytes: int | None,
     check_gap: Callable[[str, int, int], int],
 ) -> Pulled:
-    """Pull as MessageStore.pull_records does. Raises MessageNotFoundError as well if files expire meanwhile.
+    """Pull as MessageStore.pull_records does. Also raises MessageNotFoundError if files expire meanwhile.
 
     For `check_gap` see QueueEnds.
     """
@@ -90,11 +91,11 @@ def pull(
             if entry is None:
                 break
             is_newest = number == newest
-            # Nothing says whether messages are missing here but the log itself.
+            # Only the log shows whether messages are missing here.
             if entry == PRE_BLANK:
                 if number >= gap_stop:
                     gap_stop = check_gap(topic, queue_id, number)
-            # The newest entry may be half written: it is read whatever its tags code is.
+            # The newest entry may be half written, so its message is read whatever the entry's tags code is.
             elif is_newest or _may_match(entry.tags_code, hashes):
                 place = QueuePlace(topic, queue_id, number)
                 record = _read(store, queue, place, entry, is_newest)
@@ -105,7 +106,7 @@ def pull(
                     if records and max_bytes is not None and size_bytes > max_bytes:
                         break
                     records.append(record)
-        except MessageNotFoundError:  # expired meanwhile
+        except MessageNotFoundError:  # The file has expired in the meantime.
             if not records:
                 raise
             break
@@ -115,7 +116,7 @@ def pull(
 
 
 def _may_match(tags_code: int, hashes: set[int]) -> bool:
-    """Return whether an entry's message may have one of the tags; an address without its unit matches all."""
+    """Return whether an entry's message may have one of the tags; the address of a lost unit matches all tags."""
     return not hashes or tags_code in hashes or is_address(tags_code)
 
 
@@ -140,7 +141,8 @@ def get_by_queue(store: StoreReader, topic: str, queue_id: int, queue_offset: in
         raise file.corrupt(entry.physical_offset, str(error)) from None
     stated = queue_offset_in(record, topic, queue_id)
     is_own = stated == queue_offset or (stated is not None and is_restarted(record, topic, stated))
-    if not is_own and topic.startswith(LMQ_PREFIX):  # a 5.x broker leaves some numbers out there
+    # A 5.x broker leaves gaps in the numbers of these queues.
+    if not is_own and topic.startswith(LMQ_PREFIX):
         is_own = _is_in_place(store, queue, QueuePlace(topic, queue_id, queue_offset), record)
     if not is_own and stated != queue.span(queue_offset)[0]:
         reason = _not_its_own(record, topic, queue_id, queue_offset)
@@ -166,7 +168,7 @@ def _read(
         record = log.locate(offset, entry.size)
         size = record.layout.total_bytes
         if size != entry.size:
-            reason = f"a message of {size} bytes, but its entry says {entry.size}"
+            reason = f"a message of {size} bytes, but its entry states {entry.size}"
         elif _is_in_place(store, queue, place, record):
             return record
         else:
@@ -180,7 +182,7 @@ def _read(
             return None
         reason = str(error)
     if is_newest:
-        # Its writer may be at work: a half-written entry is whole, and another, a moment later.
+        # A broker may be writing the entry: then it is half written now, but complete and different a moment later.
         time.sleep(_PATIENCE_S)
         if queue.entry(place.queue_offset) != entry:
             return None
@@ -195,9 +197,9 @@ def _is_in_place(
 ) -> bool:
     """Return whether an entry may lead to this record: it states this queue and queue offset, or follows a gap.
 
-    A broker leaves no room in a queue for messages that the log has lost, so later messages have lower positions in the
-    queue than they state. Such a message must directly follow the message of the entry before it, or the log must have
-    no message of the queue between them.
+    A broker leaves no gap in a queue for messages that the log has lost, so later messages have lower positions in the
+    queue than they state. Such a message must directly follow the message of the previous entry, or the log must have
+    no message of the queue between the two.
     """
     topic, queue_id, queue_offset = place
     stated = queue_offset_in(record, topic, queue_id)
@@ -228,7 +230,7 @@ def _is_in_place(
 
 
 def _not_its_own(record: LocatedRecord, topic: str, queue_id: int, queue_offset: int) -> str:
-    """Describe it: `the entry of T/0, queue offset 5, leads to a message of U/1, queue offset 3`."""
+    """Return a description such as `the entry of T/0, queue offset 5, leads to a message of U/1, queue offset 3`."""
     own = own_place(record)
     whose = "of no queue" if own is None else f"of {own[0]}/{own[1]}, queue offset {own[2]}"
     return (
@@ -249,12 +251,12 @@ def queue_times(store: StoreReader, topic: str, queue_id: int) -> QueueTimes:
 
 
 def wanted_tags(tags: str | None) -> set[str]:
-    """Return the tags of an expression `a || b`, or an empty set for all. Raises UsageError if it names no tag."""
+    """Return the tags of an expression `a || b`, or an empty set for all. Raises UsageError if it contains no tag."""
     if tags is None or tags.strip() in ("", _ALL):
         return set()
     wanted = {tag for part in tags.split(_TAG_SEPARATOR) if (tag := part.strip())}
     if not wanted:
         raise UsageError(
-            f"tags {tags!r} name no tag: write 'a || b', or '*' for all", arguments=["tags"]
+            f"tags {tags!r} contain no tag; write 'a || b', or '*' for all", arguments=["tags"]
         )
     return wanted

@@ -1,8 +1,8 @@
-"""Read many stored records of a queue at once: most are read and verified with arrays.
+"""Read many stored records of a queue at once; most are read and verified with arrays.
 
 A run of entries is read with as few calls as its records allow, and all checks of `reput.query.pull` are made on the
-whole run at once. At the first record that is not plainly right (damaged, of a further queue, after a gap, with hosts
-of IPv6, the newest of its queue), the run ends, and the plain pull continues and decides.
+whole run at once. The run ends at the first record that is not plainly right: damaged, of a further queue, after a gap,
+with IPv6 hosts, or the newest of its queue. From there the plain pull continues and decides.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _MOST_ENTRIES = 1 << 12
 _LARGE_BYTES, _WORK_BYTES = 64 << 10, 256 << 10
 _MANY_ENTRIES = 256
 _MOST_RECORD_BYTES = 4 << 20
-_MOST_GAP_BYTES = 2 << 10  # read through, at the price of another call
+_MOST_GAP_BYTES = 2 << 10  # Reading through a gap of this size costs as much as another call.
 _HOSTS_V6 = SYS_FLAG_BORN_HOST_V6 | SYS_FLAG_STORE_HOST_V6
 _BODY_AT = HEAD_DTYPE.itemsize
 _LENGTH = np.dtype(">i2")
@@ -50,7 +50,7 @@ _PLACE = struct.Struct(">qi")
 _of_thread = local()
 _ReadRecords = Callable[..., tuple[int, int, int]]
 PlainPull = Callable[[int, int, int | None], Pulled]
-"""A function that pulls from a queue offset, at most so many messages of so many bytes."""
+"""A function that pulls from a queue offset, given the most messages and the most bytes."""
 
 
 class _ReadRun(NamedTuple):
@@ -58,8 +58,8 @@ class _ReadRun(NamedTuple):
 
     Attributes:
         data: bytes read, including gaps between the records
-        begins, ends: of the records in `data`
-        min_offset, max_offset: of the queue
+        begins, ends: positions of the records in `data`
+        min_offset, max_offset: ends of the queue
         is_full: whether the answer needs no further records
     """
 
@@ -71,14 +71,14 @@ class _ReadRun(NamedTuple):
     is_full: bool
 
     def records(self) -> list[bytes]:
-        """Return each record by itself."""
+        """Return the records one by one."""
         spans = zip(self.begins.tolist(), self.ends.tolist(), strict=True)
         return [self.data[begin:end] for begin, end in spans]
 
     def body(self) -> bytes:
-        """Return all records joined."""
+        """Return the records joined."""
         begins, ends = self.begins, self.ends
-        if (begins[1:] == ends[:-1]).all():  # the log has nothing between them
+        if (begins[1:] == ends[:-1]).all():  # The log has nothing between the records.
             return self.data[int(begins[0]) : int(ends[-1])]
         view = memoryview(self.data)
         spans = zip(begins.tolist(), ends.tolist(), strict=True)
@@ -107,7 +107,7 @@ def pull_records(
         return alone
     try:
         rest = pull(next_offset, max_messages - count, left)
-    except StoreError:  # the next pull reports it
+    except StoreError:  # The next pull reports the problem.
         return alone
     if left is not None and rest.records and rest.records[0].layout.total_bytes > left:
         return alone
@@ -269,12 +269,12 @@ def _as_records(before: list[bytes], pulled: Pulled) -> PulledRecords:
 def _read_run(
     store: StoreReader, place: QueuePlace, max_messages: int, max_bytes: int | None
 ) -> _ReadRun | None:
-    """Return records from a place on that are plainly right, or None."""
+    """Return the plainly right records from a place on, or None."""
     try:
         queue = store.queues.queue(place.topic, place.queue_id)
         if (
             type(queue) is not ConsumeQueueReader
-        ):  # other kinds (5.x) give some entries several numbers
+        ):  # Other kinds of queues (5.x) give some entries several numbers.
             return None
         least, most = queue.min_queue_offset(store.commit_log.min_offset), queue.max_queue_offset()
         begin, stop = place.queue_offset, min(most - 1, place.queue_offset + max_messages)
@@ -294,7 +294,7 @@ def _read_run(
 
 
 def _fitting(sizes: _Int64s, max_bytes: int | None) -> tuple[int, bool]:
-    """Return how many records of these sizes to read, and whether the limit excluded more of them."""
+    """Return how many records of these sizes fit the limit, and whether it excluded others."""
     is_likely = (sizes >= MIN_RECORD_BYTES) & (sizes <= _MOST_RECORD_BYTES)
     count = _leading(is_likely)
     if max_bytes is None:
@@ -304,7 +304,7 @@ def _fitting(sizes: _Int64s, max_bytes: int | None) -> tuple[int, bool]:
 
 
 def _read(store: StoreReader, offsets: _Int64s, sizes: _Int64s) -> tuple[bytes, _Int64s]:
-    """Read the records at these offsets, as far as files contain them; neighbouring records with one call.
+    """Read the records at these offsets, as far as files contain them; with one call for neighbouring records.
 
     Returns the bytes read, and where in them the records begin.
     """
@@ -328,11 +328,11 @@ def _read(store: StoreReader, offsets: _Int64s, sizes: _Int64s) -> tuple[bytes, 
         pieces += log.read_each(file, starts[part].tolist(), (stops - starts)[part].tolist())
         done = count
     lengths = np.fromiter(map(len, pieces), np.int64, len(pieces))
-    if not np.array_equal(lengths, (stops - starts)[:done]):  # the end of a file that was cut off
+    if not np.array_equal(lengths, (stops - starts)[:done]):  # A truncated file ends here.
         done = _leading(lengths == (stops - starts)[:done])
         pieces, lengths = pieces[:done], lengths[:done]
     records = int(lasts[done - 1]) + 1 if done else 0
-    # Where a piece begins in the bytes of all, less where it begins in the log.
+    # Position of each piece in the joined bytes, minus its position in the log.
     shifts = np.concatenate([[0], np.cumsum(lengths)[:-1]]) - starts[:done] if done else starts[:0]
     counts = (lasts - firsts + 1)[:done]
     return _joined(pieces), offsets[:records] + np.repeat(shifts, counts)
@@ -373,7 +373,7 @@ def _count_proven(
     count = _leading(is_right)
     if not count:
         return 0
-    # After the body: the topic after its length, the length of the properties, the properties.
+    # After the body: the topic with its length, the length of the properties, the properties.
     ends, width = properties_at[:count], len(stated) + _LENGTH.itemsize
     table = read[(begins[:count] + ends - width)[:, None] + np.arange(width)]
     lengths = np.ascontiguousarray(table[:, len(stated) :]).view(_LENGTH)[:, 0]
@@ -382,5 +382,5 @@ def _count_proven(
 
 
 def _leading(is_right: npt.NDArray[np.bool_]) -> int:
-    """Count the leading true values."""
+    """Return the number of leading true values."""
     return len(is_right) if is_right.all() else int(is_right.argmin())

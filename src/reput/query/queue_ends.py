@@ -1,15 +1,15 @@
 """Find messages of a queue in the log after the end of its ConsumeQueue, before its beginning, or in its gaps.
 
-A queue whose last entries were zeroed, or whose last file was cut off, looks like a queue without new messages. Later
-messages are in the log. So the log is walked from the queue's last message, as far as an allowance permits. A message
-of the queue without an entry is damage once a later message was dispatched.
+A queue whose last entries were zeroed, or whose last file was cut off, looks like a queue without new messages. But the
+log has later messages of the queue. So the log is walked from the queue's last message, as far as an allowance permits.
+A message of the queue without an entry is damage if a later message was dispatched.
 
 A queue whose first file is lost or empty looks like a queue whose first messages have expired. If they had, the
 entries of expired messages would come first in the remaining files, or the log would begin after them. Otherwise the
 log is walked from its beginning, with the same allowance, up to the message of the first entry.
 
-Pre-blank entries in the middle of a queue stand for messages that the log has lost. The log is walked between the
-messages of their neighbours: a message that belongs in the gap makes it damage.
+Pre-blank entries in the middle of a queue are places of messages that the log has lost. The log is walked between the
+messages of the neighbouring entries. If it has a message that belongs in the gap, the gap is damage.
 """
 
 from __future__ import annotations
@@ -30,22 +30,25 @@ from reput.store.store_reader import StoreReader
 _FIRST_ALLOWANCE_BYTES = 16 << 20
 _ALLOWANCE_BYTES_PER_S = 2 << 20
 _MOST_BYTES_A_LOOK = 4 << 20
-_MOST_GAP_BYTES = 256 << 20  # of the log, walked for one gap at once
+_MOST_GAP_BYTES = 256 << 20  # Bytes of the log that are walked for one gap at once.
 _ENTRIES_BACK = 512
 _MOST_QUEUES = 1 << 12
-_RECORDS_AFTER = 64  # read in search of a dispatched one
-_PATIENCE_S, _ROUNDS = 0.05, 20  # a batch of dispatch reaches one queue after the other
+_RECORDS_AFTER = 64  # Bytes of the log that are read in search of a dispatched message.
+# Dispatch writes the entries of a batch queue by queue, so other queues may be ahead.
+_PATIENCE_S, _ROUNDS = 0.05, 20
 
 
 class QueueEnds:
-    """Remembers how far the log was walked for which queue. Not for use from several threads at once."""
+    """Remembers how far the log was walked for each queue. For one thread at a time."""
 
     def __init__(self, store: StoreReader) -> None:
         self._store = store
         self._walked: OrderedDict[tuple[str, int], tuple[int, int]] = OrderedDict()
         self._begun: OrderedDict[tuple[str, int], tuple[int, int]] = OrderedDict()
-        self._gaps: OrderedDict[tuple[str, int], range] = OrderedDict()  # last one found in order
-        self._searched: OrderedDict[tuple[str, int, int], int] = OrderedDict()  # of larger gaps
+        # The last entry that was found in order.
+        self._gaps: OrderedDict[tuple[str, int], range] = OrderedDict()
+        # Walks of larger gaps.
+        self._searched: OrderedDict[tuple[str, int, int], int] = OrderedDict()
         self._allowance, self._refilled = float(_FIRST_ALLOWANCE_BYTES), time.monotonic()
 
     def check(self, topic: str, queue_id: int) -> None:
@@ -60,9 +63,11 @@ class QueueEnds:
             if queue.max_queue_offset() > end:
                 return
             time.sleep(_PATIENCE_S)
-        self._walked.pop((topic, queue_id), None)  # so that the next check reports it again
+        # Set back, so that the next check reports it again.
+        self._walked.pop((topic, queue_id), None)
         reason = (
-            f"the queue ends before queue offset {end}, but the CommitLog holds a later message of it at offset "
+            f"the queue ends before queue offset {end}, but the CommitLog has a later message of "
+            f"it at offset "
             f"{missing.physical_offset}; rebuild the ConsumeQueues"
         )
         raise FormatError(queue.folder, end * ENTRY_BYTES, reason)
@@ -78,13 +83,13 @@ class QueueEnds:
             log.locate(offset, size)
             return
         except CorruptMessageError:
-            return  # reading the message reports it
+            return  # Reading the message reports this.
         except MessageNotFoundError:
             if offset < log.min_offset:
                 return
         reason = (
-            f"the newest message of the queue was at physical offset {offset}, but the CommitLog has none there; "
-            "the newest messages are lost"
+            f"the newest message of the queue was at physical offset {offset}, but the CommitLog "
+            f"has no message there; the newest messages are lost"
         )
         raise FormatError(queue.folder, (end - 1) * ENTRY_BYTES, reason)
 
@@ -116,7 +121,8 @@ class QueueEnds:
         """Raise FormatError if the log contains a message of this queue before its first entry."""
         log, queue = self._store.commit_log, self._store.queues.queue(topic, queue_id)
         least = queue.min_queue_offset(log.min_offset)
-        if least <= 0 or topic.startswith(LMQ_PREFIX):  # light queues begin anew with a broker
+        # Light queues restart at 0 with each broker.
+        if least <= 0 or topic.startswith(LMQ_PREFIX):
             return
         try:
             stop = queue.entry(least).physical_offset
@@ -124,7 +130,7 @@ class QueueEnds:
             return
         with suppress(MessageNotFoundError, FormatError):
             queue.entry(least - 1)
-            return  # of a message that has expired
+            return  # An entry of an expired message.
         known_least, position = self._begun.get((topic, queue_id), (-1, 0))
         start = max(position if known_least == least else 0, log.min_offset)
         walk = LogWalk(log, start, min(stop, start + self._take_allowance(stop - start)))
@@ -132,8 +138,10 @@ class QueueEnds:
             stated = queue_offset_in(record, topic, queue_id)
             if stated is not None and stated < least:
                 reason = (
-                    f"the queue begins with queue offset {least}, but the CommitLog holds an earlier message of it, "
-                    f"queue offset {stated} at offset {record.physical_offset}; rebuild the ConsumeQueues"
+                    f"the queue begins with queue offset {least}, but the CommitLog has an "
+                    f"earlier message of it, "
+                    f"queue offset {stated} at offset {record.physical_offset}; rebuild the "
+                    f"ConsumeQueues"
                 )
                 raise FormatError(queue.folder, stated * ENTRY_BYTES, reason)
         self._allowance -= max(walk.position - start, 0)
@@ -144,9 +152,9 @@ class QueueEnds:
     def check_gap(self, topic: str, queue_id: int, queue_offset: int) -> int:
         """Return the first queue offset from this one on whose entry is not pre-blank.
 
-        Raises LostEntriesError where the log holds a message that belongs in the gap, and while a long log is not
-        searched to the gap's end; the next call continues. Light queues are not checked:
-        a rebuild leaves pre-blank entries in them if it cannot decide which message has which number.
+        Raises LostEntriesError if the log has a message that belongs in the gap, or if a long log is not yet searched
+        to the gap's end; the next call continues. Light queues are not checked: a rebuild leaves pre-blank entries in
+        them if it cannot decide the numbers of their messages.
         """
         known = self._gaps.get((topic, queue_id), range(0))
         if queue_offset in known:
@@ -168,8 +176,9 @@ class QueueEnds:
             stated = queue_offset_in(record, topic, queue_id)
             if stated is not None and first <= stated < stop:
                 reason = (
-                    f"the entries of queue offsets {first} to {stop - 1} are pre-blank, but the CommitLog holds queue "
-                    f"offset {stated} at offset {record.physical_offset}; rebuild the ConsumeQueues"
+                    f"the entries of queue offsets {first} to {stop - 1} are pre-blank, but the "
+                    f"CommitLog has queue offset {stated} at offset {record.physical_offset}; "
+                    f"rebuild the ConsumeQueues"
                 )
                 raise LostEntriesError(queue.folder, first * ENTRY_BYTES, reason, stop)
         if start < walk.position < log_stop and walk.position >= start + _MOST_GAP_BYTES:
@@ -177,8 +186,9 @@ class QueueEnds:
             if len(self._searched) > _MOST_QUEUES:
                 self._searched.popitem(last=False)
             reason = (
-                f"the entries of queue offsets {first} to {stop - 1} are pre-blank; whether the CommitLog holds their "
-                f"messages is not known yet: it was searched to offset {walk.position} of {log_stop}; ask again"
+                f"the entries of queue offsets {first} to {stop - 1} are pre-blank; whether the "
+                f"CommitLog has their messages is not known yet: it was searched to offset "
+                f"{walk.position} of {log_stop}; repeat the request"
             )
             raise LostEntriesError(queue.folder, first * ENTRY_BYTES, reason, stop)
         self._gaps[topic, queue_id] = range(first, stop)
@@ -193,7 +203,8 @@ class QueueEnds:
         least, stop = queue.min_queue_offset(log.min_offset), queue_offset
         while stop > least:
             begin = max(stop - _ENTRIES_BACK, least)
-            with suppress(LostEntriesError):  # further damage: an entry before it will do
+            # The entry is damaged as well; an earlier entry serves.
+            with suppress(LostEntriesError):
                 for number, entry in reversed(list(queue.numbered(begin, stop))):
                     if entry != PRE_BLANK:
                         return number + 1, self._end_of(entry)
@@ -201,7 +212,7 @@ class QueueEnds:
         return min(least, queue_offset), log.min_offset
 
     def _end_of(self, entry: ConsumeQueueEntry) -> int:
-        """Return the physical offset after an entry's message, or where it begins if it cannot be read."""
+        """Return the physical offset after an entry's message, or the message's own if it cannot be read."""
         try:
             record = self._store.commit_log.locate(entry.physical_offset, entry.size)
         except StoreError:
@@ -226,7 +237,7 @@ class QueueEnds:
         return record.physical_offset + record.layout.total_bytes
 
     def _is_dispatched(self, missing: LocatedRecord) -> bool:
-        """Return whether dispatch has passed this message: a later one is in its queue, or in the index."""
+        """Return whether dispatch has passed this message: its queue or the index has a later one."""
         offset = missing.physical_offset
         walk = LogWalk(self._store.commit_log, offset)
         for number, record in enumerate(walk):

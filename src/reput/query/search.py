@@ -1,8 +1,8 @@
-"""Exact queries: every candidate is read and compared, and ranges without an index are scanned.
+"""Answer queries exactly: read and compare every candidate, and scan ranges without an index.
 
 Segments are searched newest first until there are enough messages. If the index cannot be trusted
 (`reput.index.key_index`), the segment's range is scanned instead, and the result reports this. Ids that a later id of
-the same record replaces (5.x) are in no index, and are searched separately.
+the same record replaces (5.x) are not in any index, so they are searched separately.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _MOST_NAMED = 3
 
 
 class ReplacedIdSearch:
-    """The records with a replaced id that has one of the wanted hashes.
+    """A search for records with a replaced id that has one of the wanted hashes.
 
     damage  the unreadable parts
     """
@@ -59,15 +59,15 @@ class ReplacedIdSearch:
             if within.start >= within.stop:
                 continue
             known = self._files.get(file) or self._known.learn(file, with_ids=True)
-            self._files[file] = known  # of one search: it asks for each segment
+            self._files[file] = known  # Cached for one search, which asks for each segment.
             lost = [one for one in known.damage if one.start < stop and start < one.stop]
             self._damage |= dict.fromkeys(lost)
             for offset in known.ids.places(self._hashes, within) if known.ids else ():
                 try:
                     located = self._log.locate(offset)
-                except MessageNotFoundError:  # expired
+                except MessageNotFoundError:  # The file has expired.
                     continue
-                except CorruptMessageError as error:  # damaged since it was scanned
+                except CorruptMessageError as error:  # Damaged since it was scanned.
                     self._damage[file.lost(offset, offset + 1, error.reason)] = None
                     continue
                 if is_wanted(read_keyed_record(located)):
@@ -95,9 +95,9 @@ class Search:
     ) -> None:
         """Prepare a search.
 
-        `inner` and `replaced` find messages of inner batches and ids that a later id of the same record replaces,
-        which IndexFiles do not have. The answer has at most `max_bytes` of records, but one at least. Longer
-        segments without an IndexFile than `most_scanned_bytes` are passed over.
+        `inner` and `replaced` find messages that IndexFiles lack: those of inner batches, and ids that a later id of
+        the same record replaces. The answer has at most `max_bytes` of records, but at least one. Segments without an
+        IndexFile that are longer than `most_scanned_bytes` are skipped.
         """
         self._most_scanned_bytes = _UNBOUNDED if most_scanned_bytes is None else most_scanned_bytes
         self._inner, self._replaced = inner, replaced
@@ -128,7 +128,7 @@ class Search:
         return self.result()
 
     def steps(self, planner: Planner) -> Iterator[RecordProgress]:
-        """Yield the answer in steps, newest first; `result` has the whole after the last. Raises as `run` does."""
+        """Yield the answer in steps, newest first; then `result` returns the whole answer. Raises as `run` does."""
         given = 0
         for stop in self._search(planner):
             found = self._up_to_limit()[given:]
@@ -190,17 +190,18 @@ class Search:
     def _add_further(self, search: InnerBatches | ReplacedIdSearch, segment: Segment) -> None:
         """Add a segment's messages without index entries; earlier results are newer than the segment."""
         found = search.find(segment.start, min(segment.stop, self._before), self._is_wanted)
-        if isinstance(search, ReplacedIdSearch):  # a scan of the segment finds the same
+        # A scan of the segment finds these messages anyway.
+        if isinstance(search, ReplacedIdSearch):
             known = {one.physical_offset for one in self._found}
             found = [one for one in found if one.physical_offset not in known]
         if found:
-            # Newest first: of several in one record the last first, as by queue offset.
+            # Newest first: of several messages in one record, the last comes first, as by queue offset.
             for one in found:
                 self._keep(one)
             self._found.sort(key=_place, reverse=True)
 
     def _up_to_limit(self) -> list[LocatedRecord]:
-        """Return the found messages, up to the limit of records; several messages may be of one record."""
+        """Return the found messages, up to the limit of records. A record may have several messages."""
         if self._inner is None or len(self._found) <= self._limit:
             return self._found[: min(len(self._found), self._limit)]
         offsets = list(dict.fromkeys(one.physical_offset for one in self._found))
@@ -208,7 +209,7 @@ class Search:
         return [one for one in self._found if one.physical_offset >= last]
 
     def result(self) -> QueryRecords:
-        """Return the answer, once all steps are done. Raises StoreAccessError, StoreChangedError."""
+        """Return the answer, after all steps are done. Raises StoreAccessError, StoreChangedError."""
         cursor = None
         if self._is_enough:
             self._found = self._up_to_limit()
@@ -232,7 +233,7 @@ class Search:
         return QueryRecords(tuple(self._found), cursor, coverage)
 
     def _bad_bodies(self) -> tuple[str, ...]:
-        """Return a note if a body in the answer is not the original: it is damaged, or still being written."""
+        """Return a note if a body in the answer is damaged, or still being written."""
         bad = [one.physical_offset for one in self._found if not crc_matches(one.data, one.layout)]
         if not bad:
             return ()
@@ -262,7 +263,8 @@ class Search:
             self._indexed.append(IndexedRange(segment.start, segment.stop, part.name, part.basis))
 
     def _is_wanted(self, record: KeyedRecord) -> bool:
-        if not self._wanted.matches(record):  # hardly one between two IndexFiles does
+        # A range between two IndexFiles is hardly ever this long.
+        if not self._wanted.matches(record):
             return False
         is_within = self._begin <= record.store_timestamp <= self._end
         return is_within and record.physical_offset < self._before
@@ -285,7 +287,7 @@ class Search:
         self._damage += damage
 
     def _scan_range(self, start: int, stop: int, seen: Sequence[int] = ()) -> None:
-        """Scan file by file, newest first, until there is enough; `seen` are further candidates."""
+        """Scan file by file, newest first, until enough messages are found; `seen` are further candidates."""
         stop = min(stop, self._before)
         for file in reversed(self._log.files):
             begin, end = max(start, file.start), min(stop, file.end)
@@ -298,7 +300,7 @@ class Search:
                 self._scanned.append(OffsetRange(begin, max(min(found.position, end), begin)))
 
     def _is_outside(self, part: OffsetRange) -> bool:
-        """Return whether an earlier scan of that part has seen no message of the window."""
+        """Return whether an earlier scan of a part found no message of the time window in it."""
         if self._window is None:
             return False
         times = self._known.times(part)
@@ -320,7 +322,7 @@ class Search:
             try:
                 located = self._log.locate(offset)
             except (MessageNotFoundError, CorruptMessageError):
-                continue  # in `seen`: the scan has reported its damage
+                continue  # The scan has reported damage in `seen` already.
             if self._is_wanted(read_keyed_record(located)):
                 self._keep(located.alone())
                 if self._is_enough:
@@ -329,7 +331,7 @@ class Search:
 
 @dataclass(frozen=True, slots=True)
 class Unindexed:
-    """Messages of a store that no index leads to.
+    """Messages of a store that are not in any index.
 
     inner_topics      topics whose records may be inner batches (5.x)
     has_replaced_ids  whether records may have ids that a later one replaces (5.x)
@@ -362,7 +364,7 @@ def search_steps(
     unindexed: Unindexed,
     **bounds: int | None,
 ) -> Iterator[RecordProgress | QueryRecords]:
-    """Yield a search in steps, then its result; starts again if files of the log expire meanwhile.
+    """Yield a search in steps, then its result; start again if files of the log expire meanwhile.
 
     Raises UsageError, StoreAccessError, StoreChangedError.
     """

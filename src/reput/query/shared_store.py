@@ -1,4 +1,4 @@
-"""The methods of MessageStore for any number of threads: each call has a reader of its own."""
+"""The methods of MessageStore for any number of threads: each call uses a reader of its own."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _Answer = TypeVar("_Answer")
 def _shared(
     method: Callable[Concatenate[MessageStore, _Arguments], _Answer],
 ) -> Callable[Concatenate[SharedStore, _Arguments], _Answer]:
-    """Return the method of a SharedStore that lets one of its readers answer."""
+    """Return the method of a SharedStore that calls the same method of one of its readers."""
 
     @wraps(method)
     def ask(self: SharedStore, /, *given: _Arguments.args, **named: _Arguments.kwargs) -> _Answer:
@@ -38,7 +38,7 @@ class MissingStore(NamedTuple):
     """A configured store that is missing.
 
     Attributes:
-        name: Its name, or the name that it would get.
+        name: Its name, or the name that it would have.
         path: Its expected path.
         since_ms: Time since which it is missing.
         reason: Why it is not served.
@@ -56,11 +56,11 @@ class MissingStore(NamedTuple):
 
 
 class SharedStore:
-    """An open store to be asked from any thread. There are as many readers as are asked at once, and some that wait.
+    """An open store for any thread. It has a reader for each call in progress, and some idle readers.
 
     Attributes:
         config: the settings that its answers depend on
-        told_config: the same if they were given, else None
+        told_config: the settings if they were given, else None
         is_writable: whether it is a WritableStore
     """
 
@@ -128,7 +128,7 @@ class SharedStore:
             _drop_expired(reader)
 
     def drop_expired(self) -> None:
-        """Have readers close the files that were deleted, those at work when they are done: it frees their space."""
+        """Make readers close deleted files, which frees their space; busy readers do so when their call ends."""
         with self._guard:
             self._expiries += 1
             expiries = self._expiries
@@ -137,7 +137,7 @@ class SharedStore:
             _drop_expired(reader)
             self._give_back(reader, expiries)
 
-    # Each with a reader of its own while it lasts.
+    # Each of these iterators keeps a reader of its own until it ends.
     get = _shared(MessageStore.get)
     get_record = _shared(MessageStore.get_record)
     get_by_queue = _shared(MessageStore.get_by_queue)
@@ -165,11 +165,11 @@ class SharedStore:
 
 
 def _drop_expired(reader: MessageStore) -> None:
-    with suppress(StoreError):  # the next call reports it
+    with suppress(StoreError):  # The next call reports the error.
         reader.commit_log.refresh()
         reader.queues.close()
         reader.index.current()
 
 
 AnyStore = MessageStore | SharedStore
-"""An open store, whether it is for one thread or for any."""
+"""An open store, for one thread or for any number."""

@@ -59,9 +59,9 @@ _FURTHER = INNER_MULTI_DISPATCH.encode()
 
 
 class QueuedEntry(NamedTuple):
-    """An entry, and the place of the queue where it stands.
+    """An entry, and its place in the queue.
 
-    unnumbered  queue offsets before the next entry's that have no entry of their own (batches, 5.x)
+    unnumbered  number of queue offsets between this entry and the next that have no entry (batches, 5.x)
     """
 
     physical_offset: int
@@ -74,7 +74,7 @@ class QueuedEntry(NamedTuple):
 
 
 class _Read(NamedTuple):
-    """An entry whose record was read: its number, the queue offset that the record states, where it lies."""
+    """An entry whose record was read: its number, the queue offset that the record states, and the record's place."""
 
     number: int
     stated: int
@@ -82,7 +82,7 @@ class _Read(NamedTuple):
 
 
 class QueueTail:
-    """The queues of a store from their ends back.
+    """A reader of a store's queues, from their ends backwards.
 
     damage  errors of entries, and of the messages that they lead to
     """
@@ -116,7 +116,7 @@ class QueueTail:
         """
         hashes = {hash_code(tag) for tag in tags}
         expected: dict[tuple[str, int], int] = {}
-        offset = -1  # a message may be in several queues
+        offset = -1  # A message may be in several queues.
         for entry in self.entries():
             if entry.physical_offset >= stop:
                 continue
@@ -142,7 +142,7 @@ class QueueTail:
                     self._store.check_end(topic, queue_id)
                 except FormatError as error:
                     self.damage.append(Finding.of_error(Kind.MISSING_QUEUE_ENTRY, error))
-                except MessageNotFoundError:  # expired since it was listed
+                except MessageNotFoundError:  # Expired since it was listed.
                     continue
 
     def _read(self, entry: QueuedEntry) -> LocatedRecord | None:
@@ -150,7 +150,7 @@ class QueueTail:
             return self._log.locate(entry.physical_offset, entry.size)
         except (MessageNotFoundError, CorruptMessageError) as error:
             at, file = entry.physical_offset, self._log.file_at(entry.physical_offset)
-            if file is not None:  # has not expired
+            if file is not None:  # The message has not expired.
                 reason = getattr(error, "reason", "no message begins there")
                 self.damage.append(file.lost(at, at + entry.size, reason))
             return None
@@ -162,7 +162,7 @@ class QueueTail:
         queue = entry.topic, entry.queue_id
         stated = queue_offset_in(record, *queue)
         if stated is None or record.layout.total_bytes != entry.size:
-            reason = "the entry leads to a message that is not its own"
+            reason = "the entry leads to a message of another queue or queue offset"
             self._report(Kind.FOREIGN_QUEUE_ENTRY, entry, reason)
             return False
         if is_restarted(record, entry.topic, stated):
@@ -172,7 +172,7 @@ class QueueTail:
         if awaited not in (None, stated) and self._is_skewed(entry, record, stated):
             awaited = stated
         if awaited is not None and stated > awaited:
-            reason = "the entry leads to a message that is in the queue already"
+            reason = "the entry leads to a message that another entry of the queue has"
             self._report(Kind.FOREIGN_QUEUE_ENTRY, entry, reason)
             return False
         if awaited is not None and stated < awaited:
@@ -203,7 +203,7 @@ class QueueTail:
         self.damage.append(Finding(kind, folder, f"queue offset {entry.queue_offset}: {reason}"))
 
     def _bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
-        """Return queue offsets [least, stop) that hold all messages of the window."""
+        """Return queue offsets [least, stop) that contain all messages of the time window."""
         queue = self._store.queues.queue(topic, queue_id)
         least, stop = queue.min_queue_offset(self._log.min_offset), queue.max_queue_offset()
         try:
@@ -213,7 +213,7 @@ class QueueTail:
                 first = self._store.offset_by_time(topic, queue_id, self._begin, check=False)
                 least = max(least, queue.span(first)[0] if first < stop else first)
         except (CorruptMessageError, FormatError, MessageNotFoundError):
-            pass  # the times of a damaged queue do not say where to begin: read all of it
+            pass  # The times of a damaged queue do not show where to begin, so read all of it.
         return least, stop
 
     def _entries_back(self, topic: str, queue_id: int) -> Iterator[QueuedEntry]:
@@ -221,10 +221,10 @@ class QueueTail:
         queue = self._store.queues.queue(topic, queue_id)
         least, stop = self._bounds(topic, queue_id)
         step = _FIRST_ENTRIES
-        newer: int | None = None  # the queue offset of the entry that comes next
+        newer: int | None = None  # The queue offset of the next entry in the queue.
         while least < stop:
             start = max(stop - step, least)
-            found: list[tuple[int, ConsumeQueueEntry | None]] = []  # None if some are lost
+            found: list[tuple[int, ConsumeQueueEntry | None]] = []  # None if some entries are lost.
             position = start
             while position < stop:
                 try:
@@ -235,7 +235,8 @@ class QueueTail:
                 except (StoreNotFoundError, MessageNotFoundError):
                     return
                 except LostEntriesError as error:
-                    if error.resume_offset <= stop:  # else it was reported with the following ones
+                    # Otherwise it was reported together with later entries.
+                    if error.resume_offset <= stop:
                         self.damage.append(Finding.of_error(Kind.QUEUE_GAP, error))
                     position = max(error.resume_offset, position + 1)
                     found.append((position, None))
@@ -244,18 +245,18 @@ class QueueTail:
                     unnumbered = 0 if newer is None else newer - number - 1
                     yield QueuedEntry(*entry_there, topic, queue_id, number, unnumbered)
                 newer = None if entry_there is None else number
-            stop = queue.span(start)[0]  # a batch may begin before `start`
+            stop = queue.span(start)[0]  # A batch may begin before `start`.
             step = min(2 * step, _MOST_ENTRIES)
         try:
             self._store.check_begin(topic, queue_id)
         except FormatError as error:
             self.damage.append(Finding.of_error(Kind.MISSING_QUEUE_ENTRY, error))
-        except MessageNotFoundError:  # expired meanwhile
+        except MessageNotFoundError:  # The file has expired in the meantime.
             return
 
 
 def _may_match(entry: QueuedEntry, hashes: Collection[int]) -> bool:
-    """Return whether a message may have one of the tags; the due time of a delayed message replaces the tags code."""
+    """Return whether a message may have one of the tags. Delayed messages have their due time as tags code."""
     code = entry.tags_code
     return entry.topic == SCHEDULE_TOPIC or code in hashes or is_address(code)
 
@@ -278,14 +279,14 @@ class TailFilter:
 
     @property
     def has_window(self) -> bool:
-        """Whether only messages of some time are taken."""
+        """Return whether only messages of a time window are accepted."""
         return self.begin is not None or self.end is not None
 
     def takes_queue(self, topic: str, queue_id: int) -> bool:
         return self.topic in (None, topic) and self.queue_id in (None, queue_id)
 
     def takes(self, record: LocatedRecord) -> bool:
-        """Return whether a message passes. As in a queue, messages of open and rolled back transactions do not."""
+        """Return whether the filter accepts a message. As in queues, open and rolled back transactions are excluded."""
         if self == _ALL_OF_LOG:
             return True
         message = record.message()
@@ -302,7 +303,7 @@ class TailFilter:
         return (self.begin is None or self.begin <= time) and (self.end is None or time <= self.end)
 
     def _takes_queue_of(self, message: MessageExt) -> bool:
-        """Return whether the message is in a requested queue; further queues count only if requested by name."""
+        """Return whether the message is in a requested queue; additional queues count only if requested by name."""
         if self.takes_queue(message.topic, message.queue_id):
             return True
         if self.topic is None or _FURTHER not in message.properties_bytes:
@@ -320,8 +321,8 @@ class LogTail:
     """The end of the log of an open store.
 
     Attributes:
-        position: physical offset after the last message that was given
-        damage: unreadable parts on the way; its reader may clear it
+        position: physical offset after the last message returned
+        damage: unreadable parts found; callers may clear it
     """
 
     def __init__(self, store: MessageStore, wanted: TailFilter) -> None:
@@ -338,7 +339,7 @@ class LogTail:
         return [record.message() for record in self.last_records(count)]
 
     def last_records(self, count: int) -> list[LocatedRecord]:
-        """Return the same as records."""
+        """Return the messages of `last` as records."""
         self._store.check_open()
         self._log.refresh()
         newest = next(self._entries(), None)
@@ -352,7 +353,7 @@ class LogTail:
         return found
 
     def _report_bad_bodies(self, found: Iterable[LocatedRecord]) -> None:
-        """Report bodies that are not the original: damaged, or still being written."""
+        """Report bodies that are damaged, or still being written."""
         for offset, data, layout in found:
             file = self._log.file_at(offset)
             if file is not None and not crc_matches(data, layout):
@@ -362,14 +363,14 @@ class LogTail:
     def new(self, *, to_the_end: bool = False) -> Iterator[MessageExt]:
         """Yield messages after `position`, in order.
 
-        The log's last record may still be in the making. It is yielded when it is complete and unchanged since the
-        previous call, or at once with `to_the_end`. Raises StoreAccessError, and StoreChangedError if the log now ends
-        before `position`.
+        The log's last record may still be in the course of being written. It is yielded when it is complete and
+        unchanged since the previous call, or at once with `to_the_end`. Raises StoreAccessError, and StoreChangedError
+        if the log now ends before `position`.
         """
         return (record.message() for record in self.new_records(to_the_end=to_the_end))
 
     def new_records(self, *, to_the_end: bool = False) -> Generator[LocatedRecord]:
-        """Yield the same as records."""
+        """Yield the messages of `new` as records."""
         self._store.check_open()
         self._log.refresh()
         self._check_position()
@@ -382,7 +383,7 @@ class LogTail:
                     yield held.alone()
                 self.position = record.physical_offset
                 held = record
-        finally:  # also where nobody asks for more
+        finally:  # Runs also if the caller stops early.
             self._tell(walk)
         if to_the_end:
             self._check_end(-1, walk.position)
@@ -395,7 +396,7 @@ class LogTail:
         self.position = walk.position
 
     def _check_end(self, newest_entry: int, log_end: int | None = None) -> None:
-        """Report lost newest messages; `newest_entry` is the newest that the queues know."""
+        """Report lost newest messages; `newest_entry` is the newest entry of the queues."""
         end = self.position if log_end is None else log_end
         lost = self._store.lost_end(end)
         if lost is None and newest_entry >= end:
@@ -410,7 +411,7 @@ class LogTail:
     def _check_position(self) -> None:
         folder, end = self._log.source.name, self._log.files_end
         if self.position > end:
-            raise StoreChangedError(f"{folder}: ends at {end}, was read up to {self.position}")
+            raise StoreChangedError(f"{folder}: ends at {end}, but was read up to {self.position}")
         if self.position < self._log.min_offset:
             self.damage.append(expired_before(self._log.files[0], self.position))
 
@@ -424,7 +425,7 @@ class LogTail:
         self._tell(walk)
 
     def _behind(self, start: int, count: int) -> list[LocatedRecord]:
-        """Return the last messages at or after `start`, newest first, by walking each file; finds the log's end."""
+        """Return the last messages at or after `start`, newest first, by walking each file up to the log's end."""
         found: list[LocatedRecord] = []
         self.position = max(start, self._log.files_end)
         for file in reversed(self._log.files):
@@ -453,9 +454,9 @@ class LogTail:
         return found
 
     def _check_queues(self, start: int, stop: int) -> None:
-        """Report queues that are missing although the log has messages of them that are wanted.
+        """Report missing queues of which the log has wanted messages.
 
-        A short range is walked. Of a longer one samples are read, so a queue of few messages may go unnoticed.
+        A short range is walked. A longer range is only sampled, so a queue with few messages may go unnoticed.
         """
         within = self._window(start, stop)
         records: Iterable[LocatedRecord]
@@ -477,7 +478,7 @@ class LogTail:
             self.damage.append(Finding(Kind.MISSING_QUEUE, folder, detail, physical_offset=offset))
 
     def _window(self, start: int, stop: int) -> OffsetRange:
-        """Return the part of [start, stop) whose files may have messages of the time that is asked for."""
+        """Return the part of [start, stop) whose files may have messages of the requested time."""
         files, wanted = self._log.files, self._wanted
 
         def time_of(file: CommitLogFile) -> int:
@@ -510,7 +511,7 @@ class LogTail:
             cursor = result.cursor
 
     def _by_queue(self, stop: int) -> Iterator[LocatedRecord]:
-        """Newest first."""
+        """Yield messages by queue, newest first."""
         wanted = self._wanted
         queues = QueueTail(self._store, wanted.takes_queue, wanted.begin, wanted.end)
         queues.check_ends()
@@ -532,7 +533,7 @@ class LogTail:
 
     def _entries(self) -> Iterator[QueuedEntry]:
         """Yield entries of all queues, newest first, one per message."""
-        offset = -1  # a message may be in several queues
+        offset = -1  # A message may be in several queues.
         for entry in QueueTail(self._store, lambda topic, queue_id: True).entries():
             if entry.physical_offset != offset:
                 offset = entry.physical_offset

@@ -14,11 +14,11 @@ from reput.query.tail import LogTail
 
 _TOGETHER = 4096
 _FEW = 10_000
-"""Lines before the kernels are loaded, which takes as long as these."""
+"""Number of lines that are written before the kernels are loaded: loading takes as long as these lines."""
 
 
 class SomeLines(NamedTuple):
-    """So many lines, each with its end; good until the next are asked for."""
+    """A number of lines, each with its line end. They are valid until the next lines are requested."""
 
     messages: int
     data: bytes | memoryview
@@ -28,8 +28,8 @@ def lines_of_all(tail: LogTail, log: CommitLogReader) -> Iterator[SomeLines]:
     """Yield the lines of `tail.new_records(to_the_end=True)`; the tail's damage and position advance.
 
     Args:
-        tail: has no filter.
-        log: of its store.
+        tail: The end of the log, without a filter.
+        log: The log of its store.
 
     Raises StoreAccessError, StoreChangedError.
     """
@@ -43,7 +43,7 @@ def lines_of_all(tail: LogTail, log: CommitLogReader) -> Iterator[SomeLines]:
             few = 0
             records.close()
             tail.position = some[-1].physical_offset + some[-1].layout.total_bytes
-            # It has read further than it has yielded, so the rest is read again.
+            # The tail has read further than it has yielded, so the rest is read again.
             tail.damage = [lost for lost in tail.damage if lost.start < tail.position]
             for file in log.files:
                 if file.start <= tail.position < file.end and not file.gap:
@@ -68,7 +68,7 @@ def _plain_lines(tail: LogTail, log: CommitLogReader, file: CommitLogFile) -> It
                 yield SomeLines(count, lines)
                 count = 0
             tail.position = last.stop
-    except StoreNotFoundError:  # expired since the files were listed
+    except StoreNotFoundError:  # Expired since the files were listed.
         return
     if not scan.damage and not scan.end.unreadable:
         tail.position = scan.end.position

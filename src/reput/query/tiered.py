@@ -54,9 +54,9 @@ _MOST_ITEM_BYTES = 1 << 24
 
 
 class LocalIndexFile:
-    """One file, opened for as long as `items` runs.
+    """A local index file, which is open while `items` runs.
 
-    Raises ValueError for one whose slots cannot be worked out; StoreNotFoundError, StoreAccessError.
+    Raises ValueError if the number of slots cannot be determined; StoreNotFoundError, StoreAccessError.
     """
 
     def __init__(self, entry: FolderEntry, storage: Storage) -> None:
@@ -68,7 +68,7 @@ class LocalIndexFile:
             self._slots = self._find_slots()
 
     def items(self, key_hash: int) -> Iterator[TieredItem]:
-        """Yield items with that hash, newest first."""
+        """Yield items with a hash, newest first."""
         if key_hash < 0 or not self._count:
             return
         number = self._slot(key_hash % self._slots)
@@ -89,7 +89,7 @@ class LocalIndexFile:
             candidates = [slots for slots in range(1, most + 1) if self._fits(slots)]
         found = next((slots for slots in candidates if self._fits(slots) and self._agree(slots)), 0)
         if not found:
-            raise ValueError("how many slots it has cannot be worked out")
+            raise ValueError("its number of slots cannot be determined")
         return found
 
     def _fits(self, slots: int) -> bool:
@@ -121,13 +121,13 @@ class LocalIndexFile:
         if position + length <= len(self._data):
             return self._data[position : position + length]
         if position + length > self._size:
-            raise ValueError(f"{length} bytes at {position} are past the end")
+            raise ValueError(f"{length} bytes at {position} reach past the end of the file")
         with self._storage.open(self._path) as reader:
             return reader.read(position, length)
 
 
 class TieredSegment(NamedTuple):
-    """A file of a flat file: offset of its first byte, how many it has, where it lies."""
+    """A file of a flat file: the offset of its first byte, its size, and its place."""
 
     start: int
     size: int
@@ -160,7 +160,7 @@ class FlatFile:
         return self.segments[-1].start + self.segments[-1].size if self.segments else 0
 
     def read(self, position: int, length: int) -> bytes:
-        """Return the bytes there, fewer at the end and none outside. Raises StoreNotFoundError, StoreAccessError."""
+        """Return bytes at an offset: fewer at the end, none outside. Raises StoreNotFoundError, StoreAccessError."""
         data = b""
         number = bisect_right(self._starts, position) - 1
         while length > len(data) and 0 <= number < len(self.segments):
@@ -184,7 +184,7 @@ def _segment(entry: FolderEntry) -> TieredSegment | None:
 
 @dataclass
 class TieredQueue:
-    """One queue: its records, and where they lie by queue offset."""
+    """One queue: its records, and their places by queue offset."""
 
     topic: str
     queue_id: int
@@ -197,7 +197,7 @@ class TieredQueue:
 
     @property
     def max_offset(self) -> int:
-        """Queue offset after the last message that was uploaded."""
+        """Return the queue offset after the last uploaded message."""
         return self.entries.stop // ENTRY_BYTES
 
     def get(self, queue_offset: int) -> LocatedRecord:
@@ -211,10 +211,10 @@ class TieredQueue:
         return self.record(entry.physical_offset, entry.size)
 
     def record(self, position: int, size: int) -> LocatedRecord:
-        """Return the record of that size at `position`. Raises CorruptMessageError, StoreAccessError."""
+        """Return the record of a size at `position`. Raises CorruptMessageError, StoreAccessError."""
         size = min(size, self.log.stop - position)
         if size < MIN_RECORD_BYTES or position < self.log.start:
-            raise self._corrupt(position, f"no record of {size} bytes")
+            raise self._corrupt(position, f"there is no record of {size} bytes here")
         data = self.log.read(position, size)
         try:
             layout = locate(data, 0, len(data))
@@ -222,7 +222,7 @@ class TieredQueue:
             raise self._corrupt(position, str(error)) from None
         stated = read_size_and_physical_offset(data, 0)[1]
         if layout.total_bytes != size or stated != position:
-            raise self._corrupt(position, f"a record of offset {stated} lies there")
+            raise self._corrupt(position, f"the record there states offset {stated}")
         return LocatedRecord(position, data, layout)
 
     def records(self, damage: list[Finding]) -> Iterator[LocatedRecord]:
@@ -265,7 +265,9 @@ class TieredStore:
         self.damage: list[Finding] = []
         self._brokers = list(self._find_brokers())
         if not self._brokers:
-            raise StoreNotFoundError(f"{root}: has no tiered storage")
+            raise StoreNotFoundError(
+                f"{root}: has no tiered storage; pass the broker's tieredStoreFilePath"
+            )
 
     def queues(self) -> list[TieredQueue]:
         """Return all queues, by topic and queue id. Raises StoreAccessError."""
@@ -291,7 +293,7 @@ class TieredStore:
         raise MessageNotFoundError(f"{self.root}: no queue {queue_id} of topic {topic!r}")
 
     def pull(self, topic: str, queue_id: int, queue_offset: int, count: int) -> list[LocatedRecord]:
-        """Return messages of a queue from that offset on.
+        """Return messages of a queue from a queue offset on.
 
         Raises MessageNotFoundError, CorruptMessageError, StoreAccessError.
         """
@@ -302,8 +304,8 @@ class TieredStore:
     def query(self, topic: str, key: str, scan: bool = False) -> list[LocatedRecord]:
         """Return messages of a topic that have this key, newest first, through the uploaded index.
 
-        The uploaded index lacks messages of its newest file, unless the path is the broker's store, which has it. With
-        `scan`, all messages of the topic are compared instead, and no uploaded message is missing.
+        The uploaded index lacks messages of its newest file, which only the broker's own folder has. With `scan`, all
+        messages of the topic are compared instead, and no uploaded message is missing.
 
         Raises StoreAccessError.
         """
@@ -326,7 +328,7 @@ class TieredStore:
                     continue
                 try:
                     record = queue.record(item.position, item.size)
-                except CorruptMessageError:  # an item of another topic, or an expired one
+                except CorruptMessageError:  # An item of another topic, or an expired item.
                     continue
                 if wanted.matches(read_keyed_record(record)):
                     seen[place] = record
@@ -351,7 +353,7 @@ class TieredStore:
                 self._note_index(entry.path, error)
 
     def _note_index(self, path: str, error: Exception) -> None:
-        detail = f"an index file of tiered storage that is not read: {error}"
+        detail = f"this index file of tiered storage was not used: {error}"
         finding = Finding(Kind.FOREIGN_FILE, path, detail)
         if finding not in self.damage:
             self.damage.append(finding)
@@ -360,7 +362,8 @@ class TieredStore:
         with self._storage.open(segment.path) as reader:
             head = reader.read(0, min(HEADER_BYTES, segment.size))
             header = decode_tiered_header(head, segment.size)
-            if key_hash < 0:  # its slot lies before the first: a broker cannot store it either
+            # The slot lies before the first: a broker cannot store the item either.
+            if key_hash < 0:
                 return
             slot_at = HEADER_BYTES + SLOT_BYTES * (key_hash % header.slots)
             position, length = decode_tiered_slot(reader.read(slot_at, SLOT_BYTES))
@@ -376,7 +379,7 @@ class TieredStore:
         return TieredQueue(topic, queue_id, log, entries)
 
     def _find_brokers(self) -> Iterator[str]:
-        """Yield folders of brokers, one level below each cluster's; the root may itself be a cluster's folder."""
+        """Yield folders of brokers, one level below each cluster's; the root may itself be the folder of a cluster."""
         if _CLUSTER.fullmatch(posixpath.basename(self.root.rstrip("/"))):
             clusters = [self.root]
         else:

@@ -31,7 +31,7 @@ from reput.query.message_store import MessageStore
 _TIMER_CHECK = os.path.join(CONFIG_FOLDER, TIMER_CHECK_FILE)
 _READ_UNITS = 1 << 12
 WAITING = ("waiting", "rolled")
-"""States of messages that are still to be delivered."""
+"""The states of messages that are still to be delivered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +39,11 @@ class TimedMessage:
     """A message in the timer log.
 
     Attributes:
-        unit: where it lies, and when it is due
-        state: `waiting`; `rolled` (waits longer than the wheel turns: is written again when it is due); `recalled`
-            (a recall takes it back: it is never delivered); `recall` (waits to take another message back);
-            `delivered`; `done` (a recall whose time is over, or a rolled message that was written again)
-        message: as it waits, under the timer's topic; None if the log no longer has it
+        unit: its place and its due time
+        state: `waiting`; `rolled` (waits longer than one turn of the wheel, then is written again); `recalled` (a
+            recall cancels it: it is never delivered); `recall` (waits to cancel another message); `delivered`; `done`
+            (a recall whose time has passed, or a rolled message that was written again)
+        message: the waiting message, under the timer's topic; None if the log no longer has it
     """
 
     unit: TimerUnit
@@ -52,7 +52,7 @@ class TimedMessage:
 
     @property
     def real_topic(self) -> str | None:
-        """The topic under which it is delivered."""
+        """Return the topic under which it is delivered."""
         return None if self.message is None else self.message.properties.get(REAL_TOPIC)
 
 
@@ -60,7 +60,7 @@ class TimerLog:
     """The timer log of an open store; iterate over its messages, in the order in which they were scheduled.
 
     Attributes:
-        delivered_to: messages that are due before this time (ms) were delivered; 0 where the store does not say
+        delivered_to: messages due before this time (ms) were delivered; 0 if the store does not state it
         damage: unreadable parts; complete once the iteration is exhausted
     """
 
@@ -77,13 +77,13 @@ class TimerLog:
 
     def __iter__(self) -> Iterator[TimedMessage]:
         recalled = self._recalled()
-        self.damage = []  # the second pass finds the same damage again
+        self.damage = []  # The second pass finds the same damage again.
         for unit in self._units():
             message = self._message(unit)
             yield TimedMessage(unit, self._state(unit, message, recalled), message)
 
     def _recalled(self) -> set[tuple[str, str]]:
-        """Return the keys of all messages that recalls name. A recall follows its message, so all are read first."""
+        """Return the keys of all recalled messages. A recall comes after its message, so all recalls are read first."""
         messages = (self._message(unit) for unit in self._units() if unit.deletes)
         keys = (recalled_key(message.properties) for message in messages if message is not None)
         return {key for key in keys if key is not None}
@@ -91,7 +91,7 @@ class TimerLog:
     def _message(self, unit: TimerUnit) -> MessageExt | None:
         try:
             return self._store.get(unit.physical_offset)
-        except MessageNotFoundError:  # expired
+        except MessageNotFoundError:  # The message has expired.
             pass
         except CorruptMessageError as error:
             self.damage.append(Finding.of_error(Kind.UNREADABLE_RECORD, error))
@@ -138,7 +138,7 @@ class TimerLog:
                             position = size if is_over else position
                             break
                 reached = start + position
-            except StoreNotFoundError:  # expired meanwhile
+            except StoreNotFoundError:  # The message has expired in the meantime.
                 continue
         if reached < self._flushed:
             self._note_lost(reached, self._flushed)
@@ -148,7 +148,7 @@ class TimerLog:
         self.damage.append(Finding(Kind.FOREIGN_FILE, self._folder, detail))
 
     def _note_end(self, path: str, data: bytes, position: int, left: int) -> bool:
-        """Report bytes that are not a unit; return whether another file follows, as far as known."""
+        """Report bytes that are not a unit; return whether another file is known to follow."""
         is_over = is_timer_blank(data, 0, left)
         if any(data) and not is_over:
             detail = "no unit of the timer log begins here; the rest of the file is not read"

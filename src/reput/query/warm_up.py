@@ -1,4 +1,4 @@
-"""Compiling the kernels of a writable store, of proofs and of queries, before somebody waits for them."""
+"""Compile the kernels of writable stores, proofs and queries before a user has to wait for them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ def warm_up() -> None:
             store.put_batch([message] * 2)
             store.put_columns({"topic": ["t"], "body": [b"body"], "keys": ["k"]})
             store.wait_dispatched()
-        delete_recovery_point(folder, Disk())  # so that the next owner compares everything
+        # Deleted, so that the next owner compares everything.
+        delete_recovery_point(folder, Disk())
         with open_store(folder, mode="rw", config=_CONFIG) as store:
             store.put(message)
         load_pull_kernel()
@@ -46,7 +47,7 @@ def warm_up() -> None:
 
 
 def _skim(file: IndexFileReader, log: CommitLogReader) -> None:
-    """Read candidates as a query of a time window does for a frequent key."""
+    """Read candidates as a query with a time window does for a frequent key."""
     everywhere = OffsetRange(log.min_offset, log.files_end)
     chain = chain_pieces(file, key_hash(index_key("t", "k")), everywhere)
     for _ in to_be_read(log, chain, TimeWindow(0, 0), 0):

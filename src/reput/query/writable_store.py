@@ -1,4 +1,4 @@
-"""A store that this process owns: everything that can be asked of a store, and puts."""
+"""A store that this process owns: all queries of a store, and puts."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class WritableStore(SharedStore, Closing):
         self._writer = writer
         self.ignored_settings: tuple[str, ...] = ()
         super().__init__(writer.path, config=writer.config)
-        with self.reader() as reader:  # its end of recovery is where a broker finds the end
+        with self.reader() as reader:  # Recovery ends the log where a broker would.
             self._known_end.found = reader.commit_log.files, writer.end_offset
         writer.retention.on_expired.append(self.drop_expired)
 
@@ -81,22 +81,22 @@ class WritableStore(SharedStore, Closing):
 
     @property
     def recovery(self) -> RecoveryReport:
-        """The result of the recovery when the store was opened."""
+        """Return the result of the recovery when the store was opened."""
         return self._writer.recovery
 
     @property
     def store_host(self) -> Host:
-        """The address that records are stored with, and born at where their messages do not say."""
+        """Return the address that is stored in records, also as the born host of messages without one."""
         return self._writer.settings.store_host
 
     @property
     def form(self) -> RecordForm:
-        """The properties of records of this store's version."""
+        """Return the record format of this store's version: how properties are written."""
         return self._writer.form
 
     @property
     def syncs(self) -> int:
-        """How many times a file of the log was synced: with many threads, few for many puts."""
+        """Return the number of syncs of log files: with many threads, one sync serves many puts."""
         return self._writer.syncs
 
     @checked
@@ -109,31 +109,31 @@ class WritableStore(SharedStore, Closing):
         return _explained(self._writer.put, message, (message,))
 
     def put_run(self, messages: Sequence[Message]) -> list[PutResult | ReputError]:
-        """Put messages together whose fields this program has made: properties as bytes, and no delay.
+        """Put messages together that this program has prepared: properties as bytes, and no delay.
 
-        Returns where each was stored, or why it was not. Raises StoreFailedError, StoreAccessError.
+        Returns for each message its place, or the reason why it was refused. Raises StoreFailedError, StoreAccessError.
         """
         return self._writer.put_run(messages)
 
     @checked
     def put_many(self, messages: Iterable[Message]) -> PutResults:
-        """Put messages in their order, some thousands at a time; raises as `put` does, and then some may be put."""
+        """Put messages in their order, some thousands at a time. Raises as `put` does; some may then be stored."""
         return _explained(self._writer.put_many, messages, messages)
 
     @checked
     def put_batch(self, messages: Sequence[Message]) -> PutResults:
         """Put a batch as a broker does: one after the other in one file, all or none; raises as `put` does.
 
-        All are of one topic and queue; none is delayed, of a transaction, or goes to further queues. Together they
-        are no longer than one message may be (maxMessageSize).
+        All messages have one topic and queue; none is delayed, part of a transaction, or goes to additional queues.
+        Together they must not exceed the size of one message (maxMessageSize).
         """
         return _explained(self._writer.put_batch, messages, messages)
 
     def put_columns(self, columns: Any) -> PutColumnsResult:
         """Put an Arrow RecordBatch or Table, or a mapping of names to arrays: all with one store timestamp.
 
-        See `reput.writer.put.arrow.from_columns` for the columns; `PutColumns` are taken as they are. Raises as `put`
-        does, before anything is put where a message is refused.
+        See `reput.writer.put.arrow.from_columns` for the columns; `PutColumns` are used unchanged. Raises as `put`
+        does. If a message is refused, nothing is put.
         """
         self.check_open()
         writer = self._writer
@@ -153,7 +153,7 @@ class WritableStore(SharedStore, Closing):
     def wait_dispatched(
         self, physical_offset: int | None = None, timeout_s: float | None = None
     ) -> bool:
-        """Wait until the messages before that offset, or all put so far, are in ConsumeQueue and IndexFile.
+        """Wait until the messages before an offset, or all put so far, are in ConsumeQueue and IndexFile.
 
         Returns whether they are; raises StoreFailedError if that has become impossible.
         """
@@ -161,21 +161,21 @@ class WritableStore(SharedStore, Closing):
 
     @property
     def dispatched_to(self) -> int:
-        """Physical offset before which all messages are in ConsumeQueue and IndexFile."""
+        """Return the physical offset before which all messages are in ConsumeQueue and IndexFile."""
         return self._writer.dispatcher.position
 
     @property
     def dispatch_lag_bytes(self) -> int:
-        """Bytes of the log that are put and not dispatched yet (`DefaultMessageStore.dispatchBehindBytes`)."""
+        """Return the bytes of the log that are not dispatched yet (`DefaultMessageStore.dispatchBehindBytes`)."""
         return max(self._writer.end_offset - self.dispatched_to, 0)
 
     def bytes_behind(self) -> tuple[int, int]:
-        """Return how many bytes of the log are not durable, and not dispatched."""
+        """Return the bytes of the log that are not durable, and those that are not dispatched."""
         unflushed = max(self._writer.end_offset - self._writer.flusher.flushed, 0)
         return unflushed, self.dispatch_lag_bytes
 
     def subscribe(self, callback: Arrival) -> Subscription:
-        """Have `callback(topic, queue_id, max_offset)` called whenever a queue has grown, until the handle is closed.
+        """Call `callback(topic, queue_id, max_offset)` whenever a queue has grown, until the handle is closed.
 
         It runs in the thread of dispatch, which waits for it. Its exceptions are logged and otherwise ignored.
         """
@@ -183,7 +183,7 @@ class WritableStore(SharedStore, Closing):
         return self._writer.dispatcher.subscribe(callback)
 
     def add_dispatcher(self, dispatcher: Dispatcher) -> Subscription:
-        """Have `dispatcher.dispatch(batch)` called after ConsumeQueue and IndexFile took a batch.
+        """Call `dispatcher.dispatch(batch)` after ConsumeQueue and IndexFile received a batch.
 
         Dispatchers are called one after the other in the order of registration, in the thread of dispatch, until the
         handle is closed. The handle's `begins_at` is the physical offset of the first message passed to this
@@ -195,10 +195,10 @@ class WritableStore(SharedStore, Closing):
 
     @checked
     def expire(self, before: Time, dry_run: bool = False, until: int | None = None) -> ExpiryReport:
-        """Delete the CommitLog files whose last message was stored before that time (ms since 1970).
+        """Delete the CommitLog files whose last message was stored before a time (ms since 1970).
 
-        ConsumeQueue files and IndexFiles that only point into these are deleted as well. Files are deleted whole,
-        oldest first, and never the last.
+        ConsumeQueue files and IndexFiles that only point into deleted files are deleted as well. Files are deleted
+        whole, oldest first, and never the last.
 
         With `until` only files that end at or before that physical offset are deleted. With `dry_run` nothing is
         deleted. Returns the files. Raises StoreFailedError, StoreAccessError.
@@ -210,17 +210,17 @@ class WritableStore(SharedStore, Closing):
         return self._writer.expire(time, until)
 
     def end_offset(self) -> int:
-        """Return the least physical offset at which the next message can begin."""
+        """Return the lowest physical offset at which the next message can begin."""
         self.check_open()
         return self._writer.end_offset
 
     def close(self) -> None:
-        """Dispatch and sync everything, and release the store. A put in progress ends first; no other begins.
+        """Dispatch and sync everything, and release the store. A put in progress ends first; no other put begins.
 
         In a forked child this does nothing: the store is the parent's.
 
         Raises:
-            StoreFailedError, StoreAccessError: that was not possible; acknowledged messages are safe.
+            StoreFailedError, StoreAccessError: a write or sync failed; acknowledged messages are safe.
             UsageError: called by an arrival callback.
         """
         self._writer.check_may_close()
@@ -236,13 +236,14 @@ class WritableStore(SharedStore, Closing):
     @contextmanager
     def reader(self) -> Iterator[MessageStore]:
         """See SharedStore.reader."""
-        self._writer.check_open()  # before any lock, which a thread of the parent may hold for ever
+        # Checked before any lock, which a thread of the parent may hold for ever.
+        self._writer.check_open()
         with super().reader() as reader:
             yield reader
 
 
 def _explained(put: Callable[[_Given], _Put], given: _Given, messages: Iterable[Message]) -> _Put:
-    """Put; where that fails because a message has a field of a wrong type, say which. Others cost nothing."""
+    """Put; if a field of a message has a wrong type, name it in the error. Valid messages cost nothing."""
     try:
         return put(given)
     except ReputError as error:

@@ -1,1 +1,1 @@
-"""Inspect the files of a store, and check that they agree."""
+"""Inspect the files of a store, and check that they match each other."""

@@ -55,8 +55,8 @@ def check_store(
     """
     if is_url(store):
         raise UsageError(
-            f"{fspath(store)}: a store is checked only on a local file system; download it, "
-            "or compare it with a local copy: reput diff"
+            f"{fspath(store)}: check reads only local stores; download the store, or compare it "
+            f"with a local copy with reput diff"
         )
     found = look_at(Path(store).absolute(), config)
     yield from sampled(_findings(found, quick, runner or SerialRunner(), progress))
@@ -73,7 +73,7 @@ def _findings(
         yield from [] if store.is_live else store.ends.findings()
         yield from quick_findings(store)
         return
-    # A quick check ends before the modules that compile kernels would be imported.
+    # A quick check must end before modules that compile kernels are imported.
     from reput.verify.checking.full_check import FullCheck
 
     yield from FullCheck(store, runner, progress).run()

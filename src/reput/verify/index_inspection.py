@@ -95,7 +95,7 @@ def _checked_count(found: IndexInspection) -> int:
     """Return the header's count, limited to the file's room."""
     count = found.header.next_item
     if found.header.index_count < 0 or count > found.index_items:
-        reason = f"index count {found.header.index_count}, the file has {found.index_items} items"
+        reason = f"index count {found.header.index_count}, but the file has room for {found.index_items} items"
         found.findings.append(Finding(Kind.INDEX_HEADER, found.path, reason, HEADER_BYTES - 4))
     return min(count, found.index_items)
 
@@ -149,7 +149,7 @@ def _check_slots(
     inside = (slots[used] > 0) & (slots[used] < len(hashes))
     if not inside.all():
         slot = int(used[np.argmin(inside)])
-        reason = f"slot {slot} leads to item {slots[slot]}, the last is {len(hashes) - 1}"
+        reason = f"slot {slot} leads to item {slots[slot]}, but the last item is {len(hashes) - 1}"
         found.findings.append(Finding(Kind.INDEX_SLOT, found.path, reason, slot_position(slot)))
     used = used[inside]
     own = hashes[slots[used]] % found.hash_slots == used
@@ -161,7 +161,7 @@ def _check_slots(
     found.used_slots = len(used)
     if len(used) != found.header.hash_slot_count:
         reason = (
-            f"the header counts {found.header.hash_slot_count} used slots, there are {len(used)}"
+            f"the header counts {found.header.hash_slot_count} used slots, but {len(used)} are used"
         )
         found.findings.append(Finding(Kind.INDEX_HEADER, found.path, reason, HEADER_BYTES - 8))
     lost = np.flatnonzero(~reached[1:]) + 1
@@ -196,7 +196,7 @@ def _note(
     wrong: npt.NDArray[np.bool_],
     reason: str,
 ) -> None:
-    """Report the first of a block's wrong items, and how many there are."""
+    """Report the first wrong item of a block, and the number of wrong items."""
     if wrong.any():
         item = int(number[np.argmax(wrong)])
         others = int(np.count_nonzero(wrong)) - 1

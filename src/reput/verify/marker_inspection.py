@@ -1,4 +1,4 @@
-"""The contents of a store's small files: checkpoint, abort, lock, the broker's JSON."""
+"""Inspect a store's small files: checkpoint, abort, lock, the broker's JSON."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def inspect_checkpoint(path: str, storage: Storage = LOCAL) -> CheckpointInspect
     except ValueError as error:
         raise FormatError(path, len(data), str(error)) from None
     if size != CHECKPOINT_BYTES:
-        reason, at = f"{size} bytes, not {CHECKPOINT_BYTES}", min(size, CHECKPOINT_BYTES)
+        reason, at = f"has {size} bytes, not {CHECKPOINT_BYTES}", min(size, CHECKPOINT_BYTES)
         found.findings.append(Finding(Kind.CHECKPOINT, path, reason, at))
     for field_number, timestamp in enumerate(found.checkpoint.times):
         if timestamp < 0:

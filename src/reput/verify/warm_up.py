@@ -14,7 +14,7 @@ from reput.verify.check import check_store
 
 @cache
 def warm_up() -> None:
-    """Check a store of three messages that was just rebuilt; see `reput.pipeline.warm_up`."""
+    """Check a newly rebuilt store of three messages; see `reput.pipeline.warm_up`."""
     with scratch_file(COMMIT_LOG_FOLDER, offset_file_name(0), small_log()) as folder:
         rebuild_store(SerialRunner(), folder, config=SMALL)
         for finding in check_store(folder, config=SMALL):

@@ -52,7 +52,7 @@ def entries_of(folder: Path) -> Iterator[os.DirEntry[str]]:
 
 @dataclass(slots=True)
 class CheckedStore:
-    """A store in its state when a check begins.
+    """The state of a store when a check begins.
 
     facts    facts of the store
     files    log files, without overlapping ones
@@ -126,7 +126,7 @@ def look_at(path: Path, config: StoreConfig | None) -> CheckedStore:
 
 def _look(path: Path, facts: StoreFacts) -> CheckedStore:
     store = CheckedStore(path, facts)
-    horizon = _dispatched(path) if store.is_live else None  # before any file is listed
+    horizon = _dispatched(path) if store.is_live else None  # Read before any file is listed.
     _list_log(store)
     _list_queues(store)
     _list_index(store)
@@ -158,8 +158,11 @@ def _list_log(store: CheckedStore) -> None:
     if store.is_live and len(found) > 1 and found[-1].size < found[-2].size:
         found.pop()  # the owner is creating this file: it has no message yet
     if not found:
-        StoreLog(store.path, folders=folders).list()  # raises "not a store" if there is no folder
-        raise StoreNotFoundError(f"{folders[0]}: no CommitLog file; names are offsets of 20 digits")
+        # Raises "not a store" if the folder is missing.
+        StoreLog(store.path, folders=folders).list()
+        raise StoreNotFoundError(
+            f"{folders[0]}: has no CommitLog file; their names are offsets of 20 digits"
+        )
     store.files = [found[0]]
     for file in found[1:]:
         before = store.files[-1]
@@ -173,7 +176,7 @@ def _list_log(store: CheckedStore) -> None:
         if file.size != usual:
             store.findings.append(
                 Finding(
-                    Kind.LOG_FILE_SIZE, file.path, f"{file.size} bytes, the others have {usual}",
+                    Kind.LOG_FILE_SIZE, file.path, f"has {file.size} bytes, but the others have {usual}",
                     min(file.size, usual), at_next_start=_NO_START,
                 )
             )  # fmt: skip
@@ -209,7 +212,7 @@ def _list_index(store: CheckedStore) -> None:
             store.findings.append(
                 Finding(
                     Kind.FOREIGN_FILE, entry.path, "not the name of an IndexFile",
-                    at_next_start="passes over it and leaves it alone",
+                    at_next_start="ignores it and leaves it in place",
                 )
             )  # fmt: skip
 

@@ -84,7 +84,7 @@ def bytes_below(folder: str) -> int:
 def beyond(
     store: CheckedStore, index: Sequence[IndexTable], queues: Sequence[CheckedQueue]
 ) -> Iterator[Finding]:
-    """Yield findings for entries at or after the end of the log: its newest messages are lost."""
+    """Yield findings for entries at or after the end of the log, whose messages are lost."""
     if store.is_live:
         return
     queued = sum(table.spans[BEYOND].total for table in queues if BEYOND in table.spans)
@@ -95,7 +95,7 @@ def beyond(
             count = table.spans[BEYOND].total
             yield Finding(
                 Kind.INDEX_AHEAD_OF_LOG, table.path,
-                f"leads to offsets up to {table.last}, the log ends at {store.end}",
+                f"leads to offsets up to {table.last}, but the log ends at {store.end}",
                 count=count,
                 cost="new messages are not found by key until the log has grown past the file's end",
                 at_next_start=f"keeps the entries, and indexes nothing before {table.last}",
@@ -103,14 +103,14 @@ def beyond(
 
 
 def _partly_copied(store: CheckedStore) -> Iterator[Finding]:
-    """Yield a finding for a last record with a right CRC and a last byte of zero: readers skip it, brokers read it."""
+    """Yield a finding for a last record with a right CRC and a zero as last byte: readers skip it, brokers read it."""
     if store.is_live or store.ends.reader == store.ends.rebuild:
         return
     with closing(CommitLogReader(StoreLog(store.path))) as log:
         is_reported = not log.get(store.ends.reader).body_crc_ok
     if not is_reported:
         last = store.ends.findings()[0]
-        yield replace(last, at_next_start="keeps it: it compares bodies only")
+        yield replace(last, at_next_start="keeps it, because it compares only bodies")
 
 
 class FullCheck:
@@ -240,8 +240,7 @@ class FullCheck:
         )
 
     def _index_spans(self, number: int) -> Iterator[IndexSpan]:
-        # None = 0 if self._store.begin == 0 else None | The first file of a log that has expired in part counted
-        # from a file that is gone.
+        # If the first log files have expired, the first remaining IndexFile may have counted from a deleted file.
         base: int | None = 0 if self._store.begin == 0 else None
         for place, table in enumerate(self._index):
             span = table.spans.get(number)
@@ -267,7 +266,7 @@ def _of_queue(finding: Finding) -> str:
     if finding.kind is Kind.QUEUE_FILE_SIZE:
         return "does not start"
     if finding.kind is Kind.FOREIGN_FILE:
-        return "passes over it"
+        return "ignores it"
     return (
         "cuts the queue there if it is in one of its last three files; otherwise does not notice it"
     )

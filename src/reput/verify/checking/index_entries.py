@@ -22,7 +22,7 @@ _NEVER = "does not notice it, and never adds an entry to an index that lacks it"
 
 
 class IndexFindings:
-    """Explains the differences in one log file, range by range.
+    """Explains the differences in one log file, stretch by stretch.
 
     without_index  number of keys without an entry; counted only in a store without IndexFiles
     """
@@ -43,7 +43,7 @@ class IndexFindings:
         self.without_index = 0
 
     def explain(self, runs: list[IndexRun], stretch: LogStretch) -> None:
-        """Note errors of the items of a stretch's messages."""
+        """Record errors in the items of a stretch's messages."""
         if not self._indexed:
             self.without_index += len(stretch.key_hashes)
         else:
@@ -115,7 +115,7 @@ class IndexFindings:
         self, kind: Kind, stretch: LogStretch, place: IndexSpan, numbers: Offsets, offsets: Offsets
     ) -> None:
         is_repeat = kind is Kind.DUPLICATE_INDEX_ENTRY
-        what = "repeats an entry for" if is_repeat else "has the hash of no key of"
+        what = "repeats an entry for" if is_repeat else "has a hash that is no key's of"
         detail = f"item {numbers[0]} {what} the message at {offsets[0]}"
         times = stretch.times_of(offsets[np.isin(offsets, stretch.offsets)])
         self._tally.add(
@@ -174,13 +174,14 @@ class IndexFindings:
         if not len(row) or times[row[0]] == stated:
             return
         detail = (
-            f"the header says {stated} ms of the message at {offset}, which says {times[row[0]]}"
+            f"the header states {stated} ms for the message at {offset}, which states "
+            f"{times[row[0]]}"
         )
         self._tally.add(
             Kind.INDEX_HEADER, place.path, 1,
             lambda: Finding(
                 Kind.INDEX_HEADER, place.path, detail, at, offset,
-                at_next_start="does not notice it; queries by key may pass over the file",
+                at_next_start="does not notice it; queries by key may skip the file",
             ),
         )  # fmt: skip
 

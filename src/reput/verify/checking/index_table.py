@@ -166,21 +166,23 @@ class _Reading:
             table.findings += inspected.findings
         if not is_sound and not table.findings:
             table.note(
-                Kind.INDEX_ITEM, "its items are not in the order of the log, or not reached", None
+                Kind.INDEX_ITEM,
+                "its items are not in the order of the log, or look-ups do not reach them",
+                None,
             )
         if self._is_live:
             return
         used = int(np.count_nonzero(slots))
         if is_sound and header.hash_slot_count != used:
-            detail = f"the header counts {header.hash_slot_count} used slots, there are {used}"
+            detail = f"the header counts {header.hash_slot_count} used slots, but {used} are used"
             table.note(Kind.INDEX_HEADER, detail, HEADER_BYTES - 2 * SLOT_BYTES)
         if is_sound and not 0 <= header.index_count <= job.index_items:
-            detail = f"index count {header.index_count}, the file has {job.index_items} items"
+            detail = f"index count {header.index_count}, but the file has room for {job.index_items} items"
             table.note(Kind.INDEX_HEADER, detail, HEADER_BYTES - SLOT_BYTES)
         if table.items and (table.first, table.last) != header[2:4]:
             detail = (
-                f"the header says it leads to offsets {header.begin_physical_offset} to "
-                f"{header.end_physical_offset}, its items lead to {table.first} to {table.last}"
+                f"the header states offsets {header.begin_physical_offset} to "
+                f"{header.end_physical_offset}, but its items lead to {table.first} to {table.last}"
             )
             table.note(Kind.INDEX_HEADER, detail, 16)
         # If the header's last page was not synced, an older count is left, and look-ups miss the items after it.

@@ -121,7 +121,7 @@ class _FileCheck:
             Kind.MISPLACED_RECORD, file.path, len(moved),
             lambda: file.lost(
                 int(offsets[moved[0]]), int(offsets[moved[0]]),
-                f"the record states physical offset {stated[moved[0]]}", Kind.MISPLACED_RECORD,
+                f"this record states physical offset {stated[moved[0]]}", Kind.MISPLACED_RECORD,
             ),
             times[moved],
         )  # fmt: skip
@@ -144,14 +144,14 @@ class _FileCheck:
                     int(offsets[other[0]]), int(offsets[other[0]]),
                     "the record does not match its CRC (__CRC32#)", Kind.RECORD_CRC,
                 ),
-                at_next_start="does not notice it: it compares bodies, unless forceVerifyPropCRC is set",
+                at_next_start="does not notice it, because it compares only bodies unless forceVerifyPropCRC is set",
             ),
             times[other],
         )  # fmt: skip
 
     def _with_start(self, lost: Finding) -> Finding:
         task = self._task
-        what = "does not notice it: it does not check this file"
+        what = "does not notice it, because it does not check this file"
         if task.is_checked:
             rest = task.compared.log_end - lost.start
             what = (
@@ -170,7 +170,7 @@ class _FileCheck:
                 Kind.TORN_LOG_END, task.compared.file.path,
                 "the bytes after the last record are not a record", end - task.compared.file.start, end,
                 cost="a message of the same size that is put here can make old records reappear",
-                at_next_start=f"ends the log at {end}; the bytes stay",
+                at_next_start=f"ends the log at {end}, and leaves the bytes there",
             )
         )  # fmt: skip
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class Total(Protocol):
-    """A number of items."""
+    """A count of items."""
 
     @property
     def total(self) -> int: ...
@@ -65,11 +65,12 @@ UNNOTICED = "does not notice it: it never verifies an IndexFile"
 
 
 def next_start(store: CheckedStore, tables: Sequence[SeenIndexFile]) -> Iterator[Finding]:
-    """Yield the findings that follow from the store's markers and IndexFiles."""
+    """Yield the findings derived from the store's markers and IndexFiles."""
     if store.is_live:
         yield Finding(
             Kind.STORE_IN_USE, str(store.path),
-            f"a broker or another writer owns it; it was checked up to physical offset {store.end}",
+            f"a broker or another writer owns the store; it was checked up to physical offset "
+            f"{store.end}",
         )  # fmt: skip
         return
     yield from _checkpoint(store)
@@ -83,7 +84,7 @@ def next_start(store: CheckedStore, tables: Sequence[SeenIndexFile]) -> Iterator
     deletes = f"deletes {counted(len(deleted), 'IndexFile')} and " if deleted else ""
     yield Finding(
         Kind.UNCLEAN_SHUTDOWN, str(store.path / ABORT_FILE),
-        "the last owner of the store did not shut it down",
+        "the last owner of the store did not shut it down cleanly",
         at_next_start=f"{deletes}dispatches again from {again}"
         f"{twice if kept and kept[-1].last >= again else ''}",
     )  # fmt: skip
@@ -116,7 +117,7 @@ def absent(
         messages = sum(count for count, _ in missing.values())
         yield Finding(
             Kind.QUEUES_DELETED, str(store.path / CONSUME_QUEUE_FOLDER),
-            "the log has messages of queues, but no ConsumeQueue is here",
+            "the log has messages, but there is no ConsumeQueue",
             count=len(missing),
             cost=f"{counted(messages, 'message')} cannot be consumed",
             at_next_start=f"dispatches again from {store.checked if store.facts.has_abort else store.begin}",
@@ -244,8 +245,8 @@ def checkpoint_ahead(store: CheckedStore, latest: int | None) -> Iterator[Findin
         if stated > latest:
             yield Finding(
                 Kind.CHECKPOINT_AHEAD, str(store.path / CHECKPOINT_FILE),
-                f"{name} is {stated}, the last message was stored at {latest}", 8 * number,
-                cost="after a crash a broker takes files for durable that may not be",
+                f"{name} is {stated}, but the last message was stored at {latest}", 8 * number,
+                cost="after a crash, a broker assumes that files are durable although they may not be",
                 at_next_start="trusts it: checks and dispatches again from the last file only"
                 if store.facts.has_abort
                 else "trusts it, and keeps it until later messages are flushed",

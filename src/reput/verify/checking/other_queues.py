@@ -102,7 +102,8 @@ class OtherQueues:
                 expected[queue] += len(messages.expected.numbers)
                 try:
                     explained = list(_explained(messages, index.queue(*queue), size_of, claims))
-                except (StoreNotFoundError, MessageNotFoundError):  # expired meanwhile
+                # The file has expired in the meantime.
+                except (StoreNotFoundError, MessageNotFoundError):
                     continue
                 for one in explained:
                     if one.kind is Kind.MISSING_QUEUE_ENTRY:
@@ -119,7 +120,7 @@ class OtherQueues:
         store = self._store
         if store.is_live:
             return
-        beyond = 0  # the end of the log
+        beyond = 0  # This ends the log.
         for queue in sorted(self.queues):
             try:
                 reader = index.queue(*queue)
@@ -130,14 +131,14 @@ class OtherQueues:
             edges = np.searchsorted(offsets, np.array(readable, np.int64).reshape(-1, 2))
             beyond += len(offsets) - int(np.searchsorted(offsets, store.end))
             if (count := int((edges[:, 1] - edges[:, 0]).sum()) - expected[queue]) > 0:
-                detail = "entries that no message of this queue has"
+                detail = "entries without a message of this queue"
                 yield Finding(Kind.FOREIGN_QUEUE_ENTRY, reader.folder, detail, count=count)
         if beyond:
             yield store.lost_end(beyond)
 
 
 def _add(found: dict[tuple[Kind, Queue], Finding], queue: Queue, one: Finding) -> None:
-    """Count a finding with the others of its kind and queue; the first one is shown."""
+    """Count a finding with others of its kind and queue, of which the first is reported."""
     first = found.get((one.kind, queue))
     if first is not None:
         one = replace(first, count=first.count + one.count)
@@ -192,5 +193,5 @@ def _explained(
     wrong = [row for row, place in different if not is_taken(row, place)]
     if wrong:
         entry = tuple(numbered[int(expected.numbers[wrong[0]])])
-        detail = f"has the entry {entry}, its message {messages.place(wrong[0])}"
+        detail = f"has the entry {entry}, but its message has {messages.place(wrong[0])}"
         yield finding(Kind.WRONG_QUEUE_ENTRY, wrong[0], len(wrong), detail)

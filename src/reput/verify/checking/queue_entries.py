@@ -158,7 +158,7 @@ class QueueFindings:
         }
 
     def explain(self, run: QueueRun, stretch: LogStretch) -> None:
-        """Note errors of the entries of a stretch's messages."""
+        """Record errors in the entries of a stretch's messages."""
         expected, found, place = run.expected, run.found, run.place
         if place is None:
             offsets = expected.offsets
@@ -184,10 +184,11 @@ class QueueFindings:
     def _paired(
         self, stretch: LogStretch, place: QueueSpan, expected: ExpectedEntries, found: FoundEntries
     ) -> tuple[ExpectedEntries, FoundEntries]:
-        """Note messages without an entry and entries without a message; return the others, one for one."""
+        """Record messages without an entry and entries without a message; return the matching pairs."""
         has_entry = np.isin(expected.offsets, found.offsets)
         self._note_missing(place, expected.at(~has_entry))
-        first = np.sort(np.unique(found.offsets, return_index=True)[1])  # repeats are disorder
+        # Repeated entries count as disorder.
+        first = np.sort(np.unique(found.offsets, return_index=True)[1])
         found = found.at(first)
         is_of_one = np.isin(found.offsets, expected.offsets)
         foreign = found.at(~is_of_one & ~stretch.in_damage(found.offsets))
@@ -234,8 +235,8 @@ class QueueFindings:
         theirs, ours = found.at(wrong), expected.at(wrong)
         self._note(
             Kind.WRONG_QUEUE_ENTRY, place, theirs,
-            lambda: f"entry {theirs.numbers[0]} has size {theirs.sizes[0]} and tags code {theirs.tags[0]}, its message "
-            f"{ours.sizes[0]} and {ours.tags[0]}",
+            lambda: f"entry {theirs.numbers[0]} has size {theirs.sizes[0]} and tags code "
+                    f"{theirs.tags[0]}, but its message has {ours.sizes[0]} and {ours.tags[0]}",
             ours.times,
         )  # fmt: skip
 
@@ -262,6 +263,6 @@ def _misplaced(
 ) -> Finding:
     number = int(found.numbers[row])
     path, position = place.files.place(number)
-    detail = f"entry {number} is of the message with queue offset {expected.numbers[row]}"
+    detail = f"entry {number} belongs to the message with queue offset {expected.numbers[row]}"
     at = int(found.offsets[row])
     return Finding(Kind.MISPLACED_QUEUE_ENTRY, path, detail, position, at, at_next_start=_UNNOTICED)

@@ -74,7 +74,8 @@ def _list_files(job: QueueJob, table: CheckedQueue) -> Iterator[tuple[int, int, 
         is_being_made = job.is_live and path == paths[-1] and size < whole
         if (size != whole and not is_being_made) or start % whole:
             detail = (
-                f"{size} bytes from logical offset {start}; the files of this store have {whole}"
+                f"{size} bytes from logical offset {start}, but the files of this store have "
+                f"{whole}"
             )
             table.findings.append(
                 Finding(Kind.QUEUE_FILE_SIZE, str(path), detail, min(size, whole))
@@ -100,7 +101,7 @@ class _QueueReading:
     def run(self) -> None:
         for first, count, path in self._table.places.files:
             if self._next is not None and first > self._next and self._gap is None:
-                detail = f"no file holds entries {self._next} to {first - 1}"
+                detail = f"no file has entries {self._next} to {first - 1}"
                 self._note(Kind.MISSING_QUEUE_FILE, self._next, detail, first - self._next)
             self._next = first + count
             with FileReader(path) as reader:
@@ -116,7 +117,7 @@ class _QueueReading:
         self._table.stop = self._gap if self._gap is not None else self._next or 0
         if self._disorder:
             entry, offset = self._disorder[0]
-            detail = f"entry {entry} leads to {offset}, not after the message of the entry before"
+            detail = f"entry {entry} leads to {offset}, which is not after the message of the previous entry"
             self._note(Kind.QUEUE_DISORDER, entry, detail, self._disordered)
 
     def _take(self, data: npt.NDArray[np.void], first: int) -> None:
@@ -142,7 +143,7 @@ class _QueueReading:
             self._gap = first + int(np.argmin(written))
         if self._gap is not None and written[max(self._gap - first, 0) :].any():
             if not self._job.is_live and not self._ended_early:
-                detail = f"entry {self._gap} is not written and ends the queue; later ones are"
+                detail = f"entry {self._gap} is unwritten and ends the queue, although later entries are written"
                 self._note(Kind.QUEUE_GAP, self._gap, detail, 1)
             self._ended_early = True
         rows = np.flatnonzero(written & ~blank)

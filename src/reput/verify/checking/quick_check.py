@@ -1,7 +1,7 @@
 """Run the quick check, in about the time that a command takes to start: headers, ends and samples.
 
-The last entry of each queue, of any kind, must lead to its message. Records from all over the log show whether queues,
-first files of queues and IndexFiles are missing.
+The last entry of each queue, of any kind, must lead to its message. Samples from the whole log show whether queues,
+first files of queues, or IndexFiles are missing.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def _compared(store: CheckedStore, log: CommitLogReader, last: _Last) -> Iterato
     try:
         message = log.get(at)
     except MessageNotFoundError:
-        detail = f"its last entry, {number}, leads to {at}, where the log has no message"
+        detail = f"its last entry, {number}, leads to {at}, but the log has no message there"
         yield Finding(Kind.FOREIGN_QUEUE_ENTRY, folder, detail, None, at)
         return
     except ReputError as error:
@@ -168,7 +168,7 @@ def _of_end(
     value = database.get(entry_key(queue_prefix(end.topic, end.queue_id), end.queue_offset))
     found = None if value is None else decode_value(value)
     if found is None or found[0].physical_offset != end.physical_offset:
-        detail = f"ends with queue offset {end.queue_offset} at {end.physical_offset}, which has no such entry"
+        detail = f"ends with queue offset {end.queue_offset} at {end.physical_offset}, but it has no such entry"
         yield Finding(Kind.MISSING_QUEUE_ENTRY, folder, detail, None, end.physical_offset)
         return
     queue = Queue(end.topic, end.queue_id)
@@ -202,7 +202,7 @@ def missing_indexes(store: CheckedStore, log: CommitLogReader) -> Iterator[Findi
             queues = set(index.list())
             known_end = store.facts.known_offset.physical_offset if queues else store.end
             yield from _missing_queues(store, log, index, queues, known_end)
-    except (FormatError, MissingExtraError):  # `last_entries` reports it
+    except (FormatError, MissingExtraError):  # `last_entries` reports this.
         return
 
 
@@ -238,7 +238,7 @@ def _missing_queues(
         yield replace(finding, cost=_COSTS[finding.kind])
     for queue, (count, first) in sorted(cut.items()):
         folder = index.queue(*queue).folder
-        detail = f"begins with entry {firsts[queue]}, but the log has messages before it"
+        detail = f"begins with entry {firsts[queue]}, but the log has earlier messages of the queue"
         yield Finding(
             Kind.MISSING_QUEUE_ENTRY, folder, detail, physical_offset=first, count=count,
             cost="messages before it cannot be consumed",
@@ -261,7 +261,9 @@ def _first_record(file: CommitLogFile) -> Iterator[Finding]:
         return
     is_message = magic in (MESSAGE_MAGIC, MESSAGE_MAGIC_V2) and len(head) == MIN_RECORD_BYTES
     if not is_message or read_size_and_physical_offset(head, 0)[1] != file.start + file.gap:
-        yield file.lost(file.start, file.start, "the file does not begin with its first record")
+        yield file.lost(
+            file.start, file.start, "the file does not begin with a record of this offset"
+        )
 
 
 def _index(
@@ -277,7 +279,9 @@ def _index(
             last = file.next_item - 1
             tables.append(_IndexEnds.of(store, file, last))
             if last <= 0 and file.used_slots() > 1:
-                detail = "counts no item, but its slots lead to items: its header is lost"
+                detail = (
+                    "its header counts no item, but its slots lead to items: the header is lost"
+                )
                 at_start = of_index_file(store, tables[-1])
                 yield Finding(Kind.INDEX_HEADER, file.path, detail, 0, at_next_start=at_start)
                 continue
@@ -286,5 +290,5 @@ def _index(
                 at_start = of_index_file(store, tables[-1])
                 yield Finding(Kind.INDEX_HEADER, file.path, verdict.problem, at_next_start=at_start)
             elif last and not store.is_live and file.offset(last) >= store.end:
-                detail = f"leads to offset {file.offset(last)}, the log ends at {store.end}"
+                detail = f"leads to offset {file.offset(last)}, but the log ends at {store.end}"
                 yield Finding(Kind.INDEX_AHEAD_OF_LOG, file.path, detail)

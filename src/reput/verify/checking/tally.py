@@ -13,7 +13,7 @@ import numpy.typing as npt
 from reput.findings import Finding, Kind
 
 MOST_OF_A_KIND = 20
-"""Findings of a kind that are reported individually."""
+"""Number of findings of a kind that are reported individually."""
 NOT_OF_A_CHECK = frozenset(
     {Kind.UNDECODABLE_MESSAGE, Kind.BODY_TOO_LARGE, Kind.EXPIRED_UNREAD, Kind.PARTIAL_QUEUE_ENTRY}
 )
@@ -34,7 +34,7 @@ def between(first_ms: int, last_ms: int) -> str:
 
 
 def counted(count: int, noun: str) -> str:
-    """Return a count with its noun: `1 key`, `1,707 keys`."""
+    """Return a count with its noun, such as `1 key` or `1,707 keys`."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
@@ -88,7 +88,7 @@ class Tally:
 
 
 def sampled(findings: Iterable[Finding]) -> Iterator[Finding]:
-    """Yield the first findings of each kind at once, and the others at the end as one with a count."""
+    """Yield the first findings of each kind at once, and the others at the end as one finding with a count."""
     seen: Counter[Kind] = Counter()
     more: dict[Kind, Finding] = {}
     for finding in findings:
@@ -118,22 +118,22 @@ _COSTS = {
     Kind.UNDISPATCHED_TAIL: ("message", "{} stored {} cannot be consumed until dispatched"),
     Kind.WRONG_QUEUE_ENTRY: ("message", "{} stored {} cannot be consumed, or pass a wrong filter"),
     Kind.MISPLACED_QUEUE_ENTRY: ("message", "{} stored {} with another queue offset than stated"),
-    Kind.DUPLICATE_INDEX_ENTRY: ("key", "{} of messages stored {} lead a query to them twice"),
-    Kind.INDEX_TIME: ("key", "{} of messages stored {} answer for the wrong window of time"),
+    Kind.DUPLICATE_INDEX_ENTRY: ("key", "{} of messages stored {} are returned twice by queries"),
+    Kind.INDEX_TIME: ("key", "{} of messages stored {} are found for the wrong time window"),
     Kind.BODY_CRC: ("message", "{} stored {} without the body that was sent"),
     Kind.RECORD_CRC: ("message", "{} stored {} whose keys, properties or place may be wrong"),
-    Kind.MISPLACED_RECORD: ("message", "{} stored {} lie where no index leads"),
+    Kind.MISPLACED_RECORD: ("message", "{} stored {} are at places that no index points to"),
 }
 """The item that a kind counts, and the cost: placeholders are the count and the time of storage."""
 
 _USUAL_COSTS = {
     Kind.INDEX_SLOT: "keys of that slot cannot be found",
     Kind.INDEX_ITEM: "keys of that chain cannot be found",
-    Kind.INDEX_HEADER: "queries by key pass over the file, or miss keys",
+    Kind.INDEX_HEADER: "queries by key skip the file, or miss keys",
     Kind.UNREACHABLE_INDEX_ITEM: "keys of these items, and of items they lead to, cannot be found",
     Kind.BROKEN_INDEX_CHAIN: "older keys of that slot cannot be found",
     Kind.INDEX_FILE_SIZE: "keys whose items are missing cannot be found",
-    Kind.STALE_INDEX_ENTRY: "a query returns a message that does not have the key, and the client drops it",
+    Kind.STALE_INDEX_ENTRY: "a query returns a message without the key, which the client drops",
     Kind.QUEUE_GAP: "consumers do not get past it",
     Kind.QUEUE_DISORDER: "consumers get messages twice, in the wrong order, or not at all",
     Kind.FOREIGN_QUEUE_ENTRY: "consumers get a message of another queue, or an error",

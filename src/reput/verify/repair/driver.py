@@ -1,8 +1,8 @@
 """Repair a store: plan from the findings of a check, build beside the store, check the result, swap it in as a whole.
 
 Until the swap, which is one rename, the store is unchanged; after it, the store is as planned. The old state stays
-beside it. Unchanged files are in both by hard links, so a process that has one open keeps it. A CommitLog file whose
-bytes change is copied first.
+beside it. Both states share unchanged files by hard links, so a process that has such a file open can keep it. A
+CommitLog file whose bytes change is copied first.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def build(
         StoreError: the built store does not match the plan.
         StoreAccessError: the operating system refuses an operation.
     """
-    # A broker may have started since the plan was made.
+    # A broker may have started since the plan was created.
     check_unchanged(plan, seen)
     make_folder(new)
     linked = _carry_over(plan, new)
@@ -139,7 +139,7 @@ def _carry_over(plan: Plan, new: Path) -> set[str]:
 
 
 def _changes_in_place(store: Path, name: str) -> bool:
-    """Return whether a 5.x broker overwrites parts of a file, or appends to a file that must fit others.
+    """Return whether a 5.x broker overwrites parts of a file, or appends to it in step with others.
 
     As a hard link, such a file would change the backup.
     """
@@ -257,7 +257,7 @@ def _write_checkpoint(plan: Plan, new: Path) -> None:
         with FileReader(str(path)) as reader:
             if reader.size >= HEADER_BYTES:
                 ends.append(decode_header(reader.read(0, HEADER_BYTES)).end_timestamp)
-    # As in `pipeline.commit`: this is the time of ConsumeQueues in files.
+    # As in `pipeline.commit`, this is the time of ConsumeQueues in files.
     queued = 0 if facts_of(new).has_queue_database else last
     checkpoint = Checkpoint(last, queued, max(ends))
     if not any(one.kind is Kind.CHECKPOINT for one in plan.findings):
@@ -286,7 +286,7 @@ def _check(plan: Plan, new: Path, runner: Runner, progress: Progress) -> None:
         # Damage that the plan leaves in place is expected. Anything else shows that the plan was wrong.
         if not plan.expects(finding, new):
             raise StoreError(
-                f"{plan.store}: left unchanged, because the store built beside it would not be valid: {finding}"
+                f"{plan.store}: unchanged, because the repaired store would not be valid: {finding}"
             )
 
 
@@ -425,12 +425,12 @@ def settle_repair(store: str | PathLike[str], at: AtStep = lambda step: None) ->
 
 
 def undo_repair(store: str | PathLike[str], at: AtStep = lambda step: None) -> Undone:
-    """Swap the state before the last repair back; the repaired one is kept beside the store.
+    """Swap the state before the last repair back; keep the repaired state beside the store.
 
     Raises:
         StoreNotFoundError: there is nothing to undo.
         StoreLockedError: a broker or another writer owns the store, or a repair runs.
-        StoreError: the store was written since the repair, or is another one.
+        StoreError: the store was written since the repair, or is another store.
         StoreAccessError: the operating system refuses something.
     """
     settle_repair(store, at)
@@ -448,7 +448,7 @@ def _undo(places: RepairPlaces, at: AtStep) -> Undone:
         record = attempt.record()
         if record is None or inode_of(places.store) != record.new:
             raise StoreError(
-                f"{attempt.folder}: is not a repair of the folder that is {places.store} now"
+                f"{attempt.folder}: is the repair of another folder than the present {places.store}"
             )
         if look_of_log(places.store) != record.log:
             raise StoreError(
@@ -468,7 +468,7 @@ def check_repairable(store: str | PathLike[str]) -> None:
     """Refuse early, by names only, stores that a plan would refuse later.
 
     Raises:
-        StoreNotFoundError: the folder is missing, or a kill has left it without its name.
+        StoreNotFoundError: the folder is missing, or a killed repair has left it without its name.
         StoreLockedError: a broker or another writer owns the store.
         StoreError: the store contains a link.
         StoreAccessError: a file cannot be read.
@@ -479,8 +479,8 @@ def check_repairable(store: str | PathLike[str]) -> None:
             refuse(places.store)
     elif places.attempts():
         raise StoreNotFoundError(
-            f"{places.store}: a repair was killed while it swapped the store; repair it again, and not only "
-            "to see the plan: that finishes the swap"
+            f"{places.store}: a repair was killed while it swapped the store; run the repair "
+            f"(not only its plan) again to finish the swap"
         )
     else:
         raise StoreNotFoundError(f"{places.store}: no such folder")

@@ -46,7 +46,7 @@ SALVAGED_TOPIC = "REPUT_SALVAGED"
 SALVAGED_PROPERTY = "REPUT_SALVAGED"
 _PROPERTIES = f"{SALVAGED_PROPERTY}\x01true\x02".encode()
 _NOBODY = Host("0.0.0.0", 0)
-_MOST_BYTES = 1 << 20  # a broker that recovers reads each record into memory
+_MOST_BYTES = 1 << 20  # A recovering broker reads each record into memory.
 _LEAST_BYTES = MIN_RECORD_BYTES + len(SALVAGED_TOPIC) + len(_PROPERTIES)
 _PIECE_ENTRIES = 1 << 18
 
@@ -81,7 +81,7 @@ class DamagedRange:
 
 
 def can_be_filled(damaged: DamagedRange) -> bool:
-    """Return whether records fit into the range exactly."""
+    """Return whether records can fill the range exactly."""
     length = damaged.stop - damaged.start
     return length >= (BLANK_BYTES if damaged.ends_file else _LEAST_BYTES)
 
@@ -92,7 +92,7 @@ def placeholders_in(damaged: DamagedRange) -> int:
 
 
 def filler(damaged: DamagedRange) -> Iterator[tuple[int, bytes]]:
-    """Yield the records that fill a range exactly, each with its physical offset, if `can_be_filled`."""
+    """Yield the records that fill a range exactly, each with its physical offset. `can_be_filled` must be true."""
     for start, stop, message in _parts(damaged):
         needs_blank = damaged.ends_file and stop == damaged.stop
         position = start
@@ -137,7 +137,7 @@ def _size_of(message: KnownMessage, room: int, needs_blank: bool) -> int:
 
 
 def _sizes(length: int) -> Iterator[int]:
-    """Cut `length` into sizes of records."""
+    """Split `length` into sizes of records."""
     while length:
         size = min(length, _MOST_BYTES)
         if 0 < length - size < _LEAST_BYTES:
@@ -206,7 +206,7 @@ def damage_of(file: CommitLogFile, whole: int = 0) -> FileDamage:
         right[wrong] = False
         if right.any():
             end = int(ends[right][-1])
-            edges = np.flatnonzero(right)[[0, -1]]  # times near a range need not be exact
+            edges = np.flatnonzero(right)[[0, -1]]  # Times near a range need not be exact.
             good.append((offsets[edges], piece.batch.messages["store_timestamp"][edges].copy()))
     bad += ranges_of(scan.damage)
     if scan.end.unreadable:

@@ -104,12 +104,12 @@ class Attempt:
 
 
 class RepairPlaces:
-    """The folder beside a store, for its repairs."""
+    """The folder beside a store that contains its repairs."""
 
     def __init__(self, store: Path) -> None:
         """Prepare for a store at its real path. Raises StoreError if no folder can be created beside it."""
         if store == store.parent:
-            raise StoreError(f"{store}: has no folder above it in which a repair could build")
+            raise StoreError(f"{store}: has no parent folder in which a repair could build")
         self.store, self.root = store, store.with_name(store.name + SUFFIX)
         if self.root.is_symlink():
             raise refused_link(self.root)
@@ -119,10 +119,12 @@ class RepairPlaces:
         return Attempt(self.root / str(max((one.number for one in self.attempts()), default=0) + 1))
 
     def new_attempt(self, backup: Path) -> Attempt:
-        """Begin the attempt that a plan has announced. Raises StoreChangedError if another repair has taken it."""
+        """Create the attempt that a plan has announced. Raises StoreChangedError if another repair has taken it."""
         attempt = Attempt(backup.parent)
         if inode_of(attempt.folder) is not None:
-            raise StoreChangedError(f"{attempt.folder}: is of another repair; plan this one again")
+            raise StoreChangedError(
+                f"{attempt.folder}: belongs to another repair; plan this repair again"
+            )
         with explained(attempt.folder, "be created"):
             make_own_folder(attempt.folder)
         return attempt
@@ -175,8 +177,8 @@ class RepairPlaces:
         """Raise StoreError if the store cannot be swapped with a folder beside it."""
         if not shares_parent_s_disk(self.store):
             raise StoreError(
-                f"{self.store}: is a mount point, and a repair swaps the whole folder; name a store below it, "
-                "or rebuild its indexes in place"
+                f"{self.store}: is a mount point, which a repair cannot swap; specify a store "
+                f"below it, or rebuild its indexes in place"
             )
 
     def settle(self, at: AtStep) -> None:
@@ -192,11 +194,11 @@ class RepairPlaces:
             return
         for attempt in attempts:
             record = attempt.record()
-            # Killed before the swap: the store is as it was.
+            # Killed before the swap: the store is unchanged.
             if record is None or (store == record.old and inode_of(attempt.new) == record.new):
                 remove_tree(attempt.folder)
                 at("dropped")
-            # Killed between the swap and the new name of the old state.
+            # Killed between the swap and the renaming of the old state.
             elif inode_of(attempt.new) == record.old:
                 self._rename(attempt.new, attempt.backup)
             # The same during an undo.

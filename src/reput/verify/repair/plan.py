@@ -51,7 +51,7 @@ OF_INDEX = frozenset(
 )  # fmt: skip
 OF_CHECKPOINT = frozenset({Kind.CHECKPOINT, Kind.CHECKPOINT_MISSING, Kind.CHECKPOINT_AHEAD})
 OF_ABORT = frozenset({Kind.UNCLEAN_SHUTDOWN, Kind.CRASH_LOSES_INDEX})
-_NO_ENDS = "the database cannot be read, and queues whose messages have all expired begin at queue offset 0 again"
+_NO_ENDS = "the database cannot be read, so queues whose messages have all expired restart at queue offset 0"
 OF_LOG = frozenset({Kind.UNREADABLE_RECORD, Kind.RECORD_SIZE_MISMATCH, Kind.BODY_CRC})
 
 
@@ -111,12 +111,12 @@ class Plan:
 
     @property
     def inodes(self) -> dict[str, int]:
-        """The state of each file and folder when the plan was made, by its path in the store."""
+        """Return the state of each file and folder when the plan was created, by its path in the store."""
         return {one.name: one.inode for one in self.seen}
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to do."""
+        """Return whether nothing needs to be done."""
         return not self.steps
 
     @property
@@ -125,7 +125,7 @@ class Plan:
 
     @property
     def changed_files(self) -> frozenset[str]:
-        """Names of the CommitLog files whose bytes or size change."""
+        """Return the names of the CommitLog files whose bytes or size change."""
         places = [one.start for one in self.ranges]
         if self.cut_at is not None:
             places.append(self.cut_at)

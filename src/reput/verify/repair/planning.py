@@ -1,4 +1,4 @@
-"""Derive the plan of a repair from the findings of a check, without a change to the store."""
+"""Derive the plan of a repair from the findings of a check, without changing the store."""
 
 from __future__ import annotations
 
@@ -118,11 +118,11 @@ def refuse(store: Path) -> tuple[TreeEntry, ...]:
 
 
 def _refuse_options(store: Path, truncate_tail: bool, salvage: bool) -> None:
-    """Raise UsageError for a change of the log that the store does not allow."""
+    """Raise UsageError if options request a change of the log that is impossible for this store."""
     if (truncate_tail or salvage) and facts_of(store).ledger_folders:
         raise UsageError(
-            f"{store}: has a DLedger log, which only its group may change: leave out the options, and let the node "
-            "copy the log from another one",
+            f"{store}: has a DLedger log, which only its group may change: omit the options, and "
+            f"let the node copy the log from another node",
             arguments=["truncate_tail" if truncate_tail else "salvage"],
         )
     is_other = facts_of(store).has_queue_database_files
@@ -149,16 +149,18 @@ def _refuse_exchanged(found: CheckedStore, findings: Iterable[Finding]) -> None:
     if held or len(set(stated.values())) < len(stated):
         clear = ", ".join(path.name for path in stated)
         raise StoreError(
-            f"{found.path}: CommitLog files that are copies of others, by the physical offsets that their messages "
-            f"state: {clear}; move them out of the store, restore these files from a replica, and repair it again"
+            f"{found.path}: these CommitLog files are copies of others, as the physical offsets "
+            f"in their messages show: {clear}; move them out of the store, restore these files "
+            f"from a replica, and repair it again"
         )
     aside = [
         f"mv {shlex.quote(str(path))} {shlex.quote(f'{new}.away')}" for path, new in stated.items()
     ]
     back = [f"mv {shlex.quote(f'{new}.away')} {shlex.quote(str(new))}" for new in stated.values()]
     raise StoreError(
-        f"{found.path}: CommitLog files that have names of others, by the physical offsets that their messages state; "
-        f"give them their own names, and repair it again: {' && '.join([*aside, *back])}"
+        f"{found.path}: these CommitLog files have exchanged names, as the physical offsets in "
+        f"their messages show; rename them, and repair the store again: "
+        f"{' && '.join([*aside, *back])}"
     )
 
 
