@@ -112,7 +112,7 @@ class StoreConfig:
 
     @property
     def is_five(self) -> bool:
-        """Whether records are written as by a 5.x broker."""
+        """Return whether records are written as by a 5.x broker."""
         return self.store_version == "5.3"
 
     @property

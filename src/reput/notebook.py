@@ -29,22 +29,22 @@ class Report:
 
     @property
     def headline(self) -> str:
-        """The result in one line."""
+        """Return the result in one line."""
         return next(self.lines(), "")
 
     @property
     def is_complete(self) -> bool:
-        """Whether all could be read that the result is about."""
+        """Return whether all could be read that the result is about."""
         return True
 
     @property
     def is_valid(self) -> bool:
-        """Whether nothing is wrong."""
+        """Return whether nothing is wrong."""
         return True
 
     @property
     def severity(self) -> Severity | None:
-        """How bad the worst is; None if nothing is wrong."""
+        """Return how bad the worst is; None if nothing is wrong."""
         return None if self.is_valid and self.is_complete else Severity.DAMAGE
 
     def __str__(self) -> str:

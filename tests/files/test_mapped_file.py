@@ -37,7 +37,7 @@ def test_what_cannot_be_mapped_is_told_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "empty").touch()
     os.mkfifo(tmp_path / "pipe")
     for name, error, reason in (
-        ("missing", StoreNotFoundError, "not there any more"),
+        ("missing", StoreNotFoundError, "no longer exists"),
         ("empty", FormatError, "offset 0: the file is empty"),
         ("", StoreAccessError, "not a regular file"),
         ("pipe", StoreAccessError, "not a regular file"),

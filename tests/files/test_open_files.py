@@ -110,7 +110,7 @@ def test_a_file_that_took_the_name_is_not_read(paths: list[Path], change: str) -
             os.replace(paths[1], paths[0])
         assert reader.read(0, 1) == b"\0", "it is still open"
         reader.close()
-        with pytest.raises(StoreNotFoundError, match="not there any more"):
+        with pytest.raises(StoreNotFoundError, match="no longer exists"):
             reader.read(0, 1)
 
 

@@ -108,7 +108,7 @@ def test_a_file_that_is_shorter_than_it_was_is_an_error(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(StoreNotFoundError, match="not there any more"):
+    with pytest.raises(StoreNotFoundError, match="no longer exists"):
         FileReader(str(tmp_path / "none"))
 
 

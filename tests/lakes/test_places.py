@@ -199,7 +199,7 @@ def test_a_file_of_the_store_that_goes_is_not_laid_on_the_output(
     def lose_a_file(phase: str, done: int, total: int) -> None:
         (store / "commitlog" / f"{1 << 20:020d}").unlink(missing_ok=True)
 
-    with pytest.raises(StoreNotFoundError, match="not there any more"):
+    with pytest.raises(StoreNotFoundError, match="no longer exists"):
         export_lines(
             open_stores([str(store)]), str(tmp_path / "out.jsonl"), ExportRequest(),
             progress=lose_a_file,

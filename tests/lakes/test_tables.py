@@ -230,7 +230,7 @@ def cut_a_file(store: Path) -> None:
 @pytest.mark.parametrize(
     ("harm", "error", "said"),
     [
-        (lose_files, StoreNotFoundError, "not there any more"),
+        (lose_files, StoreNotFoundError, "no longer exists"),
         (cut_a_file, StoreChangedError, "was longer when the job began"),
     ],
 )

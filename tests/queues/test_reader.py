@@ -98,7 +98,7 @@ def test_a_queue_all_of_whose_files_went_since_it_was_opened(tmp_path: Path) -> 
     third.write_bytes(entries(500).ljust(40, b"\0"))
     first.unlink()
     second.unlink()
-    with pytest.raises(MessageNotFoundError, match="not there any more"):
+    with pytest.raises(MessageNotFoundError, match="no longer exists"):
         queue.entry(2)
     assert queue.max_queue_offset() == 5
     queue = ConsumeQueueSetReader(tmp_path).queue("T", 0)

@@ -99,11 +99,11 @@ ANSWERS: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 REFUSES: dict[str, tuple[tuple[str, ...], str]] = {
     "prove": ((), "IndexFiles are proved only on a local file system"),
-    "bench": ((), "this needs a store on a local file system"),
-    "recover": ((), "this needs a store on a local file system"),
-    "expire": (("--before", "now"), "this needs a store on a local file system"),
-    "repair": ((), "this needs a store on a local file system"),
-    "put": (("--topic", "T", "--body", "x"), "this needs a store on a local file system"),
+    "bench": ((), "this command needs a store on a local file system"),
+    "recover": ((), "this command needs a store on a local file system"),
+    "expire": (("--before", "now"), "this command needs a store on a local file system"),
+    "repair": ((), "this command needs a store on a local file system"),
+    "put": (("--topic", "T", "--body", "x"), "this command needs a store on a local file system"),
     "archive": (("OUT",), "only stores on this machine are archived"),
     "erase": (("--output", "OUT", "--key", "k", "--reason", "x"), "are erased from stores on this machine"),
 }  # fmt: skip

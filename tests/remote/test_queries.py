@@ -144,5 +144,7 @@ def test_a_store_that_is_not_there_is_one_clear_line(s3: dict[str, str]) -> None
 
 
 def test_a_store_elsewhere_is_not_written() -> None:
-    with pytest.raises(UsageError, match="s3://b/store: this needs a store on a local file system"):
+    with pytest.raises(
+        UsageError, match="s3://b/store: this command needs a store on a local file system"
+    ):
         reput.open_store("s3://b/store", "rw")

@@ -124,6 +124,6 @@ def test_a_writable_store_that_is_deleted_does_not_stop_the_server(tmp_path: Pat
             assert client.query("T", "k").code not in NOT_FOUND
 
     with pytest.raises(
-        StoreFailedError, match=r"not there any more|deleted or renamed|cannot be synced"
+        StoreFailedError, match=r"no longer exists|deleted or renamed|cannot be synced"
     ):
         serve()

@@ -66,7 +66,7 @@ def test_it_goes_on_and_a_file_that_went_is_one_line(
         return prepared_runner(spark, warm_up)
 
     table = open_table(str(out), "parquet")
-    with pytest.raises(StoreNotFoundError, match="not there any more") as raised:
+    with pytest.raises(StoreNotFoundError, match="no longer exists") as raised:
         export_sources(
             open_stores([str(store)]),
             table,

@@ -333,7 +333,7 @@ def test_a_store_that_shrinks_under_a_job_is_one_clear_line(
         list(reader.read(planned[0]))
     assert sys.tracebacklimit == 0
     first.unlink()
-    with pytest.raises(StoreNotFoundError, match="not there any more"):
+    with pytest.raises(StoreNotFoundError, match="no longer exists"):
         list(reader.read(planned[0]))
     lenient = reader_of(store, failOnDataLoss="false", decompress="false")
     (packed,) = planned

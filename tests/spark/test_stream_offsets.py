@@ -226,5 +226,5 @@ def test_spark_without_limits_refuses_a_log_that_was_replaced(
     assert lenient.bodies(end, latest) == bodies_of("b", 400)
     assert "reading it from offset 0" in capfd.readouterr().err
     gone = {**end, "/no/store": end[str(store)]}
-    with pytest.raises(StoreChangedError, match="/no/store: not there any more"):
+    with pytest.raises(StoreChangedError, match="/no/store: no longer exists"):
         OldStream(store).bodies(gone, latest)

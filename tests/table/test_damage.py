@@ -132,7 +132,7 @@ def test_a_file_that_went_or_shrank_since_is_one_clear_line(tmp_path: Path) -> N
     with pytest.raises(StoreChangedError, match="ends at 1000, was longer when the job began"):
         read_plan(planned)
     first.unlink()
-    with pytest.raises(StoreNotFoundError, match="not there any more"):
+    with pytest.raises(StoreNotFoundError, match="no longer exists"):
         read_plan(planned)
 
 

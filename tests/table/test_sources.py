@@ -153,7 +153,7 @@ def test_a_store_on_s3_reads_as_the_one_on_disk(golden: Golden, s3: dict[str, st
         assert read_plan(planned).drop_columns(["store"]) == expected
     name = sources[0].files[0].path.removeprefix("s3://")
     arrow.delete_file(name)
-    with pytest.raises(StoreNotFoundError, match=rf"s3://{name}: not there any more"):
+    with pytest.raises(StoreNotFoundError, match=rf"s3://{name}: no longer exists"):
         read_plan(planned)
     with arrow.open_output_stream(name) as file:
         file.write(b"short")

@@ -38,7 +38,7 @@ class ArchiveReport(Report):
 
     @property
     def is_valid(self) -> bool:
-        """Whether no file has damage."""
+        """Return whether no file has damage."""
         return not self.damaged
 
     def lines(self) -> Iterator[str]:
@@ -119,7 +119,7 @@ class VerifyReport(Report):
 
     @property
     def is_valid(self) -> bool:
-        """Whether every byte is as it was archived."""
+        """Return whether every byte is as it was archived."""
         return not self.problems
 
     def lines(self) -> Iterator[str]:

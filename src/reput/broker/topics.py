@@ -46,7 +46,7 @@ class TopicConfig:
 
     @property
     def attributes(self) -> dict[str, str]:
-        """The attributes of 5.x, by name."""
+        """Return the attributes of 5.x, by name."""
         found = self.others.get("attributes")
         return {str(k): str(v) for k, v in found.items()} if isinstance(found, dict) else {}
 

@@ -71,14 +71,14 @@ class GivenStores:
 
     @property
     def is_several(self) -> bool:
-        """Whether answers have a store column: not if one store is given by its path."""
+        """Return whether answers have a store column: not if one store is given by its path."""
         from reput.files.patterns import is_pattern
 
         return self.fleet is not None or len(self.paths) != 1 or is_pattern(self.paths[0])
 
     @property
     def one(self) -> str | None:
-        """The path to open if one store is given by its path.
+        """Return the path to open if one store is given by its path.
 
         Raises StoreNotFoundError, StoreAccessError.
         """

@@ -72,7 +72,7 @@ class Guarded(H11Protocol):
 
     @property
     def is_silent(self) -> bool:
-        """Whether no request has arrived whole that is not answered."""
+        """Return whether no request has arrived whole that is not answered."""
         cycle: RequestResponseCycle | None = self.cycle  # its class says that there always is one
         is_asked = cycle is not None and not cycle.response_complete and not cycle.more_body
         return not is_asked and not self.unsent_bytes

@@ -186,12 +186,12 @@ def traced(
 
 
 def _gap(gap_ms: int | None) -> int:
-    """How much room the time before an event takes, 0 to 5: a tenfold time is one more."""
+    """Return how much room the time before an event takes, 0 to 5: a tenfold time is one more."""
     return 0 if not gap_ms or gap_ms < 10 else min(len(str(gap_ms)) - 1, 5)
 
 
 def _missing(life: Life) -> list[str]:
-    """Why records may be missing from a trace."""
+    """Return why records may be missing from a trace."""
     found = []
     for one in life.searched:
         found += [str(problem) for problem in (*one.coverage.unreadable, *one.problems)]

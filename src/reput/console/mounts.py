@@ -41,12 +41,12 @@ class Mounts:
 
     @property
     def missing(self) -> dict[str, MissingStore]:
-        """The stores that should be there and are not, by name."""
+        """Return the stores that should be there and are not, by name."""
         return {one.name: one for one in self._missing()}
 
     @property
     def searches(self) -> int:
-        """How many searches are running or wait for a thread."""
+        """Return how many searches are running or wait for a thread."""
         return self._searches
 
     @property

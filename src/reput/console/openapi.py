@@ -33,7 +33,7 @@ class Endpoint(NamedTuple):
 
     @property
     def route(self) -> str:
-        """The path as starlette writes it."""
+        """Return the path as starlette writes it."""
         return self.path.replace("{queue}", "{queue:int64}")
 
 

@@ -126,7 +126,7 @@ class Share:
         return tuple(taken)
 
     def page(self, limit: int) -> int:
-        """How many messages to look for next, so that not many more are read than fit."""
+        """Return how many messages to look for next, so that not many more are read than fit."""
         if not self._count:
             return min(_FIRST_PAGE, limit)
         average = max((self.most_bytes - self._left) // self._count, 1)

@@ -54,7 +54,7 @@ class HttpServer:
 
     @property
     def address(self) -> Host:
-        """Where it answers, once it has started."""
+        """Return where it answers, once it has started."""
         assert self._server is not None
         host, port = self._server.servers[0].sockets[0].getsockname()[:2]
         return Host(host, port)

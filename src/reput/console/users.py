@@ -128,7 +128,7 @@ class Users:
 
     @property
     def has_tokens(self) -> bool:
-        """Whether people can sign in with a token."""
+        """Return whether people can sign in with a token."""
         return bool(self._tokens)
 
     def of(self, connection: HTTPConnection, cookie_name: str) -> ConsoleUser | None:

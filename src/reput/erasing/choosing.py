@@ -214,12 +214,12 @@ class _Messages:
 
     @cached_property
     def ids(self) -> pa.Array:
-        """The first unique key of each row, or null."""
+        """Return the first unique key of each row, or null."""
         return self._unique(first=True)
 
     @cached_property
     def lists(self) -> pa.Array:
-        """The id of the list in which a message was sent: the last of several unique keys; else null."""
+        """Return the id of the list in which a message was sent: the last of several unique keys; else null."""
         return self._unique(first=False)
 
     def _unique(self, *, first: bool) -> pa.Array:

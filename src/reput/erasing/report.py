@@ -94,7 +94,7 @@ class EraseReport(Report):
 
     @property
     def is_complete(self) -> bool:
-        """Whether nothing that was found elsewhere still has the content."""
+        """Return whether nothing that was found elsewhere still has the content."""
         return not self.mentions and not any(one.rows for one in self.tables)
 
     def lines(self) -> Iterator[str]:

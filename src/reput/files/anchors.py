@@ -1,8 +1,8 @@
 """Folders below which nothing is opened through a link, even if names are exchanged at the same time.
 
-Commands name files by paths, and the owner of a folder can exchange any name in it between two system calls. An
-anchor is a folder that was opened once. A path below it is walked from the anchor's descriptor, name by name, and a
-link on the way is refused. A path below no anchor is opened as it is.
+Commands name files by paths, and the owner of a folder can exchange any name in it between two system calls. An anchor
+is a folder that was opened once. A path below it is walked from the anchor's descriptor, name by name, and a link on
+the way is refused. Any other path is opened normally.
 
 Files and folders that root creates below an anchor get the owner of the anchor's folder: a broker must be able to
 write to all files of its store.
@@ -33,12 +33,12 @@ _FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | 
 
 
 class Anchor(NamedTuple):
-    """A folder that is held, as another process can hold it too.
+    """A folder that is held open; another process can hold it as well.
 
-    name   the path by which commands call it
-    place  the path without links that it is opened by
+    name   the path that commands use
+    place  the path without links, which is opened
     inode  identifies the folder under any name
-    boot   of the machine that saw the inode: a shared disk may have other numbers elsewhere
+    boot   boot id of the machine that saw the inode: other machines may see other numbers on a shared disk
     owner  user and group that get entries created by root below it
     """
 
@@ -59,18 +59,19 @@ class _Held:
 
 
 _held: dict[str, list[_Held]] = {}
-"""By name; the last of each counts, as a folder may be replaced by its repair."""
+"""Anchors by name; the last of each counts, because a repair may replace a folder."""
 _guard = threading.RLock()
 os.register_at_fork(after_in_child=lambda: globals().update(_guard=threading.RLock()))
 
 
 @contextmanager
 def explained(path: str | os.PathLike[str], action: str) -> Iterator[None]:
-    """Turn an OSError of the body into a StoreAccessError that names the file and the remedy."""
+    """Raise an OSError of the body as a StoreAccessError that names the file and the remedy."""
     try:
         yield
     except OSError as error:
-        if isinstance(error, ReputError):  # some are an OSError too, and say more
+        # Some of reput's errors are OSErrors as well, but more specific.
+        if isinstance(error, ReputError):
             raise
         hint = {
             28: "; free some space and run it again",
@@ -99,9 +100,9 @@ def anchored(
     """Hold a folder for the body.
 
     Args:
-        folder: must be there.
-        place: the folder, by a path without links, that a link at this path leads to, where that link is allowed.
-        owner: a folder whose owner gets what root creates; this one if it is left out.
+        folder: an existing folder.
+        place: the path without links of the folder, if `folder` is an allowed link to it.
+        owner: a folder whose owner gets what root creates; by default `folder`.
 
     Raises:
         StoreAccessError: it cannot be opened, or only through a link.
@@ -118,17 +119,17 @@ def anchored(
 
 @contextmanager
 def reading_for(output: AnyPath, stores: Iterable[AnyPath]) -> Iterator[None]:
-    """Hold the stores that root reads in the body to write into another user's folder, or into a new one there.
+    """Hold the stores that root reads during the body, in which it writes into another user's folder.
 
-    A link in a store's folder is still followed if root made it, or if the link and its target have the same owner.
+    A link in a store's folder is still followed if root created it, or if the link and its target have the same owner.
 
     Raises:
-        StoreAccessError: for another link, or something cannot be opened.
+        StoreAccessError: a file cannot be opened, or only through another link.
     """
     with ExitStack() as stack:
         place = os.path.abspath(output)
         above = _above(place)
-        # Of a folder that is held nobody can exchange the name.
+        # Nobody can exchange the name of a folder that is held.
         held = 0 if above is None else os.fstat(above[0].descriptor).st_uid
         if os.geteuid() == 0 and any((held, *map(_owner_of, (place, os.path.dirname(place))))):
             for store in stores:
@@ -143,9 +144,9 @@ def reading_for(output: AnyPath, stores: Iterable[AnyPath]) -> Iterator[None]:
 
 @contextmanager
 def writing_to(output: AnyPath, stores: Iterable[AnyPath] = ()) -> Iterator[None]:
-    """Hold the folder in which root writes a file or folder in the body, and the stores that it reads for it.
+    """Hold the folder in which root writes during the body, and the stores that it reads for this.
 
-    Nothing is held where no other user can exchange names. Missing folders above the output are created.
+    Nothing is held if no other user can exchange names there. Missing folders above the output are created.
 
     Raises StoreAccessError if something cannot be opened, or only through a link.
     """
@@ -179,9 +180,9 @@ def anchors() -> tuple[Anchor, ...]:
 
 @contextmanager
 def holding(wanted: Sequence[Anchor]) -> Iterator[None]:
-    """Hold these for the body.
+    """Hold these anchors during the body.
 
-    Raises StoreChangedError if another folder is there now, StoreAccessError.
+    Raises StoreChangedError if a path leads to another folder now, StoreAccessError.
     """
     with ExitStack() as stack:
         for anchor in wanted:
@@ -202,7 +203,9 @@ def _hold(anchor: Anchor) -> None:
             descriptor = _open_real(anchor.place)
             is_same = os.fstat(descriptor).st_ino == anchor.inode
             if not is_same and anchor.boot == boot_id():
-                raise StoreChangedError(f"{anchor.place}: is another folder now; run it again")
+                raise StoreChangedError(
+                    f"{anchor.place}: was replaced by another folder; run the command again"
+                )
         except BaseException:
             if descriptor >= 0:
                 os.close(descriptor)
@@ -225,9 +228,9 @@ def _let_go(anchor: Anchor) -> None:
 
 
 def real_path(path: AnyPath) -> str:
-    """Return the path without links that leads to the same place. A path below an anchor stays as it is.
+    """Return the path without links to the same place. A path below an anchor stays unchanged.
 
-    Raises StoreAccessError if root would follow the link of another user to a folder that is not theirs.
+    Raises StoreAccessError if root would follow another user's link to a folder that this user does not own.
     """
     above = _above(path)
     if above is not None:
@@ -250,7 +253,8 @@ def real_path(path: AnyPath) -> str:
         for link, user in links.items():
             if user not in (0, owner):
                 raise StoreAccessError(
-                    f"{link}: is a link of another user to {real}, which is not theirs; pass that path instead"
+                    f"{link}: is another user's link to {real}, which that user does not own; "
+                    f"pass that path instead"
                 )
     return real
 
@@ -288,7 +292,7 @@ def _walk(start: int, names: Sequence[str], path: str, create: _Held | None = No
             descriptor, above = (
                 below,
                 descriptor,
-            )  # an interrupt here leaves one open, and closes none twice
+            )  # An interrupt at this point leaves one descriptor open, but closes none twice.
             os.close(above)
     except BaseException:
         os.close(descriptor)
@@ -304,7 +308,7 @@ def _step(folder: int, name: str, path: str, create: _Held | None) -> int:
             raise
     except OSError as error:
         raise _refusal(error, folder, name, path) from None
-    with suppress(FileExistsError):  # another was faster
+    with suppress(FileExistsError):  # Another process was faster.
         os.mkdir(name, dir_fd=folder)
         below = _step(folder, name, path, None)
         _give(below, create.anchor.owner)
@@ -321,10 +325,10 @@ def _refusal(error: OSError, folder: int, name: str, path: str) -> Exception:
 
 
 def refused_link(path: AnyPath) -> StoreAccessError:
-    """Return the error for a link at this path, or above it."""
+    """Return the error for a link at a path, or above it."""
     return StoreAccessError(
-        f"{os.fspath(path)}: is a link, and a store is written only in its own folder; "
-        "replace the link with its target"
+        f"{os.fspath(path)}: is a link, but a store is written only in its own folder; replace "
+        f"the link with its target"
     )
 
 
@@ -365,8 +369,8 @@ def at(path: AnyPath) -> Iterator[tuple[int | None, str]]:
 def open_anchored(path: AnyPath, flags: int, mode: int = 0o666) -> int:
     """Open a file or folder as `os.open` does. Raises StoreAccessError for a link below an anchor, OSError.
 
-    A hard-linked file of a user who does not own its folder is refused as well: where users may create such links, it
-    can be any file of the machine.
+    A hard-linked file of a user who does not own its folder is refused as well: it can be any file of the machine if
+    users may create hard links.
     """
     flags |= os.O_CLOEXEC
     above = _above(path)
@@ -392,7 +396,7 @@ def open_anchored(path: AnyPath, flags: int, mode: int = 0o666) -> int:
 
 
 def _open_or_create(folder: int, name: str, flags: int, mode: int, owner: tuple[int, int]) -> int:
-    """Open as `os.open` does. A file that this creates gets the owner."""
+    """Open as `os.open` does. A created file gets the anchor's owner."""
     if not flags & os.O_CREAT:
         return os.open(name, flags, dir_fd=folder)
     while True:
@@ -412,11 +416,11 @@ def _open_or_create(folder: int, name: str, flags: int, mode: int, owner: tuple[
 def _check_owner(descriptor: int, folder: int, path: AnyPath) -> None:
     status, owner = os.fstat(descriptor), os.fstat(folder).st_uid
     has_more_names = stat.S_ISREG(status.st_mode) and status.st_nlink > 1
-    # Nobody else can have put a name into a folder of root's, or of this user's.
+    # Only root or this user can have put a name into the folder.
     if has_more_names and status.st_uid != owner and owner not in (0, os.geteuid()):
         raise StoreAccessError(
-            f"{os.fspath(path)}: has a further name and belongs to another user than its folder; "
-            "put a copy in its place"
+            f"{os.fspath(path)}: has several hard links and belongs to another user than its "
+            f"folder; replace it by a copy"
         )
 
 
@@ -460,13 +464,13 @@ def make_own_folder(path: AnyPath) -> None:
 
 
 def check_own_folder(path: AnyPath) -> None:
-    """Raise StoreAccessError for a folder that another user owns or may write, or for a link; OSError."""
+    """Raise StoreAccessError for a link, or for a folder that another user owns or may write. Raises OSError."""
     if not is_own_folder(path):
         raise StoreAccessError(f"{os.fspath(path)}: another user may write there; delete it")
 
 
 def is_own_folder(path: AnyPath) -> bool:
-    """Whether nobody but this user may write in a folder. Raises StoreAccessError for a link, OSError."""
+    """Return whether nobody but this user may write in a folder. Raises StoreAccessError for a link, OSError."""
     descriptor = open_anchored(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         status = os.fstat(descriptor)
@@ -478,7 +482,7 @@ def is_own_folder(path: AnyPath) -> bool:
 
 @contextmanager
 def native(path: AnyPath) -> Iterator[str]:
-    """Yield a path for a library that opens files by itself: it leads to the file's folder as it is now.
+    """Yield a path to a file for a library that opens files by itself; the folder in it cannot be exchanged.
 
     Raises StoreAccessError for a link above it, OSError.
     """
@@ -502,8 +506,8 @@ def native_folder(folder: AnyPath) -> Iterator[str]:
     owner = os.fstat(above[0].descriptor).st_uid
     if os.geteuid() == 0 and owner != 0:
         raise StoreAccessError(
-            f"{os.fspath(folder)}: is in a store of user {owner}, and RocksDB would follow links that this user puts "
-            "there; run the command as that user"
+            f"{os.fspath(folder)}: is in a store of user {owner}, whose links RocksDB would "
+            f"follow; run the command as that user"
         )
     descriptor = open_anchored(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
@@ -514,7 +518,7 @@ def native_folder(folder: AnyPath) -> Iterator[str]:
 
 
 def give(path: AnyPath) -> None:
-    """Give a file that a library created below an anchor to the owner whom the anchor names.
+    """Give a file that a library created below an anchor to the anchor's owner.
 
     No other user may write in its folder. Raises StoreAccessError for a link, OSError.
     """
@@ -542,5 +546,5 @@ class AnchoredRunner(WrappedRunner):
     """A `reput.tasks.Runner` whose tasks hold the anchors that this process holds when they are started."""
 
     def wrapped(self, function: Callable[[Task], Result]) -> Callable[[Task], Result]:
-        """Have the function hold the anchors."""
+        """Return a function that holds the anchors while it runs."""
         return Anchored(function)

@@ -1,7 +1,7 @@
-"""Archives, read: their manifest, ranges of their log files, row groups of their indexes; every byte is verified.
+"""Read archives: manifest, ranges of log files, row groups of indexes. Every byte is verified.
 
-An object never changes once the manifest names it, so reads of one remain valid. The tails of log objects and
-the footers of indexes are kept under the user's cache folder, by their digests.
+An object never changes once the manifest names it, so cached reads remain valid. The tails of log objects and the
+footers of indexes are cached in the user's cache folder, by their digests.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ _MOST_TOPIC_BYTES = 1024
 _KEPT_BYTES = 128 << 20
 _MOST_CACHED_BYTES = 64 << 20
 _CACHE_BYTES = 1 << 30
-"""Of all that is kept on disk. The oldest files are deleted first."""
+"""Most bytes of the cache on disk. The oldest files are deleted first."""
 _READ_AT_ONCE_BYTES = 8 << 20
 _THREADS = 16
 _FRAMES_IN_THREADS = 32
@@ -87,10 +87,10 @@ class QueueRows(NamedTuple):
     Attributes:
         topic, queue_id: the queue
         row: its first row
-        rows: how many
-        least, greatest: queue offsets
-        follows: whether the queue offsets of its rows follow each other
-        is_batch: whether it is a batch queue (5.x), whose rows stand for several queue offsets each
+        rows: number of its rows
+        least, greatest: the least and the greatest queue offset
+        follows: whether the queue offsets of its rows are consecutive
+        is_batch: whether it is a batch queue (5.x), in which a row covers several queue offsets
     """
 
     topic: str
@@ -127,10 +127,10 @@ class _Kept(OrderedDict[Any, Any]):
 
 
 class ParquetIndex:
-    """One index of an archive; its footer is verified, and so is each row group that is read."""
+    """One index of an archive; its footer and each row group that is read are verified."""
 
     def __init__(self, part: IndexObject, footer: bytes, path: str) -> None:
-        """Read the footer. Raises FormatError for a footer that no archiver wrote."""
+        """Read the footer. Raises FormatError for a footer that the archiver cannot have written."""
         self.part, self.path = part, path
         try:
             self.metadata = pq.read_metadata(
@@ -152,7 +152,7 @@ class ParquetIndex:
         are_texts = all(isinstance(digest, str) for digest in self.digests)
         is_complete = len(self.digests) == len(self.ranges) and self.row_starts[-1] == part.rows
         if not are_texts or not is_complete or max(counts, default=0) > GROUP_ROWS:
-            raise FormatError(path, 0, "its footer contradicts itself")
+            raise FormatError(path, 0, "the fields of its footer contradict each other")
 
     def _range(self, number: int) -> tuple[int, int]:
         group = self.metadata.row_group(number)
@@ -166,10 +166,10 @@ class ParquetIndex:
             for start, column in zip(starts, columns, strict=True)
         ]
         if not 0 <= min(starts) <= max(stops) <= self.part.object_bytes:
-            raise ValueError(f"row group {number} lies outside")
+            raise ValueError(f"row group {number} lies outside the object the object")
         unpacked = sum(column.total_uncompressed_size for column in columns)
         if max(max(stops) - min(starts), unpacked) > _MOST_GROUP_BYTES:
-            raise ValueError(f"row group {number} is longer than an archiver writes")
+            raise ValueError(f"row group {number} is longer than the archiver writes")
         return min(starts), max(stops)
 
     def table(self, number: int, data: bytes) -> pa.Table:
@@ -181,7 +181,7 @@ class ParquetIndex:
             texts = ["topic"] if self._is_of_queues else None
             file = pq.ParquetFile(source, metadata=self.metadata, read_dictionary=texts)
             found = file.read_row_group(number)
-            if self._is_of_queues:  # a long topic in each row would take gigabytes
+            if self._is_of_queues:  # A long topic repeated in each row would take gigabytes.
                 topics = found.column("topic").combine_chunks().dictionary
                 if (pc.max(pc.binary_length(topics)).as_py() or 0) > _MOST_TOPIC_BYTES:
                     raise LookupError("its topics are too long")
@@ -194,7 +194,7 @@ class ParquetIndex:
 
     @cached_property
     def least_hashes(self) -> npt.NDArray[np.int64]:
-        """int64[groups + 1] of an index of keys: the least hash of each row group, then one above all."""
+        """Return, for an index of keys, the least hash of each row group, then one above all: int64[groups + 1]."""
         return self._bounds("min", 1 << 31)
 
     @cached_property
@@ -212,7 +212,7 @@ class ParquetIndex:
 
 
 class _FilePiece:
-    """A file of which one range is loaded: pyarrow reads nothing else."""
+    """A file with one loaded range, outside of which pyarrow does not read."""
 
     def __init__(self, size: int, start: int, data: bytes) -> None:
         self._size, self._start, self._data, self._at = size, start, data, 0
@@ -255,18 +255,18 @@ class _FilePiece:
 
 
 class Archive:
-    """One archive as its manifest was when it was opened; for use from several threads.
+    """An archive in its state when it was opened; for use from several threads.
 
     Attributes:
         place: its path or URL
         objects: its objects
-        manifest: names all of its objects
+        manifest: the manifest, which names all objects
     """
 
     def __init__(
         self, place: str, options: Mapping[str, str] | None = None, *, is_cached: bool = True
     ) -> None:
-        """Open an archive; with `is_cached`, earlier reads of a bucket are taken from this user's cache.
+        """Open an archive; with `is_cached`, the user's cache provides earlier reads of a bucket.
 
         Raises StoreNotFoundError, StoreAccessError, FormatError, UsageError.
         """
@@ -278,7 +278,7 @@ class Archive:
         self._directories = _Kept(_KEPT_BYTES)
 
     def _read_manifest(self) -> Manifest:
-        """Return the manifest: of a bucket, the one kept on disk, unless the bucket has another one."""
+        """Return the manifest. For a bucket, the cached manifest is used unless the bucket has another one."""
         if not self._is_cached:
             return read_manifest(self.objects)
         name = kept_manifest(self.place, self.options)
@@ -311,7 +311,7 @@ class Archive:
 
     @cached_property
     def config(self) -> StoreConfig:
-        """The broker's settings. Raises FormatError."""
+        """Return the broker's settings. Raises FormatError."""
         try:
             return StoreConfig(**self.manifest.settings)  # type: ignore[arg-type]
         except (UsageError, TypeError) as error:
@@ -331,8 +331,8 @@ class Archive:
         """Return bytes of a log file.
 
         Raises:
-            CorruptMessageError: they differ from the archived bytes.
-            StoreNotFoundError, StoreAccessError, StoreChangedError.
+            CorruptMessageError: the bytes differ from the archived ones. StoreNotFoundError, StoreAccessError,
+            StoreChangedError.
         """
         parts, end, left = [], min(position + length, file.data_bytes), length
         while position < end:
@@ -408,7 +408,7 @@ class Archive:
         return found
 
     def index(self, part: IndexObject) -> ParquetIndex:
-        """Return an index, of which the footer is read. Raises FormatError, StoreNotFoundError, StoreAccessError."""
+        """Return an index; only its footer is read. Raises FormatError, StoreNotFoundError, StoreAccessError."""
         found: ParquetIndex | None = self._directories.found(part.object)
         if found is None:
             start = part.object_bytes - part.footer_bytes
@@ -421,9 +421,9 @@ class Archive:
         """Return a row group of an index. Raises as `index` does.
 
         Args:
-            index: one of this archive
-            number: of the row group
-            is_kept: whether to keep it on disk for later processes: not if all row groups are read
+            index: an index of this archive
+            number: number of the row group
+            is_kept: whether to cache it on disk for later processes; pass False if all row groups are read
         """
         key = index.part.object, number
         found: pa.Table | None = self._decoded.found(key)
@@ -454,14 +454,14 @@ class Archive:
     def _verified(
         self, name: str, start: int, length: int, digest: str, *, is_kept: bool = True
     ) -> bytes:
-        """Return a range of an object, from the cache or the archive. Raises FormatError if it is another one."""
+        """Return a range of an object, from the cache or the archive. Raises FormatError if its digest differs."""
         kept = self._cache.read(digest, _MOST_CACHED_BYTES) if self._is_cached else None
         if kept is not None and hashlib.sha256(kept).hexdigest() == digest and len(kept) == length:
             return kept
         data = self._range(name, start, length)
         if hashlib.sha256(data).hexdigest() != digest:
             raise FormatError(
-                self.path(name), start, f"{length:,} bytes do not have their checksum"
+                self.path(name), start, f"{length:,} bytes do not match their checksum"
             )
         if is_kept and self._is_cached and length <= _MOST_CACHED_BYTES:
             with suppress(StoreError):
@@ -470,7 +470,7 @@ class Archive:
 
 
 def kept_manifest(place: str, options: Mapping[str, str]) -> str:
-    """Return the name under which the manifest of an archive is kept on disk."""
+    """Return the name of an archive's manifest in the cache."""
     text = json.dumps([place.rstrip("/"), sorted(options.items())])
     return f"manifest-{hashlib.sha256(text.encode()).hexdigest()}"
 
@@ -505,7 +505,7 @@ def manifest_of(objects: ObjectStore, data: bytes) -> Manifest:
 
 @lru_cache(16)
 def opened(place: str, options: tuple[tuple[str, str], ...], generation: int) -> Archive:
-    """Return the archive at a place as a process has opened it, of this generation or a later one."""
+    """Return the open archive of this process at a place, of a generation or a later one."""
     return Archive(place, dict(options))
 
 
@@ -525,7 +525,7 @@ def _queues_of(data: bytes | None, rows: int) -> tuple[QueueRows, ...]:
         is_right = is_folder_name(queue.topic) and 0 <= queue.queue_id < 1 << 31
         are_right = 0 <= queue.least <= queue.greatest < MOST_QUEUE_OFFSET
         if not is_right or not are_right or queue.row != row or queue.rows < 1:
-            raise ValueError(f"has a queue that cannot be: {queue.topic!r}")
+            raise ValueError(f"has an impossible queue: {queue.topic!r}")
         row += queue.rows
     if found and row != rows:
         raise ValueError(f"its queues have {row:,} rows")

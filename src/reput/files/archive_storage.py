@@ -1,8 +1,8 @@
 """An archive as a `reput.files.storage.Storage`: the archived store, for readers of ordinary stores.
 
-It has the broker's CommitLog files. Its ConsumeQueue files are laid out, when they are read, from the queue
-index, and its configuration comes from the newest snapshot. It has no IndexFiles: `reput.index.archive_index` asks the
-key index.
+It has the broker's CommitLog files. Its ConsumeQueue files are computed from the queue index when they are read, and
+its configuration comes from the newest snapshot. It has no IndexFiles: `reput.index.archive_index` searches the key
+index.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from reput.format.file_names import (
 
 _LEAST_STEP_BYTES = 1 << 20
 _PRE_BLANK_BYTES = (1 << 31) - 1
-"""The size in entries that a broker puts before the first message of a queue (ConsumeQueue.fillPreBlank)."""
+"""The size in the entries that a broker writes before the first message of a queue (ConsumeQueue.fillPreBlank)."""
 _MOST_QUEUE_FILES = 1 << 20
 _QUEUE_FOLDERS = (CONSUME_QUEUE_FOLDER, BATCH_QUEUE_FOLDER)
 _Read = Callable[[int, int], bytes]
@@ -88,10 +88,10 @@ class ArchivedFile(Closing):
         self.path, self.size, self._data_bytes, self._read = path, size, data_bytes, read
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing, because no file is open."""
 
     def stop_read_ahead(self) -> None:
-        """Nothing is read ahead."""
+        """Do nothing, because nothing is read ahead."""
 
     def read(self, position: int, length: int) -> bytes:
         """Read bytes. Raises StoreChangedError, CorruptMessageError, StoreAccessError."""
@@ -168,7 +168,10 @@ class ArchiveFiles:
 
 
 class ArchiveStorage:
-    """The store in an archive; see `reput.files.storage.Storage`. It stays as it was when it was opened."""
+    """The store in an archive; see `reput.files.storage.Storage`.
+
+    It shows the archive in its state when it was opened.
+    """
 
     is_local = False
     is_archive = True
@@ -220,7 +223,7 @@ class ArchiveStorage:
     def open(self, path: str) -> ArchivedFile:
         entry, inside = self.entry(path), self._inside(path)
         if entry is None or entry.is_folder or inside is None:
-            raise StoreNotFoundError(f"{path}: not there any more")
+            raise StoreNotFoundError(f"{path}: no longer exists")
         if entry.size == 0:
             raise FormatError(path, 0, "the file is empty")
         if (file := self._log.get(inside)) is not None:
@@ -246,7 +249,7 @@ class ArchiveStorage:
         return _Unchanged()
 
     def _inside(self, path: str) -> str | None:
-        """Return a path below the store's folder; None for another one."""
+        """Return a path below the store's folder; None for a path outside it."""
         path = path.rstrip("/")
         if path == self.root:
             return ""
@@ -257,7 +260,7 @@ class ArchiveStorage:
         return {file.path: file for file in self.archive.manifest.log}
 
     def _tree_of(self, inside: str) -> dict[str, dict[str, ArchiveEntry]]:
-        """All but the queues, by folder. Only the configuration takes a request."""
+        """Return all folders and files but the queues, by folder. Only the configuration takes a request."""
         return self._whole_tree if inside.split("/")[0] in ("", CONFIG_FOLDER) else self._log_tree
 
     @cached_property
@@ -266,7 +269,7 @@ class ArchiveStorage:
         for file in self.archive.manifest.log:
             self._add(tree, file.path, file.size, int(file.sha256[:15], 16))
         self._add(tree, CONSUME_QUEUE_FOLDER, 0, is_folder=True)
-        if self.archive.manifest.version == "5.x":  # which is how readers know a store of 5.x
+        if self.archive.manifest.version == "5.x":  # Readers recognise a store of 5.x by it.
             self._add(tree, BATCH_QUEUE_FOLDER, 0, is_folder=True)
         return tree
 
@@ -290,7 +293,7 @@ class ArchiveStorage:
 
     @cached_property
     def _snapshot(self) -> dict[str, bytes]:
-        """The files of the newest snapshot that readers use: the broker's configuration."""
+        """Return the files of the newest snapshot that readers use: the broker's configuration."""
         snapshots = self.archive.manifest.snapshots
         if not snapshots:
             return {}
@@ -309,7 +312,7 @@ class ArchiveStorage:
 
     @cached_property
     def _folders(self) -> dict[str, dict[str, tuple[int, ...]]]:
-        """Queue ids by topic, by folder of queues."""
+        """Return queue ids by topic, by folder of queues."""
         folders: dict[str, dict[str, tuple[int, ...]]] = {name: {} for name in _QUEUE_FOLDERS}
         for (topic, queue_id), queue in self._queues.items():
             of_kind = folders[BATCH_QUEUE_FOLDER if queue.is_batch else CONSUME_QUEUE_FOLDER]
@@ -342,7 +345,7 @@ class ArchiveStorage:
         ]
 
     def _layout(self, queue: _Queue) -> tuple[int, int]:
-        """Return how many entries a file of a queue has, and the bytes of one."""
+        """Return the number of entries in a file of a queue, and the size of an entry."""
         if queue.is_batch:
             return self._batches_in_file, BATCH_ENTRY_BYTES
         return self._entries_in_file, ENTRY_BYTES
@@ -362,7 +365,7 @@ class ArchiveStorage:
         return ArchivedFile(path, size, min((end - base) * entry_bytes, size), read)
 
     def _batches(self, queue: _Queue, first: int, stop: int) -> npt.NDArray[np.void]:
-        """Entries of a batch queue, one per row; zeros after the last."""
+        """Return the entries of a batch queue, one per row, and zeros after the last."""
         entries = np.zeros(stop - first, BATCH_ENTRY_DTYPE)
         before = 0
         for index, rows in queue.spans:
@@ -393,7 +396,8 @@ class ArchiveStorage:
         """Return entries of a queue as ConsumeQueue files have them; zeros for entries that were not archived."""
         entries = np.zeros(stop - first, ENTRY_DTYPE)
         entries["size"][: max(queue.begin - first, 0)] = _PRE_BLANK_BYTES
-        for index, rows in reversed(queue.spans):  # of two messages the first one has the entry
+        # Of two messages with one queue offset, the first has the entry.
+        for index, rows in reversed(queue.spans):
             if rows.greatest < first or stop <= rows.least:
                 continue
             begin, end = rows.row, rows.row + rows.rows
@@ -408,9 +412,9 @@ class ArchiveStorage:
         return entries
 
     def _blank_unused(self, entries: npt.NDArray[np.void]) -> None:
-        """Give numbers without a message a broker's entry for them, so that readers look for it in the log.
+        """Write pre-blank entries at numbers without a message, so that readers search the log for it.
 
-        Not where log files between their neighbours were never archived: those numbers are lost.
+        If log files between the neighbours were never archived, the numbers are lost and get no entry.
         """
         is_unused = entries["size"] == 0
         if not is_unused.any():
@@ -425,7 +429,7 @@ class ArchiveStorage:
 
     @cached_property
     def _holes(self) -> tuple[tuple[int, int], ...]:
-        """Physical offsets between archived log files that the archive lacks."""
+        """Return the ranges of physical offsets between archived log files that the archive lacks."""
         pairs = pairwise(self.archive.manifest.log)
         return tuple((one.end, two.begin) for one, two in pairs if one.end < two.begin)
 
@@ -438,7 +442,7 @@ class ArchiveStorage:
 
 
 class _Unchanged:
-    """A `reput.files.storage.Watch` of files that stay as they are."""
+    """A `reput.files.storage.Watch` of files that never change."""
 
     def __init__(self) -> None:
         self._was_asked = False

@@ -1,4 +1,4 @@
-"""Arrow's file format: record batches written in one go, mapped to be read. Paths may name staged objects."""
+"""Arrow's file format: record batches are written at once, and mapped for reading. Paths may name staged objects."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MOST_FETCHED = 32
 def write_arrow(
     path: str | PathLike[str], schema: pa.Schema, batches: Iterable[pa.RecordBatch]
 ) -> None:
-    """Write batches under a name of this attempt's own, then rename.
+    """Write batches to a file with a name of this attempt's own, then rename it.
 
     Users of its folder may read the file. Raises StoreAccessError.
     """
@@ -47,7 +47,7 @@ def map_arrow(path: str) -> pa.ipc.RecordBatchFileReader:
 
 @lru_cache(maxsize=_MOST_FETCHED)
 def _fetched(url: str) -> pa.Buffer:
-    """Return the content of an object, mapped from a file without a name: tasks read some again and again."""
+    """Return the content of an object, mapped from an unnamed file and cached, because tasks read some repeatedly."""
     with reading(url) as path, explained(url, "be read"):
         return pa.memory_map(path).read_buffer()
 
@@ -65,6 +65,6 @@ def save_array(path: str, array: npt.NDArray[Any]) -> None:
 
 def map_array(path: str) -> npt.NDArray[Any]:
     """Return the array of a .npy file, mapped. Raises OSError, ValueError."""
-    with reading(path) as local:  # a mapping outlives the name of its file
+    with reading(path) as local:  # A mapping remains valid after its file is deleted.
         mapped: npt.NDArray[Any] = np.load(local, mmap_mode="r")
     return mapped

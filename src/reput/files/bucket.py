@@ -41,7 +41,7 @@ _Infos = list[ObjectInfo]
 _VARIABLES = {
     "s3": "AWS", "gs": "GOOGLE", "gcs": "GOOGLE", "az": "AZURE", "abfs": "AZURE", "abfss": "AZURE",
 }  # fmt: skip
-"""How variables of the environment begin that obstore reads, by scheme."""
+"""Prefixes of the environment variables that obstore reads, by scheme."""
 _S3_NAMES = {
     "access_key": "access_key_id",
     "secret_key": "secret_access_key",
@@ -56,19 +56,20 @@ _TRANSIENT = re.compile(r"HTTP error: |status code: (408|429|5\d\d) ")
 
 
 def is_bucket(path: str | PathLike[str]) -> bool:
-    """Whether a path is the URL of a place that `Bucket` writes."""
+    """Return whether a path is the URL of a place that `Bucket` writes."""
     return urlsplit(os.fspath(path)).scheme in _VARIABLES
 
 
 class Bucket:
-    """See `reput.files.object_store.ObjectStore`. A version is an ETag, of Cloud Storage a generation."""
+    """See `reput.files.object_store.ObjectStore`. A version is an ETag; in Cloud Storage, it is a generation."""
 
     def __init__(self, url: str, options: Mapping[str, str]) -> None:
-        """Nothing is requested. Raises UsageError, MissingExtraError."""
+        """Open the place without a request. Raises UsageError, MissingExtraError."""
         self.place, self._options = url.rstrip("/"), dict(options)
         if urlsplit(url).scheme not in _VARIABLES:
             raise UsageError(
-                f"{url}: no conditional writes are known there; choose a bucket of S3, GCS or Azure, or a folder"
+                f"{url}: conditional writes are not supported there; choose a bucket of S3, GCS "
+                f"or Azure, or a folder"
             )
         self._is_s3 = url.startswith("s3:")
         self._version = "version" if url.startswith(("gs:", "gcs:")) else "e_tag"
@@ -93,7 +94,7 @@ class Bucket:
         except ObjectConflictError as conflict:
             return settle_conflict(self, name, data, conflict)
         except StoreNotFoundError:
-            if mode != "create":  # some servers answer so to a condition on a deleted object
+            if mode != "create":  # Some servers answer a condition on a deleted object in this way.
                 raise ObjectConflictError(f"{self.place}/{name}: was deleted meanwhile") from None
             raise StoreAccessError(f"{self.place}: there is no such bucket") from None
         return str(written[self._version])
@@ -104,7 +105,7 @@ class Bucket:
             raise ObjectConflictError(f"{self.place}/{name}: exists already")
         upload = _Upload(chunks)
         try:
-            # An iterable is written in parts, which are given up where it raises.
+            # An iterable is written in parts; the upload is aborted if the iterable raises.
             self._ask(
                 name, POLICY.for_bytes(2 * _PART_BYTES),
                 lambda: self._obstore.put(
@@ -137,7 +138,7 @@ class Bucket:
             )  # fmt: skip
         except StoreUnreachableError:
             raise
-        except StoreAccessError:  # perhaps nothing is there
+        except StoreAccessError:  # Perhaps the object is empty.
             if self.head(name).size > start:
                 raise
             data = b""
@@ -169,7 +170,7 @@ class Bucket:
         return found
 
     def copy(self, source: str, name: str) -> None:
-        """See ObjectStore. The bytes stay at the provider; S3 copies objects of at most 5 GB so."""
+        """See ObjectStore. The bytes stay at the provider. S3 copies objects of at most 5 GB in this way."""
         check_name(source)
         self._ask(name, POLICY.data, lambda: self._obstore.copy(self._store, source, name))
 
@@ -194,7 +195,7 @@ class Bucket:
         except ReputError:
             raise
         except FileNotFoundError:
-            raise StoreNotFoundError(f"{place}: not there any more") from None
+            raise StoreNotFoundError(f"{place}: no longer exists") from None
         except self._obstore.exceptions.BaseError as error:
             raise self._translated(place, error) from None
 
@@ -218,20 +219,20 @@ class Bucket:
                 f"{place}: its address is not https; set {name}=true if you trust the network"
             )
         if isinstance(error, errors.GenericError) and _TRANSIENT.search(str(error)):
-            return StoreUnreachableError(f"{place}: {reason}; run it again")
+            return StoreUnreachableError(f"{place}: {reason}; run the command again")
         return StoreAccessError(f"{place}: {reason}; check the bucket and the credentials")
 
 
 class _Upload:
-    """Chunks on their way, of which none is taken any more once their upload was given up."""
+    """A stream of chunks for an upload, which raises once the upload was aborted."""
 
     def __init__(self, chunks: Iterable[bytes]) -> None:
         self._chunks, self.size, self.is_over = chunks, 0, False
 
     def __iter__(self) -> Iterator[bytes]:
         for chunk in self._chunks:
-            if self.is_over:  # to end here would complete the object without its rest
-                raise StoreUnreachableError("the upload was given up")
+            if self.is_over:  # Ending here would complete the object without its rest.
+                raise StoreUnreachableError("the upload was aborted")
             self.size += len(chunk)
             yield chunk
 
@@ -299,7 +300,7 @@ def _info(found: Mapping[str, Any]) -> ObjectInfo:
 
 
 def _reason(error: Exception) -> str:
-    """Return the end of the first line of obstore's error, without the answer's body and its own structures."""
+    """Return the readable part of obstore's error: the end of its first line, without the response body."""
     line = (str(error).strip().splitlines() or [type(error).__name__])[0]
     return line.rpartition(" - ")[2].partition(": <")[0]
 

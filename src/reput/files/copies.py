@@ -1,4 +1,4 @@
-"""A second folder that has the files of another: by a further name for each, or by a copy of its bytes."""
+"""Create a second folder with the files of another, by hard links or by copies."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from reput.files.writer import FileWriter
 
 _COPIED_BYTES = 1 << 20
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_BLOCK_BYTES = 512  # the unit of st_blocks
+_BLOCK_BYTES = 512  # The unit of st_blocks.
 
 
 class TreeEntry(NamedTuple):
-    """A file or folder below another: its path there, and how it looks."""
+    """A file or folder below a root: its relative path and its status."""
 
     name: str
     is_folder: bool
@@ -32,7 +32,7 @@ class TreeEntry(NamedTuple):
 
 
 def tree_entries(root: Path) -> Iterator[TreeEntry]:
-    """Everything below a folder, by name, folders before what they hold; only looked at.
+    """Return everything below a folder, by name, folders before their contents; nothing is opened.
 
     Raises:
         StoreAccessError: something cannot be read, or is a link.
@@ -86,12 +86,11 @@ def copy_file(source: Path, target: Path, inode: int | None = None) -> None:
         inode: of the source, if the caller has looked at it before.
 
     Raises:
-        StoreChangedError: another file was put there meanwhile.
-        StoreAccessError.
+        StoreChangedError: the source was replaced meanwhile. StoreAccessError.
     """
     with FileReader(str(source)) as reader, FileWriter(target, size=reader.size) as writer:
         if inode is not None and os.fstat(reader.fileno).st_ino != inode:
-            raise StoreChangedError(f"{source}: was replaced meanwhile; run it again")
+            raise StoreChangedError(f"{source}: was replaced meanwhile; run the command again")
         for begin, end in data_runs(reader, 0, reader.size):
             for position in range(begin, end, _COPIED_BYTES):
                 data = reader.read(position, min(_COPIED_BYTES, end - position))
@@ -101,7 +100,7 @@ def copy_file(source: Path, target: Path, inode: int | None = None) -> None:
 
 
 def look_like(path: Path, model: Path) -> None:
-    """Give a file or folder the permissions and times of another, and its owner where this user may.
+    """Give a file or folder the permissions and times of another, and its owner if this user may.
 
     Raises StoreAccessError, also for a link.
     """
@@ -111,7 +110,7 @@ def look_like(path: Path, model: Path) -> None:
 
 
 def own_like(path: Path, model: Path) -> None:
-    """Give a file or folder the owner of another, where this user may; a broker must be able to write it.
+    """Give a file or folder the owner of another, if this user may; a broker must be able to write it.
 
     Raises StoreAccessError, also for a link.
     """
@@ -132,7 +131,7 @@ def _copy_look(source: int, changed: int) -> None:
     status = os.fstat(source)
     _copy_owner(status, changed)
     os.fchmod(changed, stat.S_IMODE(status.st_mode))
-    with suppress(OSError, AttributeError):  # access control lists, where system and disk have them
+    with suppress(OSError, AttributeError):  # Access control lists, if system and disk have them.
         for name in os.listxattr(source):
             os.setxattr(changed, name, os.getxattr(source, name))
     os.utime(changed, ns=(status.st_atime_ns, status.st_mtime_ns))
@@ -158,6 +157,6 @@ def inode_of(path: Path) -> int | None:
 
 
 def shares_parent_s_disk(folder: Path) -> bool:
-    """Whether a folder lies on the file system of its parent: no mount point. Raises StoreAccessError."""
+    """Return whether a folder lies on the file system of its parent: no mount point. Raises StoreAccessError."""
     with explained(folder, "be looked at"):
         return os.stat(folder).st_dev == os.stat(folder.parent).st_dev

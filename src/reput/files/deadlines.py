@@ -1,4 +1,4 @@
-"""How long object storage may take to answer: one policy for every library that asks it.
+"""Deadlines for requests to object storage: one policy for all libraries that make them.
 
 Libraries have time-outs of their own, which differ, add up over retries, or do not exist. So each call runs in a
 thread that is abandoned after its time; the library's work in it ends with the process.
@@ -19,23 +19,23 @@ _LEAST_BYTES_PER_S = 1 << 20
 
 
 class Deadlines(NamedTuple):
-    """Seconds, all retries included.
+    """Deadlines in seconds, including all retries.
 
     metadata  to open a file, to ask for its size, to list a folder
-    data      to read or write, and a second more for each MiB; to list everything below a folder
+    data      to read or write, with one second more per MiB; to list everything below a folder
     """
 
     metadata: float = 10.0
     data: float = 30.0
 
     def for_bytes(self, count: int) -> float:
-        """Return how long it may take to move so many bytes."""
+        """Return the deadline for moving this number of bytes."""
         return self.data + count / _LEAST_BYTES_PER_S
 
 
 POLICY = Deadlines()
 OF_CACHES = Deadlines(3600.0, 3600.0)
-"""Where a library fetches whole files before it opens them, as fsspec's caches do."""
+"""For libraries that fetch whole files before they open them, as fsspec's caches do."""
 
 
 def within(
@@ -47,10 +47,10 @@ def within(
         seconds: The time until the first progress, and between later ones.
         place: The place, for messages.
         call: Runs in a thread of its own.
-        progress: Changes while the call gets on.
+        progress: Returns a value that changes while the call makes progress.
 
     Raises:
-        StoreUnreachableError: it takes longer; the call may still have an effect.
+        StoreUnreachableError: the call takes longer; it may still have an effect.
     """
     results: list[Result] = []
     errors: list[BaseException] = []
@@ -58,7 +58,8 @@ def within(
     def run() -> None:
         try:
             results.append(call())
-        except BaseException as error:  # of the caller's thread, not of this one
+        # Context variables of the caller's thread, not of the new one.
+        except BaseException as error:
             errors.append(error)
 
     thread = threading.Thread(target=run, name=f"reput: {place}", daemon=True)
@@ -72,5 +73,6 @@ def within(
     if errors:
         raise errors[0]
     raise StoreUnreachableError(
-        f"{place}: no answer within {seconds:.0f} s; check address, network and credentials, and run it again"
+        f"{place}: no answer within {seconds:.0f} s; check address, network and credentials, and "
+        f"run the command again"
     )

@@ -1,7 +1,7 @@
 """The steps by which a writable store changes its files, each of which a crash or a full disk can interrupt.
 
-A store is given one `Disk` and does nothing to its files but through it and through the writers it hands out; a test
-puts one in its place that fails, or loses unsynced data.
+A store changes its files only through one `Disk` and the writers that this returns. Tests replace it by a disk that
+fails, or that loses unsynced data.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from reput.files.writer import (
 
 
 class PooledWriter(Pooled[FileWriter]):
-    """A file that is written by position, as FileWriter does; `sync` makes the writes of all descriptors durable."""
+    """A file that is written by position, as by FileWriter. `sync` makes the writes of all descriptors durable."""
 
     __slots__ = ("_check", "_open_file", "identity")
 
     def __init__(
         self, path: Path, open_file: Callable[[], FileWriter], check: Callable[[Identity], None]
     ) -> None:
-        """Open the file, or create it. `check` raises if another file has its name when it is opened again."""
+        """Open the file, or create it. `check` raises if another file has the name when the file is reopened."""
         super().__init__(os.fspath(path))
         self._open_file, self._check = open_file, check
-        self.identity: Identity = (0, 0)  # of no file yet
+        self.identity: Identity = (0, 0)  # No file is open yet.
         self._pins.append(None)
         try:
             self._taken()
@@ -47,12 +47,14 @@ class PooledWriter(Pooled[FileWriter]):
 
     def _open(self) -> FileWriter:
         if self.identity != (0, 0):
-            self._check(self.identity)  # before it is created in place of a deleted file
+            # Noted before the file is created in place of a deleted one.
+            self._check(self.identity)
         file = self._open_file()
         identity = identity_of(file.fileno)
         if self.identity == (0, 0):
             self.identity = identity
-        elif identity != self.identity:  # deleted after the check, so created anew
+        # The file was deleted after the check, and is created anew.
+        elif identity != self.identity:
             file.close()
             raise displaced(Path(self.path), "deleted or renamed")
         return file
@@ -82,30 +84,30 @@ class PooledWriter(Pooled[FileWriter]):
 
 
 class Disk:
-    """The file system. Every method raises StoreAccessError where the operating system refuses.
+    """The file system. Every method raises StoreAccessError if the operating system refuses.
 
-    deleted  files that were deleted through it and not created again: other threads of the owner may have them open
+    deleted  files deleted through this disk and not created again; other threads of the owner may have them open
     """
 
     def __init__(self) -> None:
         self.deleted: set[Path] = set()
 
     def open(self, path: Path, size: int) -> FileWriter:
-        """Return a file of that size, created if missing; its name is durable after `sync_folder`."""
+        """Return a writer for a file of `size` bytes, created if missing; its name is durable after `sync_folder`."""
         self.deleted.discard(path)
         return FileWriter(path, size=size)
 
     def open_pooled(self, path: Path, size: int) -> PooledWriter:
-        """Return the same for one of very many files: it has a descriptor only while it is used.
+        """Return a writer like that of `open`, for one of very many files: it has a descriptor only during use.
 
-        Raises StoreFailedError as well, if another file has taken its name when it is opened again.
+        Also raises StoreFailedError, if another file has its name when it is reopened.
         """
         return PooledWriter(
             path, lambda: self.open(path, size), lambda own: self.check_in_place(path, own)
         )
 
     def map(self, path: Path, size: int) -> MappedWriter:
-        """Return the same, preallocated and mapped."""
+        """Return a writer like that of `open`, preallocated and mapped."""
         self.deleted.discard(path)
         return MappedWriter(path, size)
 
@@ -147,14 +149,14 @@ class Disk:
                 raise
 
     def usage(self, path: Path) -> tuple[int, int]:
-        """Bytes of the file system that are used, and that this user could use."""
+        """Return the used bytes of the file system, and the total that this user could use."""
         with explained(path, "be looked at"):
             status = os.statvfs(path)
         used = (status.f_blocks - status.f_bfree) * status.f_frsize
         return used, status.f_bavail * status.f_frsize
 
     def clear(self, path: Path, keep: int, size: int) -> int:
-        """Zero a file from byte `keep` on, and give it `size` bytes, durably, unless it is so already.
+        """Zero a file from byte `keep` on and set its size to `size`, durably, unless it already is in this state.
 
         Returns the position after its last byte that was not zero, or 0.
         """
@@ -168,7 +170,7 @@ class Disk:
         return stop
 
     def replace(self, path: Path, data: bytes) -> None:
-        """Give a file this content, durably: after a crash it has the old one or this."""
+        """Replace a file's content, durably: after a crash it has either the old content or the new."""
         with replacing(path) as attempt:
             write_durable(attempt, data)
         self.sync_folder(path.parent)

@@ -1,4 +1,4 @@
-"""Files of another file system: any that pyarrow.fs or fsspec opens."""
+"""Files on other file systems that pyarrow.fs or fsspec opens."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ _TRANSIENT = re.compile(
     r"HTTP status (408|429|5\d\d)|SLOW_DOWN|SERVICE_UNAVAILABLE|INTERNAL_FAILURE|THROTTLING|REQUEST_TIMEOUT"
     r"|NETWORK_CONNECTION"
 )
-"""pyarrow's text for errors that a provider's library calls retryable."""
+"""pyarrow's texts for errors that a provider's library calls retryable."""
 
 
 @dataclass(frozen=True)
 class FileSystem:
-    """One file system.
+    """A remote file system.
 
     arrow   lists files and opens them
     prefix  the part before a path: the scheme of its URL
-    limits  how long it may take to answer
+    limits  deadlines for its answers
     """
 
     arrow: pa.fs.FileSystem
@@ -67,14 +67,14 @@ def resolve(url: str, options: Mapping[str, str]) -> tuple[FileSystem, str]:
 
     options  `s3.NAME` are arguments of pyarrow.fs.S3FileSystem, `fsspec.NAME` of the fsspec file system
 
-    Raises UsageError for a scheme that nothing opens, StoreAccessError.
+    Raises UsageError for a scheme that no library opens, StoreAccessError.
     """
     limits = OF_CACHES if "::" in url else _limits(options)
     return within(limits.metadata, url, lambda: _resolve(url, options, limits))
 
 
 def _limits(options: Mapping[str, str]) -> Deadlines:
-    """Return the policy, or more time where the options of S3 ask for it. Raises UsageError."""
+    """Return the deadlines, extended if the options of S3 require it. Raises UsageError."""
     try:
         asked = float(options.get("s3.request_timeout", 0))
     except ValueError as error:
@@ -90,7 +90,7 @@ def _resolve(url: str, options: Mapping[str, str], limits: Deadlines) -> tuple[F
         if scheme == "s3" and s3:
             return FileSystem(_s3(s3), prefix, limits), rest
         if scheme in ("s3", "gs", "gcs", "hdfs", "viewfs", "abfs", "abfss"):
-            # A pattern is no URL: its ? would begin the query.
+            # A pattern is not a URL: its ? would begin the query.
             bucket, slash, path = rest.partition("/")
             arrow, root = pa.fs.FileSystem.from_uri(prefix + bucket)
             return FileSystem(arrow, prefix, limits), f"{root}{slash}{path}"
@@ -108,7 +108,7 @@ def _s3(options: dict[str, str]) -> pa.fs.FileSystem:
         arguments: dict[str, Any] = {
             name: value == "true"
             if value in ("true", "false")
-            else float(value)  # seconds
+            else float(value)  # In seconds.
             if name.endswith("_timeout")
             else value
             for name, value in options.items()
@@ -171,7 +171,7 @@ class RemoteReader(Closing):
                 data = self._read_at(len(view) - done, position + done)
             if not data:
                 raise StoreChangedError(
-                    f"{self._name}: ends at {position + done}, was longer when the job began"
+                    f"{self._name}: ends at {position + done}, but was longer when the job began"
                 )
             view[done : done + len(data)] = data
             done += len(data)
@@ -187,10 +187,10 @@ class RemoteReader(Closing):
         return buffer.tobytes()
 
     def stop_read_ahead(self) -> None:
-        """Nothing to do: reading a remote file changes none of its holes."""
+        """Do nothing: reading a remote file does not fill its holes."""
 
     def next_run(self, position: int) -> tuple[int, int] | None:
-        """Return all of the rest: remote file systems do not report holes."""
+        """Return the whole rest of the file: remote file systems do not report holes."""
         return (position, self.size) if position < self.size else None
 
 
@@ -204,7 +204,7 @@ def _explained(path: str) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError:
-        raise StoreNotFoundError(f"{path}: not there any more") from None
+        raise StoreNotFoundError(f"{path}: no longer exists") from None
     except (OSError, pa.ArrowException) as error:
         if isinstance(error, StoreAccessError):
             raise

@@ -1,4 +1,4 @@
-"""JSON documents of a service over HTTP: short ones, within a time, again after a passing error."""
+"""Get short JSON documents from an HTTP service, within a time limit and with retries."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def without_password(text: str) -> str:
 
 
 class _NoRedirects(HTTPRedirectHandler):
-    """Follow no redirect: it would take the password to another host."""
+    """Refuses redirects, which would send the password to another host."""
 
     def redirect_request(
         self, req: Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
@@ -46,9 +46,9 @@ class HttpService:
     """A service that answers with JSON.
 
     Args:
-        url: http or https; a user and a password may be in it.
-        argument: The caller's argument that the URL is from.
-        timeout_s: Of each step of one try: to connect, and to wait for more bytes. A try takes at most three of them.
+        url: An http or https URL, which may contain user and password.
+        argument: Name of the caller's argument with the URL.
+        timeout_s: Time-out of each step: connecting, and waiting for more bytes. A try takes at most three time-outs.
         pause: Waits some seconds before the next try.
 
     Raises:
@@ -72,7 +72,7 @@ class HttpService:
             is_url = False
         if not is_url or parts.query or parts.fragment:
             raise UsageError(
-                f"{argument}: a URL is http://HOST or https://HOST", arguments=[argument]
+                f"{argument}: the URL must be http://HOST or https://HOST", arguments=[argument]
             )
         self.name = urlunsplit((parts.scheme, host, parts.path.rstrip("/"), "", ""))
         self._headers = {"Accept": "application/json"}
@@ -82,7 +82,7 @@ class HttpService:
         self._timeout_s, self._pause = timeout_s, pause
 
     def get(self, path: str) -> Any | None:
-        """Return the document at a path below the URL, None if there is no such path.
+        """Return the document at a path below the URL, or None if the path does not exist.
 
         Raises:
             StoreUnreachableError: The service refuses, does not answer, or answers with something else.
@@ -91,7 +91,7 @@ class HttpService:
         pause_s = _FIRST_PAUSE_S
         for left in reversed(range(_TRIES)):
             try:
-                # The time-out of a socket begins again with every byte.
+                # The time-out of a socket restarts with every byte.
                 whole_s = _TRY_TIMEOUTS * self._timeout_s
                 data = within(whole_s, f"{self.name}/{path}", partial(self._read, request))
                 break

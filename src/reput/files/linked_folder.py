@@ -1,4 +1,4 @@
-"""A folder that several others seem to lie in: for a store whose CommitLog lies elsewhere."""
+"""A folder of links that look like one store, for a store whose CommitLog lies elsewhere."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from reput.files.writer import explained
 
 
 def linked_folder(name: str, entries: Mapping[str, str]) -> str:
-    """Return a folder of that name, in a temporary one of this process, with links of these names to these paths.
+    """Return a folder named `name`, in a temporary folder of this process, with the given links.
 
     It is deleted when the process ends; the targets of its links stay unchanged. Raises StoreAccessError.
     """

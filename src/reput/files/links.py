@@ -1,4 +1,4 @@
-"""Refuse links below a store that is written: a name in it could otherwise lead to a file outside.
+"""Refuse links below a store that is written, because they could lead to files outside.
 
 Files are also opened for writing without following a link (`O_NOFOLLOW`). This check covers folders as well, and files
 that are deleted, or read before they are changed.
@@ -19,7 +19,7 @@ def refuse_links(root: Path, names: Iterable[str], allowed: Path | None = None) 
     Args:
         root: may be a link itself.
         names: missing ones are skipped.
-        allowed: a folder that a name directly in `root` may be a link to.
+        allowed: a folder to which a link directly in `root` may lead.
 
     Raises:
         StoreError: for the first link.

@@ -1,9 +1,8 @@
-"""Locks that processes hold on a file's first byte, as Java's FileChannel.tryLock(0, 1, false) takes them.
+"""Lock a file's first byte, as Java's FileChannel.tryLock(0, 1, false) does.
 
-Java takes POSIX record locks. Those belong to a process: it loses them when anything in it opens and closes the file,
-to copy the folder for instance. Open-file-description locks conflict with them and belong to the descriptor, so
-these are used where the system has them (Linux since 3.15). Elsewhere it is POSIX locks, and a process must not open
-the file besides.
+Java takes POSIX record locks. A process loses these when any code in it opens and closes the file, for example to copy
+the folder. Open-file-description locks conflict with them but belong to the descriptor. They are used if the system has
+them (Linux since 3.15). Otherwise POSIX locks are used, and the process must not open the file elsewhere.
 """
 
 from __future__ import annotations
@@ -38,15 +37,15 @@ _held_guard = Lock()
 def locked(path: Path, owner: str, arguments: Iterable[str] = ()) -> Iterator[Callable[[], None]]:
     """Hold the lock for the body; the file is created if it is missing, and stays.
 
-    The body gets a function that raises StoreFailedError if the file was deleted or replaced: then another process
-    can take the lock as well. A forked child does not hold it.
+    The body gets a function that raises StoreFailedError if the file was deleted or replaced: another process can then
+    take the lock as well. A forked child does not hold it.
 
     Raises:
-        StoreLockedError: another has it; the message says that `owner` does, and names these `arguments` of the caller.
+        StoreLockedError: another process has it; the message names the `owner` and these `arguments` of the caller.
         StoreAccessError: the file cannot be opened or locked.
     """
     with _held_guard:
-        if _identity(path) in _held:  # to open and close it would end the lock
+        if _identity(path) in _held:  # Opening and closing the file would end the lock.
             raise StoreLockedError(f"{path}: {owner}", arguments=arguments)
         file = _LockFile(path)
         try:
@@ -62,14 +61,14 @@ def locked(path: Path, owner: str, arguments: Iterable[str] = ()) -> Iterator[Ca
 
 
 def is_locked(path: Path) -> bool:
-    """Whether another, or this process, holds the lock; the file is only read, and not created.
+    """Return whether another, or this process, holds the lock; the file is only read, and not created.
 
     Raises StoreAccessError.
     """
     with _held_guard:
         if _identity(path) in _held:
             return True
-        with explained(path, "be opened for a look at its lock"):
+        with explained(path, "be opened to test its lock"):
             try:
                 fd = open_anchored(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
             except FileNotFoundError:
@@ -86,13 +85,13 @@ def _identity(path: Path) -> tuple[int, int] | None:
     """Return device and inode; None if the file is missing."""
     try:
         status = os.stat(path)
-    except OSError:  # opening it says why
+    except OSError:  # Opening it reports the reason.
         return None
     return status.st_dev, status.st_ino
 
 
 class _LockFile:
-    """The open file that a lock is taken on."""
+    """The open file whose byte is locked."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -108,7 +107,7 @@ class _LockFile:
         check_in_place(self._path, self._opened)
 
     def try_lock(self) -> bool:
-        """Whether the lock is held now. Raises StoreAccessError."""
+        """Return whether the lock is held now. Raises StoreAccessError."""
         with explained(self._path, "be locked"):
             try:
                 if _DESCRIPTION_LOCK is None or not self._lock_description(_DESCRIPTION_LOCK):
@@ -123,7 +122,7 @@ class _LockFile:
         return True
 
     def _lock_description(self, command: int) -> bool:
-        """Whether the system knows such locks. Raises OSError where another holds one."""
+        """Return whether the system knows such locks. Raises OSError where another holds one."""
         try:
             fcntl.fcntl(self._fd, command, _FIRST_BYTE)
         except OSError as error:
@@ -146,7 +145,7 @@ _open_files: WeakSet[_LockFile] = WeakSet()
 
 
 def _forget_in_child() -> None:
-    """Close the child's copies of the parent's descriptions, so that only the parent has the lock."""
+    """Close a forked child's copies of the parent's descriptors, so that only the parent has the lock."""
     global _held_guard
     _held_guard = Lock()
     for file in list(_open_files):

@@ -1,7 +1,7 @@
-"""Files mapped into memory, to be read only: nothing here can write a byte of them.
+"""Map files into memory for reading only.
 
-A map shows what another process writes into the file, and outlives the file's deletion. A
-mapped file must not be truncated: no broker does that, and a process that copies over a store must not.
+A map shows the writes of other processes, and remains valid after the file is deleted. A mapped file must not be
+truncated: no broker does so, and a process that copies over a store must not.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from reput.files.anchors import open_anchored
 
 
 class MappedFile:
-    """One whole file as it was sized when it was opened.
+    """One whole file, with its size when it was opened.
 
-    data       its bytes
+    data       the bytes of the file
     scattered  scattered reads load only the pages read, not their surroundings
     Raises StoreNotFoundError, StoreAccessError, and FormatError for a file that is empty.
     """
@@ -33,11 +33,11 @@ class MappedFile:
     def __init__(self, path: str, scattered: bool = False) -> None:
         self.path = path
         try:
-            # A pipe or a device would keep us waiting.
+            # Opening a pipe or a device would block.
             descriptor = open_anchored(path, os.O_RDONLY | os.O_NONBLOCK)
         except FileNotFoundError:
-            raise StoreNotFoundError(f"{path}: not there any more") from None
-        except StoreAccessError:  # it is a link
+            raise StoreNotFoundError(f"{path}: no longer exists") from None
+        except StoreAccessError:  # The file is a link.
             raise
         except OSError as error:
             raise StoreAccessError(f"{path}: cannot be opened: {error.strerror}") from error
@@ -51,7 +51,7 @@ class MappedFile:
         self.data = memoryview(self._map)
 
     def close(self) -> None:
-        """Close the map, or leave that to the last array over it: the traceback of an error may hold one."""
+        """Close the map; if arrays over it remain, for example in a traceback, the last of them closes it."""
         with suppress(BufferError):
             self.data.release()
             self._map.close()
@@ -70,7 +70,7 @@ def _map(path: str, descriptor: int) -> mmap.mmap:
 
 
 class MappedFiles:
-    """Maps by path, the least recently used closed when there are too many; any thread may call it.
+    """Maps by path, for any thread. The least recently used are closed if there are too many.
 
     A map keeps a descriptor, and a store may have more files than a process may have open.
     """
@@ -91,7 +91,7 @@ class MappedFiles:
             return np.frombuffer(file.data, np.uint8)
 
     def close(self, path: str) -> None:
-        """Close the map of a file: a deleted file's space is freed with its last map."""
+        """Close the map of a file, because a deleted file's space is freed only with its last map."""
         with self._lock:
             if file := self._files.pop(path, None):
                 file.close()

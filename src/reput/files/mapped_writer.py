@@ -1,4 +1,7 @@
-"""A file mapped into memory to be written, preallocated so that a full disk is an error and not a dead process."""
+"""Write files through a memory map.
+
+They are preallocated, so that a full disk raises an error and does not kill the process.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +23,8 @@ class MappedWriter(FileWriter):
     """A FileWriter whose bytes are also an array; all readers see stores to it at once.
 
     data  memoryview of the whole file
-    array the same as uint8
-    Neither can be used once the file is closed. A view of either that somebody keeps keeps the map.
+    array the whole file as uint8 Neither can be used after the file is closed. The map stays as long as a view of
+    either exists.
     """
 
     def __init__(self, path: Path, size: int) -> None:
@@ -43,23 +46,23 @@ class MappedWriter(FileWriter):
         """Close the file and release its memory; a closed file stays closed."""
         super().close()
         self.array = _NOTHING
-        with suppress(BufferError):  # somebody has a view: the map goes when that does
+        with suppress(BufferError):  # A view still exists: the map is released with it.
             self.data.release()
             self._map.close()
 
     def prepare(self, begin: int, end: int) -> None:
-        """Have the pages of bytes `begin` to `end` ready to be written.
+        """Load the pages of bytes `begin` to `end` for writing.
 
-        Taking them one by one, when each is first written, costs ten times as much.
+        Page faults at the first write of each page cost ten times as much.
         """
         begin -= begin % mmap.PAGESIZE
-        with suppress(OSError):  # a kernel before 5.14 takes them one by one
+        with suppress(OSError):  # A kernel before 5.14 loads them one by one.
             self._map.madvise(_POPULATE_WRITE, begin, min(end, self.size) - begin)
 
     def prepare_empty(self, begin: int, end: int) -> None:
-        """Do the same for bytes that hold nothing yet: write zeros there.
+        """Load the pages of bytes that are still empty, by writing zeros.
 
-        The system allocates memory for writes in large pieces, for mapped bytes in small ones.
+        The system allocates memory in large pieces for writes, but in small ones for mapped bytes.
         """
         end = min(end, self.size)
         self.write_zeros(begin, end)
@@ -67,6 +70,6 @@ class MappedWriter(FileWriter):
 
 
 def _allocate(descriptor: int, size: int) -> None:
-    # Once is enough: a second time turns reserved pages of tmpfs into data.
+    # Once is enough: the second time would turn reserved pages of tmpfs into data.
     if hasattr(os, "posix_fallocate") and os.fstat(descriptor).st_blocks * 512 < size:
         os.posix_fallocate(descriptor, 0, size)

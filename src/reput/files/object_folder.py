@@ -1,4 +1,4 @@
-"""Objects in a folder of this machine: a file each, written by one process at a time."""
+"""Objects in a local folder: one file each, written by one process at a time."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class ObjectFolder:
     """See `reput.files.object_store.ObjectStore`. A version is a digest of the content."""
 
     def __init__(self, place: str, *, is_made: bool = True) -> None:
-        """`is_made` is whether the folder is created; to read, it need not be."""
+        """Open the folder; `is_made` states whether to create it. For reading, it may be missing."""
         self.place, self._root = place, Path(place).absolute()
         if is_made:
             make_folder(self._root)
@@ -106,7 +106,7 @@ class ObjectFolder:
             try:
                 status = os.stat(path, follow_symlinks=False)
             except FileNotFoundError:
-                raise StoreNotFoundError(f"{path}: not there any more") from None
+                raise StoreNotFoundError(f"{path}: no longer exists") from None
         return ObjectInfo(name, status.st_size, status.st_mtime_ns)
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
@@ -144,7 +144,7 @@ class ObjectFolder:
         path, until = self._root / _LOCK_FILE, time.monotonic() + POLICY.data
         while True:
             try:
-                with locked(path, "another writer works there; run it again"):
+                with locked(path, "another writer is at work there; run the command again later"):
                     yield
                 return
             except StoreLockedError as error:

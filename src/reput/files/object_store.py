@@ -1,11 +1,10 @@
-"""Objects that several writers create and replace without losing each other's: in a bucket, or in a folder.
+"""Objects in a bucket or folder that several writers can replace without losing each other's changes.
 
-Writers need two conditions: `put_new` creates an object only if none has its name, and `put_if_match` replaces only
-the version that was read. S3, GCS and Azure keep them by If-None-Match and If-Match (through
-obstore, as pyarrow.fs silently ignores them), a folder by a lock.
-
-An acknowledgement may be lost: an object that has the very bytes of a refused write counts as written by it. Let the
-bytes of each writer differ, by a number of its own.
+Writers need two conditions: `put_new` creates an object only if none has its name, and `put_if_match` replaces only the
+version that was read. S3, GCS and Azure implement them by If-None-Match and If-Match (through obstore, because
+pyarrow.fs silently ignores them), a folder by a lock. An acknowledgement may be lost. So if a write is refused and the
+object has exactly its bytes, the write counts as done. Each writer's bytes must therefore differ, for example by a
+random number.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ _MOST_NAME_BYTES = 900
 MOST_PUT_BYTES = 64 << 20
 """The largest conditional write, which is one request: uploads in parts have no condition."""
 MOST_GET_BYTES = 4 * MOST_PUT_BYTES
-"""The largest object that is read at once; reput writes none larger for that purpose."""
+"""The largest object that is read at once; reput writes no larger object to be read so."""
 
 
 class ObjectInfo(NamedTuple):
@@ -33,7 +32,7 @@ class ObjectInfo(NamedTuple):
 
 
 class StoredObject(NamedTuple):
-    """An object that was read: its bytes, and its version for `put_if_match`."""
+    """The bytes of an object, and its version for `put_if_match`."""
 
     data: bytes
     version: str
@@ -42,28 +41,30 @@ class StoredObject(NamedTuple):
 class ObjectStore(Protocol):
     """Objects by name, below one place. For use from several threads; can be sent to another process.
 
-    Every method raises StoreUnreachableError for a fault that may pass, and then a write may have been done or not;
-    StoreAccessError for a permanent fault; UsageError for a name that no object can have.
+    Every method raises StoreUnreachableError for a temporary fault, after which a write may or may not have happened.
+    It raises StoreAccessError for a permanent fault, and UsageError for a name that no object can have.
     """
 
     place: str
 
     def put_new(self, name: str, data: bytes) -> str:
-        """Create an object and return its version. Raises ObjectConflictError if there is one.
+        """Create an object and return its version. Raises ObjectConflictError if it exists.
 
         Data of more than MOST_PUT_BYTES is refused with a UsageError, here and below.
         """
 
     def put_if_match(self, name: str, data: bytes, version: str) -> str:
-        """Replace the object of this version; return the new version. Raises ObjectConflictError for another one."""
+        """Replace the object if it has this version; return the new one.
+
+        Raises ObjectConflictError for another version.
+        """
 
     def upload(self, name: str, chunks: Iterable[bytes]) -> int:
         """Write a large object in parts, whole or not at all, and return its bytes.
 
-        Without a condition: the name must be the writer's own, for instance with a UUID in it. An object that is
-        there before the upload begins is not replaced; of two writers at once the last one wins.
-
-        Raises ObjectConflictError if there is an object.
+        Without a condition: the name must be the writer's own, for instance with a UUID in it. An object that exists
+        before the upload begins is not replaced; of two simultaneous writers, the last wins. Raises ObjectConflictError
+        if the object exists.
         """
 
     def get(self, name: str) -> StoredObject:
@@ -82,17 +83,17 @@ class ObjectStore(Protocol):
         """Yield all objects whose names begin so, in any order."""
 
     def copy(self, source: str, name: str) -> None:
-        """Write an object with the bytes of another one, in place of any that is there.
+        """Write an object with the bytes of another, replacing an existing object.
 
-        Raises StoreNotFoundError if the other one is not there.
+        Raises StoreNotFoundError if the source is missing.
         """
 
     def delete(self, name: str) -> None:
-        """Delete an object if it is there."""
+        """Delete an object if it exists."""
 
 
 def check_conditions(store: ObjectStore, folder: str = "") -> None:
-    """Try both conditions with an object of our own, in a folder that ends with /.
+    """Try both conditions on a test object in a folder, whose name ends with /.
 
     Raises UsageError if one is ignored.
     """
@@ -149,9 +150,9 @@ def check_readable(place: str, size: int) -> None:
 def settle_conflict(
     store: ObjectStore, name: str, data: bytes, conflict: ObjectConflictError
 ) -> str:
-    """Return the version of the object if it has this data: an earlier attempt of ours was not acknowledged.
+    """Return the version of the object if it has this data, written by our own unacknowledged attempt.
 
-    Raises the conflict otherwise.
+    Otherwise raises the conflict.
     """
     try:
         found = store.get(name)

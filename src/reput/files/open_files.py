@@ -1,8 +1,8 @@
-"""The descriptors of this process for files of stores: opened when they are used, never too many at once.
+"""Manage this process's descriptors for files of stores: opened on use, never too many at once.
 
-A store may have more files than a process may have open, and a process may read many stores. So readers and writers
-of CommitLog, ConsumeQueue and IndexFiles hold no descriptor of their own: `PooledReader` and `PooledWriter` take one
-from the pool for the time of a call. It stays open for the next call until another file needs its place.
+A store may have more files than a process may have open, and a process may read many stores. So readers and writers of
+CommitLog, ConsumeQueue and IndexFiles have no descriptor of their own: `PooledReader` and `PooledWriter` take one from
+the pool during a call. It stays open for later calls until another file needs its place.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from reput.closing import Closing
 from reput.errors import StoreAccessError, StoreNotFoundError
 from reput.files.reader import FileReader, Identity, SparseReader, identity_of
 
-if TYPE_CHECKING:  # numpy takes longer to import than a query by key takes
+# Imported only for typing: NumPy takes longer to import than a query by key takes.
+if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
@@ -30,11 +31,11 @@ _NO_MORE = {errno.EMFILE, errno.ENFILE}
 
 
 def allow_files(count: int = _MOST_FILES) -> None:
-    """Raise this process's limit of open files to so many, as far as it may."""
+    """Raise this process's limit of open files to `count`, as far as permitted."""
     least, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = count if most == resource.RLIM_INFINITY else min(count, most)
     if least != resource.RLIM_INFINITY and wanted > least:
-        with suppress(OSError, ValueError):  # a system with a lower limit of its own
+        with suppress(OSError, ValueError):  # The system has a lower limit of its own.
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
 
 
@@ -47,10 +48,10 @@ _Result = TypeVar("_Result")
 
 
 class Pooled(Generic[_File]):
-    """A file that is open while it is used, and as long as nobody else needs its place.
+    """A file that stays open during use, and afterwards until another file needs its place.
 
-    Any thread may call it. `_pins` has an item for each call that is being answered: adding and removing one is atomic,
-    which a count is not, and takes no lock.
+    Any thread may call it. `_pins` has an item for each call in progress. Adding and removing items is atomic and needs
+    no lock; changing a count is not atomic.
     """
 
     __slots__ = ("_file", "_pins", "_was_used", "path")
@@ -65,7 +66,7 @@ class Pooled(Generic[_File]):
         raise NotImplementedError
 
     def _taken(self) -> _File:
-        """Return the file, open, for a caller that has added its pin. Raises the errors of `_open`."""
+        """Return the open file for a caller that has added its pin. Raises the errors of `_open`."""
         file = self._file
         if file is None:
             file = _POOL.open(self)
@@ -73,12 +74,12 @@ class Pooled(Generic[_File]):
         return file
 
     def close(self) -> None:
-        """Give the descriptor back. The file is opened again if it is used again."""
+        """Close the descriptor. The file is reopened when it is used again."""
         _POOL.close(self)
 
 
 class _Pool:
-    """The open files of all stores, in the order in which they were opened or last spared."""
+    """The open files of all stores, in the order in which they were opened or last kept open."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -87,7 +88,7 @@ class _Pool:
     def open(self, pooled: Pooled[_File]) -> _File:
         """Open a file, and close others if there are too many. Raises its errors."""
         with self._lock:
-            if pooled._file is not None:  # another thread has opened it, or spared it
+            if pooled._file is not None:  # Another thread has opened the file, or kept it open.
                 return pooled._file
             self._make_room(_most_pooled() - 1)
         return self._kept(pooled, self._opened(pooled))
@@ -98,7 +99,7 @@ class _Pool:
         except StoreAccessError as error:
             if getattr(error.__cause__, "errno", None) not in _NO_MORE:
                 raise
-        with self._lock:  # sockets and mappings have taken the rest
+        with self._lock:  # Sockets and mappings have used the other descriptors.
             self._make_room(len(self._open) // 2)
         return pooled._open()
 
@@ -113,7 +114,7 @@ class _Pool:
         return other
 
     def _make_room(self, most: int) -> None:
-        turns = 2 * len(self._open)  # files that are left after two rounds are all in use
+        turns = 2 * len(self._open)  # Files that remain after two rounds are all in use.
         while len(self._open) > max(most, 0) and turns > 0:
             turns -= 1
             _, oldest = self._open.popitem(last=False)
@@ -122,9 +123,9 @@ class _Pool:
                 self._open[id(oldest)] = oldest
 
     def _closed(self, pooled: Pooled[Any]) -> bool:
-        """Close a file unless it is being used; whether it is closed."""
+        """Close a file unless it is in use; return whether it is closed."""
         file, pooled._file = pooled._file, None
-        # A thread that adds a pin from here on finds no file, and waits for the lock.
+        # From here on, a thread that adds a pin finds no file and waits for the lock.
         if pooled._pins:
             pooled._file = file
             return False
@@ -149,7 +150,7 @@ os.register_at_fork(after_in_child=_POOL.forget_in_child)
 
 
 def _most_pooled() -> int:
-    """Half of this process's descriptors; the rest is for sockets, mappings and other files."""
+    """Return half of this process's descriptors; the others are for sockets, mappings and other files."""
     allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if allowed == resource.RLIM_INFINITY:
         return _MOST_POOLED
@@ -157,14 +158,14 @@ def _most_pooled() -> int:
 
 
 class PooledReader(Pooled[SparseReader], Closing):
-    """A SparseReader of one file, and of no other that gets its name later: that raises StoreNotFoundError."""
+    """A SparseReader of one file. If another file gets its name later, reading raises StoreNotFoundError."""
 
     __slots__ = ("_identity", "_inode", "_is_scattered", "_open_file")
 
     def __init__(
         self, path: str, open_file: Callable[[str], SparseReader] = FileReader, inode: int = 0
     ) -> None:
-        """Describe a file; `inode` is its inode when listed, 0 for the file that exists at the first open."""
+        """Describe a file; `inode` is its inode when listed, or 0 for the file found at the first open."""
         super().__init__(path)
         self._open_file, self._inode = open_file, inode
         self._identity: Identity | None = None
@@ -178,7 +179,7 @@ class PooledReader(Pooled[SparseReader], Closing):
                 self._identity = identity
             if identity != self._identity:
                 file.close()
-                raise StoreNotFoundError(f"{self.path}: not there any more")
+                raise StoreNotFoundError(f"{self.path}: no longer exists")
         if self._is_scattered:
             file.stop_read_ahead()
         return file
@@ -194,7 +195,7 @@ class PooledReader(Pooled[SparseReader], Closing):
     def read(self, position: int, length: int) -> bytes:
         pins = self._pins
         pins.append(None)
-        try:  # as `_taken` does it; a query by key reads some hundred times
+        try:  # Inlined `_taken`: a query by key reads some hundred times.
             file = self._file
             if file is None:
                 file = _POOL.open(self)
@@ -275,7 +276,7 @@ class OpenFiles:
         return reader
 
     def drop(self, files: Iterable[tuple[str, int]]) -> None:
-        """Close these, if they are open: a deleted file's space is free once nobody has it open."""
+        """Close these files if they are open: a deleted file's space is freed only when no process has it open."""
         for file in files:
             if reader := self._readers.pop(file, None):
                 reader.close()

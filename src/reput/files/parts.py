@@ -1,4 +1,4 @@
-"""Folders of part-* files: Spark's, renamed by contents, and our own."""
+"""Folders of part-* files: Spark's, which are renamed by content, and reput's own."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from reput.files.writer import explained, make_folder, remove_tree
 
 
 def rename_parts(folder: Path, suffix: str, new_suffix: str) -> None:
-    """Rename part-* with that suffix. Their checksums, which Hadoop keeps by name, go. Raises OSError."""
+    """Rename part-* files with a suffix, and delete their checksums, which Hadoop keeps by name. Raises OSError."""
     for path in folder.glob(f"part-*{suffix}"):
         path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
         path.rename(path.with_suffix(new_suffix))
@@ -24,7 +24,7 @@ def rename_parts(folder: Path, suffix: str, new_suffix: str) -> None:
 def new_folder(path: Path) -> Iterator[Path]:
     """Yield a folder of this attempt's own to write into; when the body succeeds it is renamed to `path`.
 
-    Raises StoreAccessError, also where `path` is there already and is not an empty folder.
+    Raises StoreAccessError, also if `path` exists and is not an empty folder.
     """
     attempt = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
     with writing_to(path):
@@ -38,7 +38,7 @@ def new_folder(path: Path) -> Iterator[Path]:
             ):
                 os.rename(there, here, src_dir_fd=old, dst_dir_fd=new)
         finally:
-            with suppress(OSError):  # the error that led here says more
+            with suppress(OSError):  # The original error is more specific.
                 remove_tree(attempt)
 
 
@@ -49,5 +49,5 @@ def write_chunks(path: Path, chunks: Iterable[bytes | memoryview]) -> None:
 
 
 def open_part(path: Path) -> BinaryIO:
-    """Create a file. Raises StoreAccessError for a link where root's names can be exchanged, OSError."""
+    """Create a file. Raises StoreAccessError for a link if names can be exchanged under root, OSError."""
     return open(path, "wb", opener=open_anchored)

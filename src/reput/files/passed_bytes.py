@@ -1,4 +1,4 @@
-"""Bytes that go to another process as a file descriptor: a message to it need not have room for them."""
+"""Pass bytes to another process as a file descriptor, because they may not fit in a message."""
 
 from __future__ import annotations
 

@@ -13,12 +13,14 @@ def expand_to_one(storage: Storage, pattern: str) -> str:
     """Return the only path that matches a pattern. Raises UsageError for several, and the errors of `expand`."""
     found = expand(storage, pattern)
     if len(found) > 1:
-        raise UsageError(f"{pattern}: stands for {len(found)} paths, {found[0]} and more; name one")
+        raise UsageError(
+            f"{pattern}: matches {len(found)} paths, {found[0]} and others; specify one"
+        )
     return found[0]
 
 
 def expand(storage: Storage, pattern: str) -> list[str]:
-    """Return the paths that match a pattern, in order, at least one; itself if it has no * ? [].
+    """Return the paths that match a pattern, in order, at least one. A text without * ? [] matches itself.
 
     Raises:
         StoreNotFoundError: no path matches.

@@ -9,13 +9,13 @@ from reput.errors import UsageError
 from reput.format.file_names import ARCHIVE_MANIFEST
 
 LOCAL_ARCHIVE = "archive://"
-"""Of the paths in an archive on this machine: its files are not the machine's."""
+"""Prefix of the paths in a local archive, whose files are not files of the machine."""
 _JOIN = " + "
 _CHARACTERS = frozenset("*?[")
 
 
 def is_url(path: str | PathLike[str]) -> bool:
-    """Whether a path names a file system that is not this machine's."""
+    """Return whether a path names a file system that is not this machine's."""
     text = fspath(path)
     return "://" in text and not text.startswith("file:")
 
@@ -56,11 +56,11 @@ def is_archive(path: str) -> bool:
 def refuse_url(path: str | PathLike[str]) -> None:
     """Raise UsageError for a URL, where a store on this machine is needed."""
     if is_url(path):
-        raise UsageError(f"{fspath(path)}: this needs a store on a local file system")
+        raise UsageError(f"{fspath(path)}: this command needs a store on a local file system")
 
 
 def refuse_archive(path: str | PathLike[str]) -> None:
-    """Raise UsageError for an archive on this machine, where a store is needed that has files of its own."""
+    """Raise UsageError for a local archive, for callers that need a store with files of its own."""
     place = fspath(path).removeprefix(LOCAL_ARCHIVE)
     if is_archive(place):
         raise UsageError(

@@ -1,7 +1,7 @@
-"""Folders and files that hold message bodies for a while: nobody else reads or changes them.
+"""Temporary folders and files with message bodies, which no other user can read or change.
 
-A folder is the owner's alone (0700, files 0600), or its group's too (2770, files 0660) where tasks run under other
-users of that group. It must lie where nobody else can put another in its place.
+A folder belongs to its owner only (0700, files 0600), or also to its group (2770, files 0660) if tasks run under other
+users of that group. It must lie where nobody else can replace it.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ def new_private_folder(
     """Create a folder whose name begins with `prefix`.
 
     Args:
-        parent: an existing folder, or one to create; None for the system's temporary one.
+        parent: an existing folder, or one to create; None for the system's temporary folder.
         access: the users of the new folder.
 
     Raises:
         UsageError: for another `access`.
-        StoreAccessError: where the parent can be written by others, or the system refuses.
+        StoreAccessError: other users can write to the parent, or the system refuses.
     """
     if access not in get_args(Access):
         raise UsageError(f"access must be private or group, not {access!r}")
@@ -56,13 +56,14 @@ def _check_parent(parent: Path, access: Access) -> None:
     """Check the parent: a user who can rename its entries can replace our folder."""
     with explained(parent, "be read"):
         status = parent.stat()
-    if status.st_mode & stat.S_ISVTX:  # sticky, like /tmp: only owners rename
+    if status.st_mode & stat.S_ISVTX:  # A sticky folder, like /tmp: only owners can rename.
         return
     others = stat.S_IWOTH if access == "group" else stat.S_IWOTH | stat.S_IWGRP
     if status.st_mode & others:
         raise StoreAccessError(
-            f"{parent}: mode {stat.S_IMODE(status.st_mode):04o} lets others write; staged files have "
-            "message bodies: name a folder of your own, or remove that permission"
+            f"{parent}: mode {stat.S_IMODE(status.st_mode):04o} lets other users write, but "
+            f"staged files contain message bodies; choose a folder of your own, or remove that "
+            f"permission"
         )
     if status.st_uid not in (os.geteuid(), 0) and access == "private":
         raise _of_another(parent)
@@ -70,8 +71,8 @@ def _check_parent(parent: Path, access: Access) -> None:
 
 def _of_another(parent: str | os.PathLike[str]) -> StoreAccessError:
     return StoreAccessError(
-        f"{os.fspath(parent)}: belongs to another user, who could change what is staged there: "
-        "name a folder of your own"
+        f"{os.fspath(parent)}: belongs to another user, who could change staged files; choose a "
+        f"folder of your own"
     )
 
 
@@ -79,13 +80,13 @@ def create_like_folder(path: str | os.PathLike[str]) -> None:
     """Create an empty file that users of its folder may read and write.
 
     Raises:
-        StoreAccessError: where it exists already, or the system refuses.
+        StoreAccessError: it exists already, or the system refuses.
     """
     with explained(path, "be created"):
         folder_mode = os.stat(os.path.dirname(path) or ".").st_mode
         mode = 0o660 if folder_mode & _GROUP_MAY_ENTER and folder_mode & stat.S_ISGID else 0o600
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
         try:
-            os.fchmod(fd, mode)  # regardless of the umask
+            os.fchmod(fd, mode)  # Set regardless of the umask.
         finally:
             os.close(fd)

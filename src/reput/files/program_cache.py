@@ -1,4 +1,4 @@
-"""Folders of this user's cache for files that programs start with, which no other user may write."""
+"""Cache folders for files that programs execute or load, which no other user may write."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def lasting_folder() -> Path | None:
     cache = os.environ.get("XDG_CACHE_HOME", "")
     if not os.path.isabs(cache):
         cache = os.path.expanduser("~/.cache")
-    if not os.path.isabs(cache):  # a user without a home directory
+    if not os.path.isabs(cache):  # The user has no home directory.
         return None
     folder = Path(cache, "reput")
     if not is_out_of_reach(folder):
@@ -41,9 +41,9 @@ def program_folders() -> Iterator[Path]:
 
 
 def linked_folder(within: Path, name: str, links: Mapping[str, Path]) -> Path:
-    """Return a folder with these symbolic links and no others, by their paths below it; `name` begins its name.
+    """Return a folder with exactly these symbolic links, given by relative path; its name begins with `name`.
 
-    Once there it stays as it is: other links have another name. Raises OSError.
+    Once created it stays unchanged: other links get another folder. Raises OSError.
     """
     text = "\n".join(f"{link}\0{target}" for link, target in sorted(links.items()))
     digest = hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()
@@ -56,7 +56,7 @@ def linked_folder(within: Path, name: str, links: Mapping[str, Path]) -> Path:
                 (attempt / link).symlink_to(target)
             attempt.rename(folder)
         except OSError:
-            if not folder.is_dir():  # another process was faster; its links are the same
+            if not folder.is_dir():  # Another process was faster; its links are identical.
                 raise
         finally:
             shutil.rmtree(attempt, ignore_errors=True)

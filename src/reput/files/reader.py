@@ -1,4 +1,4 @@
-"""Reading ranges of a file with pread: a file that shrinks meanwhile is an error, not a dead process."""
+"""Read ranges of a file with pread, so that a file that shrinks raises an error and does not kill the process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from reput.closing import Closing
 from reput.errors import FormatError, StoreAccessError, StoreChangedError, StoreNotFoundError
 from reput.files.anchors import open_anchored
 
-if TYPE_CHECKING:  # numpy takes longer to import than a query by key takes
+# Imported only for typing: NumPy takes longer to import than a query by key takes.
+if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
@@ -50,7 +51,7 @@ OpenFile = Callable[[str], RangeReader]
 
 
 class SparseReader(RangeReader, Protocol):
-    """A RangeReader that also finds where something was written, and may stay open."""
+    """A RangeReader that also finds the written parts of a file, and may stay open."""
 
     @property
     def size(self) -> int: ...
@@ -65,10 +66,10 @@ class SparseReader(RangeReader, Protocol):
 
 
 def data_runs(reader: RangeReader, position: int, stop: int) -> list[tuple[int, int]]:
-    """All data between `position` and `stop`, as (begin, end), found before any of it is read.
+    """Return all data between `position` and `stop`, as (begin, end), found before any of it is read.
 
-    Of a preallocated file each read may turn some of the hole that follows into data, by reading ahead. A search
-    for the next data between reads would follow it to the end of the file.
+    In a preallocated file, read-ahead may turn part of the following hole into data. A search for data between reads
+    would therefore go on to the end of the file.
     """
     runs = []
     while position < stop and (run := reader.next_run(position)) is not None and run[0] < stop:
@@ -94,7 +95,9 @@ def read_text(path: str | os.PathLike[str]) -> str:
     """
     data = read_file(path, _MOST_TEXT_BYTES + 1)
     if len(data) > _MOST_TEXT_BYTES:
-        raise FormatError(os.fspath(path), _MOST_TEXT_BYTES, "longer than such a file can be")
+        raise FormatError(
+            os.fspath(path), _MOST_TEXT_BYTES, "longer than a file of this kind can be"
+        )
     try:
         return data.decode()
     except UnicodeDecodeError as error:
@@ -107,11 +110,11 @@ class FileReader(Closing):
     def __init__(self, path: str) -> None:
         self.path = path
         try:
-            # Without O_NONBLOCK opening a pipe waits for a writer.
+            # Without O_NONBLOCK, opening a pipe would wait for a writer.
             self._fd = open_anchored(path, os.O_RDONLY | os.O_NONBLOCK)
         except FileNotFoundError:
-            raise StoreNotFoundError(f"{path}: not there any more") from None
-        except StoreAccessError:  # it is a link
+            raise StoreNotFoundError(f"{path}: no longer exists") from None
+        except StoreAccessError:  # The file is a link.
             raise
         except OSError as error:
             raise StoreAccessError(f"{path}: cannot be opened: {error.strerror}") from error
@@ -133,7 +136,7 @@ class FileReader(Closing):
 
     @property
     def size(self) -> int:
-        """Bytes in the file now."""
+        """Return the present size of the file in bytes."""
         return os.fstat(self._fd).st_size
 
     def read_into(self, buffer: npt.NDArray[np.uint8], position: int) -> None:
@@ -149,7 +152,7 @@ class FileReader(Closing):
                 raise self._unreadable(position + done, error) from error
             if count == 0:
                 raise StoreChangedError(
-                    f"{self.path}: ends at {position + done}, was longer when the job began"
+                    f"{self.path}: ends at {position + done}, but was longer when the job began"
                 )
             done += count
 
@@ -161,13 +164,13 @@ class FileReader(Closing):
             raise self._unreadable(position, error) from error
         if len(data) == length:
             return data
-        del data  # a record may have 2 GiB: it is not held twice
-        buffer = bytearray(length)  # a file that was cut shorter, or more than one call reads
+        del data  # A record may have 2 GiB, so it must not be held twice.
+        buffer = bytearray(length)  # The file was cut, or one call cannot read all of it.
         self._fill(memoryview(buffer), position)
         return bytes(buffer)
 
     def read_each(self, positions: Sequence[int], lengths: Sequence[int]) -> list[bytes]:
-        """Return the same at many places in hardly more than the system calls' time. Raises as `read` does."""
+        """Return the bytes at many places, in hardly more time than the system calls take. Raises as `read` does."""
         descriptor, pread = self._fd, os.pread
         try:
             found = [
@@ -184,8 +187,8 @@ class FileReader(Closing):
         return StoreAccessError(f"{self.path}: offset {position}: cannot be read: {error.strerror}")
 
     def last_nonzero(self, size: int) -> int | None:
-        """Position of the last byte below `size` that is not zero, or None; a hole at the end is not read."""
-        low, high = 0, size  # only a hole follows `high`
+        """Return the position of the last nonzero byte below `size`, or None; a hole at the end is not read."""
+        low, high = 0, size  # Only a hole follows `high`.
         while low < high:
             middle = (low + high) // 2
             if self.next_data(middle) is None:
@@ -203,7 +206,7 @@ class FileReader(Closing):
         return None
 
     def has_data(self, position: int, stop: int) -> bool:
-        """Whether a byte in [position, stop) is not zero; holes are not read."""
+        """Return whether a byte in [position, stop) is not zero; holes are not read."""
         for begin, end in data_runs(self, position, stop):
             for at in range(begin, end, len(_ZEROS)):
                 data = self.read(at, min(end - at, len(_ZEROS)))
@@ -219,8 +222,8 @@ class FileReader(Closing):
     def next_run(self, position: int) -> tuple[int, int] | None:
         """Return the next data at or after `position`, and the begin of its next hole; None if only a hole follows.
 
-        Read no further than that: bytes of a hole that are read, also by reading ahead, are data from then on, so
-        that the whole file would be read.
+        Callers must not read further: reading a hole, also by read-ahead, turns it into data, so the whole file would
+        be read.
         """
         self.stop_read_ahead()
         size = self.size
@@ -230,4 +233,4 @@ class FileReader(Closing):
         except OSError as error:
             if error.errno == errno.ENXIO or position >= size:
                 return None
-            return position, size  # a file system that does not report holes
+            return position, size  # The file system does not report holes.

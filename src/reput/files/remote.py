@@ -1,7 +1,7 @@
-"""A `reput.files.storage.Storage` of files that are not local, for readers that read here and there.
+"""A `reput.files.storage.Storage` of remote files, for readers with scattered reads.
 
-Every request costs milliseconds, so listings and reads are kept: one listing of everything below the root for a
-moment, and blocks of files, in memory of bounded size. Blocks that follow each other are read in ever larger steps.
+Every request costs milliseconds, so results are cached: for a moment, one listing of everything below the root, and in
+bounded memory, blocks of files. Consecutive blocks are read in ever larger steps.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _FOLDER = pyarrow.fs.FileType.Directory
 class RemoteFile:
     """One remote file, whose bytes are loaded block by block.
 
-    `data` is memory reserved for the whole file, of which only loaded blocks take any.
+    `data` is address space for the whole file; only loaded blocks take memory.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class RemoteFile:
             number = self._fetch(number, end, least)
 
     def _fetch(self, number: int, end: int, least: int) -> int:
-        """Load blocks from `number` to `end`, and more where runs follow each other; returns where that ends.
+        """Load blocks from `number` to `end`, and more in sequential reads; return the end of the loaded run.
 
         At least the newest `least` blocks of all are kept.
         """
@@ -81,11 +81,13 @@ class RemoteFile:
         if self._reader is None:
             self._reader = RemoteReader(self._system, self._path_there)
             if self._reader.size < self.size:
-                raise StoreChangedError(f"{self.path}: ends at {self._reader.size} now")
+                raise StoreChangedError(
+                    f"{self.path}: now ends at {self._reader.size}; run the command again"
+                )
         return self._reader
 
     def forget(self, number: int) -> None:
-        """Give back the memory of a block."""
+        """Free the memory of a block."""
         start = number * BLOCK_BYTES
         if hasattr(mmap, "MADV_DONTNEED"):
             self._map.madvise(mmap.MADV_DONTNEED, start, min(BLOCK_BYTES, self.size - start))
@@ -108,14 +110,14 @@ class LoadedBlocks:
         return (file, number) in self._loaded
 
     def touch(self, file: RemoteFile, number: int) -> bool:
-        """Whether a block is loaded, which is then the last to go."""
+        """Return whether a block is loaded, which is then the last to go."""
         if (file, number) not in self._loaded:
             return False
         self._loaded.move_to_end((file, number))
         return True
 
     def take(self, file: RemoteFile, number: int, end: int, least: int) -> None:
-        """Take blocks that were loaded; at least the newest `least` are kept."""
+        """Add loaded blocks; at least the newest `least` blocks are kept."""
         for its in range(number, end):
             self._loaded[file, its] = None
         while len(self._loaded) > max(_KEPT_BYTES // BLOCK_BYTES, least + end - number):
@@ -141,10 +143,10 @@ class CachedReader:
         pass
 
     def close(self) -> None:
-        """Nothing to do: the blocks stay, for the next reader of the file."""
+        """Do nothing: the blocks stay for the next reader of the file."""
 
     def stop_read_ahead(self) -> None:
-        """Nothing to do: reading a remote file changes none of its holes."""
+        """Do nothing: reading a remote file does not fill its holes."""
 
     @property
     def size(self) -> int:
@@ -159,7 +161,7 @@ class CachedReader:
         file, end = self._file, position + len(buffer)
         if end > file.size:
             raise StoreChangedError(
-                f"{self.path}: ends at {file.size}, was longer when the job began"
+                f"{self.path}: ends at {file.size}, but was longer when the job began"
             )
         if len(buffer) > _MOST_AHEAD_BYTES // 2:
             file.reader().read_into(buffer, position)
@@ -168,11 +170,11 @@ class CachedReader:
         buffer[:] = np.frombuffer(file.data[position:end], np.uint8)
 
     def next_run(self, position: int) -> tuple[int, int] | None:
-        """No remote file system says where its holes are."""
+        """Return the whole rest of the file: remote file systems do not report holes."""
         return (position, self._file.size) if position < self._file.size else None
 
     def last_nonzero(self, size: int) -> int | None:
-        """Position of the last byte below `size` that is not zero, or None; found as if all before it were data."""
+        """Return the position of the last nonzero byte below `size`, or None; everything before it counts as data."""
         low, high = 0, -(-min(size, self._file.size) // BLOCK_BYTES)
         while low < high:
             middle = (low + high) // 2
@@ -185,7 +187,7 @@ class CachedReader:
         return (low - 1) * BLOCK_BYTES + len(self._block(low - 1, size).rstrip(b"\0")) - 1
 
     def has_data(self, position: int, stop: int) -> bool:
-        """Whether a byte in [position, stop) is not zero."""
+        """Return whether a byte in [position, stop) is not zero."""
         stop = min(stop, self._file.size)
         while position < stop:
             length = min(stop - position, _MOST_AHEAD_BYTES // 2)
@@ -200,7 +202,7 @@ class CachedReader:
 
 
 class RemoteStatus(NamedTuple):
-    """The part of os.stat_result that is known of a remote file; nothing says how much of it is a hole."""
+    """The part of os.stat_result that is known for a remote file; its holes are unknown."""
 
     st_size: int
 
@@ -248,7 +250,8 @@ class RemoteStorage:
         self._blocks = LoadedBlocks()
 
     def __reduce__(self) -> tuple[type[RemoteStorage], tuple[FileSystem, str]]:
-        return type(self), (self._system, self.root)  # what was read stays here
+        # The cache of reads is not sent to other processes.
+        return type(self), (self._system, self.root)
 
     @classmethod
     def of(
@@ -285,7 +288,7 @@ class RemoteStorage:
     def _file(self, path: str) -> RemoteFile:
         entry = self.entry(path)
         if entry is None or entry.is_folder:
-            raise StoreNotFoundError(f"{path}: not there any more")
+            raise StoreNotFoundError(f"{path}: no longer exists")
         if entry.size == 0:
             raise FormatError(path, 0, "the file is empty")
         known, file = self._files.get(path, (None, None))
@@ -300,7 +303,7 @@ class RemoteStorage:
         return RemoteWatch(self)
 
     def refresh(self) -> int:
-        """How often was listed until now, once more if the last listing is not of this moment."""
+        """Return the number of listings so far; list again if the last listing is not recent."""
         self._tree()
         return self.listings
 
@@ -326,7 +329,7 @@ class RemoteStorage:
                 while entry.path.startswith(f"{self.root}/"):
                     folder, _, name = entry.path.rpartition("/")
                     tree.setdefault(folder, {}).setdefault(name, entry)
-                    # An object store may have a file without having its folder.
+                    # An object store may have a file without an entry for its folder.
                     entry = RemoteEntry(folder, posixpath.basename(folder), True, 0, 0)
             if tree != self._listed:
                 self._listed = tree
@@ -336,7 +339,7 @@ class RemoteStorage:
 
 
 class RemoteWatch:
-    """A `reput.files.storage.Watch` of all that is below a storage's root."""
+    """A `reput.files.storage.Watch` of everything below a storage's root."""
 
     def __init__(self, storage: RemoteStorage) -> None:
         self._storage = storage

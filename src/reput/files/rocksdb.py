@@ -1,4 +1,4 @@
-"""A RocksDB database that is only read: never the folder itself is opened, but links to its files.
+"""Read a RocksDB database without opening its folder: a temporary folder with links to its files is opened.
 
 The library writes into every folder that it opens, and a running broker holds the database's lock.
 """
@@ -19,19 +19,19 @@ from reput.files.writer import explained
 
 _READ_AHEAD_BYTES = 2 << 20
 _MOST_AT_ONCE = 256
-_ATTEMPTS = 3  # a running broker may delete files while they are linked
+_ATTEMPTS = 3  # Tries, because a running broker may delete files while they are linked.
 
 
 class FolderView:
-    """Links to the files that a folder has now, in a temporary folder of this process; the folder stays as it is.
+    """Hard links, in a temporary folder, to the present files of a folder, which stays unchanged.
 
-    Links in it are left out: they may lead out of the store.
+    Symbolic links in it are skipped: they may lead out of the store.
 
-    path  of the temporary folder, which is deleted by `close`, or with this object
+    path  the temporary folder, which is deleted by `close` or with this object
     """
 
     def __init__(self, folder: str, without: Collection[str] = ()) -> None:
-        """`without` names files that are left out. Raises StoreAccessError."""
+        """Link the files, except those named by `without`. Raises StoreAccessError."""
         with explained(folder, "be read"), os.scandir(folder) as entries:
             files = [
                 entry.path
@@ -48,10 +48,10 @@ class FolderView:
 
 
 class RocksFolder(Closing):
-    """A database as its files were when it was opened, without entries that a broker has only in memory.
+    """A snapshot of a database's files when it was opened, without entries that a broker has only in memory.
 
     Args:
-        folder: of the database.
+        folder: Folder of the database.
         families: the column families to read; missing ones are empty.
 
     Raises:
@@ -75,7 +75,7 @@ class RocksFolder(Closing):
             except ReputError:
                 self._view.close()
                 raise
-            except Exception as error:  # rocksdict raises nothing narrower
+            except Exception as error:  # rocksdict raises no narrower exception.
                 self._view.close()
                 if attempt == _ATTEMPTS - 1:
                     raise self._broken(error) from None
@@ -83,14 +83,14 @@ class RocksFolder(Closing):
     def family_items(
         self, family: str, first: bytes | None = None
     ) -> Iterator[tuple[bytes, bytes]]:
-        """Keys and values in order of the keys, from `first` on. Raises FormatError."""
+        """Yield keys and values in the order of the keys, from `first` on. Raises FormatError."""
         if family not in self._families:
             return
         with self._explained():
             yield from _all_items(self._families[family], first)
 
     def family_values(self, family: str, first: bytes, stop: bytes) -> Iterator[bytes]:
-        """Values of the keys from `first` up to `stop`. Raises FormatError."""
+        """Yield the values of the keys from `first` up to `stop`. Raises FormatError."""
         value: bytes | None = None
         with self._explained():
             for value in self._families[family].values(from_key=first, read_opt=_bounded(stop)):
@@ -128,7 +128,7 @@ class RocksFolder(Closing):
             yield
         except ReputError:
             raise
-        except Exception as error:  # rocksdict raises nothing narrower
+        except Exception as error:  # rocksdict raises no narrower exception.
             raise self._broken(error) from None
 
     def _broken(self, error: Exception) -> FormatError:
@@ -154,7 +154,7 @@ def leave_quickly_when_forked() -> None:
 
 
 class _EndedEarlyError(Exception):
-    """An iterator that meets a damaged block ends as if it had come to the end; only its status reports the damage."""
+    """An iterator stopped at a damaged block. It looks like one at the end; only its status reports the damage."""
 
     def __str__(self) -> str:
         return "entries after a damaged block"

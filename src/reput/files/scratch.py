@@ -1,4 +1,4 @@
-"""Folders and files of this process's own, which are gone when it ends."""
+"""Temporary folders and files of this process, which are deleted when it ends."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ def folder_until_exit(
 
 
 def discard_tree(folder: Path) -> None:
-    """Delete a folder of this process's own, as far as that works."""
+    """Delete a folder of this process, as far as possible."""
     shutil.rmtree(folder, ignore_errors=True)
 
 
 def private_folder(folder: Path) -> None:
-    """Create a folder that only this user can enter, unless there is one. Raises OSError."""
+    """Create a folder that only this user can enter, unless it exists. Raises OSError."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 

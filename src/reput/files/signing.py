@@ -22,7 +22,7 @@ class Signer:
 
     @property
     def public_key(self) -> str:
-        """32 bytes in hexadecimal digits."""
+        """Return the 32 bytes of the public key in hexadecimal digits."""
         return self._key.public_key().public_bytes_raw().hex()
 
     def sign(self, data: bytes) -> Signature:
@@ -55,7 +55,7 @@ def signer_of(path: str) -> Signer:
 
 
 def is_signed(data: bytes, signature: Signature) -> bool:
-    """Return whether a signature is of this data. Raises MissingExtraError."""
+    """Return whether a signature matches this data. Raises MissingExtraError."""
     _require()
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey

@@ -1,7 +1,7 @@
-"""Files that one task leaves for another: on a file system that all tasks see, or in object storage.
+"""Files that one task leaves for another, on a shared file system or in object storage.
 
-A path that is a URL names an object. The driver opens its place, and `PlacedRunner` passes it to the tasks.
-An object is written once, as a whole, from a file of the task's machine, and read through such a file.
+A path that is a URL names an object. The driver opens its place, and `PlacedRunner` passes it to the tasks. An object
+is written once, as a whole, from a local file of the task, and read through a local copy.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ Result = TypeVar("Result")
 _CHUNK_BYTES = 16 << 20
 _REQUESTS_AT_ONCE = 16
 _places: dict[str, ObjectStore] = {}
-"""The places that this process can write to, by URL."""
+"""The places to which this process can write, by URL."""
 
 
 def know(places: Sequence[ObjectStore]) -> None:
-    """Let this process read and write staged files there."""
+    """Let this process read and write staged files in a place."""
     _places.update((place.place, place) for place in places)
 
 
 def places_of(path: str) -> tuple[ObjectStore, ...]:
-    """Return the place that a path lies in; none for a path of a file system."""
+    """Return the place that a path lies in; empty for a path of a file system."""
     return (_object_of(path)[0],) if is_url(path) else ()
 
 
@@ -48,16 +48,16 @@ def join(folder: str, *names: str) -> str:
 
 
 def attempt_path(folder: str, name: str) -> str:
-    """Return where an attempt at a task writes a file, whose path it returns.
+    """Return the path at which an attempt at a task writes a file.
 
-    Attempts replace each other's files. Objects are not replaced, so each attempt has its own.
+    Attempts replace each other's files. Objects are not replaced, so each attempt gets its own name.
     """
     return join(folder, f"{name}-{uuid.uuid4().hex}" if is_url(folder) else name)
 
 
 @contextmanager
 def reading(path: str) -> Iterator[str]:
-    """Provide a file with the content of a staged file: that one, or a copy that is deleted after the body.
+    """Yield the path of a local file with the content of a staged file: itself, or a temporary copy.
 
     Raises StoreNotFoundError, StoreAccessError, StoreChangedError.
     """
@@ -72,7 +72,7 @@ def reading(path: str) -> Iterator[str]:
 
 @contextmanager
 def writing(path: str) -> Iterator[Path]:
-    """Provide a file of this attempt's own, which becomes the staged file when the body succeeds.
+    """Yield the path of a temporary file, which becomes the staged file when the body succeeds.
 
     Raises:
         ObjectConflictError: another attempt has written an object of other bytes.
@@ -97,7 +97,7 @@ def read_range(path: str, start: int, length: int) -> bytes:
 
 
 def delete_staged(path: str) -> None:
-    """Delete a staged file if it is there. Raises StoreAccessError."""
+    """Delete a staged file if it exists. Raises StoreAccessError."""
     if is_url(path):
         store, name = _object_of(path)
         store.delete(name)
@@ -106,9 +106,9 @@ def delete_staged(path: str) -> None:
 
 
 def put_file(path: Path, store: ObjectStore, name: str) -> None:
-    """Write a file as an object. One of the same bytes, by another attempt, may be there.
+    """Write a file as an object. Another attempt may already have written the same bytes.
 
-    Raises ObjectConflictError for an object of other bytes, StoreAccessError.
+    Raises ObjectConflictError if the object has other bytes, StoreAccessError.
     """
     with FileReader(str(path)) as reader:
         size = reader.size
@@ -141,7 +141,8 @@ def put_verified(path: Path, url: str) -> None:
     with FileReader(str(path)) as reader:
         if not _is_same(reader, store, name):
             raise StoreAccessError(
-                f"{url}: has other bytes than were written; run it again, and check the network and the server"
+                f"{url}: differs from the bytes that were written; check the network and the "
+                f"server, and run the command again"
             )
 
 
@@ -164,7 +165,7 @@ def fetch_file(store: ObjectStore, name: str, path: Path) -> None:
 
 
 def at_once(function: Callable[[Task], None], tasks: Sequence[Task]) -> None:
-    """Run a function that waits for requests over tasks, several at a time. Raises its errors."""
+    """Run a function over tasks, several at a time, because it waits for requests. Raises its errors."""
     with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as pool:
         list(pool.map(function, tasks))
 
@@ -177,20 +178,20 @@ def delete_objects(store: ObjectStore, names: Sequence[str]) -> None:
 def _object_of(url: str) -> tuple[ObjectStore, str]:
     above = [place for place in _places if url.startswith(f"{place}/")]
     if not above:
-        raise StoreAccessError(f"{url}: lies in no place that this process knows")
-    place = max(above, key=len)  # staging may lie in the output
+        raise StoreAccessError(f"{url}: is not in a place that this process knows")
+    place = max(above, key=len)  # Staging may lie in the output.
     return _places[place], url[len(place) + 1 :]
 
 
 class PlacedRunner(WrappedRunner):
-    """A Runner whose tasks know the places of staged files."""
+    """A Runner that passes the places of staged files to its tasks."""
 
     def __init__(self, runner: Runner, places: Sequence[ObjectStore]) -> None:
         super().__init__(runner)
         self._places = tuple(places)
 
     def wrapped(self, function: Callable[[Task], Result]) -> Callable[[Task], Result]:
-        """Have the function know the places."""
+        """Return a function that knows the places while it runs."""
         return partial(_placed, self._places, function)
 
 

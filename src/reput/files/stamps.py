@@ -1,10 +1,11 @@
-"""Stamps of files: facts about a file are remembered under its stamp, and are valid while the stamp is unchanged.
+"""Stamps of files.
 
-A stamp is taken before a file is read and compared afterwards. That is not enough for a file that another process has
-mapped: while a page is dirty, a write to it through an existing mapping does not move the time of change. On a disk
-the page is written back some 35 seconds later, and the next write moves the time. So a stamp is settled only if nobody
-has the file open for writing, or if it has not changed for a minute on a file system that writes pages back. In memory
-(tmpfs) a mapping that has read a page may write to it at any time without a trace: no stamp is settled there.
+Facts about a file are stored with its stamp, and are valid while the stamp is unchanged. A stamp is taken before a file
+is read and compared afterwards. That is not enough for a file that another process has mapped: while a page is dirty, a
+write to it through an existing mapping does not change the file's time of change. On a disk the page is written back
+some 35 seconds later, and the next write updates the time. So a stamp is settled only if nobody has the file open for
+writing, or if it has not changed for a minute on a file system that writes pages back. In memory (tmpfs), a mapping
+that has read a page may write to it at any time without a trace, so no stamp is settled there.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class Stamp(NamedTuple):
 
 
 NO_STAMP = Stamp(0, 0, 0)
-"""Equal to the stamp of no file."""
+"""A stamp that equals no file's stamp."""
 
 
 def stamp_of(path: str) -> Stamp:
@@ -46,16 +47,16 @@ def stamp_of(path: str) -> Stamp:
 
 
 def present_stamp(path: str) -> Stamp | None:
-    """Return the stamp of a file as it is now; None if it changed so recently that the next change may have its time.
+    """Return the present stamp of a file; None if the next change might get the same time.
 
-    For facts that a process remembers between two reads. Raises OSError.
+    Use it for facts that a process remembers between two reads. Raises OSError.
     """
     status = os.stat(path)
     return _stamp(status) if time.time_ns() - status.st_ctime_ns >= _TICK_NS else None
 
 
 def settled_stamp(path: str) -> Stamp | None:
-    """Return the stamp of a file, to be compared once the file was read; None if later changes may not show in it."""
+    """Return the stamp of a file, to compare after reading; None if it might not show later changes."""
     try:
         status = os.stat(path)
         kind = _file_system(status.st_dev)
@@ -63,7 +64,7 @@ def settled_stamp(path: str) -> Stamp | None:
             return None
         age = time.time_ns() - status.st_ctime_ns
         if 0 <= age < _TICK_NS:
-            time.sleep((_TICK_NS - age) / 1e9)  # changes from now on get another time
+            time.sleep((_TICK_NS - age) / 1e9)  # Changes from now on get another time.
             age = _TICK_NS
         is_settled = age >= _TICK_NS and (
             is_open_for_writing(path) is False or _is_written_back(kind, age)
@@ -86,7 +87,7 @@ def is_open_for_writing(path: str) -> bool | None:
         fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_UNLCK)
     except BlockingIOError:
         return True
-    except OSError:  # another user's file, or a file system without leases
+    except OSError:  # The file belongs to another user, or its file system has no leases.
         return None
     finally:
         os.close(descriptor)
@@ -98,8 +99,9 @@ def _stamp(status: os.stat_result) -> Stamp:
 
 
 def _is_written_back(kind: str, age_ns: int) -> bool:
-    """Whether every page that was changed so long ago has been written back: then the next change moves the time."""
-    is_known = kind in _WRITE_BACK or not hasattr(fcntl, "F_SETLEASE")  # or it is not Linux
+    """Return whether all pages changed before that time are written back, so that the next change updates the time."""
+    # Or the system is not Linux.
+    is_known = kind in _WRITE_BACK or not hasattr(fcntl, "F_SETLEASE")
     return is_known and age_ns >= _SETTLED_NS and age_ns >= _longest_dirty_ns()
 
 

@@ -1,4 +1,4 @@
-"""Where the files of a store lie: on this machine, or on any file system that `reput.files.file_systems` opens.
+"""Storages of stores: this machine, or any file system that `reput.files.file_systems` opens.
 
 Readers of a store list and open its files through a `Storage`, so they read a store on S3 like a local one.
 Paths of a storage that is not local are whole URLs.
@@ -24,7 +24,7 @@ from reput.format.file_names import ARCHIVE_MANIFEST
 if TYPE_CHECKING:
     from reput.files.archive_storage import ArchiveStorage
 
-# Longer than a tick of any file system's clock: a change so soon after another may not show.
+# Longer than a tick of any file system's clock: within this time, a second change may not show.
 _SETTLED_NS = 2_000_000_000
 _Stamp = tuple[int, int] | None
 
@@ -37,7 +37,7 @@ class FolderWatch:
         self._seen: _Stamp = (0, 0)
 
     def changed(self) -> bool:
-        """Return True at first, after every change, and as long as another change could go unnoticed."""
+        """Return True at the first call, after every change, and while another change could go unnoticed."""
         stamp = self._stamp()
         if stamp == self._seen:
             return False
@@ -85,18 +85,18 @@ class FolderEntry(Protocol):
 
 
 class Watch(Protocol):
-    """Says whether the entries of a folder may have changed since it was last asked."""
+    """Reports whether the entries of a folder may have changed since the last call."""
 
     def changed(self) -> bool: ...
 
 
 class Storage(Protocol):
-    """One file system. Not for use from several threads at once; can be sent to another process.
+    """A file system, for one thread at a time; can be sent to another process.
 
     Attributes:
         is_local: whether its files are this machine's
-        is_archive: whether this is an archived store, which has a key index in place of IndexFiles
-        is_joined: whether it is a `JoinedStorage`: of a store and its archive
+        is_archive: whether it is an archived store, which has a key index instead of IndexFiles
+        is_joined: whether it is a `JoinedStorage` of a store and its archive
     """
 
     is_local: bool
@@ -105,7 +105,7 @@ class Storage(Protocol):
 
     @property
     def open_file(self) -> OpenFile:
-        """Opens a file that is read once, from one end to the other; can be sent to another process."""
+        """Return a function that opens a file for one sequential read; it can be sent to another process."""
 
     def list(self, folder: str) -> Sequence[FolderEntry]:
         """List a folder, unordered; empty if the folder is missing. Raises StoreAccessError."""
@@ -153,7 +153,7 @@ class LocalStorage:
 
 @dataclass(frozen=True)
 class JoinedFiles:
-    """Opens files of both; can be sent to another process."""
+    """Opens files of a store and its archive; can be sent to another process."""
 
     archive: str
     newer: OpenFile
@@ -164,7 +164,7 @@ class JoinedFiles:
 
 
 class JoinedStorage:
-    """A store and its archive; a Storage of the files of both.
+    """A Storage with the files of a store and of its archive.
 
     `reput.log.archived` decides which archived log files continue the log backwards. Queues and keys are joined by
     their readers (`reput.queues.joined`, `reput.index.archive_index`).
@@ -175,9 +175,9 @@ class JoinedStorage:
         root: the path of both (`reput.files.places.joined_place`)
         newer: the storage of the store
         store: its path there
-        older: the archive, as it was when it was opened
-        joined_at: physical offset at which the store's own log began when it was compared with the archive; None if
-            it was not yet
+        older: the archive, in its state when it was opened
+        joined_at: physical offset at which the store's own log began when it was compared with the archive; None before
+            that
     """
 
     is_local = False
@@ -211,11 +211,11 @@ class JoinedStorage:
         return storage.watch(path)
 
     def is_archived(self, path: str) -> bool:
-        """Whether a file is the archive's."""
+        """Return whether a file is in the archive."""
         return path.startswith(f"{self.older.root}/")
 
     def reopen_archive(self) -> None:
-        """Read the archive as it is now. Raises StoreNotFoundError, StoreAccessError, FormatError."""
+        """Reopen the archive in its present state. Raises StoreNotFoundError, StoreAccessError, FormatError."""
         from reput.files.archive_storage import ArchiveStorage
 
         archive = self.older.archive
@@ -231,12 +231,12 @@ LOCAL = LocalStorage()
 
 
 def absolute(path: str | PathLike[str]) -> str:
-    """Return a path that means the same in another process: absolute, or a URL as it is."""
+    """Return a path that means the same in another process: absolute, or an unchanged URL."""
     return fspath(path) if is_url(path) else os.path.abspath(path)
 
 
 def real_place(path: str | PathLike[str]) -> str:
-    """Return the same for all local paths that lead to one folder; a URL without its last slash."""
+    """Return one path for all local paths to a folder; for a URL, remove its last slash."""
     return fspath(path).rstrip("/") if is_url(path) else os.path.realpath(path)
 
 
@@ -246,20 +246,20 @@ def storage_of(
     *,
     lists_all: bool = True,
 ) -> tuple[Storage, str]:
-    """Return the storage of a path or URL, and the path there.
+    """Return the storage of a path or URL, and the path in it.
 
     Args:
-        path: of a store, or a pattern of paths.
-        options: of file systems, see `reput.files.file_systems.resolve`.
-        lists_all: ask a remote file system for everything below the path at once: for readers of most of it.
+        path: path of a store, or a pattern.
+        options: options of file systems, see `reput.files.file_systems.resolve`.
+        lists_all: whether to list everything below a remote path at once, for readers of most of it.
 
     Raises:
-        UsageError: nothing opens such a URL.
-        StoreAccessError: it cannot be opened.
+        UsageError: no library opens such a URL.
+        StoreAccessError: the path cannot be opened.
     """
     text = fspath(path)
     if is_url(text):
-        # pyarrow takes longer to import than a local query takes
+        # Imported here: pyarrow takes longer to import than a local query takes.
         from reput.files.archive import is_known as is_known_archive
         from reput.files.archive_storage import ArchiveStorage
         from reput.files.remote import RemoteStorage
@@ -270,7 +270,8 @@ def storage_of(
         if text.startswith(LOCAL_ARCHIVE):
             return ArchiveStorage.of(text, options)
         if is_known_archive(text, options or {}):
-            with suppress(StoreNotFoundError):  # it was deleted, and a store may be there now
+            # The archive was deleted, and a store may have taken its place.
+            with suppress(StoreNotFoundError):
                 return ArchiveStorage.of(text, options)
         if not is_pattern(text):
             one, place = RemoteStorage.of(text, options or {}, lists_all=False)
@@ -286,15 +287,15 @@ def storage_of(
 
 
 def size_of(path: str, storage: Storage) -> int:
-    """Bytes of a file. Raises StoreNotFoundError, StoreAccessError."""
+    """Return the size of a file in bytes. Raises StoreNotFoundError, StoreAccessError."""
     entry = storage.entry(path)
     if entry is None:
-        raise StoreNotFoundError(f"{path}: not there any more")
+        raise StoreNotFoundError(f"{path}: no longer exists")
     return entry.stat().st_size
 
 
 class _Stated:
-    """An entry that was not listed but asked for."""
+    """An entry that was requested by path, not listed."""
 
     def __init__(self, path: str, status: os.stat_result) -> None:
         self.path, self.name, self._status = path, os.path.basename(path), status

@@ -16,14 +16,14 @@ _OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _CHECKSUM_DIGITS = 8
 _IDENTITY_BYTES = 100
 _ROUNDS = 16
-"""A folder is looked at once in so many writes."""
+"""The size of the folder is checked once in this many writes."""
 
 
 class OwnCache:
     """A folder of this user's files: `$XDG_CACHE_HOME/reput/NAME`, or `~/.cache/reput/NAME`.
 
-    A small file is not synced, for it can be done without; a checksum shows whether a power cut has left all of it.
-    A large one, that another program writes and reads, is synced, and known by its inode, size and time of change.
+    A small file is not synced, because it is dispensable; its checksum shows whether a power cut has damaged it. A
+    large file, which another program writes and reads, is synced, and identified by its inode, size and time of change.
     """
 
     def __init__(self, name: str) -> None:
@@ -32,7 +32,7 @@ class OwnCache:
         self.folder = home / "reput" / name
 
     def read(self, name: str, most_bytes: int) -> bytes | None:
-        """Return a file's content; None if it is missing, longer, incomplete, or others could have written it."""
+        """Return a file's content; None if it is missing, too long or incomplete, or others could have written it."""
         if not self._is_ours():
             return None
         with suppress(OSError):
@@ -52,11 +52,11 @@ class OwnCache:
         return None
 
     def has(self, name: str) -> bool:
-        """Return whether there is a file of that name, whoever wrote it."""
+        """Return whether there is a file of that name, without checking who wrote it."""
         return os.path.isfile(self.folder / name)
 
     def _make_room(self, most_bytes: int) -> None:
-        """Delete the oldest files until a quarter is free, if there is more than so much."""
+        """If the folder exceeds a size, delete the oldest files until a quarter of that is free."""
         found = []
         for entry in os.scandir(self.folder):
             with suppress(OSError):
@@ -75,7 +75,7 @@ class OwnCache:
     def write(self, name: str, data: bytes, most_bytes: int | None = None) -> None:
         """Give a file this content, all at once.
 
-        `most_bytes` are of the whole folder: from time to time the oldest files are deleted.
+        `most_bytes` is the limit of the whole folder: periodically, the oldest files are deleted.
 
         Raises:
             StoreAccessError: the folder belongs to another user, the system refuses, or there is no home directory.
@@ -87,9 +87,9 @@ class OwnCache:
 
     @contextmanager
     def keeping(self, name: str) -> Iterator[Path]:
-        """Yield a path for the body to write a large file to; afterwards `kept(name)` is that file, synced.
+        """Yield a path to which the body writes a large file; afterwards `kept(name)` returns that file, synced.
 
-        Raises the errors of `write` and of the body: then no file is kept.
+        Raises the errors of `write` and of the body; no file is kept then.
         """
         with self._writing():
             attempt = self.folder / f"{name}.{os.urandom(8).hex()}.tmp"
@@ -116,7 +116,7 @@ class OwnCache:
         return None
 
     def _is_ours(self) -> bool:
-        """Whether there may be such a folder: not for a user without a home directory, nor in the home of another."""
+        """Return whether the folder may exist: not without a home directory, nor in another user's home."""
         return self.folder.is_absolute() and is_out_of_reach(self.folder)
 
     @contextmanager
@@ -126,12 +126,13 @@ class OwnCache:
         try:
             if not self._is_ours():
                 raise StoreAccessError(
-                    f"{self.folder}: lies where another user can exchange folders; set XDG_CACHE_HOME to one of root's"
+                    f"{self.folder}: lies where another user can exchange folders; set "
+                    f"XDG_CACHE_HOME to a folder of root's"
                 )
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             if not _is_own(os.stat(self.folder, follow_symlinks=False)):
                 raise StoreAccessError(
-                    f"{self.folder}: others may write there; remove that permission"
+                    f"{self.folder}: other users may write there; remove that permission"
                 )
             yield
         except StoreAccessError:
@@ -148,7 +149,7 @@ def _replace(path: Path, data: bytes) -> None:
             file.write(data)
         os.replace(attempt, path)
     except BaseException:
-        with suppress(OSError):  # the error that led here says more
+        with suppress(OSError):  # The original error is more specific.
             os.unlink(attempt)
         raise
 

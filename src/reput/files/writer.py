@@ -1,4 +1,4 @@
-"""Writing, syncing, renaming: each step that a crash or a full disk can interrupt, in one place."""
+"""Write, sync and rename files: every step that a crash or a full disk can interrupt is here."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class FileWriter(Closing):
     """A file that is written by position. Bytes are durable only after `sync`. A context manager that closes it."""
 
     def __init__(self, path: Path, size: int | None = None) -> None:
-        """Open or create `path`, not a link; `size` sets its length, with zeros in unwritten parts."""
+        """Open or create `path`, which must not be a link; `size` sets its length, with zeros in unwritten parts."""
         self.path = path
         with explained(path, "be created"):
             flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -64,8 +64,8 @@ class FileWriter(Closing):
             self.write(_ZEROS[: stop - position], position)
 
     def start_writeback(self) -> None:
-        """Have the kernel start writing dirty pages, so that `sync` waits for fewer."""
-        with suppress(AttributeError):  # not every C library has it, and nothing depends on it
+        """Make the kernel start writing dirty pages, so that `sync` has fewer to wait for."""
+        with suppress(AttributeError):  # Not every C library has it, and nothing depends on it.
             start = _libc().sync_file_range
             start(self._fd, ctypes.c_int64(0), ctypes.c_int64(0), _SYNC_FILE_RANGE_WRITE)
 
@@ -81,14 +81,14 @@ class FileWriter(Closing):
 
 
 def write_durable(path: Path, data: bytes | memoryview) -> None:
-    """Create a file with this content, synced."""
+    """Create a file with this content, and sync it."""
     with FileWriter(path, size=0) as file:
         file.write(data, 0)
         file.sync()
 
 
 def create_durable(path: Path, data: bytes | memoryview) -> None:
-    """Create a file that has this content from the moment when its name exists.
+    """Create a file whose content is complete as soon as its name exists.
 
     Raises StoreAccessError, also if it exists already.
     """
@@ -97,38 +97,38 @@ def create_durable(path: Path, data: bytes | memoryview) -> None:
         write_durable(attempt, data)
         link(attempt, path)
     finally:
-        with suppress(OSError):  # the error that led here says more
+        with suppress(OSError):  # The original error is more specific.
             delete(attempt)
 
 
 def delete(path: Path) -> None:
-    """Delete a file if it is there; durable after `sync_folder`. Raises StoreAccessError."""
+    """Delete a file if it exists; durable after `sync_folder`. Raises StoreAccessError."""
     with explained(path, "be deleted"), suppress(FileNotFoundError), at(path) as (folder, name):
         os.unlink(name, dir_fd=folder)
 
 
 def rename(path: Path, name: Path) -> None:
-    """Rename; durable after `sync_folder`."""
+    """Rename a file; durable after `sync_folder`."""
     with explained(path, "be renamed"), at(path) as (old, there), at(name) as (new, here):
         os.rename(there, here, src_dir_fd=old, dst_dir_fd=new)
 
 
 def put_in_place(path: Path, name: Path) -> None:
-    """Give a file the name of another, which it replaces; durable after `sync_folder`."""
+    """Rename a file, replacing another; durable after `sync_folder`."""
     with explained(name, "be replaced"), at(path) as (old, there), at(name) as (new, here):
         os.replace(there, here, src_dir_fd=old, dst_dir_fd=new)
 
 
 def link(path: Path, name: Path, inode: int | None = None) -> None:
-    """Give a file a further name.
+    """Create a hard link to a file.
 
     Args:
-        path: of the file, which is not a link.
-        name: the further one.
-        inode: of the file, if the caller has looked at it before.
+        path: path of the file, which must not be a link.
+        name: the new name.
+        inode: inode of the file, if the caller knows it.
 
     Raises:
-        StoreChangedError: another file was put there meanwhile; the name is gone again.
+        StoreChangedError: the file was replaced meanwhile; the new name is removed again.
         StoreAccessError: also for a link, and for a file that `open_anchored` refuses.
     """
     with explained(name, "be linked"), at(path) as (old, there), at(name) as (new, here):
@@ -140,7 +140,7 @@ def link(path: Path, name: Path, inode: int | None = None) -> None:
             is_same = os.path.samestat(status, linked) and inode in (None, linked.st_ino)
             if not (is_same and stat.S_ISREG(linked.st_mode)):
                 os.unlink(here, dir_fd=new)
-                raise StoreChangedError(f"{path}: was replaced meanwhile; run it again")
+                raise StoreChangedError(f"{path}: was replaced meanwhile; run the command again")
         finally:
             os.close(source)
 
@@ -179,7 +179,7 @@ def append_line(path: str, line: bytes) -> None:
 
 
 def sync_file(path: Path) -> None:
-    """Make the content of a file durable that others wrote."""
+    """Make the content of a file durable that other processes wrote."""
     with explained(path, "be synced"):
         fd = open_anchored(path, os.O_RDONLY)
         try:
@@ -190,13 +190,13 @@ def sync_file(path: Path) -> None:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield a name of this attempt's own to write to; when the body succeeds it is renamed to `path`."""
+    """Yield a temporary name to write to; when the body succeeds, it is renamed to `path`."""
     attempt = path.with_name(f"{path.name}.{uuid.uuid4().hex}.tmp")
     try:
         yield attempt
         put_in_place(attempt, path)
     finally:
-        with suppress(OSError):  # the error that led here says more
+        with suppress(OSError):  # The original error is more specific.
             delete(attempt)
 
 
@@ -206,7 +206,7 @@ def make_folder(path: Path) -> None:
 
 
 def remove_tree(path: Path) -> None:
-    """Delete a folder or file if it is there."""
+    """Delete a folder or file if it exists."""
     with explained(path, "be deleted"), suppress(FileNotFoundError), at(path) as (folder, name):
         status = os.stat(name, dir_fd=folder, follow_symlinks=False)
         if stat.S_ISDIR(status.st_mode):
@@ -226,14 +226,14 @@ def sync_folder(path: Path) -> None:
 
 
 def sync_tree(path: Path) -> None:
-    """Make the names in a folder and all below it durable."""
+    """Make the names in a folder and everything below it durable."""
     with explained(path, "be synced"), at(path) as (parent, name):
         for _, _, _, folder in os.fwalk(name, dir_fd=parent):
             os.fsync(folder)
 
 
 def exchange(left: Path, right: Path) -> None:
-    """Swap two names in one step where the file system can, so that neither is ever missing."""
+    """Swap two names, in one step if the file system can, so that neither is ever missing."""
     with explained(left, "be swapped"):
         if exchange_at_once(left, right):
             return
@@ -244,9 +244,9 @@ def exchange(left: Path, right: Path) -> None:
 
 
 def exchange_at_once(left: Path, right: Path) -> bool:
-    """Swap two names in one step (renameat2); False where this system or file system cannot, and nothing is done.
+    """Swap two names in one step (renameat2); return False, without a change, if the system cannot.
 
-    Raises OSError, as for a mount point or a name that is not there.
+    Raises OSError, for example for a mount point or a missing name.
     """
     try:
         renameat2 = _libc().renameat2

@@ -173,7 +173,7 @@ class Destination(Protocol):
         """Make files and state visible to readers in one step, or raise and leave both invisible."""
 
     def has(self, run: str) -> bool:
-        """Whether the commit of a run was made."""
+        """Return whether the commit of a run was made."""
 
     def finish(self, commit: Commit, staged: Staged) -> None:
         """Complete a commit; may be called again after an interruption."""

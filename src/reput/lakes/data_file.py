@@ -50,7 +50,7 @@ class RowTally:
         )
 
     def agrees_with(self, other: RowTally) -> bool:
-        """Whether all agrees that both know."""
+        """Return whether all agrees that both know."""
         pairs = ((self.size_bytes, other.size_bytes), (self.body_crcs, other.body_crcs))
         return self.rows == other.rows and all(
             mine == theirs for mine, theirs in pairs if mine is not None and theirs is not None

@@ -335,7 +335,7 @@ def _split_bytes(bounds: dict[str, Bounds], runner: Runner) -> int:
 
 
 def _joined(before: ReadTask, ended: TaskResult, after: ReadTask, began: TaskResult) -> bool:
-    """Whether a range begins where the one before it ended, if they are neighbours that were walked."""
+    """Return whether a range begins where the one before it ended, if they are neighbours that were walked."""
     one, other = before.part, after.part
     if one.file != other.file or one.stop != other.start or other.topics is not None:
         return True

@@ -129,7 +129,7 @@ class ShapeInference:
 
     @property
     def notes(self) -> list[str]:
-        """A line for each reason to leave fields out, and for each field that had to stay an integer."""
+        """Return a line for each reason to leave fields out, and for each field that had to stay an integer."""
         left_out = [
             f"inferring JSON types: fields {reason} are left out; they stay in the body"
             for reason in sorted(self._left_out)
@@ -235,7 +235,7 @@ class ShapeInference:
 
 
 def _agrees(kind: str, known: pa.DataType | None) -> bool:
-    """Whether a value teaches anything where the table has this type: all else does not fit it."""
+    """Return whether a value teaches anything where the table has this type: all else does not fit it."""
     if known is None:
         return True
     if pa.types.is_struct(known) or is_list(known):

@@ -61,7 +61,7 @@ Group = tuple[DataFile, ...]
 
 
 def is_small(file_bytes: int, target_bytes: int) -> bool:
-    """Whether compaction combines a file with others."""
+    """Return whether compaction combines a file with others."""
     return file_bytes * _WORTH_IT < target_bytes
 
 

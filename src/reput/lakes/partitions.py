@@ -72,7 +72,7 @@ def _places(table: pa.Table, unit: str) -> pa.ChunkedArray:
 
 
 def _runs(keys: list[pa.ChunkedArray], count: int) -> Iterator[tuple[int, int]]:
-    """Where all keys stay the same."""
+    """Return where all keys stay the same."""
     changes: npt.NDArray[np.bool_] = np.zeros(max(count - 1, 0), np.bool_)
     for key in keys:
         codes = key.combine_chunks().dictionary_encode()

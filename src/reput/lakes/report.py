@@ -67,7 +67,7 @@ class ExportReport(Sealable, ShownAsTable, Report):
 
     @property
     def is_complete(self) -> bool:
-        """Whether all of the log was there and could be read."""
+        """Return whether all of the log was there and could be read."""
         return not (self.damage or self.missing)
 
     def as_dict(self) -> dict[str, Any]:

@@ -158,7 +158,7 @@ class ExportRequest:
 
     @property
     def text_partitions(self) -> tuple[str, ...]:
-        """The columns among the partitions."""
+        """Return the columns among the partitions."""
         return tuple(name for name in self.partition_by if name in TEXT_PARTITIONS)
 
     @property
@@ -171,7 +171,7 @@ class ExportRequest:
 
     @property
     def value_column(self) -> str | None:
-        """The column of typed bodies, which has the name of their encoding; None if bodies stay bytes."""
+        """Return the column of typed bodies, which has the name of their encoding; None if bodies stay bytes."""
         if self.body is not None:
             return self.body.partition(":")[0]
         return None if self.json_body is None else JSON

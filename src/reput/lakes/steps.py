@@ -77,7 +77,7 @@ class ExportStep:
         self._bytes += sum(map(weight_of, tasks))
 
     def is_due(self) -> bool:
-        """Whether the step is long enough."""
+        """Return whether the step is long enough."""
         every = self._every
         if every.log_bytes is not None and self._bytes >= every.log_bytes:
             return True
@@ -103,7 +103,7 @@ def weight_of(task: ReadTask) -> int:
 
 
 def are_in_order(tasks: Sequence[ReadTask]) -> bool:
-    """Whether all tasks of a store are neighbours, by offset."""
+    """Return whether all tasks of a store are neighbours, by offset."""
     stores: list[str] = []
     before: LogRange | None = None
     for task in tasks:
@@ -117,5 +117,5 @@ def are_in_order(tasks: Sequence[ReadTask]) -> bool:
 
 
 def _leaves(ended: TaskResult, after: LogRange) -> bool:
-    """Whether the last record of a task reaches past the next one."""
+    """Return whether the last record of a task reaches past the next one."""
     return ended.end >= after.stop

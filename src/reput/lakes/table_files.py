@@ -34,7 +34,7 @@ class TableFiles(Protocol):
         """Create the folder of the table, if it is one."""
 
     def settings(self) -> Mapping[str, str]:
-        """How libraries built on the crate object_store reach the place."""
+        """Return how libraries built on the crate object_store reach the place."""
 
     def opened(self, paths: Iterable[str]) -> tuple[list[str], pa.fs.FileSystem | None]:
         """Paths of data files, as pyarrow takes them, and its file system; None for this machine's."""

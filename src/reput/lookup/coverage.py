@@ -135,7 +135,7 @@ class LookupCoverage:
 
     @property
     def _misses_store(self) -> bool:
-        """Whether neither a store nor a replica of it could be opened."""
+        """Return whether neither a store nor a replica of it could be opened."""
         return any(one.answered_by is None for one in self.failed)
 
     def _of_some_keys(self) -> list[LostSegment | PartlyRead]:

@@ -352,7 +352,7 @@ class _RecordTypes:
         return pa.string(), _unless_null(json_text_of)
 
     def _is_empty(self, schema: Any) -> bool:
-        """Whether a value takes no bytes: an array of a few bytes could then claim any number of items."""
+        """Return whether a value takes no bytes: an array of a few bytes could then claim any number of items."""
         if isinstance(schema, str) and schema in self._names:
             schema = self._names[schema]
         if schema == "null":

@@ -44,7 +44,7 @@ class SentBody(NamedTuple):
 
 
 def is_compressed(sys_flag: int) -> bool:
-    """Whether the flags say that the body is compressed."""
+    """Return whether the flags say that the body is compressed."""
     return bool(sys_flag & SYS_FLAG_COMPRESSED)
 
 

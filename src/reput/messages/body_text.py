@@ -84,7 +84,7 @@ def body_hex(body: bytes, kind: str = "no text") -> BodyText:
 
 
 def _is_json(text: str) -> bool:
-    """Whether it is an object or a list; one of more than a mebibyte is not looked at."""
+    """Return whether it is an object or a list; one of more than a mebibyte is not looked at."""
     if len(text) > _JSON_LIMIT_BYTES or text.lstrip()[:1] not in ("{", "["):
         return False
     try:

@@ -225,13 +225,13 @@ class Records:
 
     @cached_property
     def spans(self) -> npt.NDArray[np.void]:
-        """Where the wanted properties are: known already where all were split."""
+        """Return where the wanted properties are: known already where all were split."""
         spans = new_rows(len(self), properties_kernel.SPANS_DTYPE)
         properties_kernel.find_spans(self.data, self._parts, spans)
         return spans
 
     def part(self, name: str) -> Offsets:
-        """Where this part of each record begins in `data`, or its length (`PARTS_DTYPE`)."""
+        """Return where this part of each record begins in `data`, or its length (`PARTS_DTYPE`)."""
         if name not in self._part_columns:
             self._part_columns[name] = np.ascontiguousarray(self._parts[name])
         return self._part_columns[name]
@@ -343,7 +343,7 @@ class Records:
 
     @cached_property
     def sent(self) -> SentBodies:
-        """The decompressed bodies."""
+        """Return the decompressed bodies."""
         return self.stored.decompress(0, float("inf"))
 
     def _make_body(self) -> pa.Array:
@@ -423,7 +423,7 @@ class Records:
 
     @cached_property
     def _real_queues(self) -> tuple[pa.Array, list[tuple[str | None, int | None]]]:
-        """Which rows are in a topic that holds messages for others, and where these belong."""
+        """Return which rows are in a topic that holds messages for others, and where these belong."""
         topics = self.column("topic")
         holding = [topic for topic in pc.unique(topics).to_pylist() if is_meant_for_another(topic)]
         mask = pc.is_in(topics, pa.array(holding, pa.string()))

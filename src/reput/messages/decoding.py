@@ -184,7 +184,7 @@ def _is_decimal(value: Any, digits: int, scale: int) -> bool:
 
 
 def _is_unicode(text: str) -> bool:
-    """Whether the text has no unpaired surrogate."""
+    """Return whether the text has no unpaired surrogate."""
     return not any("\ud800" <= character <= "\udfff" for character in text)
 
 

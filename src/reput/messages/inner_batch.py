@@ -59,7 +59,7 @@ class OpenBatch(NamedTuple):
     data: bytes
 
     def message_count(self) -> int:
-        """How many messages it has. Raises CorruptMessageError as `unwrap` does."""
+        """Return how many messages it has. Raises CorruptMessageError as `unwrap` does."""
         return sum(1 for _ in spans(self))
 
 

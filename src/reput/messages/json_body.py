@@ -196,7 +196,7 @@ def _is_one(value: Any, kind: pa.DataType) -> bool:
 
 
 def read_value(text: bytes, kind: pa.DataType) -> bool:
-    """Whether one JSON value is read as this type."""
+    """Return whether one JSON value is read as this type."""
     options = pa.json.ParseOptions(explicit_schema=pa.schema([("value", kind)]))
     try:
         pa.json.read_json(pa.BufferReader(b'{"value":' + text + b"}"), parse_options=options)
@@ -270,12 +270,12 @@ class _Pruned:
 
 
 def _is_unicode(text: str) -> bool:
-    """Whether a text has no unpaired surrogate, which JSON can spell and UTF-8 cannot."""
+    """Return whether a text has no unpaired surrogate, which JSON can spell and UTF-8 cannot."""
     return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def _fits(value: Any, kind: pa.DataType, text: str) -> bool:
-    """Whether a value is read as a scalar of this type."""
+    """Return whether a value is read as a scalar of this type."""
     if pa.types.is_string(kind):
         return isinstance(value, str) and not isinstance(value, NumberText) and _is_unicode(value)
     if pa.types.is_boolean(kind):

@@ -262,7 +262,7 @@ def _struct(structs: pa.StructArray, label: bytes) -> Raw:
 
 
 def runs_of(column: pa.Array) -> Runs:
-    """Where the bytes of strings or of binary values lie."""
+    """Return where the bytes of strings or of binary values lie."""
     kind = np.int64 if pa.types.is_large_string(column.type) else np.int32
     _, ends, data = column.buffers()
     if ends is None or not len(column):  # Arrow gives an empty array no buffers

@@ -40,7 +40,7 @@ def visible(text: str) -> str:
 
 
 def has_control(text: str) -> bool:
-    """Whether a text has a control character, a bidirectional override, or another character without a glyph."""
+    """Return whether a text has a control character, a bidirectional override, or another character without a glyph."""
     return not text.isprintable() and _CONTROL.search(text) is not None
 
 

@@ -141,7 +141,7 @@ def _sys_flags(records: Records) -> npt.NDArray[np.int32]:
 
 
 def _bodies_match(records: Records) -> npt.NDArray[np.int32]:
-    """Whether the body has the stated CRC; an empty one has 0, which the column of that name does not ask."""
+    """Return whether the body has the stated CRC; an empty one has 0, which the column of that name does not ask."""
     same: npt.NDArray[np.int32] = records.column("body_crc_ok").cast(pa.int32()).to_numpy()
     empty = records.part("body_bytes") == 0
     if not empty.any():

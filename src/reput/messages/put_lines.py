@@ -155,7 +155,7 @@ class PutStore(Protocol):
 
     @property
     def path(self) -> str | PathLike[str]:
-        """The directory that holds commitlog/."""
+        """Return the directory that holds commitlog/."""
 
     def put(self, message: Message) -> PutResult:
         """See `reput.WritableStore.put`."""
@@ -297,7 +297,7 @@ class LinesPut:
             self.report.count(len(results), results[0].physical_offset, results[-1].physical_offset)
 
     def _count_from(self, begin: int) -> int:
-        """How many messages were put, from this physical offset on, before one was refused."""
+        """Return how many messages were put, from this physical offset on, before one was refused."""
         end, count = self._store.end_offset(), 0
         if begin < end:
             with closing(CommitLogReader(StoreLog(self._store.path))) as log:

@@ -38,7 +38,7 @@ class CheckReport(Report):
 
     @property
     def is_valid(self) -> bool:
-        """Whether nothing is wrong."""
+        """Return whether nothing is wrong."""
         return not any(finding.is_wrong for finding in self.findings)
 
     @property
@@ -53,7 +53,7 @@ class CheckReport(Report):
 
     @property
     def verdict(self) -> str:
-        """The result in words."""
+        """Return the result in words."""
         if self.severity is Severity.DAMAGE:
             return "damaged"
         if self.severity is Severity.WARNING:
@@ -74,12 +74,12 @@ class CheckReport(Report):
 
     @property
     def last_line(self) -> str:
-        """The verdict, and how many findings there are."""
+        """Return the verdict, and how many findings there are."""
         return f"{self.verdict}: {self.counted}" if self.findings else self.verdict
 
     @property
     def counted(self) -> str:
-        """The number of findings in words: `2 damage, 1 warning`."""
+        """Return the number of findings in words: `2 damage, 1 warning`."""
         return ", ".join(f"{count:,} {name}" for name, count in self.counts.items() if count)
 
     def lines(self) -> Iterator[str]:

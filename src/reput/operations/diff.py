@@ -46,7 +46,7 @@ class DiffReport(Report):
 
     @property
     def is_damaged(self) -> bool:
-        """Whether a part of A or B could not be read."""
+        """Return whether a part of A or B could not be read."""
         return self.found.is_damaged
 
     @property

@@ -74,7 +74,7 @@ class FindReport(Report):
 
     @property
     def is_complete(self) -> bool:
-        """Whether each store, or a replica of it, could be read, and read whole."""
+        """Return whether each store, or a replica of it, could be read, and read whole."""
         return all(one.is_complete or one.store in self.answered_by for one in self.answers)
 
     @property
@@ -297,7 +297,7 @@ class Asked:
 
     @property
     def is_by_time(self) -> bool:
-        """Whether queues are read."""
+        """Return whether queues are read."""
         return self.key is None and self.message_id is None
 
     @classmethod

@@ -71,7 +71,7 @@ class SurveyReport(Report):
 
     @property
     def metrics(self) -> Mapping[str, float | None]:
-        """The figures by the names of metrics."""
+        """Return the figures by the names of metrics."""
         return {
             "newest_message_seconds": None if self.newest_ms is None else self.newest_ms / 1000,
             "growth_bytes_per_day": self.bytes_per_day,

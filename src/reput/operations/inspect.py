@@ -29,7 +29,7 @@ class InspectReport(Report):
 
     @property
     def is_valid(self) -> bool:
-        """Whether nothing is damaged."""
+        """Return whether nothing is damaged."""
         return not any(finding.is_wrong for finding in self.found.findings)
 
     @property

@@ -42,7 +42,7 @@ class ProofReport(Report):
 
     @property
     def is_complete(self) -> bool:
-        """Whether each file covers all of the log between its first and its last message."""
+        """Return whether each file covers all of the log between its first and its last message."""
         return not self.problems and not any(file.proof.problems for file in self.files)
 
     @property

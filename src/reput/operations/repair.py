@@ -32,7 +32,7 @@ class RepairReport(Report):
 
     @property
     def is_complete(self) -> bool:
-        """Whether no damage remains that the plan leaves as it is."""
+        """Return whether no damage remains that the plan leaves as it is."""
         return not self.plan.remaining
 
     def lines(self) -> Iterator[str]:
@@ -42,7 +42,7 @@ class RepairReport(Report):
 
     @property
     def closing(self) -> str:
-        """The last line of the text of a repair that was carried out."""
+        """Return the last line of the text of a repair that was carried out."""
         return f"Repaired; the old state is in {printable(str(self.plan.backup))}"
 
     def as_dict(self) -> dict[str, Any]:

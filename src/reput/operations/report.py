@@ -36,12 +36,12 @@ class StoreReport(Report):
 
     @property
     def is_complete(self) -> bool:
-        """Whether all of the log could be read."""
+        """Return whether all of the log could be read."""
         return self.measured.is_complete
 
     @property
     def is_valid(self) -> bool:
-        """Whether nothing is wrong, and all of the log could be read."""
+        """Return whether nothing is wrong, and all of the log could be read."""
         return self.checked.is_valid and self.measured.is_complete
 
     @property

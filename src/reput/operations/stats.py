@@ -36,7 +36,7 @@ class StatsReport(Report):
 
     @property
     def is_complete(self) -> bool:
-        """Whether all of the log could be read."""
+        """Return whether all of the log could be read."""
         return not self.figures.damage
 
     @property

@@ -97,12 +97,12 @@ class StoreAnswer(Generic[_Answer]):
 
     @property
     def is_complete(self) -> bool:
-        """Whether the store was read, and could be read whole."""
+        """Return whether the store was read, and could be read whole."""
         return self.report is not None and self.report.is_complete
 
     @property
     def state(self) -> StoreState:
-        """How bad the worst is."""
+        """Return how bad the worst is."""
         if self.report is None:
             return StoreState.NOT_READ
         severity: Severity | None = getattr(self.report, "severity", None)
@@ -110,7 +110,7 @@ class StoreAnswer(Generic[_Answer]):
 
     @property
     def headline(self) -> str:
-        """The report, or in one line why it is missing."""
+        """Return the report, or in one line why it is missing."""
         text = str(self.error) if self.report is None else str(getattr(self.report, "headline", ""))
         return text.removeprefix(f"{self.path}: ")
 
@@ -144,17 +144,17 @@ class StoresReport(Report, Generic[_Result]):
 
     @property
     def failed(self) -> tuple[StoreAnswer[_Result], ...]:
-        """The stores without a report."""
+        """Return the stores without a report."""
         return tuple(one for one in self.answers if one.report is None)
 
     @property
     def is_complete(self) -> bool:
-        """Whether each store was read, and could be read whole."""
+        """Return whether each store was read, and could be read whole."""
         return all(one.is_complete for one in self.answers)
 
     @property
     def is_valid(self) -> bool:
-        """Whether each store was read, and nothing is wrong with any."""
+        """Return whether each store was read, and nothing is wrong with any."""
         return self.severity is None and not self.failed
 
     @property

@@ -43,7 +43,7 @@ class TraceReport(Report):
 
     @property
     def is_complete(self) -> bool:
-        """Whether each store, and all of it that was searched, could be read."""
+        """Return whether each store, and all of it that was searched, could be read."""
         return self.life.is_complete and not self.failed
 
     @property

@@ -57,7 +57,7 @@ class RebuildReport(Sealable, ShownAsTable, Report):
 
     @property
     def is_complete(self) -> bool:
-        """Whether all of the log could be read."""
+        """Return whether all of the log could be read."""
         return not self.damage
 
     def as_dict(self) -> dict[str, Any]:

@@ -24,7 +24,7 @@ class Split:
 
     @property
     def opens_file(self) -> bool:
-        """A file starts at a record; anywhere else a record must be searched."""
+        """Return a file starts at a record; anywhere else a record must be searched."""
         return self.begin == self.file.start
 
 

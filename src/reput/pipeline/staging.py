@@ -43,7 +43,7 @@ class FencedRun:
 
     @property
     def place(self) -> str:
-        """A folder or URL."""
+        """Return a folder or URL."""
         raise NotImplementedError
 
     def fenced(self, function: Callable[[Task], Result]) -> Callable[[Task], Result]:

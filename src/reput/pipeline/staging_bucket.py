@@ -35,7 +35,7 @@ class BucketStaging(FencedRun):
 
     @property
     def own_name(self) -> str:
-        """Where the objects of this run are, as the bucket names them."""
+        """Return where the objects of this run are, as the bucket names them."""
         return f"run-{self.run}"
 
     @property

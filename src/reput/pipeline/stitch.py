@@ -31,7 +31,7 @@ class LogSummary:
 
     @property
     def lost(self) -> tuple[OffsetRange, ...]:
-        """The ranges of the damage."""
+        """Return the ranges of the damage."""
         return merged(ranges_of(self.damage))
 
     @property
@@ -128,7 +128,7 @@ class Stitcher:
 
 
 def _is_used(summary: SplitSummary) -> bool:
-    """Whether anything except zeros was met: messages, a blank, or unreadable bytes."""
+    """Return whether anything except zeros was met: messages, a blank, or unreadable bytes."""
     ended = summary.finished and not summary.unreadable
     return bool(summary.messages or summary.damage or summary.torn or ended)
 

@@ -103,7 +103,7 @@ class QueuesWritten(NamedTuple):
 
 
 def index_part(parts: str, number: int) -> str:
-    """Where a task leaves IndexFile `number`; the commit gives it its name."""
+    """Return where a task leaves IndexFile `number`; the commit gives it its name."""
     return join(parts, f"part-{number:06d}")
 
 

@@ -242,14 +242,10 @@ def query_offset(
     end: int,
     effort: Effort | None = None,
 ) -> QueryOffsetResult:
-<<<<<<< HEAD
     """Answer as IndexService.queryOffset does.
 
     Raises UsageError where the broker throws (a negative `max_num`), EffortError.
     """
-=======
-    """Answer as IndexService.queryOffset does. Raises UsageError for a negative `max_num`, as the broker throws."""
->>>>>>> a09604a (State queries, checks and repairs in plain sentences)
     if max_num < 0:
         raise UsageError(f"max_num must be at least 0, not {max_num}", arguments=["max_num"])
     max_num = min(max_num, store.config.max_query_messages)

@@ -30,7 +30,7 @@ class QueueFolder(NamedTuple):
 
     @property
     def queue_id(self) -> int | None:
-        """The queue id; None if no queue has this name."""
+        """Return the queue id; None if no queue has this name."""
         is_number = self.name.isascii() and self.name.isdigit()
         return int(self.name) if is_number and len(self.name) <= _MOST_ID_DIGITS else None
 

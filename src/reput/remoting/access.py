@@ -93,7 +93,7 @@ def signature(request: Command, secret: bytes) -> bytes:
 
 
 def matches(pattern: str, address: str) -> bool:
-    """Whether an address is one of a pattern: `*`, `10.0.*.*`, `10.0.0.1-99`, `10.0.0.{1,7}`, or several."""
+    """Return whether an address is one of a pattern: `*`, `10.0.*.*`, `10.0.0.1-99`, `10.0.0.{1,7}`, or several."""
     pattern = pattern.strip()
     if "{" not in pattern and "," in pattern:
         return any(matches(each, address) for each in pattern.split(","))

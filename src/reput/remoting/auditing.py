@@ -41,7 +41,7 @@ def response_name(code: int) -> str:
 
 
 def is_audited(request: Command, answer: Command | None) -> bool:
-    """Whether a request read or changed something, or tried to."""
+    """Return whether a request read or changed something, or tried to."""
     if request.code in _QUIET:
         return False
     if request.code not in PULLS:

@@ -61,7 +61,7 @@ class Command(msgspec.Struct):
 
     @property
     def is_one_way(self) -> bool:
-        """Whether the client waits for no answer."""
+        """Return whether the client waits for no answer."""
         return bool(self.flag & _IS_ONE_WAY)
 
     def answer(

@@ -91,7 +91,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def is_busy(self) -> bool:
-        """Whether requests of it are not answered yet, or answers not sent."""
+        """Return whether requests of it are not answered yet, or answers not sent."""
         return bool(self._in_flight or self._unsent_bytes or self._has_command())
 
     @property
@@ -227,7 +227,7 @@ class Connection(asyncio.Protocol):
         self._account()
 
     def _begin(self) -> bool:
-        """Whether a thread may build an answer now. The answer counts as held before it is there."""
+        """Return whether a thread may build an answer now. The answer counts as held before it is there."""
         limits, transport = self._server.limits, self._transport
         if transport is None or transport.is_closing() or self._choked_since is not None:
             return False
@@ -464,7 +464,7 @@ def _plain(address: str) -> str:
 
 
 def _is_reset(transport: asyncio.Transport) -> bool:
-    """Whether its client is gone. The loop does not notice that while it reads nothing from it."""
+    """Return whether its client is gone. The loop does not notice that while it reads nothing from it."""
     watch = select.poll()
     watch.register(transport.get_extra_info("socket").fileno(), 0)
     return bool(watch.poll(0))

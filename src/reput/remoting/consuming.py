@@ -185,7 +185,7 @@ class Consuming:
         return InThread(work)
 
     def _begins_at_zero(self, topic: str, queue_id: int) -> bool:
-        """Whether a group that is new to a queue begins at its first message, regardless of its settings.
+        """Return whether a group that is new to a queue begins at its first message, regardless of its settings.
 
         A broker has it so where the first message is still in memory. Nothing in an archive is; here it is so where
         the queue has all its messages: a consumer that asks an archive wants them.

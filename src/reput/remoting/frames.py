@@ -80,7 +80,7 @@ class FrameReader:
 
     @property
     def has_frame(self) -> bool:
-        """Whether a frame is there, whole. Raises as `next` does."""
+        """Return whether a frame is there, whole. Raises as `next` does."""
         if self._position == len(self._data):
             return False
         size = self._size()

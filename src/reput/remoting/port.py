@@ -132,7 +132,7 @@ class Port:
         return answers
 
     def needs_state(self, request: Command) -> bool:
-        """Whether only the process that keeps groups, offsets and counters can answer."""
+        """Return whether only the process that keeps groups, offsets and counters can answer."""
         if not self._options.is_stateless:
             return False
         if request.code not in PULLS:
@@ -151,7 +151,7 @@ class Port:
         return request.answer(ResponseCode.SYSTEM_ERROR, remark)
 
     def is_awaited(self, topic: str, queue_id: int) -> bool:
-        """Whether somebody waits for messages of a queue; in any thread."""
+        """Return whether somebody waits for messages of a queue; in any thread."""
         pulling = self._pulling
         return pulling is not None and pulling.is_awaited(topic, queue_id)
 

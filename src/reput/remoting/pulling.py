@@ -42,7 +42,7 @@ _OUTCOMES = {
 
 
 def keeps_nothing(sys_flag: int) -> bool:
-    """Whether a pull with these flags brings its subscription, and commits no offset."""
+    """Return whether a pull with these flags brings its subscription, and commits no offset."""
     return bool(sys_flag & _HAS_SUBSCRIPTION) and not sys_flag & _COMMITS
 
 
@@ -96,7 +96,7 @@ class Pulling:
         }
 
     def is_awaited(self, topic: str, queue_id: int) -> bool:
-        """Whether a pull waits for messages of a queue; in any thread."""
+        """Return whether a pull waits for messages of a queue; in any thread."""
         return (topic, queue_id) in self._waiting
 
     def wake_up(self, topic: str, queue_id: int, end: int) -> None:

@@ -34,7 +34,7 @@ class Relay(asyncio.Protocol):
 
     @property
     def is_open(self) -> bool:
-        """Whether its connection is there."""
+        """Return whether its connection is there."""
         return self._transport is not None and not self._transport.is_closing()
 
     def close(self) -> None:

@@ -44,7 +44,7 @@ class Account:
     groups: Mapping[str, int] = field(default_factory=dict)
 
     def may(self, resource: str, permission: int) -> bool:
-        """Whether it may read or send; a group is named by its retry topic."""
+        """Return whether it may read or send; a group is named by its retry topic."""
         if resource.startswith(RETRY_TOPIC_PREFIX):
             group = resource.removeprefix(RETRY_TOPIC_PREFIX)
             owned = self.groups.get(group, self.default_group)
@@ -63,12 +63,12 @@ class Rights:
 
     @property
     def is_free(self) -> bool:
-        """Whether nothing need be asked."""
+        """Return whether nothing need be asked."""
         return self._account is None
 
     @property
     def owner(self) -> str:
-        """The access key of the sender; empty without accounts."""
+        """Return the access key of the sender; empty without accounts."""
         return "" if self._account is None else self._account.access_key
 
     @property
@@ -76,15 +76,15 @@ class Rights:
         return self._account is None or self._account.is_admin
 
     def may(self, resource: str, permission: int) -> bool:
-        """Whether the sender may read (SUB) or send (PUB); a group is named by its retry topic."""
+        """Return whether the sender may read (SUB) or send (PUB); a group is named by its retry topic."""
         return self._account is None or self._account.may(resource, permission)
 
     def may_group(self, group: str) -> bool:
-        """Whether the sender may consume as a group."""
+        """Return whether the sender may consume as a group."""
         return self.may(f"{RETRY_TOPIC_PREFIX}{group}", SUB)
 
     def may_read(self, message: MessageExt) -> bool:
-        """Whether the sender may read a message: its topic, and the topic that it waits for or comes from."""
+        """Return whether the sender may read a message: its topic, and the topic that it waits for or comes from."""
         topics = [message.topic]
         if holds_others(message.topic):
             topics += [message.properties.get(name, "") for name in (REAL_TOPIC, RETRY_TOPIC)]
@@ -113,5 +113,5 @@ def may_be_of_others(topic: str, records: Iterable[bytes]) -> bool:
 
 
 def holds_others(topic: str) -> bool:
-    """Whether messages of other topics wait, or end, in this one."""
+    """Return whether messages of other topics wait, or end, in this one."""
     return topic in _BOX_TOPICS or topic.startswith(_BOX_PREFIXES)

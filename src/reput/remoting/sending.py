@@ -184,7 +184,7 @@ class Sending:
         return self.send_all(((request, peer),))[0]
 
     def _waits_for_topic(self, sent_to: str, put_to: str) -> bool:
-        """Whether a topic is new here, or in a send before that waits for it."""
+        """Return whether a topic is new here, or in a send before that waits for it."""
         topics = self._broker.topics
         return not (topics.is_saved(sent_to) and topics.is_saved(put_to))
 

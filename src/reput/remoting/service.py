@@ -167,7 +167,7 @@ class Service:
 
     @property
     def is_encrypted(self) -> bool:
-        """Whether connections are encrypted."""
+        """Return whether connections are encrypted."""
         return self._options.tls is not None
 
     def stores(self) -> dict[str, SharedStore]:

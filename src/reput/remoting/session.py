@@ -29,7 +29,7 @@ class Session:
 
     @property
     def has_command(self) -> bool:
-        """Whether `next` has one. Raises as that does."""
+        """Return whether `next` has one. Raises as that does."""
         return self._frames.has_frame
 
     def rest(self) -> bytes:

@@ -27,7 +27,7 @@ def find_stores(paths: Iterable[str]) -> list[str]:
 
 
 def missing_stores(paths: Iterable[str]) -> dict[str, str]:
-    """Why nothing is served of each path that is no store and has none in it."""
+    """Return why nothing is served of each path that is no store and has none in it."""
     reasons: dict[str, str] = {}
     for path in paths:
         if find_stores([path]):
@@ -51,7 +51,7 @@ def _folders(path: str) -> list[str]:
 
 
 def is_store(path: str) -> bool:
-    """Whether a folder has a CommitLog: its own, in several folders, or of DLedger."""
+    """Return whether a folder has a CommitLog: its own, in several folders, or of DLedger."""
     try:
         return any(map(os.path.isdir, StoreLog(path).folders))
     except ReputError:  # it is not there, or cannot be read

@@ -125,7 +125,7 @@ class Workers:
                     self._drop(channel)
 
     def hand_on(self, connection: socket.socket, port: int) -> bool:
-        """Whether another process has taken a connection to a port; this one closes it then."""
+        """Return whether another process has taken a connection to a port; this one closes it then."""
         self._turn = (self._turn + 1) % len(self._channels)
         channel = self._channels[self._turn]
         return channel is not None and self._send(channel, _Message(port), [connection.fileno()])

@@ -141,7 +141,7 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _look_for(self, marks: dict[str, ReadMark], sources: list[LogListing]) -> None:
         for name in sorted(marks.keys() - {source.name for source in sources}):
-            self._lose(f"{name}: not there any more")
+            self._lose(f"{name}: no longer exists")
 
     def _latest(self, start: Offset, limit: ReadLimit | None) -> Offset:
         buffers = ScanBuffers()

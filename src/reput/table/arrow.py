@@ -126,7 +126,7 @@ class DatasetScanner(ds.Scanner):  # type: ignore[misc]
 
     @property
     def projected_schema(self) -> pa.Schema:
-        """The columns of the rows."""
+        """Return the columns of the rows."""
         return self._schema
 
     dataset_schema = projected_schema
@@ -193,7 +193,7 @@ class Dataset(ds.Dataset):  # type: ignore[misc]
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns."""
+        """Return the columns."""
         return self._schema
 
     def scanner(

@@ -319,7 +319,7 @@ class StoreWriter:
 
     @property
     def is_forked(self) -> bool:
-        """Whether this is a copy of a store that the parent process owns."""
+        """Return whether this is a copy of a store that the parent process owns."""
         return self._is_forked
 
     def check_may_close(self) -> None:

@@ -99,7 +99,7 @@ class Difference:
 
     @property
     def is_damaged(self) -> bool:
-        """Whether something could not be read."""
+        """Return whether something could not be read."""
         return bool(self.damage[0] or self.damage[1])
 
     def clear_messages(self) -> None:

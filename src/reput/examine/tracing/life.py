@@ -208,7 +208,7 @@ class StoreCoverage:
 
     @property
     def is_damaged(self) -> bool:
-        """Whether something could not be read."""
+        """Return whether something could not be read."""
         return bool(self.coverage.unreadable or self.problems)
 
 
@@ -226,7 +226,7 @@ class Life:
 
     @property
     def is_damaged(self) -> bool:
-        """Whether something could not be read."""
+        """Return whether something could not be read."""
         return any(one.is_damaged for one in self.searched)
 
 

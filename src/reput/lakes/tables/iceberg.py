@@ -139,7 +139,7 @@ class _Iceberg:
         return place if "://" in place else f"file://{place}"
 
     def _io_properties(self) -> dict[str, str]:
-        """How pyiceberg reaches the files."""
+        """Return how pyiceberg reaches the files."""
         settings = self._files.settings()
         return {ours: settings[theirs] for theirs, ours in _IO_NAMES.items() if theirs in settings}
 
@@ -236,7 +236,7 @@ class _Iceberg:
     def _replace(self, gone: Sequence[Any], commit: Commit) -> None:
         table = self._load(self._table)
         if table is None:
-            raise StoreAccessError(f"{self.name}: the table is not there any more")
+            raise StoreAccessError(f"{self.name}: the table is no longer exists")
         paths = self._paths(self._table, commit, is_reject=False)
         self._files.check_owner()
         properties = {_STATE: commit.state.as_text(), _RUN: commit.state.run}
@@ -317,7 +317,7 @@ class _Iceberg:
     def _add(self, name: str, commit: Commit, is_reject: bool) -> None:
         table = self._load(name)
         if table is None:
-            raise StoreAccessError(f"{self.name}: the table {name} is not there any more")
+            raise StoreAccessError(f"{self.name}: the table {name} is no longer exists")
         if _is_in(table, commit.state.run):
             return
         # After the snapshot that the new one is based on: a run that takes the table later conflicts with it.
@@ -428,7 +428,7 @@ def _io_environment() -> dict[str, str]:
 
 
 def _is_same_place(one: str, other: str) -> bool:
-    """Whether two locations of tables are one folder, however their URIs are written."""
+    """Return whether two locations of tables are one folder, however their URIs are written."""
     (scheme, one_path), (other_scheme, other_path) = map(_parts_of, (one, other))
     if scheme == other_scheme == "file":
         return os.path.realpath(one_path) == os.path.realpath(other_path)
