@@ -241,5 +241,5 @@ def test_root_does_not_follow_the_link_of_another_user(golden: Golden, tmp_path:
     os.chown(link, 65534, 65534, follow_symlinks=False)
     ran = reput("report", golden("orders").path, "--quick", "--output", link)
     assert ran.code == 2
-    assert "a link of another user" in one_line(ran)
+    assert "another user's link" in one_line(ran)
     assert secret.read_text() == "secret"

@@ -202,7 +202,7 @@ def test_a_place_that_is_no_table_is_refused(golden: Golden, tmp_path: Path) -> 
         export(path, tmp_path / "full")
     with pytest.raises(UsageError, match="is a file"):
         export(path, tmp_path / "full" / "letter.txt")
-    with pytest.raises(UsageError, match="no conditional writes are known there"):
+    with pytest.raises(UsageError, match="conditional writes are not supported there"):
         open_table("hdfs://name/table", "parquet")
     with pytest.raises(StoreNotFoundError, match="not a RocketMQ store"):
         export(tmp_path / "full", tmp_path / "out")

@@ -34,7 +34,7 @@ def test_a_store_is_found_by_each_of_its_paths(stores: Path, path: str) -> None:
 
 
 def test_a_pattern_of_several_stores_is_refused_where_one_is_asked_for(stores: Path) -> None:
-    with pytest.raises(UsageError, match=r"stands for 2 paths, .*/store-a and more; name one"):
+    with pytest.raises(UsageError, match=r"matches 2 paths, .*/store-a and others; specify one"):
         reput.open_store(stores / "store-*")
     with pytest.raises(StoreNotFoundError, match="no file or folder matches this pattern"):
         inspect(stores / "none-*")
