@@ -99,11 +99,11 @@ def test_a_body_may_have_the_header_of_a_single_object(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
-        (b"", "the body ends before its Avro record does"),
-        (b"\x02\x0aab", "the body ends before its Avro record does"),
+        (b"", "the body is shorter than its Avro record"),
+        (b"\x02\x0aab", "the body is shorter than its Avro record"),
         (b"\x02\x02a!", "bytes follow the body's Avro record: 1"),
         (b"\x02\x02\xff", "the body is not a record of its Avro schema: 'utf-8' codec"),
-        (b"\x02\x03a", "the body ends before its Avro record does"),  # a length below zero
+        (b"\x02\x03a", "the body is shorter than its Avro record"),  # a length below zero
     ],
 )
 def test_a_body_that_is_no_record_says_why(tmp_path: Path, body: bytes, reason: str) -> None:
@@ -178,7 +178,7 @@ def test_the_ids_of_bodies_lead_to_the_schemas_of_a_registry() -> None:
             "a schema of the registry is PROTOBUF, not Avro",
             "the body does not begin with a zero and a schema id",
             "the body does not begin with a zero and a schema id",
-            "the body ends before its Avro record does",
+            "the body is shorter than its Avro record",
         ]
         assert sorted(registry.requests) == [f"/schemas/ids/{n}" for n in (1, 7, 8, 9)]
 

@@ -115,7 +115,7 @@ def test_the_header_of_confluent_s_serializers_names_the_message(
         (b"\xfa\x7f\x00", "the body has no field of its Protobuf message"),
         (
             b"\x2a\x0a\x08" + b"\xff" * 8 + b"\x7f",
-            "the body has a value that no column holds",
+            "the body has a value that fits no column",
         ),
     ],
 )

@@ -1,7 +1,7 @@
 """The key index of an archive as a KeyIndex.
 
-It covers the log files that a scan has read completely when they were archived. Every entry of a message is in it, as
-the archiver wrote it, and its bytes are verified when they are read; so its parts are proven.
+It covers the log files that were read completely when they were archived. The archiver wrote an entry for every key,
+and bytes are verified when they are read, so its parts count as proven.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ class ArchiveSearch:
 def _rows_of(
     archive: Archive, part: IndexObject, wanted: _Offsets, within: OffsetRange
 ) -> tuple[_Offsets, _Offsets]:
-    """Return hashes and offsets of the rows with one of the rising hashes that lead into a range.
+    """Return the hashes and offsets of the rows that have one of some ascending hashes and lead into a range.
 
     Raises FormatError, StoreNotFoundError, StoreAccessError.
     """
@@ -171,7 +171,7 @@ def _rows_of(
 
 
 def _groups(index: ParquetIndex, wanted: _Offsets) -> list[int]:
-    """Return the row groups that may have one of some rising hashes."""
+    """Return the row groups that may have one of some ascending hashes."""
     least, greatest = index.least_hashes[:-1], index.greatest_hashes[:-1]
     is_between = np.searchsorted(wanted, least) < np.searchsorted(wanted, greatest, "right")
     return np.flatnonzero(is_between).tolist()
@@ -228,11 +228,11 @@ class ArchiveIndex:
 
 
 def prefetch(parts: Iterable[tuple[IndexPart, OffsetRange]], hashes: Collection[int]) -> None:
-    """Request all parts of archive indexes that a search for some hashes reads, at once: it reads one after the other.
+    """Request all parts of archive indexes that a search will read, at once; the search would request them one by one.
 
     Args:
-        parts: of any index, and the ranges that are searched.
-        hashes: of the keys.
+        parts: Parts of any index, with the ranges to search.
+        hashes: Hashes of the keys.
     """
     wanted = np.array(sorted(set(hashes)), np.int64)
     found = [part for part, within in parts if within.start < within.stop]
@@ -259,14 +259,14 @@ def _groups_of(archive: Archive, part: IndexObject, wanted: _Offsets) -> list[pa
 
 
 class ContinuedIndex:
-    """The keys of a store and of its archive as one KeyIndex: of the archive those before the store's own log."""
+    """The keys of a store and its archive as one KeyIndex. The archive provides the keys before the store's own log."""
 
     def __init__(
         self, storage: Storage, newer: KeyIndex, log: CommitLogReader, own_log: CommitLogReader
     ) -> None:
         """Join the indexes of a store and its archive. `own_log` is the store's own, `log` that of both."""
         if not isinstance(storage, JoinedStorage):
-            raise TypeError(f"{storage!r} is not of a store and its archive")
+            raise TypeError(f"{storage!r} does not join a store and its archive")
         self._storage, self._newer, self._log, self._own_log = storage, newer, log, own_log
         self._older: tuple[tuple[CommitLogFile, ...], ArchiveIndex] | None = None
 

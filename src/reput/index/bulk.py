@@ -25,9 +25,9 @@ from reput.kernels.index_chains import look_up_keys
 from reput.log.offset_range import OffsetRange
 
 _LEAST_ROOM = 1 << 16
-_SCATTERED_BYTES = 32 << 10  # read in order in the time that one hash takes
+_SCATTERED_BYTES = 32 << 10  # Bytes read sequentially in the time that one hash takes.
 _BYTES_PER_HIT = 1 << 10
-_BYTES_PER_KEY = 200  # of a log, scanned in the time that one of a million keys takes
+_BYTES_PER_KEY = 200  # Bytes of a log scanned in the time that one of a million keys takes.
 
 
 class _Chains(NamedTuple):
@@ -83,7 +83,7 @@ class IndexFileSearch:
         while done < len(hashes):
             before = done
             done, hits = self._walk(chains, hashes, done, room)
-            if done == before:  # one key has more entries than there was room for
+            if done == before:  # One key has more entries than fit.
                 room *= 2
             else:
                 yield hits
@@ -93,11 +93,12 @@ class IndexFileSearch:
             return IndexFileReader(self.path, self.hash_slots, self.index_items, self.storage)
         except StoreNotFoundError:
             raise StoreChangedError(
-                f"{self.path}: was deleted while it was searched; run it again"
+                f"{self.path}: was deleted while it was searched; run the command again"
             ) from None
         except FormatError as error:
             raise StoreChangedError(
-                f"{self.path}: changed while it was searched ({error.reason}); run it again"
+                f"{self.path}: changed while it was searched ({error.reason}); run the command "
+                f"again"
             ) from error
 
     def _read_chains(

@@ -13,7 +13,7 @@ from reput.index.reader import IndexFileReader
 
 _ITEM_WORDS = ITEM_BYTES // 4
 _PIECE_ITEMS = 1 << 16
-_NEIGHBOURS = 16  # read at once: more than most messages have keys
+_NEIGHBOURS = 16  # Items read at once: more than most messages have keys.
 
 Items = npt.NDArray[np.uint32]
 """uint32[n, 5], big endian as they lie in the file."""
@@ -46,7 +46,7 @@ class IndexEntries:
             yield items.reshape(-1).view(ITEM_DTYPE)
 
     def pieces_from_end(self, begin: int, end: int) -> Iterator[tuple[int, Items]]:
-        """Yield the same pieces, the last one first."""
+        """Yield the pieces of `pieces`, the last one first."""
         for stop in range(end, begin, -_PIECE_ITEMS):
             first = max(stop - _PIECE_ITEMS, begin)
             yield first, self.items(first, stop)
@@ -56,7 +56,7 @@ class IndexEntries:
         return self._file.offset(number)
 
     def first_at(self, offset: int, first: int, last: int) -> int:
-        """Return the first of items first to last, in order, at or after this physical offset, else `last` + 1."""
+        """Return the first of the ordered items first to last at or after this physical offset, else `last` + 1."""
         low, high = first, last + 1
         while low < high:
             middle = (low + high) // 2
@@ -67,7 +67,7 @@ class IndexEntries:
         return low
 
     def of_message(self, number: int, first: int, last: int) -> tuple[int, int]:
-        """Return the range of items first to last, in order, that have the same physical offset as an item."""
+        """Return the range of the ordered items first to last with the same physical offset as an item."""
         low, high = max(number - _NEIGHBOURS, first), min(number + _NEIGHBOURS, last) + 1
         offsets = offsets_of_items(self.items(low, high))
         offset = int(offsets[number - low])

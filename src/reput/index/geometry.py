@@ -18,12 +18,12 @@ from reput.format.index_file import HEADER_BYTES, ITEM_BYTES, SLOT_BYTES, decode
 from reput.index.reader import IndexFileReader
 from reput.index.spot_checks import FEW_ITEMS, lost_items
 
-_GIVEN = ("hash_slots", "index_items", "broker_config")  # the arguments that decide
+_GIVEN = ("hash_slots", "index_items", "broker_config")  # The arguments that decide.
 _LOOKS = 50
 _PAUSE_S = 0.01
 _ITEM_SAMPLES = 256
 _MANY_ITEMS = 256
-_MOST_BYTES = (1 << 31) - 1  # a broker maps a file as one
+_MOST_BYTES = (1 << 31) - 1  # A broker maps a file as one.
 
 
 class IndexGeometry(NamedTuple):
@@ -57,7 +57,7 @@ def from_items(size: int, index_items: int) -> IndexGeometry | None:
 
 
 def work_out(path: str, size: int, storage: Storage = LOCAL) -> IndexGeometry | None:
-    """Return the only geometry that agrees with the file's content; None for several or no such geometries.
+    """Return the geometry that matches the file's content; None if several or none do.
 
     A file that is being written may contradict itself; it is read again while it changes. Raises
     StoreNotFoundError, StoreAccessError, StoreChangedError.
@@ -75,7 +75,7 @@ def work_out(path: str, size: int, storage: Storage = LOCAL) -> IndexGeometry | 
 
 def _work_out(path: str, size: int, count: int, storage: Storage) -> IndexGeometry | None:
     is_default_size = size == DEFAULT_GEOMETRY.file_bytes
-    # No other split agrees with so many chains; a search for one would read the file from its end.
+    # No other split matches so many chains, and searching for one would read the file from its end.
     if is_default_size and count > _MANY_ITEMS and _agrees(path, DEFAULT_GEOMETRY, storage):
         return DEFAULT_GEOMETRY
     with storage.open(path) as reader:
@@ -114,9 +114,9 @@ def _counts_agree(file: IndexFileReader) -> bool:
 
 
 def _chains_agree(file: IndexFileReader) -> bool:
-    """Return whether most items are in the chain of the slot of their hash; with a wrong split no item is.
+    """Return whether most items are in the chain of their hash's slot. With a wrong split, none are.
 
-    Most, not all: with the right geometry, other checks can then find damaged items.
+    Most items suffice: other checks find damaged items once the geometry is right.
     """
     last = file.next_item - 1
     if last <= FEW_ITEMS:
@@ -178,7 +178,7 @@ class GeometryFinder:
     def _explain(self, path: str, size: int) -> str:
         options = "hash_slots and index_items, or broker_config"
         if not self._is_given:
-            return f"{path}: its numbers of slots and items are not certain; give {options}"
+            return f"{path}: its numbers of slots and items are uncertain; pass {options}"
         slots, items = self._hash_slots or "any number of", self._index_items or "any number of"
         return f"{path}: {size} bytes do not fit {slots} slots and {items} items; check {options}"
 

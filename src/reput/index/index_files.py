@@ -35,8 +35,8 @@ from reput.log.reader import CommitLogReader
 class IndexFilePart:
     """An IndexFile and a range that it covers.
 
-    slots  checked before a chain is followed; None if every link was checked
-    timed  the seconds of items 2 to this one never fall; 0 if they do, or if unknown
+    slots  slot pages to check before following a chain; None if every link was checked
+    timed  number of the item up to which the seconds never fall, from item 2 on; 0 if they do, or if unknown
     """
 
     file: IndexFileReader
@@ -83,7 +83,7 @@ class IndexFilePart:
         self, hashes: Collection[int], within: OffsetRange
     ) -> Iterator[CandidateArrays]:
         """See `IndexPart.candidate_arrays`."""
-        # And with them numpy and the kernels.
+        # Imported here, because they load NumPy and the kernels.
         from reput.index.long_chain import chain_pieces, in_arrays
 
         hashes = self._worth_following(hashes)
@@ -102,7 +102,7 @@ class IndexFilePart:
 
     def bulk(self, within: OffsetRange) -> BulkSearch:
         """See `IndexPart.bulk`."""
-        from reput.index.bulk import IndexFileSearch  # and with it the kernels
+        from reput.index.bulk import IndexFileSearch  # Imported here, because it loads the kernels.
 
         return IndexFileSearch(
             self.path, self.file.hash_slots, self.file.index_items, within, self.file.storage
@@ -143,7 +143,7 @@ class IndexFiles:
 
     @property
     def problems(self) -> list[Finding]:
-        """One finding for each file that is not trusted at all."""
+        """Return one finding for each file that is not trusted at all."""
         return self._files.problems + [
             Finding(Kind.INDEX_HEADER, file.path, verdict.problem)
             for file, verdict in self._verdicts.items()
@@ -164,7 +164,7 @@ class IndexFiles:
         changed = self._changed(files)
         if changed or len(files) != len(self._judged):
             before, self._verdicts = self._verdicts, {}
-            self._judged = {}  # until all are judged
+            self._judged = {}  # Until all files are judged.
             for one in files:
                 verdict = before.get(one.file)
                 if verdict is not None and one.file in changed:

@@ -2,10 +2,9 @@
 
 An index is a set of parts, each of which covers a range of the log: every key of a message that begins there has an
 entry in that part. An entry is only a candidate. It counts if the record at its offset exists, states this offset, and
-has a key with the entry's hash. Any other entry shows that its part belongs to another log, or is damaged: then the
-part is not trusted for these keys, and its range is scanned.
-
-`reput.index.search` is this rule for one question, `reput.kernels.key_match.match_keys` its compiled form for millions.
+has a key with the entry's hash. Any other entry shows that its part belongs to another log or is damaged. Then the part
+is not trusted for these keys, and its range is scanned. `reput.index.search` implements this rule for one query,
+`reput.kernels.key_match.match_keys` for millions of keys.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from reput.format.index_file import HashedTopics, index_key, key_hash
 from reput.log.offset_range import OffsetRange
 from reput.log.reader import CommitLogReader
 
-if TYPE_CHECKING:  # a query does without numpy
+if TYPE_CHECKING:  # A query must not load NumPy.
     import numpy as np
     import numpy.typing as npt
 
@@ -33,9 +32,9 @@ FEW_HASHES = 1 << 9
 
 
 class Basis(StrEnum):
-    """Why a part of an index is trusted to have every key of its range.
+    """The reason why a part of an index is trusted to have every key of its range.
 
-    In both cases each followed entry is verified; they differ in the entries that can be missing unnoticed.
+    In both cases each followed entry is verified. They differ in which missing entries can go unnoticed.
     """
 
     PROVEN = "proven"
@@ -49,7 +48,7 @@ class UntrustedIndexError(FormatError):
 
 
 class StaleEntryError(UntrustedIndexError):
-    """An index entry whose record is not there, or not the entry's; `offset` is physical."""
+    """An index entry whose record is missing or does not match; `offset` is physical."""
 
     kind = Kind.STALE_INDEX_ENTRY
 
@@ -62,7 +61,7 @@ class TimeWindow(NamedTuple):
 
 
 class Candidate(NamedTuple):
-    """An entry of an index: where a message begins that has a key with this hash."""
+    """An entry of an index: the hash of a key, and the offset of a message that should have the key."""
 
     physical_offset: int
     key_hash: int
@@ -128,7 +127,7 @@ class CandidateArrays(NamedTuple):
 
 
 class BulkHits(NamedTuple):
-    """Candidates of some of the hashes that were asked for.
+    """Candidates of some of the requested hashes.
 
     Attributes:
         which: int64[n], numbers of the hashes
@@ -142,10 +141,10 @@ class BulkHits(NamedTuple):
 
 
 class BulkSearch(Protocol):
-    """Many hashes at once in one part of an index: small and picklable, for a task in another process."""
+    """A search for many hashes in one part of an index; small and picklable, for a task in another process."""
 
     def weight(self, keys: int) -> int:
-        """Return how many bytes of a log are scanned in about the time of a search for so many keys."""
+        """Return the bytes of log that can be scanned in about the time of a search for `keys` keys."""
         ...
 
     def find_each(self, groups: Iterable[npt.NDArray[np.int32]]) -> Iterator[tuple[int, BulkHits]]:
@@ -179,7 +178,7 @@ class IndexPart(Protocol):
     def candidates(self, hashes: Collection[int], within: OffsetRange) -> Iterator[Candidate]:
         """Yield entries with one of these hashes that point into the range, newest first, each offset and hash once.
 
-        Raises UntrustedIndexError if the part contradicts itself: there may be more candidates.
+        Raises UntrustedIndexError if the part contradicts itself; more candidates may exist then.
         """
         ...
 
@@ -212,7 +211,7 @@ class KeyIndex(Protocol):
 
     @property
     def problems(self) -> list[Finding]:
-        """One finding for each part that the last call of `parts` excluded."""
+        """Return one finding for each part that the last call of `parts` excluded."""
         ...
 
     @property

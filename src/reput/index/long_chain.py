@@ -1,4 +1,4 @@
-"""The candidates of a frequent key in arrays: its chain read in parts of an IndexFile, not item by item."""
+"""Read the chain of a frequent key in parts of an IndexFile, as arrays, not item by item."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from reput.kernels.index_chains import CHAIN_END, follow_chain
 from reput.log.offset_range import OffsetRange
 
 _PART_ITEMS = 1 << 14
-_FEWEST_STEPS = 1 << 5  # in a part: with fewer, item by item is quicker
+_FEWEST_STEPS = 1 << 5  # Items per part; with fewer, reading item by item is faster.
 _PIECE = 1 << 15
 
 
@@ -77,7 +77,7 @@ def _parts(
     if begin is None:
         return
     item, count = begin
-    if item < 0:  # to the kernel that is the end of a chain, here it is damage
+    if item < 0:  # The kernel treats this as the end of a chain, but here it is damage.
         yield from _one_by_one(file.chain(key_hash, item, count), OFFSET_MAX, within)
         return
     entries, most, newest = IndexEntries(file), file.index_items, OFFSET_MAX
@@ -101,7 +101,7 @@ def _parts(
             if found:
                 yield hits[:found].copy()
         if item != CHAIN_END and steps < _FEWEST_STEPS:
-            # Items far apart, or a chain that breaks: said by who follows it one by one.
+            # Items far apart, or a broken chain: following the chain item by item reports it.
             yield from _one_by_one(file.chain(key_hash, item, count, newest), newest, within)
             return
 

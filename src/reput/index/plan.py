@@ -23,7 +23,7 @@ from reput.log.offset_range import OffsetRange
 from reput.log.reader import CommitLogReader
 from reput.log.walk import LogWalk, newest_timestamp
 
-_MOST_BYTES = 4 << 10  # a walk reads so much at once
+_MOST_BYTES = 4 << 10  # Bytes that a walk reads at once.
 
 _KEPT_BYTES = 64 << 10
 _TAIL_BYTES = 1 << 20
@@ -114,12 +114,12 @@ class Planner:
         Raises StoreNotFoundError, StoreAccessError, FormatError, UsageError.
         """
         self._log.refresh()
-        if self._log.files != self._log_files:  # another caller may have refreshed the log
+        if self._log.files != self._log_files:  # Another caller may have refreshed the log.
             self._segments = None
         parts = self._index.parts()
         has_changed = self._drop_changed()
         if self._segments is None or parts != self._parts or has_changed:
-            is_new, self._segments = self._segments is None, None  # until the plan is whole
+            is_new, self._segments = self._segments is None, None  # Until the plan is complete.
             self._log_files, self._parts = self._log.files, parts
             if is_new:
                 self._kept.clear()
@@ -138,7 +138,7 @@ class Planner:
         return self._tail.read(segment.start) if is_last else None
 
     def lost_end(self, log_end: int) -> Finding | None:
-        """Return the finding that the log was once longer, as index or checkpoint show, or None.
+        """Return a finding if index or checkpoint show that the log was once longer, else None.
 
         log_end  end of the log, found after the segments were planned
 
@@ -151,7 +151,7 @@ class Planner:
                 self._log.locate(newest)
             except (MessageNotFoundError, CorruptMessageError):
                 return lost_end(self._log.files, log_end, newest, "the index")
-            log_end = newest + 1  # it was put since
+            log_end = newest + 1  # Its message was put since.
         stored_ms = max(
             self._checkpoint.physic_msg_timestamp, self._checkpoint.logics_msg_timestamp
         )
@@ -188,7 +188,7 @@ class Planner:
                 yield self._read(begin, end) if small else Segment(begin, end)
 
     def _drop_changed(self) -> bool:
-        """Drop records of files that may have changed since they were read; whether there are any."""
+        """Drop records of files that may have changed since they were read; return whether there were any."""
         changed = {
             file
             for file, stamp in self._kept_at.items()
@@ -224,12 +224,13 @@ class Planner:
     def _find_trusted_until(self) -> int:
         """Return the physical offset up to which the index is trusted: the log's end, or the start of its last file.
 
-        A broker's checkpoint has the store time of the last message it dispatched. If the log ends after the last entry
-        of the index with an older message, that entry points to the rest of a log that was cut off, and newer messages
-        lie before it. A broker deletes the files after such a cut, so all of this happens within one file.
+        A broker's checkpoint has the store time of the last message it dispatched. If the log ends with an older
+        message but after the last entry of the index, this entry points into a part that was cut off, and newer
+        messages lie before it. A broker deletes the files after such a cut, so all of this happens within one file.
         """
         dispatched_ms = self._checkpoint.logics_msg_timestamp
-        if self._newest_indexed() >= dispatched_ms:  # it is there: the log was not cut before it
+        # The record exists, so the log was not cut before it.
+        if self._newest_indexed() >= dispatched_ms:
             return self._log.files_end
         tail = self._log.files_end
         for segment in self._cut():
@@ -244,7 +245,7 @@ class Planner:
         return last_file.start if walk.at_end and last_file else self._log.files_end
 
     def _newest_indexed(self) -> int:
-        """Store timestamp of the message that the newest entry leads to, 0 where it leads nowhere."""
+        """Return the store timestamp of the newest entry's message; 0 if the entry does not lead to a message."""
         try:
             record = self._log.locate(self._index.newest_entry)
             return read_keyed_record(record).store_timestamp

@@ -1,6 +1,6 @@
 """Read an IndexFile: from the hash of a key to physical offsets.
 
-Mirrors `IndexFile.selectPhyOffset` (tag rocketmq-all-4.9.3) without its cap, time window and early stops; those are in
+Mirrors `IndexFile.selectPhyOffset` (tag rocketmq-all-4.9.3) without its cap, time window and early stops, which are in
 `reput.query.compat`. The layout is described in `reput.format.index_file`.
 
 Nothing in the file is trusted. An item's chain must lead from its slot to ever older items of the same slot, and their
@@ -40,22 +40,22 @@ if TYPE_CHECKING:
 _SLOT = struct.Struct(">i")
 _INDEX_COUNT = struct.Struct(">i")
 _COUNT_AT = HEADER_BYTES - _INDEX_COUNT.size
-_CHAINED_ITEM = struct.Struct(">iq4xi")  # key hash, physical offset, previous
+_CHAINED_ITEM = struct.Struct(">iq4xi")  # Key hash, physical offset, previous item.
 _ITEM_OFFSET = struct.Struct(">4xq")
 _NEIGHBOURS = struct.Struct(">4xq8x iq4xi 4xq8x")
 _NEIGHBOURS_BYTES = _NEIGHBOURS.size
-_SECONDS_AT = 12  # in an item
+_SECONDS_AT = 12  # Position in an item.
 OFFSET_MAX = 2**63 - 1
 _READS_OF_HEADER = 5
 _CHAIN_STEPS = 256
-_UNCOUNTED_ITEMS = 1 << 12  # that another process may have put and not counted yet
+_UNCOUNTED_ITEMS = 1 << 12  # Number of items that another process may have put but not counted yet.
 _UNUSED = bytes(1 << 16)
 _SEARCHED_ITEMS = 1 << 16
 SLOT_PAGE_BYTES = 1 << 12  # the unit that a disk loses: a page of memory
 
 
 class BrokenChainError(UntrustedIndexError):
-    """A chain of items that leads nowhere, in circles, or astray; `offset` is in the IndexFile."""
+    """A chain of items that is broken, circular, or leaves its slot; `offset` is in the IndexFile."""
 
 
 def index_paths(folder: Path) -> list[Path]:
@@ -108,7 +108,7 @@ class IndexFileReader:
 
     def read(self, position: int, length: int, dtype: type[np.uint32]) -> npt.NDArray[np.uint32]:
         """Return bytes of the file as an array."""
-        import numpy as np  # a query does without
+        import numpy as np  # A query must not load it.
 
         data = np.empty(length, np.uint8)
         self._file.read_into(data, position)
@@ -124,7 +124,7 @@ class IndexFileReader:
 
     @property
     def next_item(self) -> int:
-        """Number that the next item gets: items 1 to next_item - 1 are there."""
+        """Return the number that the next item gets; items 1 to next_item - 1 exist."""
         count: int = _INDEX_COUNT.unpack(self._file.read(_COUNT_AT, _INDEX_COUNT.size))[0]
         self._seen_next = min(max(count, 1), self.index_items)
         return self._seen_next
@@ -165,7 +165,7 @@ class IndexFileReader:
         used = 0
         for begin in range(HEADER_BYTES, self._items_at, len(_UNUSED)):
             part = self._file.read(begin, min(len(_UNUSED), self._items_at - begin))
-            if part != _UNUSED:  # in a file of few entries most are
+            if part != _UNUSED:  # In a file with few entries, most slots are zero.
                 slots = array("i", part)
                 used += len(slots) - slots.count(0)
         return used
@@ -199,19 +199,19 @@ class IndexFileReader:
             at = part.find(wanted)
             while at >= 0:
                 number, rest = divmod(at, ITEM_BYTES)
-                # The four bytes may also stand inside an item.
+                # The four bytes may also occur inside an item.
                 if rest == 0:
                     yield first + number
                 at = part.find(wanted, at + ITEM_BYTES - rest)
 
     def links(self, last: int) -> list[tuple[int, int, int]]:
-        """Return (key hash, physical offset, previous) of items 1 to `last`."""
+        """Return the key hash, physical offset and previous item of items 1 to `last`."""
         begin = self._items_at + ITEM_BYTES
         return list(_CHAINED_ITEM.iter_unpack(self._file.read(begin, ITEM_BYTES * last)))
 
     def is_consistent(self) -> bool:
-        """Return whether header and items agree on begin and end, as they do unless a write was lost."""
-        for _ in range(_READS_OF_HEADER):  # a broker sets count and end one after the other
+        """Return whether header and items agree on begin and end. They do unless a write was lost."""
+        for _ in range(_READS_OF_HEADER):  # A broker sets count and end one after the other.
             last, header = self.next_item - 1, self.header()
             if last == 0 or self.item(last).physical_offset == header.end_physical_offset:
                 return last == 0 or self.item(1).physical_offset == header.begin_physical_offset
@@ -220,7 +220,7 @@ class IndexFileReader:
     def newest_counted(self, slot: int, last: int) -> int:
         """Return the newest of items 1 to `last` in a slot's chain, or a number <= 0."""
         number = self.slot(slot)
-        for _ in range(_CHAIN_STEPS):  # newer ones are put and not counted yet
+        for _ in range(_CHAIN_STEPS):  # Newer items are put but not counted yet.
             if not last < number < min(last + _UNCOUNTED_ITEMS, self.index_items):
                 break
             number = self.item(number).previous
@@ -242,7 +242,7 @@ class IndexFileReader:
     def offsets(self, key_hash: int) -> Iterator[int]:
         """Yield physical offsets of the items with this hash, newest first.
 
-        Ends with BrokenChainError where the chain breaks; more items with this hash may exist.
+        Raises BrokenChainError where the chain breaks; more items with this hash may exist.
         """
         begin = self.chain_begin(key_hash)
         return iter(()) if begin is None else self.chain(key_hash, *begin)
@@ -269,7 +269,7 @@ class IndexFileReader:
         read, items_at, unpack = self._file.read, self._items_at, _NEIGHBOURS.unpack
         while 0 < item <= last:
             position = items_at + ITEM_BYTES * item
-            if item < most:  # as `_with_neighbours`, in half the time
+            if item < most:  # Inlined `_with_neighbours`, which takes twice as long.
                 data = read(position - ITEM_BYTES, _NEIGHBOURS_BYTES)
                 before, item_hash, offset, previous, after = unpack(data)
             else:
@@ -287,7 +287,7 @@ class IndexFileReader:
                 raise BrokenChainError(self.path, position, f"item {item} is not of slot {slot}")
             elif previous == 0 and not (
                 (item == 1 or before <= offset) and (item == count or offset <= after)
-            ):  # a write that was lost in part leaves a chain's end in the middle of the chain
+            ):  # A partly lost write leaves the end of a chain in its middle.
                 raise BrokenChainError(self.path, position, f"item {item} is damaged")
             if previous == 0:
                 return
@@ -309,9 +309,9 @@ class IndexFileReader:
         return (number == 1 or before <= offset) and (number >= last or offset <= after)
 
     def _with_neighbours(self, number: int) -> tuple[int, int, int, int, int]:
-        """Return the offset of the item before; key hash, offset and previous of the item; the offset of the next one.
+        """Return the previous item's offset; the item's key hash, offset and link; the next item's offset.
 
-        The file's last item is followed by one of zeros.
+        An item of zeros follows the file's last item.
         """
         begin = self._items_at + ITEM_BYTES * (number - 1)
         count = min(_NEIGHBOURS_BYTES, ITEM_BYTES * (self.index_items - number + 1))

@@ -1,14 +1,14 @@
 """Results about IndexFiles, kept under the user's cache folder by the identity of the file.
 
-A proof is valid for one IndexFile and one log. The IndexFile is unchanged while its device, inode, size, change time,
-header and last proved item are: if a file has grown, nothing shows whether its old items and slots are intact. The log
-is the same while the last message of the proof is in its place: a log that was cut off and overwritten has lost it. It
-is trusted as far as its files have kept inode, size and change time; items for later offsets are not trusted. All
-stamps are taken before the proof (`stamps`). No result is kept for a file that has changed since, or whose later
-changes may not alter its stamp; such a log file counts as changed.
+A proof is valid for one IndexFile and one log. The IndexFile counts as unchanged while its device, inode, size, change
+time, header and last proved item are unchanged. If a file has grown, nothing shows whether its old items and slots are
+intact. The log counts as the same while the last message of the proof is in its place; a log that was cut off and
+overwritten has lost it. The log is trusted as far as its files have kept inode, size and change time. Items for later
+offsets are not trusted. All stamps are taken before the proof (`stamps`). No result is kept for a file that has changed
+since, or whose later changes may not alter its stamp; such a log file counts as changed.
 
-Results of spot checks are kept for full files, and for all files of a store that nobody has open; and only while none
-of the log files has changed.
+Results of spot checks are kept for full files, and for all files of a store that nobody has open. They are valid only
+while no log file has changed.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _WRONG_FORM = (ValueError, TypeError, LookupError, OverflowError, RecursionError
 
 
 class Stamps(NamedTuple):
-    """An IndexFile, and the log files that it leads to by their start, before they were read; only settled ones."""
+    """Stamps of an IndexFile and of the log files that it leads to, taken before reading; only settled stamps."""
 
     file: Stamp | None
     log: dict[int, Stamp]
@@ -52,7 +52,7 @@ def stamps_before(file: IndexFileReader, log: CommitLogReader) -> Stamps:
     """
     last = file.next_item - 1
     own = settled_stamp(file.path) if last > 0 else None
-    if own is None:  # nothing will be kept
+    if own is None:  # No result will be kept.
         return Stamps(None, {})
     start, stop = file.offset(1), file.offset(last)
     return Stamps(own, log_stamps(f for f in log.files if f.start <= stop and start < f.end))
@@ -73,7 +73,7 @@ class Remembered:
     def keep_proof(
         self, file: IndexFileReader, log: CommitLogReader, proof: Proof, before: Stamps
     ) -> bool:
-        """Keep a proof that began after `before` was taken; whether it could be kept."""
+        """Keep a proof that began after `before` was taken; return whether it could be kept."""
         more = {"gap_bytes": proof.gap_bytes, "problems": list(proof.problems),
                 "is_timed": proof.is_timed}  # fmt: skip
         return self._keep(_PROOF, file, log, proof.items, proof.ranges, before, more)
@@ -114,7 +114,7 @@ class Remembered:
                     "file": _identity(file, items), "log": _log_files(log, ranges, before.log),
                     "witness": _witness(file, log, items), **more}  # fmt: skip
             data = json.dumps(kept).encode()
-            # Last, so that the values read above belong to this state as well.
+            # Read last, so that the values above belong to this state as well.
             is_same = stamp_of(file.path) == before.file
             if is_same and len(data) <= _MOST_BYTES:
                 self._cache.write(_name(file, kind), data)

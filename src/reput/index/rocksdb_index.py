@@ -88,7 +88,10 @@ class RocksIndexPart:
     def at_times(
         self, log: CommitLogReader, window: TimeWindow, within: OffsetRange
     ) -> OffsetRange:
-        """See `IndexPart.at_times`: store times may go back, and hours do not say where."""
+        """See `IndexPart.at_times`.
+
+        The range is not limited, because store times may go back, and hours do not show where.
+        """
         return within
 
     def bulk(self, within: OffsetRange) -> BulkSearch:
@@ -104,7 +107,7 @@ class RocksIndexSearch:
     within: OffsetRange
 
     def weight(self, keys: int) -> int:
-        """See `BulkSearch.weight`: all items are read, about as many as the stretch has messages."""
+        """See `BulkSearch.weight`: all items are read, about as many as the range has messages."""
         return self.within.size_bytes
 
     def find_each(self, groups: Iterable[npt.NDArray[np.int32]]) -> Iterator[tuple[int, BulkHits]]:
@@ -128,7 +131,7 @@ class RocksIndexSearch:
 
 
 class RocksIndex:
-    """A KeyIndex. The database is read as it was when it was first asked; newer messages are scanned."""
+    """A KeyIndex. The database is read in its state at the first request; newer messages are scanned."""
 
     def __init__(self, folder: str, log: CommitLogReader) -> None:
         self._folder, self._log = folder, log
@@ -162,7 +165,7 @@ class RocksIndex:
         try:
             stop = last + self._log.locate(last).layout.total_bytes
         except (MessageNotFoundError, CorruptMessageError):
-            self._distrust(f"no message begins at {last}, where it says that it ends")
+            self._distrust(f"no message begins at {last}, the last offset that the database states")
             return None
         for record in self._samples(begin, last):
             if (lacking := self._lacking(database, record)) is not None:

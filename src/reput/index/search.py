@@ -1,4 +1,4 @@
-"""Candidates of one part of an index, verified one after the other."""
+"""Verify the candidates of one part of an index, one after the other."""
 
 from __future__ import annotations
 
@@ -58,11 +58,11 @@ class IndexSearch:
                     self._largest_bytes = max(self._largest_bytes, record.size_bytes)
                     self._verify(candidate, record)
                     yield located, record
-            elif record is not None:  # another of its keys
+            elif record is not None:  # Another key of the same record.
                 self._verify(candidate, record)
 
     def _in_window(self, found: Iterator[Candidate], window: TimeWindow) -> Iterator[Candidate]:
-        """Yield the candidates; of many, only candidates in the window and candidates that need a closer look."""
+        """Yield the candidates; if there are many, only those in the window and those that need closer verification."""
         yield from islice(found, _READ_FIRST)
         ahead: list[Candidate] = []
         try:
@@ -74,7 +74,7 @@ class IndexSearch:
         if len(ahead) < _FEW:
             yield from ahead
             return
-        # With it come the kernels: to load them takes as long as reading so many.
+        # This loads the kernels, which takes as long as reading this many records.
         from reput.index.window_search import to_be_read
 
         older = OffsetRange(self._within.start, ahead[0].physical_offset + 1)
@@ -94,7 +94,7 @@ class IndexSearch:
 
     def _verify(self, candidate: Candidate, record: KeyedRecord) -> None:
         if not is_entry_of(candidate, record):
-            reason = "an entry points to a message that is not its own"
+            reason = "an entry points to a message without the entry's key"
             raise StaleEntryError(self._part.path, candidate.physical_offset, reason)
 
 

@@ -19,7 +19,7 @@ from reput.index.geometry import GeometryFinder, IndexGeometry
 from reput.index.reader import IndexFileReader
 
 _HEAD_BYTES = 4096
-_COUNTS_AT = HEADER_BYTES - 8  # two counts end the header, the slots follow
+_COUNTS_AT = HEADER_BYTES - 8  # Two counts end the header; the slots follow.
 
 
 class _Listed(NamedTuple):
@@ -51,7 +51,8 @@ class IndexFileSetReader:
         self._finder = GeometryFinder(hash_slots, index_items, storage)
         self._watch = storage.watch(self.folder)
         self._open_files: dict[_Listed, IndexFileReader] = {}
-        self._is_unsettled = False  # by a file so new that nothing shows its numbers
+        # The caller cannot know the numbers: the file is so new that nothing shows them.
+        self._is_unsettled = False
         self._files: tuple[IndexFileReader, ...] = ()
         self.problems: list[Finding] = []
         self.current()
@@ -82,7 +83,7 @@ class IndexFileSetReader:
                 for entry in entries
                 if is_index_file_name(entry.name) and entry.is_file()
             )
-        except FileNotFoundError:  # expired since the folder was listed
+        except FileNotFoundError:  # Expired since the folder was listed.
             return self._list()
         except OSError as error:
             raise StoreAccessError(f"{self.folder}: cannot be read: {error.strerror}") from error

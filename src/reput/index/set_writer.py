@@ -50,7 +50,7 @@ class IndexFileSetWriter:
         self.last, self.full_timestamp = last, full_timestamp
         self._full: list[IndexFileWriter] = []
         self._names = {path.name for path in index_paths(folder)}
-        self._half_made = ""  # whether it is there is uncertain once its creation has failed
+        self._half_made = ""  # Uncertain after its creation has failed.
         self._lock = Lock()
         self.on_roll: Callable[[], None] = lambda: None
 
@@ -82,7 +82,7 @@ class IndexFileSetWriter:
         name = self._name_file(
             previous, end.timestamp if first_timestamp is None else first_timestamp
         )
-        with self._lock:  # a file is one of the two at any time
+        with self._lock:  # A file is always one of the two.
             self._half_made = name
             file = IndexFileWriter(self._folder / name, self._config, self._disk)
             file.seed(end)
@@ -95,7 +95,7 @@ class IndexFileSetWriter:
         self.on_roll()
         if (
             len(self._full) >= _MOST_FULL
-        ):  # a mapped file keeps two descriptors: do not run ahead of the syncing thread
+        ):  # A mapped file keeps two descriptors, so do not run ahead of the syncing thread.
             self.sync_full()
         return file
 
@@ -112,7 +112,7 @@ class IndexFileSetWriter:
                 self._names.add(path.name)
 
     def check_in_place(self) -> None:
-        """Check that the folder holds the files of this writer and no others.
+        """Check that the folder contains this writer's files and no others.
 
         Raises StoreFailedError, StoreAccessError.
         """
@@ -120,7 +120,7 @@ class IndexFileSetWriter:
             there = {name for name in os.listdir(self._folder) if is_index_file_name(name)}
             for name in sorted(there ^ self._names):
                 is_own = name == self._half_made or self._folder / name in self._disk.deleted
-                if not is_own:  # own files come and go as well
+                if not is_own:  # This writer's own files appear and disappear as well.
                     how = "created" if name in there else "deleted or renamed"
                     raise displaced(self._folder / name, how)
             if self.last is not None:
@@ -128,7 +128,7 @@ class IndexFileSetWriter:
 
     @property
     def end(self) -> tuple[str, int]:
-        """Name of the last file, or an empty string, and the number of its next item."""
+        """Return the name of the last file, or an empty string, and the number of its next item."""
         return (self.last.path.name, self.last.count) if self.last is not None else ("", 1)
 
     def sync(self) -> None:
@@ -162,7 +162,7 @@ class IndexFileSetWriter:
 
 
 def _time_of(batch: DispatchBatch, entry: int) -> int | None:
-    """Store timestamp of the message of an index entry, None after the last."""
+    """Return the store timestamp of the message of an index entry; None after the last."""
     if entry >= len(batch.key_hash):
         return None
     return int(batch.messages["store_timestamp"][batch.key_row[entry]])

@@ -1,9 +1,9 @@
-"""Where an IndexFile is looked at that nobody has proved: the items most likely to show that others are missing.
+"""Choose the items of an unproved IndexFile to check: those most likely to show that others are missing.
 
-Of a file of few items every link is followed. In any file the widest stretches of the log between two neighbouring
-items are looked for, from a number of items at equal distances, always in the half of the log that is wider: while
-indexing was off, the log went on. Of each the first messages are read, and none may have keys. A look-up in the file
-also checks the pages of its slot table (`SlotPages`).
+In a file with few items, every link is followed. In any file, the widest gaps between the messages of two neighbouring
+items are searched for, because the log grows while indexing is off. The search starts at evenly spaced items and always
+halves the wider part. The first messages in each gap are read, and none may have keys. A look-up in the file also
+checks the pages of its slot table (`SlotPages`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from reput.log.walk import LogWalk
 FEW_ITEMS = 1 << 11
 _SAMPLED_ITEMS = 128
 _GAPS, _GAPS_IF_IN_DOUBT = 8, 64
-_FULL_SHARE = 100  # so many files are looked at as closely as one
+_FULL_SHARE = 100  # This many files are checked as closely as one.
 _READ_RECORDS = 8
 _READ_BYTES = 16 << 10
 _SAME_MESSAGE = 64
@@ -110,7 +110,7 @@ def _widest_gaps(file: IndexFileReader, first: int, last: int, samples: int) -> 
 def _misses_message(file: IndexFileReader, log: CommitLogReader, number: int, last: int) -> bool:
     """Return whether messages with keys, or unreadable bytes, lie between an item's message and the next item's.
 
-    Only the first few messages there are read. Raises StoreAccessError, StoreChangedError.
+    Only the first few messages between them are read. Raises StoreAccessError, StoreChangedError.
     """
     begin = file.offset(number)
     following = range(number + 1, min(number + _SAME_MESSAGE, last) + 1)
@@ -134,13 +134,14 @@ class LostSlotsError(UntrustedIndexError):
 
 
 class SlotPages:
-    """The slot table of one IndexFile: whether the slots near a requested one are as its items left them.
+    """Checks the slot table of one IndexFile: whether the slots near a requested slot match the items.
 
     A power cut loses whole pages of a file that is written through a map. A page of slots comes back as zeros, or in an
     earlier state, and no chain shows that items are hidden. Hashes of keys spread over all slots. So a page is in doubt
-    if it has far fewer used slots than the file's other pages, or if its newest item is far older than the file's. A
-    sound file hardly ever has one (once in a thousand million pages), but keys need not spread. The items themselves
-    are then searched for the hash, and the slots are trusted only if they lead to all of them.
+    if it has far fewer used slots than the file's other pages, or if its newest item is far older than the file's. Such
+    a page is rare in a valid file (once in a thousand million pages) if the keys' hashes spread evenly, which they may
+    not. In doubt, the items themselves are searched for the hash, and the slots are trusted only if they lead to all of
+    them.
 
     Costs one small read per page, and a search of all items if a page is in doubt.
     """
@@ -161,7 +162,8 @@ class SlotPages:
         if doubt is not None and doubt < LEAST_DOUBT:
             self.is_believed[page] = True
             return
-        if doubt is not None and self._unfounded >= _MOST_UNFOUNDED:  # these keys do not spread
+        # The hashes of these keys do not spread evenly.
+        if doubt is not None and self._unfounded >= _MOST_UNFOUNDED:
             return
         if not self._leads_to_all(key_hash, last):
             reason = "its page of slots does not lead to all entries"

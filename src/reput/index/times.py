@@ -1,10 +1,11 @@
 """Find the range of the log that can contain messages of a time window, by the seconds of an IndexFile's items.
 
 An item states how many whole seconds after the first message of its file its own message was stored, within 31 bits
-(`IndexFile.putKey`, tag rocketmq-all-4.9.3). Item 1 of a file that follows another counts from the other's end, so it
-is ignored here; a window that contains the first message is not limited. If the seconds of all other items never fall,
-which a proof establishes, two binary searches find the first and the last item of the window. A message stored before
-the file's first, after the clock was set back, counts as stored together with it, and so do earlier window bounds.
+(`IndexFile.putKey`, tag rocketmq-all-4.9.3). Item 1 of a later file counts from the previous file's end, so it is
+ignored here; a window that contains the first message is not limited. If the seconds of all other items never fall,
+which a proof establishes, two binary searches find the first and the last item of the window. If the clock was set
+back, messages may be stored before the file's first message. They count as stored together with it, as do earlier
+bounds of the window.
 
 One more item is taken on either side, and the items at the edges are compared with their messages. If one is wrong,
 others may be, and the range is not limited.

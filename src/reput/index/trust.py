@@ -1,7 +1,7 @@
 """Decide for which ranges of the log an IndexFile can be trusted.
 
-A broker never removes an entry from the index. When damage made it cut off its log, the index still points to the lost
-part, and the messages written over it since are not indexed until the log has grown past the old end
+A broker never removes an entry from the index. If damage made it cut off its log, the index still points to the lost
+part. Messages written over this part are not indexed until the log has grown past the old end
 (`IndexService.buildIndex` skips messages before `endPhyOffset`). So a file covers the log as far as its entries match
 the records they point to (`reput.index.key_index`). `spot_check` examines a file's first and last entries, some between
 them, and the widest gaps between two of them. Between a right entry and a wrong one, the edge is found by bisection. A
@@ -29,7 +29,7 @@ from reput.log.reader import CommitLogReader
 _CHECKED_ENTRIES = 16
 _CHECKED_ENTRIES_IF_IN_DOUBT = 512
 _CHAINS_PER_LOST_ONE = 50
-_FEW_GAPS = 400  # as in a quarter of that many files: two gaps
+_FEW_GAPS = 400  # As closely as a quarter of that many files: two gaps.
 
 
 def spot_check(
@@ -41,10 +41,10 @@ def spot_check(
 ) -> Verdict:
     """Judge a file by some of its entries; if the file has only grown, by its new entries."""
     if not file.is_consistent():
-        return Verdict(last, problem="header and entries do not begin and end alike")
+        return Verdict(last, problem="header and entries differ in their beginning or end")
     if before is not None and before.last == last:
         return before
-    # Of a file of few items every link is followed again, for another than the new ones may have changed.
+    # In a file of few items, follow every link again: a change may have affected old items as well.
     has_grown = before is not None and before.is_whole and FEW_ITEMS < last > before.last
     if before is not None and has_grown and entry_holds(file, log, last):
         whole = OffsetRange(before.ranges[0].start, file.offset(last))
@@ -103,7 +103,7 @@ class RecallingJudge:
 
 
 def _may_grow(file: IndexFileReader) -> bool:
-    """Return whether items may be added: if the file is not full and its store is open, or was when it crashed.
+    """Return whether items may be added: if the file is not full and its store is open, or was open when it crashed.
 
     Stamps show each change. This only avoids keeping facts that will soon be outdated.
     """
@@ -146,7 +146,7 @@ def covered_ranges(
 
 
 def chains_hold(file: IndexFileReader, last: int) -> bool:
-    """Return whether the slots lead to the entries, as far as the checked ones show.
+    """Return whether the checked slots lead to the entries.
 
     A single broken chain is detected when it is followed; this check is about lost pages.
     """
@@ -158,7 +158,7 @@ def chains_hold(file: IndexFileReader, last: int) -> bool:
 
 
 def _spread(last: int, count: int) -> range:
-    """Return about so many items from 1 to `last`, at equal distances."""
+    """Return about `count` items from 1 to `last`, at equal distances."""
     return range(last, 0, -max(last // count, 1))
 
 

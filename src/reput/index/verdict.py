@@ -22,9 +22,9 @@ class Proof:
     ranges     physical offsets, oldest first: each key of each message that begins there is in these items, and a
                look-up reaches it
     problems   why not more is covered, one line each
-    gap_bytes  0 if each message of the ranges was compared with its items; otherwise messages without items are
-               excluded only between neighbouring items that lie further apart than this
-    is_kept    it is remembered; not if the file changed meanwhile, or may change without a trace
+    gap_bytes  0 if each message of the ranges was compared with its items. Otherwise, messages without items are ruled
+               out only in gaps between items wider than this
+    is_kept    whether it is remembered; not if the file has changed, or may change without a trace
     is_timed   the seconds of the items from the second on never fall, and the compared items agree with their
                messages (`reput.index.times`)
     seen       state of the log files that contain the ranges: the proof is valid until they change
@@ -40,7 +40,7 @@ class Proof:
 
 
 def settled_header(file: IndexFileReader) -> tuple[IndexHeader, str]:
-    """Return the header, and how it contradicts the items, or "".
+    """Return the header, and how it contradicts the items ("" if it does not).
 
     A broker that is putting keys sets count, end and timestamp one after the other. They are read until they agree.
     """
@@ -88,7 +88,7 @@ class Verdict:
 
 
 class Judge(Protocol):
-    """Decides for which ranges an IndexFile can be trusted, at its first `last` items."""
+    """Decides for which ranges the first `last` items of an IndexFile can be trusted."""
 
     def __call__(
         self,

@@ -1,4 +1,4 @@
-"""Select the candidates that a query of a time window examines; kernels verify the others, which are skipped.
+"""Select the candidates that a query with a time window examines; kernels verify and skip the others.
 
 Each candidate is read in any case, because only its record has its store time. A candidate is skipped if it is a whole
 record that states this offset, has a key with the candidate's hash, and was stored outside the window. All others,
@@ -21,9 +21,9 @@ from reput.log.reader import CommitLogReader
 from reput.log.windows import Window, windows
 
 _LEAST_READ_BYTES = 128
-_MOST_BYTES = 64 << 10  # of a record; a larger one is looked at by itself
-_WINDOW_BYTES = 1 << 20  # stays in the processor's cache
-_SHORT_RANGE_BYTES = 8 << 10  # copied in less time than a call of its own takes
+_MOST_BYTES = 64 << 10  # Bytes of a record; a larger record is read by itself.
+_WINDOW_BYTES = 1 << 20  # Fits in the processor's cache.
+_SHORT_RANGE_BYTES = 8 << 10  # Copied in less time than a call of its own takes.
 
 _Offsets = npt.NDArray[np.int64]
 _Flags = npt.NDArray[np.bool_]
@@ -37,7 +37,7 @@ def to_be_read(
 ) -> Iterator[Candidate]:
     """Yield the candidates, newest first, that lie in the window or are in doubt.
 
-    likely_bytes  size that most of their records do not exceed: the first read of each
+    likely_bytes  size that most records do not exceed; the first read of each record takes as much
 
     Raises StoreAccessError, StoreChangedError, and the errors of `candidates`.
     """
@@ -56,7 +56,7 @@ def _outside(
     window: TimeWindow,
     likely_bytes: int,
 ) -> _Flags:
-    """Return which of the candidates at ascending offsets are verified, and outside the window."""
+    """Return flags for the candidates, at ascending offsets, that are verified and outside the window."""
     found = np.zeros(len(offsets), np.bool_)
     for file in log.files:
         first, stop = np.searchsorted(offsets, (file.start, file.end))
@@ -82,7 +82,7 @@ class _FilePart:
         self._log, self._file = log, file
         self._offsets, self._hashes = offsets, hashes
         self._nothing, self._at = np.empty(0, np.uint8), np.zeros(len(offsets) + 1, np.int64)
-        # Kernels are compiled for arrays that nobody writes to, as look-ups have them.
+        # Kernels are compiled for read-only arrays, which look-ups use.
         for array in (offsets, hashes, self._nothing, self._at):
             array.flags.writeable = False
 
@@ -124,7 +124,7 @@ class _FilePart:
         part.data[:] = np.frombuffer(data, np.uint8)
 
     def _are_entries(self, part: Window, records: npt.NDArray[np.void], rows: _Offsets) -> _Flags:
-        """Return which candidates are verified: one without a matching key is stale, or another key's."""
+        """Return flags for verified candidates. A candidate without a matching key is stale or a collision."""
         verdicts = np.empty(len(rows), np.uint8)
         kernel.match_keys(
             part.data, records, rows, np.arange(len(rows)), self._offsets, self._hashes,

@@ -1,4 +1,4 @@
-"""IndexFile, the writing side of a writable store: entries are appended, and removed from the end.
+"""Write IndexFiles of a writable store: append entries, and remove entries from the end.
 
 Mirrors `index/IndexFile.putKey` (tag rocketmq-all-4.9.3); the layout is described in `reput.format.index_file`. Slots
 and items are stored through the file's map before the header counts them.
@@ -32,7 +32,7 @@ from reput.kernels.entry_checks import check_items
 from reput.kernels.index_chains import END_OFFSET, END_TIMESTAMP, INDEX_COUNT, SLOT_COUNT, put_keys
 
 _WINDOW_ITEMS = 1 << 16
-_COUNTED_ITEMS = 1 << 12  # put between two counts of the header
+_COUNTED_ITEMS = 1 << 12  # Items put between two updates of the header's count.
 _PREPARED_BYTES = 1 << 20
 _ITEM_WORDS = ITEM_BYTES // 4
 _NONE: npt.NDArray[np.uint32] = np.empty(0, np.uint32)
@@ -53,8 +53,8 @@ class IndexFileEnd(NamedTuple):
 class IndexFileBuilder:
     """Builds one file front to back: slots in memory, items written a window at a time.
 
-    Memory: 4 bytes a slot and 1.3 MB. Nothing is a valid IndexFile before `close`. Leaving its context without that
-    gives the file up.
+    Memory: 4 bytes a slot and 1.3 MB. The file is not valid before `close`. Leaving the context without `close`
+    abandons the file.
     """
 
     def __init__(self, path: Path, config: StoreConfig, previous: IndexFileEnd) -> None:
@@ -89,7 +89,7 @@ class IndexFileBuilder:
                 key_hash, key_row, messages, done, len(key_hash),
             )  # fmt: skip
             if stop == done:
-                raise IndexFullError(f"{self._file.path}: holds {first - 1} entries and is full")
+                raise IndexFullError(f"{self._file.path}: has {first - 1} entries and is full")
             items = self._window[: stop - done]
             self._file.write(items.data, item_position(self._config.hash_slots, first))
             done = stop
@@ -140,7 +140,7 @@ class IndexFileWriter:
 
     @property
     def count(self) -> int:
-        """Number that the next item gets."""
+        """Return the number that the next item gets."""
         return int(self._header[INDEX_COUNT])
 
     @property
@@ -178,7 +178,7 @@ class IndexFileWriter:
         return decode_item(self._file.data, self._items_at + number * ITEM_BYTES)
 
     def cut(self, count: int, end_timestamp: int) -> None:
-        """Remove the items from number `count` >= 2 on. The message of the last kept item was stored at that time.
+        """Remove the items from number `count` >= 2 on. `timestamp` is the store time of the last kept item's message.
 
         The slots are rebuilt from the kept items: the slots on the disk may be of any age.
         """
@@ -188,7 +188,7 @@ class IndexFileWriter:
         rest = self._items[count:]
         for start in range(0, len(rest), _COUNTED_ITEMS):
             part = rest[start : start + _COUNTED_ITEMS]
-            if part.any():  # a page that is written to is taken from the disk
+            if part.any():  # Writing to a page loads it from the disk first.
                 part[:] = 0
         self._header[SLOT_COUNT] = np.count_nonzero(newest)
         self._header[INDEX_COUNT] = count

@@ -1,6 +1,6 @@
 """Arrow arrays out of the buffers that kernels fill, and batches of rows of a bounded size.
 
-`pa.array` and `pa.scalar` would import pandas, which takes a worker as long as all the rest of its first batch.
+`pa.array` and `pa.scalar` are avoided: they import pandas, which takes as long as the rest of a worker's first batch.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ import pyarrow as pa
 from reput.messages.schema import ALL_COLUMNS
 
 BATCH_BYTES = 4 << 20
-"""Of the log, and of decompressed bodies, that make one batch; a single message may be larger."""
+"""Bytes of the log, and of decompressed bodies, per batch; a single message may be larger."""
 
 
 def room(count: int, kind: npt.DTypeLike) -> npt.NDArray[Any]:
-    """Memory of Arrow's, which keeps what it was given back: fresh pages cost a third of the decoding."""
+    """Return memory of Arrow's pool, which reuses freed memory: fresh pages cost a third of the decoding."""
     dtype = np.dtype(kind)
     return np.frombuffer(pa.allocate_buffer(count * dtype.itemsize), dtype)
 
 
 def integers(values: npt.NDArray[Any], is_there: npt.NDArray[np.bool_] | None = None) -> pa.Array:
-    """Integers; null where `is_there` is false."""
+    """Return an array of integers, null where `is_there` is false."""
     values = np.ascontiguousarray(values)
     bits = None if is_there is None else pa.py_buffer(np.packbits(is_there, bitorder="little"))
     buffers = [bits, pa.py_buffer(values)]
@@ -33,7 +33,7 @@ def integers(values: npt.NDArray[Any], is_there: npt.NDArray[np.bool_] | None = 
 
 
 def booleans(values: npt.NDArray[np.uint8]) -> pa.Array:
-    """Of bytes that are 0 or 1."""
+    """Return an array of booleans from bytes that are 0 or 1."""
     bits = pa.py_buffer(np.packbits(values, bitorder="little"))
     return pa.Array.from_buffers(pa.bool_(), len(values), [None, bits])
 
@@ -47,7 +47,7 @@ def texts(values: Sequence[str]) -> pa.Array:
 
 
 def validity(valid: npt.NDArray[np.uint8], missing: int) -> pa.Buffer | None:
-    """Arrow's bits of which rows are there; None says all."""
+    """Return Arrow's validity bits of the rows; None if all are valid."""
     return pa.py_buffer(np.packbits(valid, bitorder="little")) if missing else None
 
 
@@ -75,7 +75,7 @@ def one_array(column: pa.ChunkedArray | pa.Array) -> pa.Array:
 
 
 def cut_by_bytes(sizes: npt.NDArray[np.int64], most_bytes: int) -> Iterator[slice]:
-    """Yield runs of rows of at most `most_bytes` together; a larger row has a run of its own."""
+    """Yield runs of rows that have at most `most_bytes` together; a larger row is a run of its own."""
     ends = np.cumsum(sizes)
     start = 0
     while start < len(sizes):

@@ -1,7 +1,7 @@
-"""Avro bodies: with the schema in a file, or in a registry that the first bytes of a body refer to.
+"""Decode Avro bodies with a schema from a file, or from a registry by the id in a body's first bytes.
 
 A body is one record in Avro's binary encoding. With a file it may have the header of the single-object encoding; with a
-registry it has that of Confluent's serializers: a zero byte and the schema's id in four, the most significant first.
+registry it has the header of Confluent's serializers: a zero byte and the schema's id in four bytes, big endian.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class AvroFileDecoder:
         return {
             **vars(self),
             "_opened": None,
-        }  # fastavro's schemas are large, and parsed in no time
+        }  # Not pickled: fastavro's schemas are large, and parsing them is quick.
 
 
 class AvroRegistryDecoder:
@@ -173,7 +173,7 @@ class _RecordReader:
     Attributes:
         place: Where the schema is from.
         shape: The types of its fields.
-        notes: A line for each field that is left out or becomes a text.
+        notes: A line for each field that is omitted or becomes a string.
 
     Raises:
         UsageError: The text is not an Avro schema of a record with fields.
@@ -222,8 +222,8 @@ class _RecordReader:
         except MemoryError:
             raise
         except EOFError:
-            raise UndecodableBodyError("the body ends before its Avro record does") from None
-        except Exception as error:  # bytes of any kind may upset a library
+            raise UndecodableBodyError("the body is shorter than its Avro record") from None
+        except Exception as error:  # Arbitrary bytes may raise any error in a library.
             why = str(error)
             example = type(error).__name__ if not why or " object at " in why else why
             raise UndecodableBodyError(
@@ -289,7 +289,7 @@ class _RecordTypes:
             place = f"{path}.{field['name']}".lstrip(".")
             kind, convert = self.of(field["type"], place)
             if kind is None:
-                self.notes.append(f"{place} has no values: it is left out")
+                self.notes.append(f"{place} has no values, so it is omitted")
                 continue
             self._columns += 1
             if self._columns > MOST_COLUMNS:
@@ -302,7 +302,7 @@ class _RecordTypes:
 
     def _array(self, items: Any, path: str) -> tuple[pa.DataType | None, _Convert | None]:
         if self._is_empty(items):
-            raise self._refused(f"{path}: an array of values without bytes has no limit")
+            raise self._refused(f"{path}: an array whose values take no bytes has no limit")
         kind, convert = self.of(items, f"{path}[]")
         if kind is None:
             return None, None
@@ -327,7 +327,7 @@ class _RecordTypes:
         if logical == "decimal" and name in ("bytes", "fixed"):
             digits, scale = schema.get("precision", 0), schema.get("scale", 0)
             if digits > _MOST_DIGITS:
-                self.notes.append(f"{path} has {digits} digits: it is a text")
+                self.notes.append(f"{path} has {digits} digits, so it becomes a string")
                 return pa.string(), _as_text
             return pa.decimal128(digits, scale), None
         if name not in _TYPES:
@@ -348,7 +348,7 @@ class _RecordTypes:
                 return kind, None
         if not kinds:
             return None, None
-        self.notes.append(f"{path} is of several types: it is JSON in a text")
+        self.notes.append(f"{path} has several types, so it becomes JSON in a string")
         return pa.string(), _unless_null(json_text_of)
 
     def _is_empty(self, schema: Any) -> bool:

@@ -1,11 +1,11 @@
-"""Bodies as they were sent: decompressed as a consumer of RocketMQ does it, and never beyond a bound.
+"""Return bodies as they were sent: decompressed as RocketMQ's consumers do, up to a limit.
 
 Mirrors `MessageDecoder.decode` and `UtilAll.uncompress` (tag rocketmq-all-4.9.3: zlib), and `MessageSysFlag`,
 `CompressionType` of 5.x, which distinguish zlib, LZ4 frames and Zstandard by three bits of the system flag.
 
-This is the one decompressor: of the table, of look-ups and exports, of JSON and CSV, of `show`, and of lines that are
-put. A body takes at most twice MAX_BODY_BYTES while it is decompressed. Nothing but zlib is imported before a body
-asks for it: a query of a few messages waits for no library that it does not need.
+The table, look-ups, exports, JSON, CSV, `show` and `put` all use this decompressor. A body takes at most twice
+MAX_BODY_BYTES while it is decompressed. Libraries other than zlib are imported when the first body needs them, so small
+queries do not wait for them.
 """
 
 from __future__ import annotations
@@ -18,21 +18,24 @@ from typing import NamedTuple
 from reput.format.commit_log import SYS_FLAG_COMPRESSED, MessageExt
 
 MAX_BODY_BYTES = 64 << 20
-"""A body that is larger when decompressed stays as it is stored: a few bytes can claim any size, and clients refuse
-to send more than maxMessageSize (4 MiB by default) before they compress it."""
+"""Largest decompressed body; larger ones stay as stored.
+
+A few bytes can claim any size, and clients refuse to send more than maxMessageSize (4 MiB by default) before they
+compress it.
+"""
 
 _TYPE_SHIFT, _TYPE_MASK = 8, 7
-_ZLIB = (0, 3)  # 4.x sets no type
+_ZLIB = (0, 3)  # 4.x does not set a type.
 _CODECS = {1: "lz4", 2: "zstd"}
 _PIECE_BYTES = 1 << 20
 
 
 class BodyError(ValueError):
-    """A body that cannot be decompressed, and why."""
+    """Raised for a body that cannot be decompressed, with the reason."""
 
 
 class BodyTooLargeError(BodyError):
-    """Nothing is wrong with the body but its size."""
+    """Raised for a valid body that is too large."""
 
 
 class SentBody(NamedTuple):
@@ -55,11 +58,14 @@ def sent_body(message: MessageExt, most_bytes: int | None = None) -> SentBody:
     try:
         return SentBody(decompress(message.body, message.sys_flag, most_bytes), None, True)
     except BodyError as error:
-        return SentBody(message.body, f"the body is as it is stored: {error}")
+        return SentBody(message.body, f"the body is shown as stored: {error}")
 
 
 def sent_pieces(message: MessageExt) -> Generator[bytes, None, None]:
-    """Yield the same as `sent_body` in pieces, decompressed as they are taken, after a first full pass."""
+    """Yield the body of `sent_body` in pieces.
+
+    A first pass verifies all of it; pieces are decompressed as they are read.
+    """
     if is_compressed(message.sys_flag):
         with suppress(BodyError):
             if sum(map(len, _pieces(message.body, message.sys_flag))) <= MAX_BODY_BYTES:
@@ -68,7 +74,7 @@ def sent_pieces(message: MessageExt) -> Generator[bytes, None, None]:
 
 
 def pieces_of(data: bytes) -> Generator[bytes, None, None]:
-    """Bytes, some at a time."""
+    """Yield bytes in pieces."""
     return (data[at : at + _PIECE_BYTES] for at in range(0, len(data), _PIECE_BYTES))
 
 
@@ -77,8 +83,8 @@ def decompress(body: bytes | memoryview, sys_flag: int, most_bytes: int | None =
 
     Args:
         body: the stored bytes.
-        sys_flag: of its message; three bits of it are the compression.
-        most_bytes: of the decompressed body; None for MAX_BODY_BYTES.
+        sys_flag: system flag of its message; three bits are the compression.
+        most_bytes: limit of the decompressed body; None for MAX_BODY_BYTES.
 
     Raises:
         BodyTooLargeError: it would be larger.

@@ -19,8 +19,8 @@ class UndecodableBodyError(ValueError):
     """A body that is not of its decoder's encoding.
 
     Attributes:
-        reason: Why, without any value: rows are counted by it.
-        example: What explains it; "" if nothing does.
+        reason: The reason without any value, because rows are counted by it.
+        example: A value that explains it, or "".
     """
 
     def __init__(self, reason: str, example: object = "") -> None:
@@ -44,7 +44,7 @@ class BodyDecoder(Protocol):
     """Decodes bodies of one encoding. Exports pickle it and send it to worker processes.
 
     Attributes:
-        name: Of the encoding: the text before the colon, and the name of the column in a table.
+        name: Name of the encoding: the text before the colon, and the column's name in a table.
         is_fixed: Whether `fields` ignores the sample.
     """
 

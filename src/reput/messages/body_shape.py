@@ -1,7 +1,7 @@
-"""The types that JSON bodies are to have: out of a file, or out of the bodies themselves.
+"""The types of JSON bodies, read from a file or inferred from the bodies.
 
-A type is written as JSON: a name ("int64", "string"), a list of one type, or an object of named types. A JSON
-Schema will do as well.
+A type is written as JSON: a name ("int64", "string"), a list of one type, or an object of named types. A JSON Schema is
+accepted as well.
 
 From run to run the types of a table may change: fields are added, numbers become wider.
 """
@@ -29,7 +29,7 @@ _JSON_TYPES = {
     "timestamp": pa.timestamp("us", tz="UTC"),
 }
 _TYPES = {**_JSON_TYPES, "float": pa.float32(), "binary": pa.binary(), "date": pa.date32()}
-"""JSON has no values of the further types, other encodings do."""
+"""Types by name. JSON has values of only some of them; other encodings have the rest."""
 
 _DECIMAL = re.compile(r"decimal\((\d+), ?(\d+)\)")
 _MOST_DIGITS = 38
@@ -45,12 +45,12 @@ NUMBERS: Widenings = frozenset(
 )
 
 MOST_COLUMNS = 1_000
-"""Columns of a table; a column of an object's field is one too. Readers of Parquet slow down with thousands."""
+"""Most columns of a table, including those of objects' fields. Readers of Parquet slow down with thousands."""
 
 
 @dataclass(frozen=True)
 class BodyShape:
-    """Fields with their types; a body without one of `required` does not fit."""
+    """Fields with their types. A body that lacks a required field does not match."""
 
     schema: pa.Schema
     required: tuple[str, ...] = ()
@@ -89,9 +89,9 @@ class BodyShape:
         except ValueError as error:
             raise _refused(f"{path}: {error}") from None
         if not pa.types.is_struct(kind):
-            raise _refused(f"{path}: an object of fields and types is wanted")
+            raise _refused(f"{path}: must be an object of fields and types")
         if unknown := [name for name in required if kind.get_field_index(name) < 0]:
-            raise _refused(f"{path}: {unknown[0]} is required and has no type")
+            raise _refused(f"{path}: {unknown[0]} is required, but has no type")
         return cls(pa.schema(list(kind)), required)
 
 
@@ -178,7 +178,7 @@ def _required(schema: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _from_json_schema(schema: Any, path: str) -> Any:
-    """Return the same in this module's own words."""
+    """Convert a JSON Schema to this module's own notation."""
     where = path.lstrip(".") or "the schema"
     if not isinstance(schema, dict):
         raise ValueError(f"{where}: not a JSON Schema")
@@ -205,16 +205,16 @@ def is_wider(known: pa.DataType, wanted: pa.DataType, widens: Widenings) -> bool
 
 
 def evolved(known: BodyShape, given: BodyShape, widens: Widenings) -> BodyShape:
-    """Return the shape of a table that has `known` and is to have `given`: new fields come last.
+    """Return the shape of a table that changes from `known` to `given`: new fields come last.
 
-    Raises ValueError, which names the field, where a field would have to go or to change its type.
+    Raises ValueError, naming the field, if a field would be removed or change its type.
     """
     kind = _evolved(known.type, given.type, widens, "")
     return BodyShape(pa.schema(list(kind)), given.required)
 
 
 def united(known: BodyShape, given: BodyShape, widens: Widenings) -> tuple[BodyShape, list[str]]:
-    """Return a shape with the fields of both, and a line for each field whose types do not go together.
+    """Return a shape with the fields of both, and a line for each field whose types conflict.
 
     The fields of `known` come first, and keep their types unless the other's are wider.
     """

@@ -1,4 +1,4 @@
-"""A message's body as a person wants to see it: JSON set out, text, or hexadecimal."""
+"""Render a message's body for people: indented JSON, text, or hexadecimal."""
 
 from __future__ import annotations
 
@@ -58,9 +58,9 @@ class BodyText(NamedTuple):
 
 
 def body_text(body: bytes, most_characters: int | None = None) -> BodyText:
-    """Return a body by its type; of one above 64 MiB, which needs several times the memory, the first bytes.
+    """Return a body by its type; for a body above 64 MiB, which would need several times the memory, its first bytes.
 
-    Of text that is not JSON, at most `most_characters` are shown.
+    At most `most_characters` of text that is not JSON are shown.
     """
     if not body:
         return BodyText("empty", "")
@@ -95,7 +95,7 @@ def _is_json(text: str) -> bool:
 
 
 def hex_lines(data: bytes) -> str:
-    """Offset, 16 bytes, their ASCII."""
+    """Return lines of offset, 16 bytes, and their ASCII."""
     lines = []
     for at in range(0, len(data), _DUMP_WIDTH):
         part = data[at : at + _DUMP_WIDTH]

@@ -1,4 +1,4 @@
-"""Bodies of text in another charset than UTF-8, such as GB18030 or GBK."""
+"""Read text bodies in charsets other than UTF-8, such as GB18030 or GBK."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ UTF_8 = "utf-8"
 def charset_name(given: str) -> str:
     """Return Python's name of a charset. Raises UsageError if it is unknown."""
     try:
-        "".encode(given)  # refuses other codecs, such as zlib
+        "".encode(given)  # This rejects other codecs, such as zlib.
         return codecs.lookup(given).name
     except (LookupError, ValueError):
         raise UsageError(
@@ -28,7 +28,7 @@ def charset_name(given: str) -> str:
 def with_charset(
     bodies: pa.BinaryArray, charset: str, parse: Callable[[pa.BinaryArray], ParsedBodies]
 ) -> ParsedBodies:
-    """Parse bodies of another charset as UTF-8. A body that is not in the charset does not fit."""
+    """Parse bodies of another charset as UTF-8. A body that is not valid in the charset does not match."""
     if charset == UTF_8:
         return parse(bodies)
     misfits: dict[int, list[Misfit]] = {}
@@ -36,7 +36,7 @@ def with_charset(
     for row, body in enumerate(bodies.to_pylist()):
         try:
             texts.append(None if body is None else body.decode(charset).encode())
-        except UnicodeError:  # in JSON that was written in UTF-16, a surrogate may stand alone
+        except UnicodeError:  # JSON that was written in UTF-16 may have an unpaired surrogate.
             texts.append(None)
             misfits[row] = [whole_misfit(f"the body is not {charset}")]
     parsed = parse(pa.array(texts, pa.binary()))

@@ -1,4 +1,4 @@
-"""The one dialect of CSV: RFC 4180 with lines that end in a newline, a header, UTF-8.
+"""The CSV dialect: RFC 4180 with a newline after each line, a header, UTF-8.
 
 A missing value is an empty cell, an empty text is `""`. docs/message-json.md describes the columns.
 """
@@ -29,7 +29,7 @@ _QUOTED, _FORMULA = re.compile(QUOTED), re.compile(FORMULA)
 
 
 def csv_line(cells: Iterable[str | int | None], *, is_safe: bool = False) -> str:
-    """Cells as one line with its end.
+    """Return cells as one line with its end.
 
     Args:
         cells: values in their order.

@@ -1,4 +1,4 @@
-"""Records of the CommitLog to the columns of `reput.messages.schema`, many at once, and only the columns wanted."""
+"""Decode many CommitLog records at once into the requested columns of `reput.messages.schema`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _I32_COLUMNS = {
 _I64_COLUMNS = {"queue_offset": ("record", 20), "prepared_transaction_offset": ("body", -12)}
 _TIME_COLUMNS = {"born_timestamp": ("record", 40), "store_timestamp": ("store_timestamp", 0)}
 _TEXT_COLUMNS = ("unique_key", "tags")
-_WORD_BYTES = 8  # kernels write texts in words
+_WORD_BYTES = 8  # Kernels write texts in whole words.
 _OF_BODIES = {"body", BODY_ERROR.name}
 # (start, step, stop, step): the parts of a record between which a host lies.
 _HOST_COLUMNS = {
@@ -67,7 +67,7 @@ class SentBodies(NamedTuple):
 
 
 class StoredBodies:
-    """Bodies in a buffer: where they begin, their lengths, their messages' flags, a row each."""
+    """Bodies in a buffer: positions, lengths, and their messages' flags, one row each."""
 
     def __init__(
         self,
@@ -80,12 +80,12 @@ class StoredBodies:
 
     @cached_property
     def compressed(self) -> list[int]:
-        """Rows whose bodies are compressed."""
+        """Return the rows whose bodies are compressed."""
         rows: list[int] = np.flatnonzero(self._sys_flags & SYS_FLAG_COMPRESSED).tolist()
         return rows
 
     def decompress(self, start: int, most_bytes: float) -> SentBodies:
-        """Return the bodies from row `start` on, one at least, until they have reached `most_bytes`."""
+        """Return the bodies from row `start` on, at least one, up to `most_bytes`."""
         bodies: dict[int, bytes] = {}
         bad: list[BadBody] = []
         total = 0
@@ -98,7 +98,7 @@ class StoredBodies:
                 body = decompress(stored, int(self._sys_flags[row]))
             except BodyError as error:
                 body = bytes(stored)
-                reason = f"the body is as it is stored: {error}"
+                reason = f"the body is shown as stored: {error}"
                 bad.append(BadBody(row - start, reason, isinstance(error, BodyTooLargeError)))
             bodies[row - start] = body
             total += len(body)
@@ -114,12 +114,12 @@ def decode_batch(
     store: str = "",
     decompressed: bool = True,
 ) -> tuple[pa.RecordBatch, list[BadBody]]:
-    """Columns of the records that begin at `positions` of `data`, in one batch.
+    """Decode the columns of the records that begin at `positions` of `data`, in one batch.
 
     Args:
         data: uint8, bytes of a CommitLog file.
         positions: int64[n], where records begin whose lengths are checked (`reput.log.scan`).
-        columns: names of `reput.messages.schema`, in the order wanted; None for all of a message's.
+        columns: names of `reput.messages.schema`, in the requested order; None for all columns of a message.
         base: physical offset of the first byte of `data`.
         store: value of the column `store`.
         decompressed: whether to decompress bodies. Their sizes are not checked before: `Records.batches` cuts batches
@@ -162,13 +162,13 @@ class Records:
         return len(self._positions)
 
     def physical_offset(self, row: int) -> int:
-        """Of the record in this row."""
+        """Return the physical offset of the record in a row."""
         return int(self._offsets[row])
 
     def batches(
         self, schema: pa.Schema, most_bytes: int
     ) -> Iterator[tuple[Records, pa.RecordBatch]]:
-        """Batches that are cut where the decompressed bodies reach `most_bytes`, each with its records.
+        """Yield batches that are cut where the decompressed bodies reach `most_bytes`, each with its records.
 
         Memory holds the compressed records, `most_bytes` of bodies, and one body more.
         """
@@ -177,10 +177,10 @@ class Records:
             return
         for part in self.by_bodies(most_bytes):
             yield part, part.batch(schema)
-            del part  # before the next is made
+            del part  # Freed before the next batch is created.
 
     def by_bodies(self, most_bytes: int) -> Iterator[Records]:
-        """Yield the same records, cut where the decompressed bodies reach `most_bytes`."""
+        """Yield parts of the records, cut where the decompressed bodies reach `most_bytes`."""
         if not (self._decompressed and self.stored.compressed):
             yield self
             return
@@ -193,11 +193,11 @@ class Records:
             part.sent = sent
             start = sent.stop
             yield part
-            del part, sent  # before the next are made
+            del part, sent  # Freed before the next part is created.
 
     def batch(self, schema: pa.Schema) -> pa.RecordBatch:
-        """Columns of `reput.messages.schema` together."""
-        # Splitting the properties finds the wanted ones.
+        """Return the columns of `reput.messages.schema` in one batch."""
+        # Splitting the properties also finds the wanted ones.
         order = sorted(schema.names, key=lambda name: name != "properties")
         arrays = {name: self.column(name) for name in order}
         return pa.RecordBatch.from_arrays([arrays[name] for name in schema.names], schema=schema)
@@ -225,7 +225,7 @@ class Records:
 
     @cached_property
     def spans(self) -> npt.NDArray[np.void]:
-        """Return where the wanted properties are: known already where all were split."""
+        """Return the places of the wanted properties, which are already known if all were split."""
         spans = new_rows(len(self), properties_kernel.SPANS_DTYPE)
         properties_kernel.find_spans(self.data, self._parts, spans)
         return spans
@@ -238,12 +238,12 @@ class Records:
 
     @cached_property
     def _properties_room(self) -> int:
-        """Bytes that all properties take at most as text, so all that is drawn from them does."""
+        """Return the most bytes that all properties, and so all texts from them, can take."""
         starts, counts = self.part("properties"), self.part("properties_bytes")
         return int(kernel.worst_text_bytes(self.data, starts, counts))
 
     def numbers(self, place: tuple[str, int], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-        """Integers of 4 or 8 bytes at some step from a part."""
+        """Return integers of 4 or 8 bytes at some distance from a part."""
         dtype = np.dtype(dtype)
         part, step = place
         out = room(len(self), dtype)
@@ -260,7 +260,7 @@ class Records:
         )
 
     def _texts(self, starts: Offsets, counts: Offsets) -> pa.Array:
-        """Texts of the properties, null where empty."""
+        """Return texts of the properties, null where empty."""
         out = room(self._properties_room, np.uint8)
         return self._copied(starts, counts, out)
 
@@ -423,7 +423,7 @@ class Records:
 
     @cached_property
     def _real_queues(self) -> tuple[pa.Array, list[tuple[str | None, int | None]]]:
-        """Return which rows are in a topic that holds messages for others, and where these belong."""
+        """Return flags for rows in a topic whose messages have other destinations, and these destinations."""
         topics = self.column("topic")
         holding = [topic for topic in pc.unique(topics).to_pylist() if is_meant_for_another(topic)]
         mask = pc.is_in(topics, pa.array(holding, pa.string()))

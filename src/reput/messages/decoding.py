@@ -1,4 +1,4 @@
-"""Bodies in encodings other than JSON, as columns of types: Avro, Protobuf, and encodings of other packages.
+"""Decode bodies in encodings other than JSON into typed columns: Avro, Protobuf, and encodings of other packages.
 
 A decoder turns one body into a mapping of Python values. `decode_bodies` calls it for many, checks every value against
 the shape of a table, and returns what JSON bodies return.
@@ -65,13 +65,13 @@ def open_decoder(text: str) -> BodyDecoder:
 def decode_bodies(
     bodies: pa.BinaryArray, shape: BodyShape, decoder: BodyDecoder, *, is_permissive: bool = False
 ) -> ParsedBodies:
-    """Return bodies as structs of a shape; null is null, and fits.
+    """Return bodies as structs of a shape; a null body becomes null and counts as matching.
 
     Args:
         bodies: As they were sent.
         shape: The types. Fields that it lacks are left out.
         decoder: Of the encoding.
-        is_permissive: Whether a value that does not fit is null, and its body remains.
+        is_permissive: Whether a value that does not match becomes null while its body is kept.
 
     Raises:
         StoreAccessError: A registry does not answer. No body is rejected for that.
@@ -100,7 +100,7 @@ def decode_bodies(
                 misfits[row] = found
                 value = value if is_permissive else None
         values.append(value)
-        if pending_bytes >= _CHUNK_BYTES:  # Python's objects take many times the memory of Arrow's
+        if pending_bytes >= _CHUNK_BYTES:  # Python's objects take many times the memory of Arrow's.
             chunks.append(pa.array(values, kind))
             values, pending_bytes = [], 0
     last = pa.array(values, kind)
@@ -113,7 +113,7 @@ _Check = Callable[[Any], bool]
 def _check_of(kind: pa.DataType) -> _Check:
     """Return a function that checks whether a value becomes one of this type without loss.
 
-    pyarrow would cut off fractions, and take the characters of a text for a list.
+    pyarrow would cut off fractions, and turn the characters of a string into a list.
     """
     if pa.types.is_struct(kind):
         return _struct_check(kind)
@@ -189,7 +189,7 @@ def _is_unicode(text: str) -> bool:
 
 
 def _pruned(value: Any, kind: pa.DataType, path: str, found: list[Misfit]) -> Any:
-    """Return a value without the parts that do not fit, which are added to `found`."""
+    """Return a value without the parts that do not match, which are added to `found`."""
     if value is None:
         return None
     if pa.types.is_struct(kind) and isinstance(value, Mapping):

@@ -1,7 +1,7 @@
-"""Inner batches (5.x): one record of a batch queue that holds several messages, and these messages.
+"""Inner batches (5.x): one record of a batch queue contains several messages.
 
-Mirrors `MessageDecoder.decodeMessages` and the 5.3.3 client's unwrapping of a pulled batch. The record's body is the
-messages one after the other, each big endian:
+Mirrors `MessageDecoder.decodeMessages` and the 5.3.3 client's unwrapping of a pulled batch. The record's body is a
+sequence of messages, each big endian:
 
     size 4 | magic 4 | body CRC 4 | flag 4 | body length 4 | body | properties length 2 | properties
 """
@@ -31,7 +31,8 @@ _PROPERTIES = struct.Struct(">h")
 _LENGTH, _OFFSET = struct.Struct(">i"), struct.Struct(">q")
 _FLAG_POSITION, _SYS_FLAG_POSITION = 16, 36
 _NEED_UNWRAP = 64
-_OUTER_FLAGS = SYS_FLAG_INNER_BATCH | _NEED_UNWRAP | 1 | 0x700  # compression is the whole body's
+# Compression applies to the whole body.
+_OUTER_FLAGS = SYS_FLAG_INNER_BATCH | _NEED_UNWRAP | 1 | 0x700
 
 
 def is_inner_batch(message: MessageExt) -> bool:
@@ -42,8 +43,8 @@ def is_inner_batch(message: MessageExt) -> bool:
 def unwrap(message: MessageExt) -> tuple[MessageExt, ...]:
     """Return the messages of an inner batch, in order; the message itself if it is not a batch.
 
-    Each has its own body, flag and properties, and the next queue offset. Everything else is the record's, including
-    `physical_offset` and `size_bytes`.
+    Each has its own body, flag and properties, and the next queue offset. Everything else is taken from the record,
+    including `physical_offset` and `size_bytes`.
 
     Raises CorruptMessageError for a body that is not a sequence of messages.
     """
@@ -76,7 +77,7 @@ def _opened(message: MessageExt) -> OpenBatch:
 
 
 class InnerRecord(NamedTuple):
-    """A message of an inner batch as a record: its bytes, and where their parts lie."""
+    """A message of an inner batch as a record: its bytes, and the places of their parts."""
 
     data: bytes
     layout: RecordLayout
@@ -87,9 +88,9 @@ def inner_records(
 ) -> list[InnerRecord]:
     """Return the messages of an inner batch, each as a record of its own.
 
-    `layout` is the layout of the batch's bytes; `batch` is the result of `open_batch`.
-    Each message has the header of the batch, TOTALSIZE included, with its own flag, body, properties and queue offset.
-    Inner messages have no CRC of their own: it is right if the batch's was.
+    `layout` is the layout of the batch's bytes; `batch` is the result of `open_batch`. Each message has the header of
+    the batch, TOTALSIZE included, with its own flag, body, properties and queue offset. Inner messages have no CRC of
+    their own; it counts as right if the batch's is.
 
     Raises CorruptMessageError for a body that is not a sequence of messages.
     """
@@ -130,7 +131,7 @@ def _record(
 
 
 class InnerSpan(NamedTuple):
-    """One message in the data of a batch: its flag, and where its body and its properties lie."""
+    """One message in the data of a batch: its flag, and the places of its body and properties."""
 
     flag: int
     body_at: int
@@ -140,7 +141,7 @@ class InnerSpan(NamedTuple):
 
 
 def spans(batch: OpenBatch) -> Iterator[InnerSpan]:
-    """Yield where the messages of a batch lie, in order. Raises CorruptMessageError as `unwrap` does."""
+    """Yield the places of the messages in a batch, in order. Raises CorruptMessageError as `unwrap` does."""
     outer, data = batch
     position, number = 0, 0
     while position < len(data):

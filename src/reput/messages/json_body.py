@@ -1,4 +1,4 @@
-"""JSON bodies to columns of types, many at once, and why each other body does not fit.
+"""Convert many JSON bodies at once to typed columns, and explain why other bodies do not match.
 
 `parse_bodies` rejects a message whose body does not fit. `parse_permissively` keeps it: a value that does not fit is
 null, and the message keeps its other fields.
@@ -49,7 +49,7 @@ class _Bodies:
         return self.data[self.offsets[row] : self.offsets[row + 1]].tobytes()
 
     def read(self, rows: Rows, schema: pa.Schema) -> pa.Table:
-        """Fields that the schema lacks are left out. Raises pa.ArrowInvalid where a body does not fit."""
+        """Parse bodies; fields that the schema lacks are omitted. Raises pa.ArrowInvalid if a body does not match."""
         room = int((self.offsets[rows + 1] - self.offsets[rows]).sum(dtype=np.int64)) + len(rows)
         lines = np.empty(room, np.uint8)
         join_lines(self.data, self.offsets, rows, lines)
@@ -68,7 +68,7 @@ class _Bodies:
 
 
 def parse_bodies(bodies: pa.BinaryArray, shape: BodyShape) -> ParsedBodies:
-    """Bodies as structs of a shape; null is null, and fits."""
+    """Parse bodies into structs of a shape; a null body becomes null and counts as matching."""
     return _Parser(bodies, shape).parse()
 
 
@@ -105,7 +105,7 @@ class _Parser:
         self._take(rows[middle:])
 
     def _sort_out(self, rows: Rows, error: str) -> None:
-        """Few rows of which at least one does not fit: a look at each costs less than trying halves."""
+        """Test the rows one by one: there are few, and at least one does not match."""
         found = [_misfit(self._bodies.text(row), self._shape.type) for row in rows.tolist()]
         self._misfits.update(
             (row, misfit) for row, misfit in zip(rows.tolist(), found, strict=True) if misfit
@@ -160,7 +160,7 @@ def _is_utf8(data: bytes) -> bool:
 
 
 def _misfit(body: bytes, kind: pa.DataType) -> Misfit | None:
-    """Find why a body does not fit; None if it seems to fit."""
+    """Return the reason why a body does not match; None if it seems to match."""
     try:
         value = json.loads(body)
     except (ValueError, RecursionError) as error:
@@ -206,7 +206,7 @@ def read_value(text: bytes, kind: pa.DataType) -> bool:
 
 
 def parse_permissively(bodies: pa.BinaryArray, shape: BodyShape) -> ParsedBodies:
-    """Read bodies as structs of a shape; values that do not fit are null, and the reasons name them.
+    """Read bodies as structs of a shape; values that do not match become null, and the reasons name them.
 
     A body that is not a JSON object is null as a whole. Values that fit are as in `parse_bodies`.
     """
@@ -228,7 +228,7 @@ def parse_permissively(bodies: pa.BinaryArray, shape: BodyShape) -> ParsedBodies
 
 
 class _Pruned:
-    """A body without the values that do not fit: its text, None if it is not a JSON object, and the misfits."""
+    """A body without its mismatching values: its text (None if it is not a JSON object), and the mismatches."""
 
     def __init__(self, body: bytes, kind: pa.DataType) -> None:
         self.misfits: list[Misfit] = []
@@ -285,5 +285,5 @@ def _fits(value: Any, kind: pa.DataType, text: str) -> bool:
             return False
         limit = 1 << kind.bit_width - 1
         return len(value) < 24 and -limit <= int(value) < limit
-    # Of times, decimals and doubles the reader itself knows which it takes.
+    # Only the reader itself knows which times, decimals and doubles it accepts.
     return isinstance(value, str) and read_value(text.encode(), kind)

@@ -24,7 +24,7 @@ _FEW_IN_ALL = 10_000
 
 
 def message_fields(message: MessageExt, most_body_bytes: int | None = None) -> dict[str, Any]:
-    """Return the fields in their order; bytes that are not UTF-8 as `body_base64`, `properties_base64`.
+    """Return the fields in their order; bytes that are not UTF-8 become `body_base64`, `properties_base64`.
 
     The body is as it was sent. If it was compressed, the stored bytes are included, so that the message can be put into
     another store. If it could not be decompressed, it is as stored, and `body_error` has the reason. A body of more
@@ -58,7 +58,7 @@ def message_fields(message: MessageExt, most_body_bytes: int | None = None) -> d
 
 
 def message_line(message: MessageExt) -> bytes:
-    """One line of JSON Lines, without its end, in UTF-8."""
+    """Return one line of JSON Lines in UTF-8, without its end."""
     return json_text(message_fields(message)).encode()
 
 
@@ -75,7 +75,7 @@ def _body(message: MessageExt, most_bytes: int | None) -> dict[str, str]:
     if most_bytes is not None and max(len(sent.data), len(message.body)) > most_bytes:
         return {
             "body": "",
-            "body_error": f"the body is left out: it is longer than {most_bytes} bytes",
+            "body_error": f"the body is omitted, because it is longer than {most_bytes} bytes",
         }
     fields = _text("body", "body_base64", sent.data)
     if sent.was_compressed:
@@ -86,8 +86,8 @@ def _body(message: MessageExt, most_bytes: int | None) -> dict[str, str]:
 
 
 def _properties_string(data: bytes, properties: dict[str, str]) -> dict[str, str]:
-    """Return the bytes of the properties string, where a put of `properties` would store others."""
-    if UNIQ_KEY in properties:  # else a put makes one
+    """Return the bytes of the properties string if a put of `properties` would store other bytes."""
+    if UNIQ_KEY in properties:  # Otherwise a put would create one.
         order = hash_map_order(tuple(properties))
         if data == encode_utf8(encode_properties({name: properties[name] for name in order})):
             return {}
@@ -100,7 +100,7 @@ def _text(name: str, name_of_base64: str, data: bytes) -> dict[str, str]:
 
 
 class RecordLines:
-    """Makes lines of a message each, with their ends, in UTF-8: few records at a time, or hundreds of thousands.
+    """Writes one JSON line per message, in UTF-8 with its end, for few records or hundreds of thousands.
 
     Few lines are written one by one: loading the kernels takes as long as ten thousand such lines.
     """

@@ -1,7 +1,8 @@
 """Columns as JSON, all rows of a batch at once: the form of `reput.messages.json_text` through kernels.
 
 A row is a sequence of values, each with its label before it (`,"topic":`). `render` measures all columns, then writes
-each of them into one buffer. What one list or map holds is rendered in one piece, so values nest without further rules.
+each of them into one buffer. The content of a list or map is rendered in one piece, so values nest without further
+rules.
 """
 
 from __future__ import annotations
@@ -27,26 +28,26 @@ NULL = b"null"
 
 
 class Rendered(NamedTuple):
-    """Rows one after the other: row i is data[offsets[i]:offsets[i + 1]]."""
+    """Concatenated rows: row i is data[offsets[i]:offsets[i + 1]]."""
 
     data: Bytes
     offsets: Offsets
 
     def texts(self) -> pa.LargeStringArray:
-        """Return the same as an array of Arrow's, without a copy."""
+        """Return the rows as an Arrow array, without a copy."""
         buffers = [None, pa.py_buffer(self.offsets), pa.py_buffer(self.data)]
         return pa.Array.from_buffers(pa.large_string(), len(self.offsets) - 1, buffers)
 
 
 class JsonColumn(Protocol):
-    """A value a row: adds to the sizes what it takes, and is put where the cursors stand, which it moves."""
+    """A column with one value per row: it adds the values' sizes, then writes them at the cursors and moves these."""
 
     def measure(self, sizes: Offsets) -> None: ...
     def put(self, out: Bytes, cursors: Offsets) -> None: ...
 
 
 def render(columns: Sequence[JsonColumn], rows: int, end: bytes) -> Rendered:
-    """Return the rows: of each its columns in order, then `end`."""
+    """Return the rows, each with its columns in order, then `end`."""
     every = [*columns, Constant(end, rows)]
     sizes = np.zeros(rows, np.int64)
     for column in every:
@@ -60,7 +61,7 @@ def render(columns: Sequence[JsonColumn], rows: int, end: bytes) -> Rendered:
 
 
 class Runs(NamedTuple):
-    """Where the bytes of each row lie, and whether it has a value (`reput.kernels.json_rows.PRESENT`)."""
+    """The places of each row's bytes, and whether it has a value (`reput.kernels.json_rows.PRESENT`)."""
 
     data: Bytes
     starts: Offsets
@@ -68,7 +69,7 @@ class Runs(NamedTuple):
     kinds: Bytes
 
     def only(self, rows: npt.NDArray[Any]) -> Runs:
-        """Return the same, skipped in all other rows."""
+        """Return these runs, skipped in all other rows."""
         return self._replace(kinds=np.where(rows, self.kinds, SKIPPED).astype(np.uint8))
 
 
@@ -128,7 +129,7 @@ class Integers:
 
 @dataclass(frozen=True, slots=True)
 class Raw:
-    """Bytes as they are: JSON that is rendered already, or characters that need no escape."""
+    """Unchanged bytes: rendered JSON, or characters that need no escape."""
 
     runs: Runs
     label: bytes
@@ -246,7 +247,7 @@ def _map(maps: pa.MapArray, label: bytes) -> Raw:
 def _within(
     lists: pa.ListArray, values: Rendered, label: bytes, opening: bytes, closing: bytes
 ) -> Raw:
-    """Values that each have a comma before them, in brackets, without the first comma."""
+    """Join values, each with a comma before it, in brackets without the first comma."""
     ends = lists.offsets.to_numpy().astype(np.int64)
     places = values.offsets[ends - ends[0]]
     starts, stops = places[:-1], places[1:]
@@ -262,7 +263,7 @@ def _struct(structs: pa.StructArray, label: bytes) -> Raw:
 
 
 def runs_of(column: pa.Array) -> Runs:
-    """Return where the bytes of strings or of binary values lie."""
+    """Return the places of the bytes of strings or binary values."""
     kind = np.int64 if pa.types.is_large_string(column.type) else np.int32
     _, ends, data = column.buffers()
     if ends is None or not len(column):  # Arrow gives an empty array no buffers
@@ -308,7 +309,7 @@ def _bytes(text: bytes) -> Bytes:
 
 @cache
 def _invisible_characters() -> Bytes:
-    """By code point: 1 for what JSON allows and is escaped all the same."""
+    """Return a table by code point: 1 for characters that JSON allows but that are escaped here."""
     table = np.zeros(0x110000, np.uint8)
     for first, last in INVISIBLE_RANGES:
         table[first : last + 1] = 1

@@ -32,7 +32,7 @@ _NEWLINE = 10
 
 
 class LineError(ValueError):
-    """Why a line is not a message; the caller adds the file and the line's number."""
+    """Raised for a line that is not a message, with the reason. The caller adds the file and the line's number."""
 
 
 class _Line(msgspec.Struct, forbid_unknown_fields=True, gc=False):
@@ -72,14 +72,14 @@ _DECODER = msgspec.json.Decoder(_Line)
 
 
 class Block(NamedTuple):
-    """Whole lines, one after the other; the number of the first, counted from 1; how many ends of lines."""
+    """A run of whole lines, the number of the first (from 1), and the number of line ends."""
 
     first_line: int
     data: bytes
     newlines: int
 
     def lines(self) -> Iterator[tuple[int, bytes]]:
-        """Each line that is not blank, with its number."""
+        """Yield each line that is not blank, with its number."""
         for number, line in enumerate(self.data.split(b"\n"), self.first_line):
             if line.strip():
                 yield number, line
@@ -90,7 +90,7 @@ def read_blocks(stream: BinaryIO, longest_bytes: int) -> Iterator[Block]:
 
     Raises LineError for a line of more than `longest_bytes`, OSError.
     """
-    parts: list[bytes] = []  # of a line that goes on
+    parts: list[bytes] = []  # Bytes of a line that continues.
     held_bytes, number = 0, 1
     while data := _read_some(stream):
         end = data.rfind(b"\n") + 1
@@ -165,13 +165,14 @@ def _body(line: _Line) -> bytes:
     elif line.body is None and line.body_base64 is not None:
         body = line.body_base64
     else:
-        raise LineError("a message has one of `body` and `body_base64`")
+        raise LineError("a message must have either `body` or `body_base64`")
     stored = line.body_stored_base64
     if is_compressed(line.sys_flag):
         return _compressed_body(line, body)
     if stored is not None:
         raise LineError(
-            "`body_stored_base64` is for a compressed body, `sys_flag` says that it is not"
+            "`body_stored_base64` is only for a compressed body, but `sys_flag` states no "
+            "compression"
         )
     return body
 
@@ -193,7 +194,7 @@ def _compressed_body(line: _Line, body: bytes) -> bytes:
     if stored is None:
         return body
     if sent != body:
-        raise LineError("the body is not what `body_stored_base64` holds; change both, or neither")
+        raise LineError("the body differs from `body_stored_base64`; change both, or neither")
     return stored
 
 
@@ -206,7 +207,7 @@ def _properties(line: _Line) -> dict[str, str] | str | bytes:
         return _completed(line.properties or {}, line)
     stored = decode_properties(whole if isinstance(whole, str) else decode_utf8(whole))
     if line.properties not in (None, stored) or _completed(dict(stored), line) != stored:
-        raise LineError("`properties_string` is the whole of them, and other fields contradict it")
+        raise LineError("`properties_string` has all properties, but other fields contradict it")
     return whole
 
 

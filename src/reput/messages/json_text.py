@@ -1,7 +1,7 @@
-"""Texts as JSON: which characters are escaped.
+"""Write texts as JSON, and decide which characters are escaped.
 
 Control characters, bidirectional overrides and other characters without a glyph (categories Cc, Cf, Zl, Zp) are
-escaped, so that what a message holds cannot steer a terminal or re-order what is read there. Parsed, it is the same.
+escaped, so that the content of a message cannot control a terminal or reorder its text. The parsed value is unchanged.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ INVISIBLE_RANGES = (
     (0x2060, 0x206F), (0xFEFF, 0xFEFF), (0xFFF9, 0xFFFB), (0x110BD, 0x110BD), (0x110CD, 0x110CD),
     (0x13430, 0x1343F), (0x1BCA0, 0x1BCA3), (0x1D173, 0x1D17A), (0xE0001, 0xE007F),
 )  # fmt: skip
-"""What JSON itself allows and is escaped all the same: first and last code points."""
+"""Characters that JSON allows but that are escaped here: first and last code points."""
 
 INVISIBLE = "".join(f"{chr(first)}-{chr(last)}" for first, last in INVISIBLE_RANGES)
 """The same as the inside of a regular expression's [...]."""
@@ -50,10 +50,10 @@ def _escaped(found: re.Match[str]) -> str:
 
 
 def indented(text: str) -> str:
-    """Return a JSON text set out over lines, else unchanged: numbers, names and their order stay as they are written.
+    """Return an indented JSON text; numbers, names and their order stay as written.
 
     Args:
-        text: valid JSON (`json.loads` takes it); other text comes back with its white space changed.
+        text: valid JSON for `json.loads`; in other text only the white space changes.
     """
     parts: list[str] = []
     depth = 0

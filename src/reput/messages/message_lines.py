@@ -1,4 +1,4 @@
-"""Messages as JSON lines, many at once: the form of `reput.messages.json_codec` out of records and their columns."""
+"""Write many messages at once as JSON lines, in the form of `reput.messages.json_codec`."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _TRANSACTIONS = (b"none", b"prepared", b"commit", b"rollback")
 def message_lines(
     data: Bytes, positions: Offsets, offsets: Offsets | None = None
 ) -> Iterator[memoryview]:
-    """Lines of the records that begin at `positions` of `data`, each with its end, many at a time.
+    """Yield lines of the records that begin at `positions` of `data`, each with its end, many at a time.
 
     Args:
         data: uint8, bytes of the log.
@@ -57,7 +57,7 @@ def message_lines(
 
 
 def record_lines(records: Sequence[LocatedRecord]) -> Iterator[memoryview]:
-    """Yield the same of records that were read one by one."""
+    """Yield the lines of records that were read one by one."""
     for start in range(0, len(records), _AT_ONCE):
         some = records[start : start + _AT_ONCE]
         parts = [found.record() for found in some]
@@ -74,7 +74,8 @@ def _stated_offsets(data: Bytes, positions: Offsets) -> Offsets:
 
 
 def _fields(records: Records) -> list[JsonColumn]:
-    properties = records.column("properties")  # first: this also finds the wanted ones
+    # Comes first, because it also finds the wanted properties.
+    properties = records.column("properties")
     return [
         Raw(runs_of(records.column("message_id")), b'{"message_id":"', b'"'),
         _property(records, "unique_key"),
@@ -151,7 +152,7 @@ def _bodies_match(records: Records) -> npt.NDArray[np.int32]:
 
 
 def _properties_string(records: Records, properties: pa.MapArray) -> list[JsonColumn]:
-    """Return the bytes of the properties string, where a put of `properties` would store others."""
+    """Return the bytes of the properties string if a put of `properties` would store other bytes."""
     runs = _runs(records, "properties")
     valid, ordered = room(len(records), np.uint8), room(len(records), np.uint8)
     kernel.are_utf8(runs.data, runs.starts, runs.stops, valid)
@@ -175,7 +176,10 @@ def _properties_string(records: Records, properties: pa.MapArray) -> list[JsonCo
 
 
 def _body(records: Records) -> list[JsonColumn]:
-    """Return the body as it was sent. If it was compressed, also the stored bytes, or why they are the body."""
+    """Return the body as it was sent.
+
+    If it was compressed, also return the stored bytes, or the reason why they are the body.
+    """
     stored = _runs(records, "body")
     if not records.stored.compressed:
         return text_or_base64(stored, b",", "body")

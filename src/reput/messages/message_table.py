@@ -49,7 +49,7 @@ class MessageTable:
             rows = [(row[0], store, *row[1:]) for row, store in zip(rows, shown, strict=True)]
         table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
         for place, name in enumerate(names):
-            # What comes later stands below what came before.
+            # Later rows are printed below earlier rows.
             least = self._widths[place] if self._widths else None
             if stores and name not in _SHRINKING:
                 widest = max((len(row[place]) for row in rows), default=0)
@@ -79,7 +79,7 @@ def message_lines(messages: Sequence[MessageExt]) -> Iterator[str]:
 
 
 def _widths(names: Sequence[str], rows: Sequence[tuple[str, ...]], most: int) -> list[int]:
-    """Of the columns but the last, as far as there is room."""
+    """Return the widths of all columns but the last, as far as there is room."""
     from rich.cells import cell_len
 
     widths = [max(map(cell_len, column)) for column in zip(names, *rows, strict=True)]

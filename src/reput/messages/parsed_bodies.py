@@ -1,4 +1,4 @@
-"""Bodies as columns of types, and why each other body does not fit: the result of every decoder of bodies."""
+"""Bodies as typed columns, and why other bodies do not match: the result of every body decoder."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class NumberText(str):
 
 
 class Misfit(NamedTuple):
-    """One reason why a row or a field of it does not fit.
+    """A reason why a row or one of its fields does not match.
 
     Attributes:
         text: The row's text in its column `reason` or `json_error`; it may contain the value.
@@ -76,7 +76,7 @@ class ParsedBodies:
 
     @property
     def reasons(self) -> pa.StringArray:
-        """One text for each body, null where it fits."""
+        """Return one text for each body, null where it matches."""
         texts: list[str | None] = [None] * len(self.values)
         for row, misfits in self.misfits.items():
             more = len(misfits) - _MOST_REASONS

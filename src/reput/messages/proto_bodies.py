@@ -109,7 +109,7 @@ class ProtoDecoder:
         return self._opened
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_opened": None}  # classes that are made at run time
+        return {**vars(self), "_opened": None}  # Not pickled: the classes are created at run time.
 
 
 class _MessageReader:
@@ -129,7 +129,7 @@ class _MessageReader:
 
         descriptor = _found(descriptors, message, where)
         self._type, self._error = GetMessageClass(descriptor), DecodeError
-        # Serializers in some languages count the entries of maps, which are types in descriptors, others do not.
+        # Some languages' serializers count the entry types of maps, others do not.
         self._indexes = [_indexes_of(descriptor, with_entries) for with_entries in (True, False)]
         types = _MessageTypes(where)
         kind, self._get = types.of_message(descriptor, "")
@@ -162,7 +162,7 @@ class _MessageReader:
         except UndecodableBodyError:
             raise
         except (ValueError, OverflowError) as error:
-            raise UndecodableBodyError("the body has a value that no column holds", error) from None
+            raise UndecodableBodyError("the body has a value that fits no column", error) from None
         return found
 
     def _unframed(self, body: bytes) -> bytes:
@@ -199,7 +199,7 @@ def _zigzag(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _found(descriptors: bytes, message: str, where: str) -> Descriptor:
-    """Return the type that a name means."""
+    """Return the type with a name."""
     from google.protobuf.descriptor_pb2 import FileDescriptorSet
     from google.protobuf.descriptor_pool import DescriptorPool
 
@@ -221,7 +221,7 @@ def _found(descriptors: bytes, message: str, where: str) -> Descriptor:
         if len(own) == 1:
             return own[0]
         names = ", ".join(one.name for one in own[:10]) or "none"
-        raise _refused(where, f"name a message after #; there are {names}")
+        raise _refused(where, f"specify a message after #: {names}")
     fitting = [name for name in known if name == message] or [
         name for name in known if name.endswith(f".{message}")
     ]
@@ -321,7 +321,7 @@ class _MessageTypes:
             return kind, lambda message: message.value
         if name in _AS_JSON or name in self._above or len(self._above) >= _MOST_LEVELS:
             reason = "has any type" if name in _AS_JSON else "contains itself"
-            self.notes.append(f"{path} {reason}: it is JSON in a text")
+            self.notes.append(f"{path} {reason}, so it becomes JSON in a string")
             return pa.string(), _json_of
         self._above.append(name)
         fields: list[pa.Field] = []
@@ -331,7 +331,7 @@ class _MessageTypes:
             kind, get = self._of_field(field, place)
             self.has_required |= field.is_required
             if kind is None:
-                self.notes.append(f"{place} has no values: it is left out")
+                self.notes.append(f"{place} has no values, so it is omitted")
                 continue
             self._columns += 1
             if self._columns > MOST_COLUMNS:
@@ -445,7 +445,7 @@ def _compiled(path: Path, where: str) -> bytes:
     with scratch_folder() as scratch:
         out = scratch / "descriptors"
         try:
-            # In a process of its own: the compiler writes what is wrong to stderr from C++.
+            # Runs in a process of its own, because the compiler writes errors to stderr from C++.
             ended = subprocess.run(
                 [sys.executable, "-m", "grpc_tools.protoc", f"-I{folder}", f"-I{standard}",
                  "--include_imports", f"--descriptor_set_out={out}", str(path.absolute())],

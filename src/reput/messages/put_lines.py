@@ -43,10 +43,10 @@ from reput.writer.put.results import PutResults
 Bytes = npt.NDArray[np.uint8]
 Offsets = npt.NDArray[np.int64]
 
-# A byte may take six in JSON (\u0000), and a body that was compressed stands there twice.
+# A byte may take six in JSON (\u0000), and a compressed body appears twice.
 _LONGEST_LINE_BYTES = 8 * MAX_BODY_BYTES
 _SHORT_RUN = 64
-"""Plain lines in a row that are worth a put of their own."""
+"""Number of consecutive plain lines that are worth a put of their own."""
 
 
 class PlainLines(NamedTuple):
@@ -54,7 +54,7 @@ class PlainLines(NamedTuple):
 
     messages  how many
     lines     how many, blank ones included
-    stop      where the first line begins that is not plain; the end, if all are
+    stop      position of the first line that is not plain; the end if all are
     """
 
     messages: int
@@ -63,7 +63,7 @@ class PlainLines(NamedTuple):
 
 
 class LineColumns:
-    """Reads one block of whole lines; its memory serves for the next block, so columns are put before that."""
+    """Reads one block of whole lines. The next block reuses its memory, so columns must be put before that."""
 
     def __init__(self, store_host: Host) -> None:
         self._store_host = store_host
@@ -119,7 +119,7 @@ class LineColumns:
         return [heads, (UNIQ_KEY.encode(), keys), tails]
 
     def _numbered(self, name: str) -> tuple[list[str], npt.NDArray[np.int32]]:
-        """Return the different texts of a span, and for each row which."""
+        """Return the different texts of a span, and the number of each row's text."""
         count = self._count
         starts = np.ascontiguousarray(self._spans[name][:count])
         stops = np.ascontiguousarray(self._spans[f"{name}_stop"][:count])
@@ -180,9 +180,9 @@ class PutStore(Protocol):
 
 @dataclass(slots=True)
 class LinesReport:
-    """What became of the lines; offsets are physical.
+    """The result for the lines; offsets are physical.
 
-    skipped  lines that were no message, or that the store refused
+    skipped  lines that were not a message, or that the store refused
     """
 
     messages: int = 0
@@ -199,9 +199,9 @@ class LinesReport:
 
 
 class LinesPut:
-    """Puts the lines of one stream; `report` is right at any moment.
+    """Puts the lines of one stream; `report` is up to date at any moment.
 
-    bad_line  is called with the number and the fault of a line that is skipped; None if no line may be skipped
+    bad_line  called with the number and the error of a skipped line; None if no line may be skipped
     progress  is called after each block with the number of bytes read
     """
 
@@ -218,7 +218,8 @@ class LinesPut:
     def run(self, stream: BinaryIO) -> None:
         """Put all lines. Raises LineError for the first bad line unless they are skipped; earlier lines are put."""
         began, done = time.monotonic(), 0
-        gc.disable()  # nothing here needs it, and it would look through every block's messages
+        # Garbage collection finds nothing here, but would examine the messages of every block.
+        gc.disable()
         try:
             for block in read_blocks(stream, _LONGEST_LINE_BYTES):
                 self._put_block(block)
@@ -230,7 +231,7 @@ class LinesPut:
 
     def _put_block(self, block: Block) -> None:
         """Put plain lines as columns. Put other lines, and some lines after a short run of plain ones, one by one."""
-        if self._store.form != FORM_OF_FOUR:  # whose properties strings end otherwise
+        if self._store.form != FORM_OF_FOUR:  # Their properties strings end differently.
             self._put_any(block)
             return
         self._plain.begin(block.data, block.newlines)
@@ -247,7 +248,7 @@ class LinesPut:
             at, number = at + len(some.data), number + some.newlines
 
     def _put_plain(self) -> bool:
-        """Put what was read last; False where some of it is refused, and nothing is put."""
+        """Put the messages read last; return False, and put nothing, if some are refused."""
         try:
             columns = self._plain.columns()
         except ValueError:  # a refused topic, or a malformed host
@@ -324,7 +325,7 @@ class LinesPut:
 
 
 def _first_lines(block: Block, start: int, number: int, count: int) -> Block:
-    """So many lines of a block from `start` on, where line `number` begins."""
+    """Return the first `count` lines of a block from `start` on, where line `number` begins."""
     stop = start
     for found in range(count):
         end = block.data.find(b"\n", stop) + 1

@@ -1,6 +1,6 @@
-"""The columns of a table of messages, one row a message.
+"""The columns of a table of messages, with one row per message.
 
-Every column may be null: a row that stands for damage has no more than its place, length and reason.
+Every column may be null: a row for damage has only place, length and reason.
 """
 
 from __future__ import annotations
@@ -56,11 +56,15 @@ CORRUPT_REASON = pa.field("corrupt_reason", pa.string())
 
 BODY_ERROR = pa.field("body_error", pa.string())
 """A further column: why a compressed body could not be decompressed and comes as it is stored: it is damaged, or would
-be larger than `reput.messages.bodies.MAX_BODY_BYTES`. Null for all others."""
+be larger than `reput.messages.bodies.MAX_BODY_BYTES`. Null for all other bodies.
+"""
 
 UNIQUE_KEYS = pa.field("unique_keys", pa.list_(pa.field("element", pa.string())))
-"""A further column: every UNIQ_KEY, in order. Of a message that a 5.x client sent in a list its own id comes first,
-which the producer got; `unique_key` is the last, the list's."""
+"""A further column: every UNIQ_KEY, in order.
+
+For a message that a 5.x client sent in a list, its own id, which the producer got, comes first. `unique_key` is the
+last, the list's.
+"""
 
 ORIGIN_COLUMNS = pa.schema(
     [
@@ -73,13 +77,13 @@ ORIGIN_COLUMNS = pa.schema(
 """Further columns: where a message comes from, and where it belongs.
 
 broker, cluster  names, if the store was given with them; else null
-real_topic       the topic that a delayed, timed, half, retried or dead-letter message is meant for, null if unknown; of
-                 all other messages their topic
-real_queue_id    the same of the queue; null for retried and dead-letter messages, of which nothing records it
+real_topic       the destination topic of a delayed, timed, half, retried or dead-letter message, null if unknown; for
+                 other messages their topic
+real_queue_id    the destination queue; null for retried and dead-letter messages, for which nothing records it
 """
 
 DAMAGE_COLUMNS = COLUMNS.append(CORRUPT_REASON)
-"""Where damage is a row of its own."""
+"""Further columns of tables in which damage is a row of its own."""
 
 ALL_COLUMNS = pa.schema([*DAMAGE_COLUMNS, BODY_ERROR, UNIQUE_KEYS, *ORIGIN_COLUMNS])
 
@@ -98,7 +102,7 @@ def select(names: Iterable[str] | None) -> pa.Schema:
     if unknown := [name for name in wanted if name not in ALL_COLUMNS.names]:
         known = ALL_COLUMNS.names
         meant = did_you_mean(unknown[0], known)
-        raise UsageError(f"no column {unknown[0]}{meant}; there are {', '.join(known)}")
+        raise UsageError(f"no column {unknown[0]}{meant}; columns are {', '.join(known)}")
     if len(set(wanted)) < len(wanted):
         raise UsageError("a column is named twice")
     return pa.schema([ALL_COLUMNS.field(name) for name in wanted])

@@ -1,4 +1,4 @@
-"""The schemas of a registry that answers as Confluent's does, by the ids at the beginning of bodies."""
+"""Get schemas from a registry with Confluent's API, by the ids at the beginning of bodies."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def schema_id(body: bytes) -> int | None:
 
 @dataclass(frozen=True)
 class RegisteredSchema:
-    """A schema.
+    """A schema of a registry.
 
     Attributes:
-        text: As the registry has it.
+        text: Its text in the registry.
         kind: AVRO, PROTOBUF or JSON.
         references: Schemas that it refers to, by name, in an order in which each can be parsed.
     """
@@ -42,7 +42,7 @@ class SchemaRegistry:
     """Asks a registry for each id once: the schema of an id never changes.
 
     Args:
-        url: Of the registry; a user and a password may be in it.
+        url: URL of the registry, which may contain user and password.
 
     Raises:
         UsageError: The URL is not valid.
@@ -59,7 +59,7 @@ class SchemaRegistry:
 
         Raises:
             UndecodableBodyError: The id is unknown, or so many were unknown that the registry is no longer asked.
-            StoreUnreachableError: It does not answer.
+            StoreUnreachableError: The registry does not answer.
         """
         if number in self._known:
             return self._known[number]
@@ -82,7 +82,7 @@ class SchemaRegistry:
         return RegisteredSchema(text, str(answer.get("schemaType", "AVRO")), references)
 
     def _follow(self, answer: Any, path: str, found: dict[str, str]) -> None:
-        """Add the schemas that one refers to, the innermost first."""
+        """Add the schemas to which a schema refers, the innermost first."""
         for reference in answer.get("references") or ():
             try:
                 name, subject, version = (reference[key] for key in ("name", "subject", "version"))
@@ -112,4 +112,4 @@ class SchemaRegistry:
         return text
 
     def _strange(self, path: str) -> StoreUnreachableError:
-        return StoreUnreachableError(f"{self.name}/{path}: not what a schema registry answers")
+        return StoreUnreachableError(f"{self.name}/{path}: not the answer of a schema registry")

@@ -23,12 +23,12 @@ Text: TypeAlias = "pa.StringArray"
 def json_lines(
     batch: pa.RecordBatch, names: Mapping[str, str] = JSON_NAMES, end: str = ""
 ) -> pa.LargeStringArray:
-    """Return a JSON object a row: names and values as docs/message-json.md has them.
+    """Return one JSON object per row, with the names and values of docs/message-json.md.
 
     Args:
         batch: columns of messages, and others.
-        names: the names of columns that JSON calls otherwise.
-        end: what each line ends with.
+        names: the JSON names of columns that differ.
+        end: the end of each line.
     """
     fields = fields_of(batch.schema.names, batch.columns, names, len(batch))
     return render(fields, len(batch), f"}}{end}".encode()).texts()
@@ -44,12 +44,12 @@ def csv_names(schema: pa.Schema, names: Mapping[str, str] = JSON_NAMES) -> list[
 
 
 def csv_lines(batch: pa.RecordBatch, *, is_safe: bool = False, end: str = "") -> Text:
-    """Return a line of CSV a row.
+    """Return one line of CSV per row.
 
     Args:
         batch: columns of messages, and others; bytes take two cells, for text and for base64.
         is_safe: whether to put a ' before texts that a spreadsheet would run as a formula.
-        end: what each line ends with.
+        end: the end of each line.
     """
     cells: list[Text] = []
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
@@ -63,7 +63,7 @@ def csv_lines(batch: pa.RecordBatch, *, is_safe: bool = False, end: str = "") ->
 
 
 def bytes_of(lines: Text | pa.LargeStringArray) -> memoryview:
-    """All lines, one after the other, in UTF-8."""
+    """Return all lines, concatenated, in UTF-8."""
     if not len(lines):
         return memoryview(b"")
     whole = lines.cast(pa.large_string())
@@ -87,7 +87,10 @@ def _iso(times: pa.Array) -> Text:
 
 
 def _bytes_apart(column: pa.Array) -> tuple[Text, Text]:
-    """Return a column of bytes that are UTF-8, and a column of the others in base64; each is null in one of the two."""
+    """Return a column of the bytes that are UTF-8, and a column of the others in base64.
+
+    Each row is null in one of the two.
+    """
     try:
         return column.cast(pa.string()), pa.nulls(len(column), pa.string())
     except pa.ArrowInvalid:
@@ -130,7 +133,7 @@ def _separated(parts: list[Text], by: str) -> list[Text | str]:
 
 
 def _joined(parts: list[Text | str], length: int) -> Text:
-    """Texts one after the other; null where one of them is."""
+    """Return texts, concatenated; null where one of them is null."""
     if not length:
         return pa.array([], pa.string())
     return pc.binary_join_element_wise(*parts, "")
