@@ -28,7 +28,7 @@ _LONG_UNITS_MS = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_
 
 
 def now_ms() -> int:
-    """Milliseconds since 1970 in UTC."""
+    """Return the time in milliseconds since 1970 in UTC."""
     return time.time_ns() // 1_000_000
 
 
@@ -53,7 +53,10 @@ def format_days(days: float) -> str:
 
 
 def parse_time(text: str, now_ms: int) -> int:
-    """Milliseconds since 1970; ISO 8601 without a zone is UTC. Raises ValueError for users."""
+    """Return a time in milliseconds since 1970; ISO 8601 without a zone is UTC.
+
+    Raises ValueError with a text for users.
+    """
     text = text.strip()
     if _EPOCH_MS.fullmatch(text):
         return _checked_ms(text)
@@ -72,7 +75,7 @@ def parse_time(text: str, now_ms: int) -> int:
 
 
 def format_time(timestamp_ms: int) -> str:
-    """`2026-10-14T08:35:06.637Z`; a time that no calendar here reaches stays a number."""
+    """Return a time as `2026-10-14T08:35:06.637Z`, or as a number if the calendar does not reach it."""
     try:
         moment = _EPOCH + timestamp_ms * _MS
     except OverflowError:

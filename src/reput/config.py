@@ -124,7 +124,7 @@ class StoreConfig:
         return _INDEX_HEADER_BYTES + 4 * self.hash_slots + 20 * self.index_items
 
     def delay_table_ms(self) -> list[int]:
-        """Delay of each level in milliseconds, level 1 at position 0 (ScheduleMessageService.parseDelayLevel).
+        """Return the delay of each level (ms), level 1 at position 0 (ScheduleMessageService.parseDelayLevel).
 
         Raises UsageError for a text the broker would not start with.
         """
@@ -193,7 +193,7 @@ _FIELD_TYPES = {field.name: field.type for field in fields(StoreConfig)}
 
 
 def read_properties(path: str | PathLike[str]) -> dict[str, str]:
-    """Names and values of a Java properties file (java.util.Properties.load), last one wins.
+    """Return names and values of a Java properties file (java.util.Properties.load); the last value of a name wins.
 
     Raises StoreNotFoundError, StoreAccessError.
     """

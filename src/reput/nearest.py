@@ -23,7 +23,7 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
 
 
 def _compared(name: str, names: Sequence[str]) -> list[tuple[float, str]]:
-    """(likeness from 0 to 1, name), the most alike first."""
+    """Return pairs (similarity from 0 to 1, name), most similar first."""
     from difflib import SequenceMatcher
 
     matcher = SequenceMatcher(b=name.casefold(), autojunk=False)

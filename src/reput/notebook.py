@@ -100,7 +100,7 @@ def table_of(title: str, names: Sequence[str], rows: Iterable[Sequence[Any]]) ->
 
 
 def cell_of(value: Any) -> str:
-    """HTML of a value: figures with their thousands apart, no more than some lines of a list."""
+    """Return the HTML of a value: numbers with thousands separators, lists cut after some lines."""
     match value:
         case None:
             return ""

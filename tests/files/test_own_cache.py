@@ -63,5 +63,5 @@ def test_a_folder_in_which_others_may_write_keeps_nothing(cache: OwnCache) -> No
     keep(cache)
     cache.folder.chmod(0o770)
     assert cache.kept("file") is None
-    with pytest.raises(StoreAccessError, match="others may write there"):
+    with pytest.raises(StoreAccessError, match="other users may write there"):
         keep(cache)

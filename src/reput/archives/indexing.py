@@ -370,7 +370,7 @@ class _Sink:
         return False
 
     def flush(self) -> None:
-        """Nothing is buffered."""
+        """Do nothing, because nothing is buffered."""
 
     def close(self) -> None:
         if not self.closed:

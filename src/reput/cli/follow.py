@@ -97,7 +97,7 @@ class _View:
 
 @contextmanager
 def signals_set(stop: Event) -> Iterator[None]:
-    """SIGINT and SIGTERM set the event for the time of the body."""
+    """Set the event on SIGINT and SIGTERM, during the body."""
 
     def end(number: int, frame: FrameType | None) -> None:
         stop.set()

@@ -31,7 +31,7 @@ class Nursery:
         return self._first.fileno()
 
     def take(self) -> list[socket.socket]:
-        """Channels to the workers that were forked since."""
+        """Return the channels to workers that were forked since the last call."""
         found: list[socket.socket] = []
         with contextlib.suppress(OSError):
             while True:
@@ -42,7 +42,7 @@ class Nursery:
         return found
 
     def wait(self, count: int) -> list[socket.socket]:
-        """Channels to the first `count` workers; to fewer where they take too long."""
+        """Return the channels to the first `count` workers, or to fewer if they take too long."""
         found: list[socket.socket] = []
         end = time.monotonic() + _PATIENCE_S
         while len(found) < count and time.monotonic() < end:

@@ -213,7 +213,7 @@ class _Renamed(click.Choice[str]):
 
 
 def page_option(*, required: bool = False) -> Decorator:
-    """--output FILE."""
+    """Return the option --output FILE."""
     return click.option(
         "--output",
         type=click.Path(dir_okay=False),

@@ -66,7 +66,7 @@ def count_in_words(report: LinesReport) -> str:
 
 
 def message_place(message: MessageExt) -> dict[str, Any]:
-    """Ids and offsets of a message that was put, named as in docs/message-json.md."""
+    """Return the ids and offsets of a message that was put, named as in docs/message-json.md."""
     return {
         "message_id": encode_offset_id(message.store_host, message.physical_offset),
         "unique_key": message.properties.get(UNIQ_KEY),

@@ -78,7 +78,7 @@ def line_of(found: FoundMessage) -> bytes:
 
 
 def _print(lines: Iterable[bytes | memoryview]) -> None:
-    """Many lines a write, but no more at once than memory should hold: a body may be large."""
+    """Print many lines per write, but not more at once than memory should hold, because a body may be large."""
     waiting, size_bytes = [], 0
     for line in lines:
         waiting.append(line)

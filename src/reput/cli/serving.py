@@ -275,7 +275,7 @@ class Serving:
             )
 
     def _tell(self, service: Service, http: Host | None) -> None:
-        """Addresses, and three commands to try."""
+        """Print the addresses, and three commands to try."""
         missing = {} if self.accepts_sends else missing_stores(self.stores)
         for each in service.served:
             what = each.name if each.store else "waiting for the store"

@@ -176,7 +176,7 @@ def _is_offset(which: str) -> bool:
 def _find(
     store: MessageStore, which: str, topic: str | None
 ) -> tuple[Sequence[MessageExt], Sequence[Finding]]:
-    """Messages, newest first, and unreadable parts of the log."""
+    """Return messages, newest first, and unreadable parts of the log."""
     if _is_offset(which):
         return [store.get(int(which))], []
     if place := _QUEUE_PLACE.fullmatch(which):
@@ -220,7 +220,7 @@ def _print(message: MessageExt, layout: str, store: str | None = None) -> None:
 
 
 def message_text(message: MessageExt) -> Text:
-    """Labels and values, the other properties, the body."""
+    """Return labels and values, the other properties, and the body."""
     from rich.text import Text
 
     view = Text()

@@ -114,7 +114,7 @@ def create_app(
 
 
 def _health(mounts: Mounts) -> Response:
-    """503 with the reason where a store is missing or cannot be read."""
+    """Answer 503 with the reason if a store is missing or cannot be read."""
     gone = mounts.missing
     broken = {name: str(one) for name, one in gone.items()}
     for name in mounts.names:

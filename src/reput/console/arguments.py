@@ -126,7 +126,7 @@ def time(query: QueryParams, name: str) -> int | None:
 
 
 def choice(query: QueryParams, name: str, choices: tuple[str, ...]) -> str:
-    """One of these words, the first if it is missing. Raises UsageError."""
+    """Return one of these words, the first if the argument is missing. Raises UsageError."""
     value = text(query, name) or choices[0]
     if value not in choices:
         raise UsageError(f"{name} must be {' or '.join(choices)}, not {value!r}", arguments=[name])

@@ -56,12 +56,12 @@ class Group:
 
     @property
     def lag(self) -> int:
-        """Messages that it has to consume."""
+        """Return the number of messages that the group still has to consume."""
         return sum(one.queue.lag or 0 for one in self.queues)
 
     @property
     def expired(self) -> int:
-        """Messages that expired before it consumed them."""
+        """Return the number of messages that expired before the group consumed them."""
         return sum(one.queue.expired for one in self.queues)
 
     @property
@@ -137,7 +137,7 @@ class GroupPages:
         )  # fmt: skip
 
     async def group(self, request: Request) -> Response:
-        """One group: its queues, and its newest dead letters."""
+        """Show one group: its queues, and its newest dead letters."""
         name, asked = request.path_params["group"], text(request.query_params, "store")
         stores = chosen(self._mounts, asked)
 

@@ -67,7 +67,7 @@ class Guarded(H11Protocol):
 
     @property
     def unsent_bytes(self) -> int:
-        """Of answers that the client has not read."""
+        """Return the bytes of answers that the client has not read."""
         return int(self.transport.get_write_buffer_size())
 
     @property

@@ -41,7 +41,7 @@ class LivePage:
         return await self._answer(request, "live.html")
 
     async def rows(self, request: Request) -> Response:
-        """Rows of new messages, newest first, and the cursors to ask with again."""
+        """Return rows of new messages, newest first, and the cursors for the next request."""
         return await self._answer(request, "live_rows.html")
 
     async def _answer(self, request: Request, template: str) -> Response:

@@ -128,7 +128,7 @@ class MessagePages:
         return self._download(pieces_of(record), f"{offset}.record")
 
     def _download(self, pieces: Generator[bytes, None, None], name: str) -> Response:
-        """Bytes that a browser saves and never shows, sent piece by piece as they are read."""
+        """Send bytes that a browser saves and never shows, piece by piece as they are read."""
         headers = {
             "content-disposition": f'attachment; filename="{name}"',
             "content-security-policy": "sandbox; default-src 'none'",
@@ -205,7 +205,7 @@ def _missing(life: Life) -> list[str]:
 
 
 def _around(store: SharedStore, message: MessageExt) -> dict[str, int]:
-    """Physical offsets of the messages before and after it in its queue."""
+    """Return the physical offsets of the previous and next message in the queue."""
     found = {}
     for name, step in (("before", -1), ("after", 1)):
         try:

@@ -54,7 +54,7 @@ class Metrics:
     """The registry of one app."""
 
     def __init__(self, mounts: Mounts, traffic: Traffic | None = None) -> None:
-        """`traffic` counts the requests of RocketMQ's clients if they are served."""
+        """Collect metrics of stores. `traffic` counts the requests of RocketMQ's clients, if they are served."""
         self.registry = CollectorRegistry()
         self.registry.register(_StoreCollector(mounts))
         self.registry.register(_SurveyCollector(mounts))
@@ -71,7 +71,10 @@ class Metrics:
         )  # fmt: skip
 
     def text(self, accept: str = "") -> tuple[bytes, str]:
-        """All of it, and its type: OpenMetrics if the Accept header prefers it. It asks the stores."""
+        """Return all metrics and their media type: OpenMetrics if the Accept header prefers it.
+
+        This queries the stores.
+        """
         encode, content_type = choose_encoder(accept)
         return encode(self.registry), content_type
 

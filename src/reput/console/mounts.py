@@ -32,7 +32,7 @@ class Mounts:
         missing: Callable[[], Sequence[MissingStore]] = lambda: (),
         limits: HttpLimits = HTTP,
     ) -> None:
-        """`missing` are the stores that should be there and are not."""
+        """Open the stores; `missing` are the configured stores that do not exist."""
         self._stores, self._missing, self._limits = stores, missing, limits
         self._threads: CapacityLimiter | None = None
         self._searching: CapacityLimiter | None = None

@@ -49,7 +49,7 @@ _FORMAT = Parameter("format", "json (default), or jsonl: lines as they are found
 
 
 def endpoints(api: Api) -> list[Endpoint]:
-    """All of the API."""
+    """Return all endpoints of the API."""
     return [
         Endpoint(
             "/api/stores", api.stores, "The stores, their ranges and the coverage of their indexes", (_AFTER,)

@@ -38,7 +38,7 @@ _JSON_TOKEN = re.compile(
 
 
 def environment() -> Environment:
-    """Templates with everything escaped; a name that is not there is an error."""
+    """Return the template environment: everything is escaped, and an unknown name is an error."""
     made = Environment(
         loader=FileSystemLoader(_TEMPLATES),
         autoescape=True,
@@ -69,12 +69,12 @@ def flushed(pieces: Generator[str, None, None]) -> Generator[bytes, None, None]:
 
 
 def number(value: int) -> str:
-    """`12,345`."""
+    """Return a number as `12,345`."""
     return f"{value:,}"
 
 
 def size(value: float) -> str:
-    """`812 bytes`, `3.2 MB`; powers of 1,000."""
+    """Return a size as `812 bytes` or `3.2 MB`, in powers of 1,000."""
     for unit in _UNITS:
         if abs(value) < 1_000 or unit == _UNITS[-1]:
             break
@@ -95,17 +95,17 @@ def moment(timestamp_ms: int) -> Markup:
 
 
 def visible(text: str) -> str:
-    """Text whose control characters show and steer nothing."""
+    """Return a text with its control characters made visible and harmless."""
     return printable(text)
 
 
 def rows(messages: Iterable[MessageExt], store: str) -> Iterator[Row]:
-    """Messages as rows of a table."""
+    """Return messages as rows of a table."""
     return (Row.of(store, message) for message in messages)
 
 
 def segment(text: object) -> str:
-    """One part of a path."""
+    """Return a text as one segment of a path."""
     return quote(str(text).encode("utf-8", "surrogatepass"), safe="")
 
 
@@ -115,7 +115,7 @@ def exact(text: str) -> str:
 
 
 def query(values: Mapping[str, object]) -> str:
-    """`?a=1&b=2` of the values that are not None."""
+    """Return `?a=1&b=2` for the values that are not None."""
     given = {
         name: str(value).encode("utf-8", "surrogatepass")
         for name, value in values.items()

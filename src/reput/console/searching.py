@@ -67,7 +67,7 @@ class Until:
     """When a search is to end: at a time, or when somebody stops it."""
 
     def __init__(self, deadline: float | None = None) -> None:
-        """`deadline` is a time of `time.monotonic`; None is after the usual time."""
+        """Begin a search. `deadline` is a time of `time.monotonic`; None means the usual time from now."""
         self._deadline = time.monotonic() + HTTP.search_s if deadline is None else deadline
         self._stopped = Event()
 
@@ -336,7 +336,7 @@ def _beside(first: Outcome, second: Outcome) -> Outcome:
 
 
 def _named(reader: MessageStore, wanted: SearchForm) -> Iterator[MessageExt]:
-    """Messages that are named by where they lie."""
+    """Return messages that are identified by their place."""
     for key in wanted.keys:
         found = reader.get_by_offset_id(key)
         if found is not None:

@@ -60,7 +60,7 @@ class HttpServer:
         return Host(host, port)
 
     async def start(self) -> None:
-        """Bind, and answer. Raises UsageError where the address cannot be had."""
+        """Bind the address, and serve requests. Raises UsageError if the address is not available."""
         bound = _bound(self._asked)
         app = create_app(
             self._stores, missing=self._missing, token=self._token, hosts=self._hosts(),

@@ -62,7 +62,7 @@ def kind_of(topic: str) -> str:
 
 
 def topics_of(store: AnyStore, topic: str | None = None) -> list[TopicFacts]:
-    """All topics, or one, with their queues. Raises StoreAccessError."""
+    """Return all topics, or one, with their queues. Raises StoreAccessError."""
     return list(each_topic(store, topic))
 
 

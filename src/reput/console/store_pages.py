@@ -68,7 +68,7 @@ class _CheckRun:
         self.failure: Failure | None = None
 
     def findings(self) -> Generator[Finding, None, None]:
-        """Each as it is found; then `count`, `wrong` and `failure` are known."""
+        """Yield findings as they are found; afterwards `count`, `wrong` and `failure` are set."""
         try:
             for finding in self._checks.findings(self._store, self._is_full):
                 self.count += 1

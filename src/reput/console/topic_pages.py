@@ -60,7 +60,7 @@ class TopicPages:
         )  # fmt: skip
 
     async def suggest(self, request: Request) -> Response:
-        """Names of topics that hold a text, for a field that is typed into."""
+        """Return names of topics that contain a text, for an input field."""
         asked = (text(request.query_params, "topic") or "").lower()
         store = text(request.query_params, "store")
         chosen = [self._mounts.named(one) for one in ([store] if store else self._mounts.names)]

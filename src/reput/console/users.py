@@ -118,7 +118,7 @@ class Users:
     """All users of a server."""
 
     def __init__(self, tokens: Mapping[str, ConsoleUser], proxy: Proxy | None = None) -> None:
-        """`tokens` has a user by the SHA-256 of each token, in hexadecimal digits."""
+        """Set the users; `tokens` has each user by the SHA-256 of a token, in hexadecimal digits."""
         self._tokens, self.proxy = dict(tokens), proxy
 
     @classmethod

@@ -156,7 +156,7 @@ class ChosenMessages:
 
     @property
     def offsets(self) -> Offsets:
-        """int64, rising: where the records begin."""
+        """Return the positions of the records, int64, ascending."""
         return np.array(sorted(self.sizes), np.int64)
 
 

@@ -170,7 +170,7 @@ class _TableComparison:
         self._only_in(self._sides.export, exported.take(_others(len(theirs), right)))
 
     def _differing(self, stored: pa.Table, exported: pa.Table) -> dict[int, list[str]]:
-        """Columns that differ, by row."""
+        """Return the names of the columns that differ, by row."""
         found: dict[int, list[str]] = {}
         for name in self._compared:
             ours, theirs = _plain(stored[name]), _plain(exported[name])

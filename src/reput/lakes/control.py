@@ -137,7 +137,7 @@ class Control:
             )
 
     def _control_folders(self) -> tuple[Path, ...]:
-        """Of a table of this format, and of the others that may be there."""
+        """Return the control folders of a table of this format, and of other formats that may be present."""
         place = self._destination.folder
         return self._folder, place / CONTROL_FOLDER, folder_beside(place)
 
@@ -221,7 +221,7 @@ class Control:
         sync_folder(self._folder)
 
     def end(self) -> None:
-        """Nothing is left to be done of the commit that was begun."""
+        """Mark the commit as complete: nothing of it is left to do."""
         remove_tree(self._pending)
         sync_folder(self._folder)
 

@@ -62,7 +62,7 @@ class RowTally:
 
 
 def tally_of(batch: pa.RecordBatch) -> RowTally:
-    """Of a batch that has `size`, `body`, both or neither."""
+    """Return the tally of a batch that has `size`, `body`, both or neither."""
     names = batch.schema.names
     size = int(pc.sum(batch["size"]).as_py() or 0) if "size" in names else None
     crcs = _crc_sum(batch["body"]) if "body" in names else None

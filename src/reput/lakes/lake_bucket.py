@@ -60,7 +60,7 @@ class LakeBucket:
     """The objects of one table. Every method raises StoreAccessError."""
 
     def __init__(self, url: str, options: Mapping[str, str], *, is_inside: bool) -> None:
-        """Nothing is requested.
+        """Open the place without a request.
 
         Args:
             url: The table.
@@ -334,12 +334,12 @@ class LakeBucket:
 
 
 def _this_process() -> dict[str, Any]:
-    """By this, another process of the same machine knows whether this one has ended."""
+    """Return an identity by which other processes of the machine see whether this process has ended."""
     return {"machine": _machine(), "pid": os.getpid()}
 
 
 def _machine() -> str:
-    """Machine, boot and namespace of process numbers; empty if they are unknown."""
+    """Return machine, boot and namespace of process numbers; empty if they are unknown."""
     try:
         return f"{boot_id().strip()} {os.readlink('/proc/self/ns/pid')}" if boot_id() else ""
     except OSError:

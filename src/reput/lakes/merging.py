@@ -112,7 +112,7 @@ def merged_files(
 
 
 def run_merge(job: MergeJob, group: Group) -> list[DataFile]:
-    """Safe to run twice. Raises StoreAccessError, also where what was written is not what was read."""
+    """Merge files. Safe to run twice. Raises StoreAccessError, also if the written rows differ from those read."""
     first = group[0]
     schema = job.reject_schema if first.is_reject else job.schema
     writer = ParquetFiles(job.folder, schema, (), first.is_reject, is_fast=job.is_fast)

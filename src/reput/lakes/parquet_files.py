@@ -159,7 +159,7 @@ class ParquetFiles:
 
 
 def writer_options(schema: pa.Schema, rows: int, is_sorted: bool = True) -> Mapping[str, Any]:
-    """Arguments of `pq.ParquetWriter` for files of this schema with row groups of about so many rows."""
+    """Return arguments of `pq.ParquetWriter` for files of this schema with row groups of about `rows` rows."""
     names, leaves = schema.names, list(_leaf_paths(schema))
     options: dict[str, Any] = {
         "compression": "zstd",
@@ -185,7 +185,7 @@ def _writes_bloom_filters() -> bool:
 
 
 def _leaf_paths(fields: Sequence[pa.Field] | pa.Schema, above: str = "") -> Iterator[str]:
-    """Paths of the columns that Parquet stores, as pyarrow names them."""
+    """Return the paths of the columns that Parquet stores, as pyarrow names them."""
     for field in fields:
         path, kind = f"{above}{field.name}", field.type
         if pa.types.is_struct(kind):

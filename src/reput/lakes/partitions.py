@@ -55,7 +55,7 @@ def sorted_slices(
 
 
 def _taken(table: pa.Table, rows: pa.Array) -> pa.Table:
-    """`table.take` copies chunked columns in a slower way."""
+    """Return rows of a table; `table.take` copies chunked columns in a slower way."""
     columns = [
         column.chunk(0).take(rows) if column.num_chunks == 1 else column.take(rows)
         for column in table.columns
@@ -64,7 +64,7 @@ def _taken(table: pa.Table, rows: pa.Array) -> pa.Table:
 
 
 def _places(table: pa.Table, unit: str) -> pa.ChunkedArray:
-    """Days or hours since 1970."""
+    """Return days or hours since 1970."""
     times = table["store_timestamp"].cast(pa.int64())
     micros = times.fill_null(0).to_numpy()
     missing = times.is_null().to_numpy()

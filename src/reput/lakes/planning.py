@@ -238,5 +238,5 @@ def check_apart(place: str | Path, sources: Sequence[LogListing]) -> None:
 
 
 def length_of(own: Bounds) -> int:
-    """Bytes of the log."""
+    """Return the bytes of the log."""
     return max((own.stop or 0) - (own.start or 0), 0)

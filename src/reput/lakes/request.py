@@ -178,7 +178,7 @@ class ExportRequest:
 
     @property
     def error_column(self) -> pa.Field:
-        """Further column of a table whose bodies are read permissively: what of them does not fit, and why."""
+        """Return the column for permissively read bodies with the reasons why parts of them do not match."""
         return pa.field(f"{self.value_column}_error", pa.string())
 
     def conditions(self) -> list[Condition]:

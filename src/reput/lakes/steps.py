@@ -98,7 +98,7 @@ class ExportStep:
 
 
 def weight_of(task: ReadTask) -> int:
-    """Bytes of the log that a task reads."""
+    """Return the bytes of the log that a task reads."""
     return max(task.part.stop - task.part.start, 1)
 
 

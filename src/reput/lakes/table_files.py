@@ -37,7 +37,7 @@ class TableFiles(Protocol):
         """Return how libraries built on the crate object_store reach the place."""
 
     def opened(self, paths: Iterable[str]) -> tuple[list[str], pa.fs.FileSystem | None]:
-        """Paths of data files, as pyarrow takes them, and its file system; None for this machine's."""
+        """Return paths of data files in pyarrow's form, and its file system; None for local files."""
 
     def bring(self, places: Placed, staged: Staged) -> None:
         """Bring staged files to their places. Some may have been brought, by a run that died."""

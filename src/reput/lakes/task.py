@@ -81,7 +81,10 @@ class TaskResult:
 
 
 def run_export(job: ExportJob, task: ReadTask) -> TaskResult:
-    """Safe to run twice, and beside itself. Raises what `RangeBatches` raises, and StoreAccessError."""
+    """Run one task of an export.
+
+    Safe to run twice, also at the same time. Raises StoreAccessError, and as `RangeBatches`.
+    """
     part = task.part
     start = part.start
     if part.topics is None and not part.at_record:
@@ -230,14 +233,14 @@ def _parsed(
 def sample_bodies(
     tasks: list[ReadTask], request: ExportRequest, most: int, most_tasks: int = 16
 ) -> Iterator[bytes | None]:
-    """Bodies from here and there, to learn their shape from: one batch of them is held at a time."""
+    """Return bodies from all over the log, to infer their shape; one batch is held in memory at a time."""
     chosen = tasks[:: max(-(-len(tasks) // most_tasks), 1)]
     for task in chosen:
         yield from _first_bodies(task, request, -(-most // len(chosen)))
 
 
 def _first_bodies(task: ReadTask, request: ExportRequest, most: int) -> Iterator[bytes | None]:
-    """Of the first batch of a range."""
+    """Return bodies of the first batch of a range."""
     batches = RangeBatches(
         task.part, ["body"], request.conditions(), on_corrupt="skip", open_file=task.open_file,
         decompressed=request.decompressed, buffers=_buffers(),

@@ -54,7 +54,7 @@ class DispatchBatch:
 
     @cached_property
     def key_row(self) -> npt.NDArray[np.int32]:
-        """int32[k], the row of each index entry's message."""
+        """Return the row of each index entry's message, int32[k]."""
         rows = np.arange(len(self.messages), dtype=np.int32)
         return np.repeat(rows, self.messages["key_count"])
 

@@ -113,12 +113,12 @@ class CommitLogReader:
 
     @property
     def min_offset(self) -> int:
-        """Physical offset of the first byte that has not expired."""
+        """Return the physical offset of the first byte that has not expired."""
         return self.files[0].start
 
     @property
     def first_offset(self) -> int:
-        """Physical offset at which the first record that has not expired begins: after its header in a DLedger log."""
+        """Return the physical offset of the first record that has not expired; in a DLedger log, after its header."""
         return self.files[0].start + self.files[0].gap
 
     @property

@@ -60,7 +60,7 @@ class LogListing:
 
     @property
     def begin(self) -> int:
-        """Physical offset of the first byte that has not expired; 0 for a log without files."""
+        """Return the physical offset of the first byte that has not expired; 0 for a log without files."""
         return self.files[0].start if self.files else 0
 
     def holes(self) -> list[Finding]:

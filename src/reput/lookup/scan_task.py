@@ -145,7 +145,7 @@ class Hits(NamedTuple):
 
 
 def run_scan_task(folder: str, edges: npt.NDArray[np.int64], task: LookupScanTask) -> ScanFound:
-    """Safe to run twice, and beside itself. Raises StoreAccessError, StoreChangedError."""
+    """Scan a range. Safe to run twice, also at the same time. Raises StoreAccessError, StoreChangedError."""
     try:
         start = task.start
         if start is None:
@@ -248,7 +248,7 @@ class ReplacedFound(NamedTuple):
 def run_replaced_task(
     folder: str, edges: npt.NDArray[np.int64], task: ReplacedIdTask
 ) -> ReplacedFound:
-    """Safe to run twice, and beside itself. Raises StoreAccessError, StoreChangedError."""
+    """Search replaced ids. Safe to run twice, also at the same time. Raises StoreAccessError, StoreChangedError."""
     try:
         with closing(CommitLogReader(task.place.log)) as log:
             known = KnownRanges(log).learn(task.file, with_ids=True)
@@ -298,7 +298,7 @@ class _Piece:
 
 
 def run_inner_task(folder: str, columns: tuple[str, ...], task: InnerTask) -> Unwrapped:
-    """Safe to run twice, and beside itself. Raises StoreAccessError, StoreChangedError."""
+    """Search inner batches. Safe to run twice, also at the same time. Raises StoreAccessError, StoreChangedError."""
     path = attempt_path(folder, f"inner-{task.store}-{task.number}")
     with closing(CommitLogReader(task.place.log)) as log:
         may_hold = partial(_may_hold, wanted_hashes(task.wanted))

@@ -55,8 +55,9 @@ CORRUPT_REASON = pa.field("corrupt_reason", pa.string())
 """A further column, null for every message that could be read."""
 
 BODY_ERROR = pa.field("body_error", pa.string())
-"""A further column: why a compressed body could not be decompressed and comes as it is stored: it is damaged, or would
-be larger than `reput.messages.bodies.MAX_BODY_BYTES`. Null for all other bodies.
+"""A further column: the reason why a compressed body stays as stored.
+
+It is damaged, or would be larger than `reput.messages.bodies.MAX_BODY_BYTES`. Null for all other bodies.
 """
 
 UNIQUE_KEYS = pa.field("unique_keys", pa.list_(pa.field("element", pa.string())))

@@ -166,7 +166,7 @@ class StoresReport(Report, Generic[_Result]):
 
     @property
     def log_bytes(self) -> int:
-        """Bytes of CommitLog of the stores that have a report; replicas count once."""
+        """Return the CommitLog bytes of the stores that have a report; replicas count once."""
         return sum(
             one.log_bytes
             for one in self.answers

@@ -86,7 +86,7 @@ class BatchFileWriter:
         return self._begin + self._position + len(footer)
 
     def _write_fields(self, prefix: str, rows: npt.NDArray[np.void]) -> dict[str, _Place]:
-        """All fields of rows, grouped by type, so that they are contiguous."""
+        """Write all fields of rows, grouped by type, so that they are contiguous."""
         places: dict[str, _Place] = {}
         for kind in _INTEGERS:
             fields = [name for name in rows.dtype.names or () if rows.dtype[name] == kind]

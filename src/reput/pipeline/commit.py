@@ -78,7 +78,7 @@ class Target(Protocol):
         """Give the IndexFiles, by their numbers, these names."""
 
     def sizes(self) -> dict[str, int]:
-        """Bytes of each file of the result, by its name below the output."""
+        """Return the bytes of each file of the result, by its name below the output."""
 
     def commit(self, commit: RebuildCommit) -> None:
         """Put the result in place and delete what is staged. Raises StoreAccessError, StoreError."""

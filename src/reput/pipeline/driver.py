@@ -186,7 +186,7 @@ def _known(source: _Source, asked: _Arguments, in_place: bool) -> _Known:
 
 
 def _remote_stamps(files: Sequence[CommitLogFile]) -> dict[int, Stamp]:
-    """Stamps of objects. Their times are whole seconds, so a younger object may change without a trace."""
+    """Return stamps of objects. Their times are whole seconds, so a recent object may change without a trace."""
     settled = time.time_ns() - _REMOTE_TICK_NS
     return {
         file.start: Stamp(0, file.size, file.inode) for file in files if 0 < file.inode < settled

@@ -122,7 +122,7 @@ class BucketTarget:
         delete_objects(self._output, list(self._published()))
 
     def _published(self) -> dict[str, int]:
-        """Bytes of each published file, by name."""
+        """Return the bytes of each published file, by name."""
         listed = (self._output.list(f"{folder}/") for folder in self._folders)
         return {one.name: one.size for found in listed for one in found}
 

@@ -64,7 +64,10 @@ class QueueBuild(Protocol):
         ...
 
     def finish(self, log: LogSummary, written: Sequence[object], report: RebuildReport) -> None:
-        """`written` are the results of all write tasks. Raises StoreAccessError, StoreChangedError."""
+        """Finish the queues; `written` are the results of all write tasks.
+
+        Raises StoreAccessError, StoreChangedError.
+        """
         ...
 
 

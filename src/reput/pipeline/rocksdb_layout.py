@@ -150,7 +150,7 @@ def _key_order(queue: Queue) -> tuple[int, bytes, int]:
 
 
 def _parts(run: _Run, share: int) -> Iterator[tuple[KeyedRange, int]]:
-    """Ranges of one queue, and about how many entries each has."""
+    """Return the ranges of one queue, and the approximate number of entries in each."""
     count = -(-run.entries // share)
     first, stop = max(run.first, 0), max(run.highest + 1, 1)
     begin = _FIRST

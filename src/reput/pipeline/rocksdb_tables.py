@@ -54,7 +54,7 @@ class RocksTableWritten(NamedTuple):
 
 
 def write_rocksdb_table(job: WriteJob, task: QueueTask) -> RocksTableWritten:
-    """Safe to run twice, and beside itself. Raises StoreAccessError, MissingExtraError."""
+    """Write one table. Safe to run twice, also at the same time. Raises StoreAccessError, MissingExtraError."""
     ranges = ranges_of(read_plan(job.plan), task.number)
     found, refused = _collected(job, task.number, ranges)
     old = read_old_numbers(job.plan)
@@ -98,7 +98,7 @@ _Blocks = list[tuple[_Offsets, npt.NDArray[np.void]]]
 def _collected(
     job: WriteJob, number: int, ranges: Sequence[KeyedRange]
 ) -> tuple[dict[KeyedRange, _Blocks], int]:
-    """Offsets and values of each range, in the order of the log; and how many messages get no entry."""
+    """Return offsets and values of each range, in the order of the log, and the number of messages without an entry."""
     old, refused = read_old_numbers(job.plan), 0
     wanted: dict[Queue, list[KeyedRange]] = defaultdict(list)
     for part in ranges:
@@ -132,7 +132,7 @@ def _end_of(
 def _sorted(
     offsets: _Offsets, values: npt.NDArray[np.void]
 ) -> tuple[_Offsets, npt.NDArray[np.void]]:
-    """In the order of the keys, the last written of each."""
+    """Return entries in the order of the keys, the last written entry of each key."""
     if len(offsets) > 1 and not (offsets[1:] > offsets[:-1]).all():
         order = np.argsort(offsets, kind="stable")
         offsets, values = offsets[order], values[order]

@@ -47,7 +47,7 @@ class ScanTask:
 
 
 def run_scan(job: ScanJob, task: ScanTask) -> list[SplitSummary]:
-    """Summaries of the splits scanned, one but for a rescan. Safe to run twice, and beside itself."""
+    """Return summaries of the scanned splits, just one for a rescan. Safe to run twice, also at the same time."""
     summary = scan_split(job, task.split, task.start, task.end_offset)
     summaries = [summary]
     for split, first_start in task.following:

@@ -74,7 +74,7 @@ class SplitSummary:
 
 
 def default_split_bytes(files: list[CommitLogFile]) -> int:
-    """64 MiB, more for a log so large that the driver would hold too many summaries."""
+    """Return 64 MiB, or more for a log so large that the driver would hold too many summaries."""
     total = sum(file.size for file in files)
     return max(DEFAULT_SPLIT_BYTES, -(-total // _MAX_DEFAULT_SPLITS))
 

@@ -36,12 +36,12 @@ class LogSummary:
 
     @property
     def staged(self) -> tuple[str, ...]:
-        """Names of the staged files, in log order."""
+        """Return the names of the staged files, in log order."""
         return tuple(split.staged for split in self.splits)
 
     @property
     def misplaced(self) -> int:
-        """Messages that state another physical offset than their own."""
+        """Return the number of messages that state another physical offset than their place."""
         return sum(split.misplaced for split in self.splits)
 
     @property

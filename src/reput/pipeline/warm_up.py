@@ -44,7 +44,7 @@ def small_log() -> bytes:
 
 
 def small_message() -> MessageExt:
-    """One message with a key, at the beginning of a log."""
+    """Return one message with a key, at the beginning of a log."""
     host = Host("127.0.0.1", 0)
     return MessageExt(
         topic="t", queue_id=0, queue_offset=0, physical_offset=0, size_bytes=0, flag=0, sys_flag=0,

@@ -108,7 +108,10 @@ def index_part(parts: str, number: int) -> str:
 
 
 def write_index_file(job: WriteJob, task: IndexFileTask) -> IndexFileWritten:
-    """Safe to run twice, and beside itself: each attempt writes its own file. Raises StoreAccessError."""
+    """Write one IndexFile. Safe to run twice, also at the same time: each attempt writes its own file.
+
+    Raises StoreAccessError.
+    """
     previous = _end_of(job, task.previous) if task.previous else IndexFileEnd()
     with writing(index_part(job.parts, task.number)) as attempt:
         with IndexFileBuilder(attempt, job.config, previous) as builder:
@@ -154,7 +157,7 @@ def _end_of(job: WriteJob, entry: KeyRange) -> IndexFileEnd:
 
 
 def write_queues(job: WriteJob, task: QueueTask) -> QueuesWritten:
-    """Safe to run twice, and beside the other runs: every entry has one place. Raises StoreAccessError."""
+    """Write queues. Safe to run twice, also beside other runs: every entry has one place. Raises StoreAccessError."""
     if task.kind == "regular":
         return _write_regular(job, task)
     return _write_pack(job, task)

@@ -359,7 +359,7 @@ def _last_state(name: str, history: Iterable[dict[str, Any]]) -> str | None:
 
 
 def _lacking(there: pa.Schema, wanted: pa.Schema) -> set[str]:
-    """Columns that are not there, or not with all fields."""
+    """Return the columns that are missing, or that lack fields."""
     return {
         column.name
         for column in wanted
@@ -406,7 +406,7 @@ def _remove_actions(names: Sequence[str], now_ms: int) -> list[Any]:
 
 
 def _bounds(values: Any, without_names: set[str]) -> dict[str, Any]:
-    """Statistics as Delta writes them: times in ISO 8601."""
+    """Return statistics as Delta writes them, with times in ISO 8601."""
     found = {name: value for name, value in values.items() if name not in without_names}
     if "store_timestamp" in found:
         stamp = pa.scalar(found["store_timestamp"], pa.timestamp("ms"))

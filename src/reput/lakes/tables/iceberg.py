@@ -134,7 +134,7 @@ class _Iceberg:
         return self._opened
 
     def _location(self, name: str = "") -> str:
-        """As pyiceberg takes it: unlike in a URI, nothing is escaped."""
+        """Return the location in pyiceberg's form: unlike in a URI, nothing is escaped."""
         place = self._files.place(name)
         return place if "://" in place else f"file://{place}"
 

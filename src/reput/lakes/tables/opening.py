@@ -217,7 +217,7 @@ class ExportRows:
             raise UsageError(f"{self._name}: has no column {missing[0]}, by which rows are paired")
 
     def between(self, low: int, high: int, columns: list[str]) -> pa.Table:
-        """Messages with a physical offset from `low` to `high` - 1, in order; rows of damage are left out.
+        """Return messages with a physical offset from `low` to `high` - 1, in order, without rows of damage.
 
         Raises StoreAccessError.
         """

@@ -136,7 +136,7 @@ def store_page(
 
 
 def _span(figures: StoreFigures) -> tuple[str, str, str]:
-    """Begin, middle and end of the timeline."""
+    """Return begin, middle and end of the timeline."""
     line = figures.timeline
     ends = (0, line.parts * line.part_ms // 2, line.parts * line.part_ms)
     shown = 16 if ends[-1] > DAY_MS else 19 if ends[-1] > _SHORT_MS else 23  # minutes, seconds, ms
