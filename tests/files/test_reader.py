@@ -104,7 +104,7 @@ def test_a_file_that_is_shorter_than_it_was_is_an_error(tmp_path: Path) -> None:
     path.write_bytes(b"12345")
     with FileReader(str(path)) as reader, pytest.raises(StoreChangedError) as error:
         reader.read(2, 4)
-    assert str(error.value) == f"{path}: ends at 5, was longer when the job began"
+    assert str(error.value) == f"{path}: ends at 5, but was longer when the job began"
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:

@@ -98,8 +98,8 @@ def test_what_the_store_decides_is_left_alone() -> None:
     [
         (line(colour="red"), "unknown field `colour`"),
         (b'{"body":"b"}', "missing required field `topic`"),
-        (b'{"topic":"T"}', "one of `body` and `body_base64`"),
-        (line(body_base64="YQ=="), "one of `body` and `body_base64`"),
+        (b'{"topic":"T"}', "either `body` or `body_base64`"),
+        (line(body_base64="YQ=="), "either `body` or `body_base64`"),
         (line(queue_id="1"), "Expected `int`, got `str` in `queue_id`"),
         (line(queue_id=1.5), "Expected `int`, got `float` in `queue_id`"),
         (b'{"topic":"T","body_base64":"!"}', "Invalid base64 encoded string in `body_base64`"),
@@ -117,7 +117,7 @@ def test_what_the_store_decides_is_left_alone() -> None:
         (line(born_host="1.2.3:4"), "born_host: "),
         (line(born_host="1.2.3.4:4294967296"), "does not fit in four bytes"),
         (line(body_crc_ok=False), "damaged before it was exported"),
-        (line(body_stored_base64="YQ=="), "`sys_flag` says that it is not"),
+        (line(body_stored_base64="YQ=="), "`sys_flag` states no compression"),
         (
             line(sys_flag=1),
             "a compressed body needs `body_stored_base64`: its zlib data is cut off",
@@ -125,7 +125,7 @@ def test_what_the_store_decides_is_left_alone() -> None:
         (line(sys_flag=1, body_stored_base64="YQ=="), "the stored body: its zlib data is damaged"),
         (
             line(sys_flag=1, body_stored_base64=b64encode(zlib.compress(b"c")).decode()),
-            "is not what `body_stored_base64` holds",
+            "differs from `body_stored_base64`",
         ),
         (b"[1]", "Expected `object`, got `array`"),
         (b"hello", "not a JSON object"),

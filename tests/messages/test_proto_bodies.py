@@ -76,9 +76,9 @@ def test_every_type_of_a_message_has_a_column(decoder: Any) -> None:
         0, "", None, [], None,
     )  # fmt: skip
     assert decoder.fields(()).notes == (
-        "any has any type: it is JSON in a text",
-        "parent contains itself: it is JSON in a text",
-        "nothing has no values: it is left out",
+        "any has any type, so it becomes JSON in a string",
+        "parent contains itself, so it becomes JSON in a string",
+        "nothing has no values, so it is omitted",
     )
 
 
@@ -167,7 +167,7 @@ def test_standard_files_may_be_missing_among_descriptors_and_others_not(
 @pytest.mark.parametrize(
     ("argument", "reason"),
     [
-        ("shop.proto", "name a message after #; there are Order, Nothing"),
+        ("shop.proto", "specify a message after #: Order, Nothing"),
         ("shop.proto#Nope", "no message Nope; there are shop.Order, shop.Order.Line"),
         ("shop.proto#Nothing", "shop.Nothing has no fields"),
         ("missing.proto#M", "cannot be read: No such file"),

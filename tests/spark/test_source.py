@@ -329,7 +329,7 @@ def test_a_store_that_shrinks_under_a_job_is_one_clear_line(
     planned = reader.partitions()
     first = store / "commitlog" / f"{0:020d}"
     first.write_bytes(first.read_bytes()[:1000])
-    with pytest.raises(StoreChangedError, match="ends at 1000, was longer when the job began"):
+    with pytest.raises(StoreChangedError, match="ends at 1000, but was longer when the job began"):
         list(reader.read(planned[0]))
     assert sys.tracebacklimit == 0
     first.unlink()

@@ -129,7 +129,7 @@ def test_a_file_that_went_or_shrank_since_is_one_clear_line(tmp_path: Path) -> N
     planned = plan(store)
     first = store / "commitlog" / f"{0:020d}"
     first.write_bytes(first.read_bytes()[:1000])
-    with pytest.raises(StoreChangedError, match="ends at 1000, was longer when the job began"):
+    with pytest.raises(StoreChangedError, match="ends at 1000, but was longer when the job began"):
         read_plan(planned)
     first.unlink()
     with pytest.raises(StoreNotFoundError, match="no longer exists"):
