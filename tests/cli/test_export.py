@@ -108,7 +108,7 @@ def test_expired_messages_are_an_error_unless_told_otherwise(
     assert "--no-fail-on-data-loss" in one_line(ran)
     ran = reput("export", store, out, "--incremental", "--no-fail-on-data-loss")
     assert ran.code == DAMAGED
-    assert "bytes lost: no file holds these offsets" in ran.err
+    assert "bytes lost: no file contains these offsets" in ran.err
     assert ran.lines[0].startswith("Exported")
 
 

@@ -123,7 +123,7 @@ def test_a_store_that_was_made_anew_is_refused(golden: Golden, tmp_path: Path) -
     # Another broker's log, longer than the first one was.
     data = bytearray((golden("orders").path / "commitlog" / f"{2 << 20:020d}").read_bytes())
     (store / "commitlog" / f"{0:020d}").write_bytes(data)
-    with pytest.raises(StoreChangedError, match="bytes before that offset are others"):
+    with pytest.raises(StoreChangedError, match="the bytes before that offset differ"):
         export(store, out, incremental=True)
 
 

@@ -216,7 +216,7 @@ def test_a_missing_file_is_told_with_its_bytes(split_size: int | None, tmp_path:
     (damage,) = report.damage
     assert (damage.start, damage.stop) == (FILE_BYTES, 2 * FILE_BYTES)
     assert damage.kind is Kind.MISSING_LOG_FILE
-    assert damage.detail == "no file holds these offsets"
+    assert damage.detail == "no file contains these offsets"
 
 
 def test_a_missing_file_before_one_that_was_never_used_is_told_too(tmp_path: Path) -> None:

@@ -130,7 +130,7 @@ def test_a_log_that_was_truncated_and_written_on_is_refused(store: Path) -> None
         [RecordFields(body=body) for body in kept + lost], file_bytes=FILE_BYTES
     ).files()
     replace(store, written_on)
-    with pytest.raises(StoreChangedError, match="bytes before that offset are others"):
+    with pytest.raises(StoreChangedError, match="the bytes before that offset differ"):
         Stream(store).latest(end)
 
 

@@ -53,8 +53,8 @@ def with_older_files(
 ) -> tuple[CommitLogFile, ...]:
     """Return the log files of a store, and the log files that only its archive has.
 
-    If log files between the two are missing, the archive may have got them since it was opened: its manifest is
-    read again.
+    If log files between the two are missing, the manifest is read again, because the archive may have received them
+    since.
 
     Args:
         storage: a storage of both, whose `is_joined` is true
@@ -66,7 +66,7 @@ def with_older_files(
         StoreNotFoundError, StoreAccessError, FormatError.
     """
     if not isinstance(storage, JoinedStorage):
-        raise TypeError(f"{storage!r} is not of a store and its archive")
+        raise TypeError(f"{storage!r} does not join a store and its archive")
     begin = newer[0].start
     if storage.joined_at != begin:
         if storage.joined_at is not None and storage.older.archive.manifest.end < begin:
@@ -123,7 +123,7 @@ def _another(storage: JoinedStorage) -> UsageError:
 def continues(storage: JoinedStorage, newer: Sequence[CommitLogFile]) -> bool:
     """Return whether queue offsets in the store continue the archived ones, if the two share no log file.
 
-    A queue of a topic that was deleted and created again begins anew, so one queue that continues is enough.
+    If a topic was deleted and created again, its queues restart at 0, so one continuing queue is enough.
     """
     manifest = storage.older.archive.manifest
     is_exact = manifest.end == newer[0].start and all(file.is_indexed for file in manifest.log)

@@ -18,7 +18,7 @@ def recovered_end(log: CommitLogReader, start: int, *, whole_records: bool = Fal
     """Return the end of the log that a broker finds if it checks records from `start` on.
 
     It compares the CRCs of bodies. With `whole_records` (`StoreConfig.check_record_crc`) it compares CRCs of records,
-    and ends the log at a record without one. A last file that ends with a blank ends the log where the blank begins:
+    and ends the log at a record without one. If the last file ends with a blank, the log ends where the blank begins:
     the next file is missing, or was never created. Raises StoreAccessError, StoreChangedError.
     """
     end = log.files_end

@@ -65,7 +65,7 @@ class DispatchBatch:
         CommitLogDispatcherBuildConsumeQueue, 4.9.3).
         """
         from reput.kernels.queue_entries import (
-            group_entries,  # not before a batch exists: it imports numba
+            group_entries,  # Imported here, because it imports numba, and only a batch needs it.
         )
 
         room = len(self.messages) + len(self.multi)

@@ -22,7 +22,7 @@ from reput.log.sources import LogListing, LogSource
 from reput.log.verdict import end_of_whole
 from reput.log.walk import LogWalk
 
-if TYPE_CHECKING:  # commands that need no kernel do not wait for them
+if TYPE_CHECKING:  # Commands that need no kernel do not wait for numba.
     from reput.log.scan import ScanBuffers
 
 _LOOKED_BACK_BYTES = (8 << 20, 64 << 20)  # by default, a record has at most 4 MiB
@@ -51,8 +51,8 @@ class LogEnds:
         file = self.file
         if file is not None and self.reader < self.rebuild:
             detail = (
-                "the last record of the log is not whole: its CRC is wrong, or its last byte is zero; "
-                "the table and exports end before it, a rebuild after it"
+                "the last record of the log is incomplete: its CRC is wrong, or its last byte is "
+                "zero; the table and exports end before it, a rebuild after it"
             )
             found.append(file.lost(self.reader, self.rebuild, detail, Kind.TORN_LOG_END))
         if file is not None and self.data > self.rebuild:
@@ -76,7 +76,7 @@ def find_log_end(source: LogListing, buffers: ScanBuffers) -> int:
     if file is None:
         return source.begin
     with source.open_file(file.path) as reader:
-        # The unwritten part of most files is zeros: find their begin, and walk from well before it.
+        # In most files the unwritten part is zeros: find where they begin, and walk from well before that place.
         pages = bisect_left(
             range(file.size // _PAGE_BYTES),
             True,
@@ -107,7 +107,7 @@ def not_whole(end: int) -> str:
 
 
 def is_at_end(source: LogListing, position: int) -> bool:
-    """Return whether nothing was written yet at this physical offset, with one small read. Raises StoreError."""
+    """Return whether a physical offset is still unwritten, with one small read. Raises StoreError."""
     for file in source.files:
         if file.start <= position < file.end:
             with source.open_file(file.path) as reader:

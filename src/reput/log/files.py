@@ -57,8 +57,8 @@ def check_none_shorter(before: Sequence[CommitLogFile], now: Sequence[CommitLogF
         was = sizes.get((file.path, file.inode), 0)
         if file.size < was:
             raise StoreChangedError(
-                f"{file.path}: has {file.size} bytes, had {was} before: "
-                "open the store again to read the rest"
+                f"{file.path}: has {file.size} bytes, but had {was} before; open the store again "
+                f"to read the rest"
             )
 
 
@@ -77,7 +77,7 @@ def holes(files: Sequence[CommitLogFile]) -> list[Finding]:
 def missing_before(file: CommitLogFile, start: int) -> Finding:
     """Return the finding that no file contains physical offsets [start, file.start)."""
     return Finding(
-        Kind.MISSING_LOG_FILE, file.path, "no file holds these offsets",
+        Kind.MISSING_LOG_FILE, file.path, "no file contains these offsets",
         physical_offset=start, length=file.start - start,
     )  # fmt: skip
 
@@ -86,7 +86,7 @@ def lost_end(files: Sequence[CommitLogFile], log_end: int, known: int, whose: st
     """Return the finding that the log ends at `log_end`, although a message at or after `known` was once written."""
     return Finding(
         Kind.LOST_LOG_END, files[-1].path,
-        f"the log ends here, but {whose} knows of a later message; the newest messages are lost",
+        f"the log ends here, but {whose} refers to a later message; the newest messages are lost",
         physical_offset=log_end, length=max(known + 1 - log_end, 1),
     )  # fmt: skip
 

@@ -66,7 +66,7 @@ def _holds_log(folder: str, storage: Storage) -> bool:
             with closing(storage.open(file.path)) as reader:
                 head = reader.read(0, min(BLANK_BYTES, file.stat().st_size))
             return len(head) == BLANK_BYTES and read_size_and_magic(head, 0)[1] in _MAGICS
-    except (ReputError, OSError):  # missing or not readable: reading the log reports it
+    except (ReputError, OSError):  # Missing or unreadable: reading the log reports it.
         return False
     return False
 

@@ -45,7 +45,7 @@ def scan_with_kernel(
             found += np.unique(batch.messages["physical_offset"][rows]).tolist()
     except StoreNotFoundError:
         return [], [], stop, None
-    if scan.misplaced:  # the records state wrong offsets: use their real places
+    if scan.misplaced:  # The records state wrong offsets, so use their real places.
         return *_walk(log, start, stop, set(hashes)), None
     position, damage = scan.end.position, scan.damage
     if scan.end.unreadable:
@@ -75,7 +75,7 @@ def find_inner_batches(
     scan = FileScan(file, start, stop, PLACES, open_file=log.source.open)
     found: list[tuple[int, int]] = []
     try:
-        for piece in scan.pieces():  # a record may state a wrong place
+        for piece in scan.pieces():  # A record may state a wrong place.
             is_batch = piece.batch.messages["sys_flag"] & SYS_FLAG_INNER_BATCH != 0
             offsets = (piece.base + piece.positions[is_batch]).tolist()
             sizes = piece.batch.messages["size"][is_batch].tolist()

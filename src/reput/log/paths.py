@@ -116,7 +116,7 @@ def find_store(
 def find_stores(
     paths: Iterable[str | PathLike[str]], options: Mapping[str, str] | None = None
 ) -> list[str]:
-    """Return the stores at these paths and patterns, each once, under the first path that leads to it.
+    """Return the stores at these paths and patterns, each once, with the first path that leads to it.
 
     Raises as `find_store` does.
     """
@@ -196,7 +196,7 @@ def with_archive(
     """
     storage, place = find_store(store, options)
     if storage.is_archive or storage.is_joined:
-        raise UsageError(f"{fspath(store)}: is an archive; name the store first")
+        raise UsageError(f"{fspath(store)}: is an archive; pass the store first")
     older = fspath(archive)
     if not is_url(older):
         path = local_path(older)

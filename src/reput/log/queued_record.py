@@ -54,7 +54,7 @@ def queue_offset_in(record: LocatedRecord, topic: str, queue_id: int) -> int | N
 
 
 def is_restarted(record: LocatedRecord, topic: str, queue_offset: int) -> bool:
-    """Return whether this is the first message that a broker put into a further queue after its start.
+    """Return whether this is the first message that a broker put into an additional queue after its start.
 
     A restarted broker counts such queues from 0 again, and appends the message with queue offset 0 at the queue's end.
     """

@@ -44,7 +44,7 @@ def mark_at(source: LogListing, end: int) -> ReadMark:
 
 
 def why_another(source: LogListing, log_end: int, mark: ReadMark) -> str:
-    """Return why a log that ends at `log_end` is not the marked one: it was truncated or replaced.
+    """Return the reason why a log that ends at `log_end` is not the marked log: it was truncated or replaced.
 
     Returns "" if it is the same log, or if the bytes before the mark have expired, which proves nothing. Raises
     StoreError.
@@ -57,7 +57,7 @@ def why_another(source: LogListing, log_end: int, mark: ReadMark) -> str:
     if file.start != mark.file_start:
         return f"the file before that offset begins at {file.start}, not {mark.file_start}"
     is_same = _digest(source, file, mark.end) == mark.digest
-    return "" if is_same else "bytes before that offset are others"
+    return "" if is_same else "the bytes before that offset differ"
 
 
 def has_read(mark: ReadMark, source: LogListing) -> bool:

@@ -3,8 +3,8 @@
 Mirrors `CommitLog.lookMessageByOffset` and `MappedFileQueue.findMappedFileByOffset` (tag rocketmq-all-4.9.3), but
 takes the file size from the files' names and sizes instead of a setting, and checks every length in a record.
 
-The files belong to a stopped or a running broker, or to a copy: `refresh` notices files that were rolled or have
-expired. No file states the end of the log; a walk finds it (`reput.log.walk`).
+The files belong to a stopped or a running broker, or to a copy: `refresh` finds new files and drops expired ones. No
+file states the end of the log; a walk finds it (`reput.log.walk`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from reput.format.commit_log import (
 from reput.log.files import CommitLogFile, check_none_shorter, holes
 from reput.log.sources import LogSource
 
-if TYPE_CHECKING:  # a query does without numpy
+if TYPE_CHECKING:  # A query must not load NumPy.
     import numpy as np
     import numpy.typing as npt
 
@@ -50,7 +50,7 @@ class LocatedRecord(NamedTuple):
     layout: RecordLayout
 
     def record(self) -> bytes:
-        """Return the record's own bytes, as they are stored."""
+        """Return the record's own bytes as stored."""
         position, total_bytes = self.layout.position, self.layout.total_bytes
         return self.data[position : position + total_bytes]
 
@@ -70,7 +70,7 @@ class CommitLogReader:
     """Random access to the messages of a log. Not thread-safe.
 
     files      oldest first, as last listed
-    seen_ends  by file, the position at which a walk met the end of the log, and the first bytes there
+    seen_ends  by file, the position at which a walk found the end of the log, and the first bytes there
 
     Raises StoreNotFoundError for a folder without a CommitLog, StoreAccessError, FormatError for files
     that overlap, and StoreChangedError for a file that has become shorter.
@@ -183,7 +183,7 @@ class CommitLogReader:
             file = self.file_at(physical_offset)
         if file is None:
             raise MessageNotFoundError(self._why_not_there(physical_offset))
-        # An index entry states the size, and it may be damaged.
+        # The size comes from an index entry, which may be damaged.
         length = min(max(likely_bytes, MIN_RECORD_BYTES), _MOST_TRUSTED_BYTES)
         data = b""
         try:
@@ -206,12 +206,12 @@ class CommitLogReader:
         return self._open_files.get(file.path, file.inode)
 
     def _why_not_there(self, physical_offset: int) -> str:
-        where = f"{self.source.name}: offset {physical_offset}: no message there"
+        where = f"{self.source.name}: offset {physical_offset}: no message begins there"
         if physical_offset < self.min_offset:
             return f"{where} any more: the log begins at {self.min_offset}"
         if physical_offset >= self.files_end:
             return f"{where}: the files end at {self.files_end}"
-        return f"{where}: no file holds it"
+        return f"{where}: no file contains it"
 
 
 def _not_a_message(

@@ -19,7 +19,7 @@ from reput.format.commit_log import (
 )
 from reput.log.files import CommitLogFile
 
-_MAGIC_PREFIX = b"\xda\xa3\x20"  # common to V1 and V2
+_MAGIC_PREFIX = b"\xda\xa3\x20"  # Common to V1 and V2.
 _FIRST_READ_BYTES = 64 << 10
 _MAX_READ_BYTES = 4 << 20
 _ZEROS = bytes(1 << 20)
@@ -35,7 +35,7 @@ def find_record(reader: RangeReader, file: CommitLogFile, start: int, stop: int)
         end = file.start + data_end
         while position < min(stop, end):
             window = reader.read(position - file.start, min(length, end - position))
-            if window != _ZEROS:  # comparing a window that fits in a cache is ten times as fast
+            if window != _ZEROS:  # Comparing a window that fits in a cache is ten times as fast.
                 found = _search(reader, file, position, window, stop)
                 if found is not None:
                     return found
@@ -73,7 +73,7 @@ def _is_record_at(reader: RangeReader, file: CommitLogFile, physical_offset: int
 
 
 def is_copied_whole(record: bytes) -> bool:
-    """Return whether a record was copied to its last byte, which is never zero, so that it is not being written."""
+    """Return whether a record was copied to its last byte, which is never zero, so that no write is in progress."""
     try:
         layout = locate(record, 0, len(record))
     except RecordError:

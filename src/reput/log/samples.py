@@ -27,7 +27,7 @@ def sampled_records(
     step = max(within.size_bytes // places, _LEAST_STEP_BYTES)
     for at in range(within.start, within.stop, step):
         file = log.file_at(at)
-        if file is None:  # it expired
+        if file is None:  # The file has expired.
             continue
         with suppress(StoreError), log.source.open(file.path) as reader:
             start: int | None = file.start + file.gap

@@ -43,7 +43,7 @@ _LEAST_BEYOND_BYTES, _MOST_BEYOND_BYTES = 4 << 10, 64 << 10  # for a record that
 
 @dataclass
 class ScanEnd:
-    """Where and why a walk ended.
+    """The place and reason at which a walk ended.
 
     position   physical offset of the first byte not taken
     finished   the file has nothing more to read: the walk met its blank, its end or unreadable bytes

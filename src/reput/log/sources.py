@@ -39,7 +39,7 @@ NO_NAMES = BrokerNames()
 
 @dataclass(frozen=True)
 class LogListing:
-    """The files of one CommitLog, or some of them, as they were when they were listed.
+    """The files of one CommitLog, or some of them, in their state when listed.
 
     name       name of the store: its path as given; the `store` column of a table
     files      the files, in order of physical offset
@@ -68,7 +68,7 @@ class LogListing:
         return [] if self.is_compacted else holes(self.files)
 
     def last_with_data(self) -> CommitLogFile | None:
-        """Return the last file that has a byte other than zero.
+        """Return the last file with a nonzero byte.
 
         Raises:
             StoreNotFoundError, StoreAccessError, StoreChangedError.
@@ -109,7 +109,7 @@ class LogSource(Protocol):
 
 
 class StoreLog:
-    """The LogSource of a store: the files in its `commitlog` folder, or folders, that have an offset as their name.
+    """The LogSource of a store: the files named by offsets in its CommitLog folders.
 
     Mirrors `MappedFileQueue.load` (tag rocketmq-all-4.9.3), but takes sizes from the files, not from a setting.
     """
@@ -146,7 +146,7 @@ class StoreLog:
             files = self._files()
         if not files:
             raise StoreNotFoundError(
-                f"{self.name}: no CommitLog file; names are offsets of 20 digits"
+                f"{self.name}: has no CommitLog file; their names are offsets of 20 digits"
             )
         check_no_overlap(files)
         folder = self.store if self.is_local else None
@@ -230,7 +230,7 @@ def _below(path: str, storage: Storage) -> Iterator[str]:
 
 
 def has_data(open_file: OpenFile, file: CommitLogFile, *, is_local: bool) -> bool:
-    """Return whether a file has a byte that is not zero.
+    """Return whether a file has a nonzero byte.
 
     Raises:
         StoreNotFoundError, StoreAccessError, StoreChangedError.

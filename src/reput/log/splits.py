@@ -53,7 +53,7 @@ def guess_record(open_file: OpenFile, file: CommitLogFile, start: int, stop: int
 def first_record(
     open_file: OpenFile, file: CommitLogFile, start: int, stop: int, buffers: ScanBuffers
 ) -> int:
-    """Return the physical offset of the first record at or after `start`, or an offset of at least `stop`.
+    """Return the physical offset of the first record at or after `start`, or `stop` or a later offset if there is none.
 
     Raises StoreNotFoundError, StoreAccessError, StoreChangedError.
     """

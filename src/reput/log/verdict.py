@@ -68,7 +68,7 @@ def followed_damage(
 
 
 def end_for_broker(verdict: WalkVerdict) -> int:
-    """Return where a broker that recovers ends its log: at the first unreadable byte."""
+    """Return the end of the log for a recovering broker: the first unreadable byte."""
     return verdict.damage[0].start if verdict.damage else verdict.position
 
 
@@ -94,7 +94,7 @@ def end_for_reader(
     file: CommitLogFile,
     open_file: OpenFile,
 ) -> int:
-    """Return where a log ends for a reader of its last file while another process may be writing it.
+    """Return the end of a log for a reader while another process may be writing its last file.
 
     The last record counts only if it is complete: a broker copies it into its file while others read, and its end is
     copied last.
@@ -127,7 +127,7 @@ def end_of_whole(end: int, newest: OffsetRange | None, record: Callable[[], byte
 
 
 def end_for_rebuild(verdict: WalkVerdict) -> int:
-    """Return where a log ends for a rebuild.
+    """Return the end of a log for a rebuild.
 
     A torn end of its last file is not damage, unless a verifiable record follows.
     """

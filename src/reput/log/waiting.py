@@ -20,10 +20,10 @@ def wait_for_log(
 
     Args:
         store: an existing folder, or the URL of one, with or without `commitlog/`; see `find_store`.
-        pause: waits a moment and returns whether to keep waiting.
+        pause: waits a moment, and returns whether to continue waiting.
         on_wait: called once if there is something to wait for.
 
-    Returns whether the log is there.
+    Returns whether the log exists.
 
     Raises:
         StoreNotFoundError: `store` is not a folder, or its `commitlog` is not one.

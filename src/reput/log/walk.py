@@ -80,7 +80,7 @@ class LogWalk:
                 if file.gap:
                     self._pass_header(file)
                 yield from self._walk_file(file)
-            except StoreNotFoundError:  # expired since the files were listed
+            except StoreNotFoundError:  # Expired since the files were listed.
                 self.position = file.end
         self.at_end = self.at_end or self.position >= self._log.files_end
 
@@ -102,7 +102,7 @@ class LogWalk:
 
     def _walk_file(self, file: CommitLogFile) -> Iterator[LocatedRecord]:
         stop = min(self._stop, file.end)
-        tail: list[int] = []  # damage that no record has followed yet
+        tail: list[int] = []  # Damage that is not followed by a record so far.
         while self.position < stop:
             try:
                 record = self._read(file)

@@ -19,7 +19,7 @@ _EARLIEST, _LATEST = -(1 << 63), (1 << 63) - 1
 
 
 class Wanted(Protocol):
-    """Which index entries to follow, and which records to take."""
+    """The conditions of a query: which index entries to follow, and which records to take."""
 
     hashes: Collection[int]
     keys: frozenset[str]

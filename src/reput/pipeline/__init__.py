@@ -1,5 +1,5 @@
-"""Rebuilding ConsumeQueue and IndexFile from a CommitLog in parallel: plan, scan, stitch, write, commit.
+"""Rebuild ConsumeQueues and IndexFiles from a CommitLog in parallel: plan, scan, stitch, write, commit.
 
-Everything here is plain functions over small picklable tasks; the caller runs the tasks (on Spark, or one after
-the other). See docs/architecture.md for the picture.
+Everything here consists of plain functions over small picklable tasks; the caller runs the tasks (on Spark, or one
+after the other). See docs/architecture.md for the picture.
 """

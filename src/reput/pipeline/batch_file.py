@@ -2,12 +2,12 @@
 
     column data ... | footer (JSON) | length of the footer 8 | magic 8
 
-The footer has where the columns are, the names of the queues, once for all batches, and a summary. A table beside the
-batches has a run for each queue (`reput.pipeline.queue_runs`): enough to plan which task writes which entries.
+The footer has the places of the columns, the names of the queues (once for all batches), and a summary. A table beside
+the batches has a run for each queue (`reput.pipeline.queue_runs`): enough to plan which task writes which entries.
 
-Writing to a file is the scarce resource of a rebuild, so a column is stored as its least value (in the footer) and
-the distances from it in the fewest whole bytes, none at all where the column is constant. The footer comes last:
-a file without it was not finished. No one but the version that wrote it reads such a file.
+Writing to a file is the bottleneck of a rebuild. So a column is stored as its least value (in the footer) and the
+distances from it in the fewest whole bytes; a constant column takes none. The footer comes last: a file without it was
+not finished. Only the version of reput that wrote such a file reads it.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class BatchFileWriter:
         self._queues: list[Queue] = []
 
     def append(self, batch: DispatchBatch) -> None:
-        """Write a batch of the scan whose earlier batches came before: its queues are theirs and perhaps more."""
+        """Write the next batch of a scan; it has the queues of the earlier batches, and perhaps more."""
         self._queues = batch.queues
         self._batches.append(
             {
@@ -119,7 +119,7 @@ class BatchFileWriter:
 
 
 def _column(rows: npt.NDArray[np.void], field: str) -> tuple[npt.NDArray[Any], int]:
-    """Return an array of two dimensions over rows of integers, and which of its columns the field is."""
+    """Return a two-dimensional array over rows of integers, and the field's column in it."""
     fields = rows.dtype.fields
     assert fields is not None
     dtype, start = fields[field][:2]
@@ -134,7 +134,7 @@ def read_summary(path: str) -> Any:
 
 
 def name_of(queue: Queue) -> str:
-    """Return the name of a queue in a footer: text, of which a file has many, is read faster than pairs."""
+    """Return the name of a queue in a footer: a string, because many strings are read faster than pairs."""
     return f"{queue.queue_id} {queue.topic}"
 
 
@@ -160,7 +160,7 @@ def read_batches(
 ) -> Iterator[DispatchBatch]:
     """Yield the batches of a file with these fields of `messages`, plus `key_hash` or `multi` if named.
 
-    Fields not asked for hold nothing of meaning. No batch comes of a file that has none of the `wanted` queues.
+    Other fields are meaningless. A file without any of the `wanted` queues yields no batch.
     """
     with reading(path) as local, FileReader(local) as reader:
         yield from _batches(reader, path, fields, wanted)

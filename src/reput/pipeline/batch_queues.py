@@ -1,4 +1,4 @@
-"""Write batch queues (5.x) from staged entries: one walk over these for a pack of queues."""
+"""Write batch queues (5.x) from staged entries: one walk over the entries for a pack of queues."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ def write_batch_queues(
     store: str | Path, batches: Batches, pack: Collection[Queue], folder: Path, file_bytes: int,
     log: LogPart, old: Path | None, storage: Storage = LOCAL,
 ) -> tuple[int, int, int]:  # fmt: skip
-    """Write these queues below `folder`; return how many entries they have, were refused, and lead to lost messages.
+    """Write queues below `folder`; return the numbers of entries written, refused, and leading to lost messages.
 
     Args:
-        store: has the log, in which the number of messages of each inner batch stands.
+        store: The store with the log, which states the number of messages in each inner batch.
         batches: yields the staged batches, in order of the log.
         pack: the queues.
         folder: batchconsumequeue/ of the new store.
-        file_bytes: of a file (mapperFileSizeBatchConsumeQueue).
+        file_bytes: Size of a file (mapperFileSizeBatchConsumeQueue).
         log: its begin, end and unreadable parts.
         old: batchconsumequeue/ that is replaced; None without one. Its entries decide about queue offsets if the log is
             damaged, or if they differ from the offsets that records state.
-        storage: where the store lies.
+        storage: Storage of the store.
 
     Raises:
         StoreAccessError, StoreChangedError.

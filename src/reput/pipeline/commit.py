@@ -1,7 +1,7 @@
 """The commit: name the new files, make them durable, swap them in, write `checkpoint`.
 
-A crash before the first swap leaves the old store as it was; one between two swaps leaves a mixture of old and
-new folders of the same log, each whole, and the next run makes both new.
+A crash before the first swap leaves the old store unchanged. A crash between two swaps leaves a mixture of old and new
+folders of the same log, each complete; the next run replaces both.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class RebuildCommit(NamedTuple):
     last_timestamp   of the log's last message, None when ConsumeQueues were not rebuilt
     index_timestamp  the latest end of any IndexFile, None when they were not rebuilt: after a crash the broker
                      deletes every IndexFile that ends later than this (IndexService.load, 4.9.3)
-    in_rocksdb       the queues are in RocksDB: a broker leaves their time at what it is
-    without          folders that the store has no more
+    in_rocksdb       whether the queues are in RocksDB, for which a broker does not update the time
+    without          folders that the store no longer has
     """
 
     last_timestamp: int | None
@@ -51,7 +51,7 @@ class RebuildCommit(NamedTuple):
     without: Collection[str] = ()
 
     def checkpoint_after(self, old: Checkpoint) -> Checkpoint:
-        """Return a checkpoint with which a broker keeps the rebuilt files, after a clean end and after a crash.
+        """Return a checkpoint with which a broker keeps the rebuilt files, after a clean shutdown and after a crash.
 
         Parts that were not rebuilt keep their old value.
         """
@@ -66,13 +66,13 @@ class RebuildCommit(NamedTuple):
 
 
 class Target(Protocol):
-    """Where the result of a rebuild goes."""
+    """The destination of a rebuild's result."""
 
     def clear(self) -> None:
-        """Delete what a rebuild that did not end has left there."""
+        """Delete the remains of an unfinished rebuild."""
 
     def take_queues(self, staged: int) -> None:
-        """Take the files of queues, which are all written."""
+        """Collect the files of queues, all of which are written."""
 
     def take_index_files(self, names: Mapping[int, str]) -> None:
         """Give the IndexFiles, by their numbers, these names."""
@@ -91,10 +91,10 @@ class FolderTarget:
         self._output, self._staging = output, staging
 
     def clear(self) -> None:
-        """See Target; nothing is ever half in place."""
+        """See Target; nothing is ever partly in place."""
 
     def take_queues(self, staged: int) -> None:
-        """See Target; they are where they belong."""
+        """See Target; the files are in place already."""
 
     def take_index_files(self, names: Mapping[int, str]) -> None:
         """See Target. Raises StoreAccessError."""

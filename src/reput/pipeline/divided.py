@@ -1,7 +1,7 @@
 """Divide staged files among the tasks that write packs of queues: one pass for all packs, not one for each.
 
-A task divides neighbouring staged files. Its file has sections of each pack that has entries in them. A section is a
-staged file of its own (`reput.pipeline.batch_file`).
+A task divides neighbouring staged files. Its output file has sections for each pack with entries in them. A section is
+a staged file of its own (`reput.pipeline.batch_file`).
 
     int64 for each pack, and one more: where the places of its sections begin | sections | places: begin and end
 """
@@ -29,7 +29,7 @@ _FIELDS = (
     "physical_offset", "size", "tags_code", "store_timestamp", "sys_flag", "queue", "queue_offset",
     "multi",
 )  # fmt: skip
-_MOST_ROWS = 1 << 20  # messages that a task holds in memory
+_MOST_ROWS = 1 << 20  # Messages that a task holds in memory.
 _NUMBER_BYTES = 8
 _NO_PACK = -1
 _Numbers = npt.NDArray[np.int64]
@@ -44,7 +44,7 @@ class _Part(NamedTuple):
 
 
 def divide(scanned: str, plan: str, parts: str, task: DivideTask) -> None:
-    """Divide some staged files. Safe to run twice, and beside itself. Raises StoreAccessError."""
+    """Divide some staged files. Safe to run twice, also at the same time. Raises StoreAccessError."""
     found = read_plan(plan)
     packs = _Packs(found, read_old_numbers(plan) if found.ranges else {})
     with writing(_path(parts, task.number)) as attempt, FileWriter(attempt) as file:
@@ -60,7 +60,7 @@ def divide(scanned: str, plan: str, parts: str, task: DivideTask) -> None:
 def divided_batches(
     parts: str, files: int, pack: int, fields: Sequence[str], wanted: Collection[Queue]
 ) -> Iterator[DispatchBatch]:
-    """Yield the batches of a pack from so many divided files, in the order of the log.
+    """Yield the batches of a pack from `count` divided files, in the order of the log.
 
     Raises StoreAccessError, FormatError.
     """
@@ -142,7 +142,7 @@ class _Packs:
         for number in divided:
             queue, rows = queues[number], np.flatnonzero(numbers == number)
             offsets = stated[rows]
-            if queue in self._old:  # a message without an entry is counted with the first range
+            if queue in self._old:  # A message without an entry is counted with the first range.
                 offsets = np.maximum(self._old[queue].numbers(places[rows], offsets), 0)
             firsts, packs_of_queue = self._cuts[queue]
             cut = np.searchsorted(firsts, offsets.astype(np.uint64), side="right") - 1
@@ -151,7 +151,7 @@ class _Packs:
 
 
 class _Sections:
-    """Collects parts of packs, and writes a section of each when it holds many messages."""
+    """Collects parts of packs, and writes a section for a pack once it has many messages."""
 
     def __init__(self, file: FileWriter, packs: int) -> None:
         self._file, self._position = file, (packs + 1) * _NUMBER_BYTES
@@ -206,6 +206,6 @@ def _joined(parts: Sequence[_Part], queues: Sequence[Queue]) -> DispatchBatch:
     used = np.unique(np.concatenate([messages["queue"], multi["queue"]]))
     for rows in (messages, multi):
         rows["queue"] = np.searchsorted(used, rows["queue"])
-    messages["key_count"] = 0  # no keys are read
+    messages["key_count"] = 0  # Keys are not read.
     names = [queues[number] for number in used.tolist()]
     return DispatchBatch(messages, np.empty(0, np.int32), multi, names)

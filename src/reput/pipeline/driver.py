@@ -59,11 +59,11 @@ from reput.store.topics_file import batch_topics
 from reput.tasks import Progress, Result, Runner, Task, silent
 
 _SIZES_ASSUMED = (
-    "no IndexFile was there to show its sizes, so a broker's defaults were used; where the broker has others, "
-    "rebuild with its configuration, or with its numbers of slots and items"
+    "there was no IndexFile to show its sizes, so a broker's defaults were used; if the broker "
+    "has others, rebuild with its configuration, or with its numbers of slots and items"
 )
 _REMOTE_TICK_NS = 2_000_000_000
-_MANY_FILES = 64  # with more files, tasks find their ends
+_MANY_FILES = 64  # With more files, tasks find their ends.
 Only = Literal["consumequeue", "index"]
 
 
@@ -83,14 +83,13 @@ def rebuild_store(
 ) -> RebuildReport:
     """Rebuild `consumequeue/` and `index/` (or `only` one of them) of `store` in `output`, by default in place.
 
-    `queues` says whether they are written as 'files' or into 'rocksdb'; without it, as in the store.
-    Without a config, sizes come from the store's own files if they are certain, else from a broker's defaults.
-    The store and the output may be URLs. `staging` is a URL for temporary files of tasks, if they have no folder
-    in common; for an output in object storage it lies there. `storage_options` are for all of them.
-    The phases of `progress` are scan and rescan, in bytes of the log, then divide, write, join and publish, in bytes
-    written.
-    Raises StoreNotFoundError, StoreLockedError, StoreAccessError, StoreChangedError, UsageError. Unreadable
-    parts of the log are not errors: they are in the report's `damage`.
+    `queues` is 'files' or 'rocksdb'; by default the kind that the store has. Without a config, sizes come from the
+    store's own files if they are certain, else from a broker's defaults. The store and the output may be URLs.
+    `staging` is a URL for temporary files of tasks that share no folder; by default, an output in object storage
+    contains it. `storage_options` apply to all of them. The phases of `progress` are scan and rescan, in bytes of the
+    log, then divide, write, join and publish, in bytes written. Raises StoreNotFoundError, StoreLockedError,
+    StoreAccessError, StoreChangedError, UsageError. Unreadable parts of the log are not errors: they are in the
+    report's `damage`.
     """
     if only not in (None, "consumequeue", "index"):
         raise UsageError(f"only is 'consumequeue' or 'index', not {only!r}", arguments=["only"])
@@ -177,7 +176,7 @@ def _known(source: _Source, asked: _Arguments, in_place: bool) -> _Known:
         notes.append(_SIZES_ASSUMED)
     config = facts.config
     kind = kind_of(facts, asked.queues, in_place and asked.only != "index")
-    if kind == "rocksdb":  # where enableLmq alone decides
+    if kind == "rocksdb":  # For cases that only enableLmq decides.
         config = replace(config, enable_multi_dispatch=config.enable_lmq, store_version="5.3")
     return _Known(
         source, files, listing.open_file, stamps, config, kind, notes, facts.ends,
@@ -272,7 +271,8 @@ def _by_bucket(
     """Stage in object storage, and fetch the result into a folder."""
     if in_place:
         raise UsageError(
-            "staging in object storage needs an output: tasks do not see the old queues of the store",
+            "staging in object storage needs an output, because tasks cannot read the old queues "
+            "of the store",
             arguments=["staging", "output"],
         )
     known = _known(source, asked, in_place=False)
@@ -298,12 +298,12 @@ def _by_bucket(
 
 @contextmanager
 def _owning(output: Path, staging: Staging, in_place: bool) -> Iterator[None]:
-    """Keep brokers and other rebuilds out of the files that are replaced."""
+    """Exclude brokers and other rebuilds from the files that are replaced."""
     with ExitStack() as stack:
         make_folder(output)
         stack.enter_context(anchored(output))
         if in_place:
-            busy = "a broker or another writer owns this store; stop it, or name another output"
+            busy = "a broker or another writer owns this store; stop it, or choose another output"
             stack.enter_context(locked(output / LOCK_FILE, busy, arguments=["output"]))
         staging.create()
         stack.enter_context(anchored(staging.folder, owner=output))
@@ -320,12 +320,12 @@ class _Rebuild:
     known: _Known
     staging: Staging | BucketStaging
     only: Only | None
-    replaced: str | None  # the store, if it is rebuilt in place
+    replaced: str | None  # The store, if it is rebuilt in place.
     progress: Progress
     report: RebuildReport
     queues: QueueBuild
     target: Target
-    output: Path | None  # None for object storage
+    output: Path | None  # None for object storage.
 
     @property
     def config(self) -> StoreConfig:
@@ -350,7 +350,7 @@ class _Rebuild:
         report.total_s = times[-1] - times[0]
 
     def _scan(self, split_bytes: int, salvage: bool) -> LogSummary:
-        """Scan every split, then again those whose beginning was guessed wrong, until all join."""
+        """Scan every split; repeat scans whose start was guessed wrong, until all join."""
         files, data_end = self.known.files, partial(_data_end, self.known.source.storage)
         if len(files) < _MANY_FILES:
             data_ends = list(map(data_end, files))
@@ -390,7 +390,7 @@ class _Rebuild:
         report = self.report
         report.log_begin, report.log_end = log.begin, log.end
         if log.damage and log.damage[-1].stop == log.end:
-            # The rest of the last file was not read; the log still ends where its records do.
+            # The rest of the last file was not read; the log still ends after its last record.
             report.log_end = min(max(self.known.ends.rebuild, log.damage[-1].start), log.end)
         report.torn_tail = log.torn
         report.messages, report.keys, report.damage = log.messages, log.keys, log.damage
@@ -404,7 +404,7 @@ class _Rebuild:
             )
 
     def _write(self, log: LogSummary) -> dict[str, Proof | str]:
-        """Write the new files into staging; the largest tasks first, so that the last to finish is small.
+        """Write the new files into staging, with the largest tasks first, so that the last to finish are small.
 
         Returns, by the name of each IndexFile, its proof or the reason why it has none.
         """
@@ -438,7 +438,7 @@ class _Rebuild:
         return self._name_index_files(written)
 
     def _name_index_files(self, written: Sequence[Written]) -> dict[str, Proof | str]:
-        """Give them the names that a broker sorts them by."""
+        """Give the IndexFiles names by which a broker sorts them."""
         files = sorted(result for result in written if isinstance(result, IndexFileWritten))
         names = index_file_names([file.first_timestamp for file in files], now_ms())
         self.target.take_index_files(
@@ -470,7 +470,7 @@ class _Rebuild:
         for name, proof in proofs.items():
             path = self.output / INDEX_FOLDER / name
             problem = proof if isinstance(proof, str) else self._keep(path, proof)
-            if problem:  # the rebuild is done
+            if problem:  # The rebuild is complete anyway.
                 self.report.note(f"the IndexFiles could not be proved: {problem}")
                 return
 

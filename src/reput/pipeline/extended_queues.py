@@ -1,4 +1,4 @@
-"""Write ConsumeQueues with extension files from staged entries: one walk over these for a pack of queues.
+"""Write ConsumeQueues with extension files from staged entries: one walk over the entries for a pack of queues.
 
 Mirrors `ConsumeQueue.putMessagePositionInfoWrapper` and `ConsumeQueueExt.put` (tag rocketmq-all-5.3.3): each message
 of a queue has a unit, whose address takes the place of the tags code; an entry of a further queue keeps its tags code.
@@ -45,17 +45,17 @@ def write_extended_queues(
     begun: Mapping[Queue, tuple[ConsumeQueueWriter, int]] | None = None,
     storage: Storage = LOCAL,
 ) -> tuple[int, int, int]:
-    """Write these queues; return how many entries were taken and dropped, and how many blanks there are.
+    """Write queues; return the numbers of entries taken and dropped, and of pre-blank entries.
 
     Args:
-        store: its own extension files have the bit maps of units, as far as they exist.
+        store: The store, whose extension files have the existing bit maps of units.
         batches: yields the staged batches, in the order of the log.
-        new: gets consumequeue/ and consumequeue_ext/.
+        new: Folder that receives consumequeue/ and consumequeue_ext/.
         config: sizes of files.
         pack: the queues.
         lost: ranges of the log that cannot be read.
         begun: queues that have entries already, and the size of their units.
-        storage: where the store lies.
+        storage: Storage of the store.
 
     Raises:
         StoreAccessError.
@@ -92,7 +92,8 @@ class _ExtendedQueue:
             folder = queue_folder(new / CONSUME_QUEUE_FOLDER, *queue)
             begun = ConsumeQueueWriter(folder, config.queue_entries), 0
         self._entries, position = begun
-        # A unit is written before the entry is looked at, but not again where the queue has entries from before.
+        # The broker writes a unit before it checks the entry, but it does not write units again if the queue has the
+        # entries already.
         self._written = self._entries.max_physical_offset
         folder = queue_folder(new / EXTENSION_FOLDER, *queue)
         self._units = ExtensionWriter(folder, config.extension_file_bytes, position)

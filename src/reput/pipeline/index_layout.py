@@ -1,4 +1,4 @@
-"""Which entries go into which IndexFile: prefix sums over the splits decide that before one is written."""
+"""Assign index entries to IndexFiles before any is written, by prefix sums over the splits."""
 
 from __future__ import annotations
 
@@ -61,7 +61,8 @@ def _cut(
     bounds: list[tuple[int, int, str]], first_split: int, start: int, stop: int
 ) -> list[KeyRange]:
     ranges = []
-    for place in range(first_split, len(bounds)):  # a large log has many: none is copied
+    # A large log has many of these, so none is copied.
+    for place in range(first_split, len(bounds)):
         first, last, staged = bounds[place]
         if first >= stop:
             break

@@ -1,4 +1,4 @@
-"""Queues in RocksDB that are rebuilt in place, where their old entries decide about queue offsets.
+"""Rebuild RocksDB queues in place if their old entries decide about queue offsets.
 
 `reput.compare.placement` has the rule by which they do. A message without a place gets no entry.
 """
@@ -42,7 +42,8 @@ _Numbers = npt.NDArray[np.int64]
 class OldNumbers(NamedTuple):
     """Queue offsets that only the old entries of a queue show, not its messages.
 
-    changed      int64[n, 2]: physical offset and queue offset of messages that state another; -1 for none
+    changed      int64[n, 2]: physical offset and queue offset of messages that state another queue offset; -1 for no
+                 entry
     kept_at      queue offsets of the entries that lead to messages that cannot be read
     kept_values  these entries, ROCKSDB_VALUE_DTYPE
     """
@@ -88,7 +89,7 @@ def plan_old_numbers(
     except (StoreError, MissingExtraError) as error:
         if is_transient(error):
             raise
-        found = {}  # a damaged database says nothing
+        found = {}  # A damaged database decides nothing.
     return {
         name: numbers
         for name, numbers in found.items()
@@ -97,7 +98,7 @@ def plan_old_numbers(
 
 
 def beginning_again(staged: Iterable[Path]) -> set[Queue]:
-    """Return the queues with a message that states the queue offset 0 after another: runs do not show these."""
+    """Return the queues in which a message after the first states queue offset 0, which runs do not show."""
     begun: set[Queue] = set()
     found: set[Queue] = set()
     for path in staged:
@@ -181,7 +182,7 @@ def _place_missing(
     lost: _Numbers,
     lost_offsets: _Numbers,
 ) -> None:
-    """Refuse messages without an entry whose queue offset another has, or does not lie between the neighbours'."""
+    """Refuse messages without an entry whose queue offset is taken, or is not between those of the neighbours."""
     taken = np.concatenate([result[has_entry], lost])
     missing = np.flatnonzero(~has_entry)
     if not len(missing) or not len(taken):

@@ -1,7 +1,7 @@
-"""Queues of a store that is rebuilt in place, where their old entries decide about numbers.
+"""Rebuild queues in place if their old entries decide about numbers.
 
 If the log is damaged, or the queue offsets of a queue are not certain, the rebuilt queue is a copy of the old one, and
-missing entries are written into it. Opening the store for writing does the same: no entry of a message moves
+missing entries are written into it. Opening the store for writing follows the same rule: no entry of a message moves
 (`compare.placement`).
 """
 
@@ -31,7 +31,7 @@ from reput.recovery.queue_survey import QueueSurvey
 
 
 class LogPart(NamedTuple):
-    """Where the log begins and ends, and the ranges that cannot be read.
+    """The beginning and end of the log, and its unreadable ranges.
 
     misplaced  whether messages state other physical offsets than theirs
     """
@@ -43,7 +43,7 @@ class LogPart(NamedTuple):
 
 
 class PlacedBatches:
-    """Where the batches of a log lie, one after the other."""
+    """The places of a log's consecutive batches."""
 
     def __init__(self, log: LogPart) -> None:
         self._log, self._end = log, log.begin
@@ -58,7 +58,7 @@ class PlacedBatches:
         placed = Placement.of(messages, OffsetRange(start, self._log.end))
         self._end = int(placed.bounds[0][-1])
         last = np.flatnonzero(placed.is_good)[-1:]
-        if not len(last) or last[0] < len(messages) - 1:  # those after it lie before the next batch
+        if not len(last) or last[0] < len(messages) - 1:  # Later damage lies before the next batch.
             self._end += 1
         return OffsetRange(start, self._end), placed
 
@@ -99,9 +99,9 @@ def _copy(old: Path, folder: Path) -> None:
 
 
 class OldQueue:
-    """One of them, copied from `old` to `folder`, to be compared with all messages of its queue.
+    """An old queue, copied from `old` to `folder`, for comparison with all messages of the queue.
 
-    found  its files
+    found  the files of the queue
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """The commit into object storage, which has no rename: tasks copy staged files to their places, `checkpoint` last.
 
-Nothing that is there is replaced but `checkpoint`. A crash leaves a part of the files, and the record that they are a
-rebuild's own: the next one deletes them and publishes its own.
+Only `checkpoint` is ever replaced. A crash leaves some of the files, and a record that a rebuild created them. The next
+rebuild deletes them and publishes its own files.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _staged_queues(staging: BucketStaging, count: int) -> list[StagedFile]:
                 f"{staging.place}: its server lists {len(found)} of {count} staged files; run it again, and choose "
                 "another staging if that happens again"
             )
-        time.sleep(pause)  # some servers list an object a while after it was written
+        time.sleep(pause)  # Some servers list an object only some time after it was written.
     return found
 
 
@@ -99,7 +99,7 @@ class BucketTarget:
             checkpoint: The store's present checkpoint.
         """
         self._output, self._staging, self._checkpoint = output, staging, checkpoint
-        self.run_tasks: RunTasks | None = None  # set before the commit
+        self.run_tasks: RunTasks | None = None  # Set before the commit.
         queues = () if only == "index" else _QUEUE_FOLDERS
         self._folders = (*queues, *(() if only == "consumequeue" else (INDEX_FOLDER,)))
         self._index: Mapping[int, str] = {}
@@ -127,7 +127,7 @@ class BucketTarget:
         return {one.name: one.size for found in listed for one in found}
 
     def take_queues(self, staged: int) -> None:
-        """See Target; they are looked for later."""
+        """See Target; the files are searched for later."""
         self._staged = staged
 
     def take_index_files(self, names: Mapping[int, str]) -> None:

@@ -86,7 +86,8 @@ def kind_of(facts: StoreFacts, asked: str | None, in_place: bool) -> QueueForm:
             return kind
     if in_place and facts.has_queue_database and facts.has_queue_files:
         raise UsageError(
-            f"{facts.path}: keeps its queues in files and in RocksDB; say which of the two to keep",
+            f"{facts.path}: keeps its queues in files and in RocksDB; pass queues to choose "
+            f"which to keep",
             arguments=["queues"],
         )
     return "rocksdb" if facts.has_queue_database or facts.config.queues_in_rocksdb else "files"
@@ -143,8 +144,8 @@ class FileQueues:
             )
         if report.queue_blanks:
             report.note(
-                f"{report.queue_blanks:,} pre-blank entries stand for messages that are lost, so that no later entry "
-                "moves"
+                f"{report.queue_blanks:,} pre-blank entries take the places of lost messages, so "
+                f"that no later entry moves"
             )
         self._note_unnamed(report)
         if self._output is not None and self._new is not None:
@@ -178,7 +179,7 @@ class FileQueues:
         if lost:
             report.note(
                 f"{lost} queues without a message in the CommitLog were in RocksDB only; their "
-                "queue offsets begin at 0 again"
+                f"queue offsets restart at 0"
             )
 
     def _can_convert(self, last: _LastEntry, log_begin: int) -> bool:
@@ -239,7 +240,8 @@ class QueueDatabase:
             )
         if refused:
             report.note(
-                f"{refused:,} messages have no entry: they had none, and state a queue offset that another has"
+                f"{refused:,} messages have no entry: they had none before, and state a queue "
+                f"offset that another message has"
             )
         if facts_of(report.store).has_queue_files:
             staged = [self._staging.scanned / name for name in log.staged]
@@ -295,10 +297,10 @@ class _LastEntry(NamedTuple):
 
 
 def _last_entries(store: Path, report: RebuildReport) -> list[_LastEntry]:
-    """Return the last entries of the store's old database; note a damaged one.
+    """Return the last entries of the store's old database; report a damaged database.
 
-    Of an end whose entry is gone, as compaction drops entries of expired messages, only the place is known: its size is
-    then 1, which no reader sees, since no message is there.
+    Compaction drops entries of expired messages, so of some ends only the place is known. Their entries get the size 1,
+    which no reader sees, because the message has expired.
     """
     if (folder := facts_of(store).local_database(CONSUME_QUEUE_FOLDER)) is None:
         return []

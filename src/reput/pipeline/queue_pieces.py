@@ -135,7 +135,7 @@ def _copy(path: Path, start: int, stop: int, into: FileWriter, position: int) ->
 
 
 def join_pieces(job: WriteJob, task: JoinTask) -> int:
-    """Stage the files of which there are pieces; return how many. Safe to run twice, and beside itself.
+    """Stage the files that have pieces; return their number. Safe to run twice, and beside itself.
 
     Raises StoreAccessError, StoreChangedError.
     """
@@ -161,7 +161,7 @@ def _rows_of(path: str, task: JoinTask) -> Iterator[tuple[tuple[int, int, int, i
 
 
 class _JoinedFiles:
-    """Files of queues that are not full yet, at most one of each."""
+    """The unfinished files of queues, at most one per queue."""
 
     def __init__(self, job: WriteJob, scratch: Path) -> None:
         self._job, self._scratch, self._staged = job, scratch, 0
@@ -171,7 +171,7 @@ class _JoinedFiles:
         """Write entries of a file; the files of a queue come in order."""
         if self._open.get(queue, place) != place:
             self._stage(queue)
-        if entries == _WHOLE:  # an earlier task may have made it, without an entry
+        if entries == _WHOLE:  # An earlier task may have created it without an entry.
             remove_tree(self._path(queue))
             self._open.pop(queue, None)
             return

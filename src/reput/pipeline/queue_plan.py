@@ -32,11 +32,12 @@ from reput.pipeline.old_queues import old_batch_queues, old_queues
 from reput.pipeline.queue_runs import QueueRuns
 from reput.queues.kinds import check_topic, is_light
 
-MOST_ENTRIES = 16 << 20  # of a task
-_MOST_PACKED = 512  # queues of which a task holds state
-_MOST_JOINED = 512  # files that a task joins
+MOST_ENTRIES = 16 << 20  # Entries of a task.
+_MOST_PACKED = 512  # Queues whose state a task holds in memory.
+_MOST_JOINED = 512  # Files that a task joins.
 _MOST_NAMES = 3
-_MOST_UNDIVIDED = 4  # passes over the staged files that cost less than to divide them among packs
+# This many passes over the staged files cost less than dividing them among packs.
+_MOST_UNDIVIDED = 4
 _Numbers = npt.NDArray[np.int64]
 Kind = Literal["regular", "irregular", "old", "extended", "old extended", "batch", "table"]
 
@@ -49,9 +50,9 @@ class QueueTask:
     """Entries of ConsumeQueues.
 
     A regular task writes the entries of the staged files from `first` to `stop`, for all queues whose places are prefix
-    sums. Any other task writes the queues of a pack, over the whole log: irregular ones, whose places only the walk
-    knows; old ones, whose entries decide about numbers; ones with extension files, old or not; batch queues; tables of
-    RocksDB (`reput.pipeline.rocksdb_layout`).
+    sums. Any other task writes the queues of a pack, over the whole log: irregular queues, whose places only the walk
+    shows; old queues, whose entries decide about numbers; queues with extension files; batch queues; tables of RocksDB
+    (`reput.pipeline.rocksdb_layout`).
     """
 
     number: int
@@ -242,7 +243,7 @@ class RunTable:
 
 
 def plan_queues(task: PlanTask) -> QueueLayout:
-    """Write the files of the plan, return the tasks. Safe to run twice. Raises StoreAccessError."""
+    """Write the files of the plan, and return the tasks. Safe to run twice. Raises StoreAccessError."""
     folder, layout = task.plan, QueueLayout()
     table, runs = RunTable(), SplitRuns(task.scanned, task.staged)
     before, first, taken = table.position, 0, 0
@@ -335,8 +336,8 @@ def _kinds(task: PlanTask, table: RunTable, runs: SplitRuns) -> dict[str, set[in
             found = frozenset(found.intersection(queues))
         known = {runs.number(queue): queue for queue in found}
         table.grow(queues)
-        # Where some of the log is lost, all old entries say what it does not. A log that begins at 0 has lost
-        # nothing: a queue that begins later may state a wrong offset.
+        # If part of the log is lost, all old entries must be compared. A log that begins at 0 has lost nothing at its
+        # start, so a queue that begins later may state a wrong offset.
         asks = table.irregular | (table.late if not task.log_begin else table.light)
         old = {n for n in known if task.lost or asks[n]} - batch - unnamed
     others = batch | unnamed | old

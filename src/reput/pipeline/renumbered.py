@@ -1,8 +1,8 @@
 """Entries that get another number when queues in files become queues in RocksDB.
 
 A file has entries in the order of dispatch, so that an entry's number is its place. RocksDB has them under the queue
-offsets of their messages. Those differ in light queues (%LMQ%) whose queue offsets were counted again after a restart,
-or were given to messages of open transactions, which have no entry.
+offsets of their messages. The two differ in light queues (%LMQ%) whose queue offsets restarted at 0 with a broker, or
+were given to messages of open transactions, which have no entry.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def renumbered_entries(
 ) -> dict[Queue, int]:
     """Return how many entries of each queue have another number in the store's ConsumeQueue files.
 
-    Compared entry by entry are the suspects, and the queues whose queue offsets are not one sequence up to the end of
-    the files. Entries of queues that have no files, or whose files cannot be read, are not counted.
+    Only suspect queues are compared entry by entry, and queues whose queue offsets are not one sequence up to the end
+    of the files. Entries of queues that have no files, or whose files cannot be read, are not counted.
 
     Raises StoreAccessError.
     """
@@ -46,7 +46,7 @@ def renumbered_entries(
                 stored, places = _stored_numbers(files.queue(*queue))
             except StoreError:  # no such queue, or damaged: the check reports it
                 continue
-            # Of several with one queue offset RocksDB keeps the last.
+            # If several messages have one queue offset, RocksDB keeps the last.
             kept = len(numbers) - 1 - np.unique(numbers[::-1], return_index=True)[1]
             offsets, numbers = offsets[kept], numbers[kept]
             _, ours, theirs = np.intersect1d(offsets, stored, return_indices=True)

@@ -32,7 +32,7 @@ from reput.pipeline.queue_plan import (
     write_plan,
 )
 
-MOST_ENTRIES = 8 << 20  # of a task, which sorts them in memory
+MOST_ENTRIES = 8 << 20  # Entries of a task, which sorts them in memory.
 _FIRST, _LAST = 0, (1 << 64) - 1
 
 

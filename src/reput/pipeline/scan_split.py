@@ -36,8 +36,8 @@ class ScanJob:
 class ScanTask:
     """Scan a split from `start` (None: search where its first record begins).
 
-    A rescan goes on through `following`, pairs of a split and where its first scan began, until it meets such
-    a beginning: from there on the first scans were right.
+    A rescan continues through `following`, pairs of a split and the start of its first scan, until it reaches such a
+    start. From there on, the first scans were right.
     """
 
     split: Split
@@ -84,7 +84,7 @@ def scan_split(
     try:
         with writing(staged) as attempt:
             _stage(job, split, attempt, summary)
-    except ObjectConflictError:  # a log that grows: another attempt saw less of it, or more
+    except ObjectConflictError:  # The log is growing: another attempt saw less of it, or more.
         return _staged_summary(staged)
     return summary
 

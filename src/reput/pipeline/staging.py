@@ -33,7 +33,8 @@ from reput.tasks import Result, Task
 
 STAGING_FOLDER = ".reput-rebuild"
 RUN_FILE = "run"
-_LAYOUT = 6  # raise it when staged files change, so that none of another version is taken up
+# Raise this number when staged files change, so that files of another version are not reused.
+_LAYOUT = 6
 
 
 class FencedRun:
@@ -47,7 +48,7 @@ class FencedRun:
         raise NotImplementedError
 
     def fenced(self, function: Callable[[Task], Result]) -> Callable[[Task], Result]:
-        """Return a function for tasks of this run, which stop where another run works."""
+        """Return a function for tasks of this run, which stop if another run has started."""
         return partial(_of_run, self.place, self.run, function)
 
 
@@ -144,8 +145,8 @@ def fingerprint(
 
     `stamps` are the stamps of files that show their changes, by their start.
 
-    Scanned splits are not synced: they survive a killed process, but not a power cut. A log that may change without
-    a trace, as under a running broker, has a fingerprint of its own each time: its splits are not used again.
+    Scanned splits are not synced: they survive a killed process, but not a power cut. A log that may change without a
+    trace, as under a running broker, gets a new fingerprint each time, so its splits are not reused.
     """
     facts = {
         "layout": _LAYOUT,

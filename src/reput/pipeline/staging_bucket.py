@@ -1,7 +1,7 @@
 """The staging of a rebuild in object storage: the same names as in a folder, below one URL.
 
-Nothing is locked there. The last run that begins counts: it replaces the object `run`, and tasks of earlier runs stop.
-Objects of a run are never replaced, so a task that was cut off can only add to its own run.
+Nothing is locked there. The latest run wins: it replaces the object `run`, and tasks of earlier runs stop. Objects of a
+run are never replaced, so a task that was cut off can only add to its own run.
 
     publishing   the last run that has begun to publish, and the folders of the output of which runs that were not
                  finished have published files
@@ -99,7 +99,10 @@ class BucketStaging(FencedRun):
             self.store.put_if_match(name, text.encode(), version)
 
     def remove(self, published: Collection[str] = ()) -> None:
-        """Delete all that is staged, the id of the run last. These folders are whole. Raises StoreAccessError."""
+        """Delete everything staged, the id of the run last, because the published folders are complete.
+
+        Raises StoreAccessError.
+        """
         names = {one.name for one in self.store.list()} - {RUN_FILE, _PUBLISHING}
         if left := self.unfinished() - set(published):
             self._record(left)

@@ -54,7 +54,7 @@ class LogSummary:
 
 
 class Stitcher:
-    """Holds the newest summary of each split and says which must be scanned again.
+    """Keeps the newest summary of each split, and decides which splits must be scanned again.
 
     A split whose beginning was a wrong guess (a forged record inside a body, say) is scanned again from
     the end of the previous walk. So is a split with a wrong guess of the indexed range, which only messages whose
@@ -74,7 +74,7 @@ class Stitcher:
             self._summaries[summary.number] = summary
 
     def rescans(self) -> list[ScanTask]:
-        """Walk over the summaries; return the scans to repeat, at most one a file, none when all join."""
+        """Walk over the summaries; return the scans to repeat, at most one per file, none if all join."""
         self._walk, tasks, end_offset = [], [], 0
         for splits in self._by_file.values():
             expected = splits[0].file.start
@@ -115,7 +115,7 @@ class Stitcher:
         return log
 
     def _take_off_tail(self, log: LogSummary, walk: list[SplitSummary]) -> None:
-        """Drop the torn bytes at the end of the last file: they are no damage."""
+        """Drop the torn bytes at the end of the last file, which are not damage."""
         file = self._splits[walk[-1].number].file
         followed = {offset for summary in walk for offset in summary.hiding}
         followed |= {summary.end for summary in walk if summary.data_follows}

@@ -1,4 +1,4 @@
-"""Compiling the kernels before workers need them: once, not in every worker at the same time."""
+"""Compile the kernels before workers need them: once, not in every worker at the same time."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def warm_up() -> None:
     with scratch_file(COMMIT_LOG_FOLDER, offset_file_name(0), small_log()) as folder:
         rebuild_store(SerialRunner(), folder, config=SMALL)
         (file,) = StoreLog(folder).list().files
-        first_record(FileReader, file, 1, file.end, ScanBuffers())  # as tasks of a large file do
+        first_record(FileReader, file, 1, file.end, ScanBuffers())  # As tasks of a large file do.
 
 
 def small_log() -> bytes:

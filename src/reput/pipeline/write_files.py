@@ -124,14 +124,14 @@ def write_index_file(job: WriteJob, task: IndexFileTask) -> IndexFileWritten:
 
 
 def _prove(job: WriteJob, path: Path) -> Proof | str:
-    """Prove the file in its own task, not after publication: there are fewer files than processors."""
+    """Prove the file in its own task, because there are often more processors than files."""
     if not job.storage.is_local:
         return "the log is not on this machine"
     try:
         file = IndexFileReader(str(path), job.config.hash_slots, job.config.index_items)
         with closing(file):
             return prove_new(job.store, file)
-    except StoreError as error:  # the file is as good as without a proof
+    except StoreError as error:  # Without a proof, the file is still valid.
         return str(error)
 
 
@@ -325,7 +325,7 @@ _KINDS = (CONSUME_QUEUE_FOLDER, EXTENSION_FOLDER)
 
 
 def _compared(batches: Batches, old: dict[Queue, OldQueue]) -> dict[Queue, ConsumeQueueWriter]:
-    """Return the queues, compared with all messages."""
+    """Return the old queues after comparing them with all messages."""
     for batch in batches(_QUEUE_FIELDS):
         for number, name in enumerate(batch.queues):
             if name in old:
@@ -379,7 +379,7 @@ class _LastMessage:
         queue_offset: npt.NDArray[np.int64],
         lost: LostRanges,
     ) -> int:
-        """Append the message held and all of these but the last; returns how many were taken."""
+        """Append the held message and all of these but the last; return how many were taken."""
         self._queue = queue
         before = self._messages if len(self._messages) else messages[:0]
         all_messages = new_rows(len(before) + len(messages), messages.dtype)
@@ -391,14 +391,14 @@ class _LastMessage:
         return taken
 
     def release(self, lost: LostRanges) -> int:
-        """Append the last."""
+        """Append the held message."""
         if self._queue is None:
             return 0
         return self._queue.append(self._messages, np.arange(1), self._queue_offset, lost)
 
 
 def _close(queues: dict[Queue, ConsumeQueueWriter]) -> None:
-    """Make all files durable, and close them: the disk works on all of them while each is waited for."""
+    """Make all files durable, and close them: the disk writes all of them in parallel while each is awaited."""
     for queue in queues.values():
         queue.start_writeback()
     for queue in queues.values():

@@ -41,14 +41,14 @@ from reput.format.file_names import (
 from reput.format.properties import LMQ_PREFIX
 from reput.format.rocksdb_queue import VALUE_BYTES
 
-if TYPE_CHECKING:  # a query by key does without numpy
+if TYPE_CHECKING:  # A query by key must not load NumPy.
     import numpy as np
 
 _MORE_LOOKS = 2
 
 
 class Numbering(Enum):
-    """Where the queue offset of an entry is stated."""
+    """The place where the queue offset of an entry is stated."""
 
     PLACE = "its place in the files"
     BASE = "its base offset"

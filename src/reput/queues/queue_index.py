@@ -56,7 +56,7 @@ class QueueReader(Protocol):
         ...
 
     def numbered(self, queue_offset: int, stop: int) -> Iterator[tuple[int, ConsumeQueueEntry]]:
-        """Yield the same entries, each with its first queue offset.
+        """Yield the entries of `entries`, each with its first queue offset.
 
         Queue offsets to which no broker gives an entry (5.x) are skipped. Raises as `entries` does.
         """
@@ -82,7 +82,7 @@ class QueueReader(Protocol):
         ...
 
     def min_queue_offset(self, min_physical_offset: int = 0) -> int:
-        """Return the queue offset of the first message at or after that physical offset, or the maximum."""
+        """Return the queue offset of the first message at or after a physical offset, or the maximum."""
         ...
 
     def max_queue_offset(self) -> int:

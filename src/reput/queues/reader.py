@@ -160,7 +160,7 @@ class ConsumeQueueReader:
                 yield self._open(file).read((begin - file.start) * self._entry_bytes, length)
 
     def max_queue_offset(self) -> int:
-        """Queue offset that the next message gets."""
+        """Return the queue offset that the next message gets."""
         return self._settled(self._max)
 
     def min_queue_offset(self, min_physical_offset: int = 0) -> int:
@@ -488,7 +488,7 @@ class BatchQueueReader:
             yield b"".join(map(encode_entry, some))
 
     def max_queue_offset(self) -> int:
-        """Queue offset that the next message gets."""
+        """Return the queue offset that the next message gets."""
         count = self._files.max_queue_offset()
         return self._entry_at(count - 1).stop if count > self._first() else 0
 

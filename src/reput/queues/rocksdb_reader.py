@@ -299,7 +299,7 @@ class UndispatchedEntries:
         known = self._queues.setdefault(queue, [])
         for queue_offset, physical_offset, size, tags_code, timestamp in found:  # type: ignore[attr-defined]
             entry = ConsumeQueueEntry(physical_offset, size, tags_code)
-            if known and queue_offset <= known[-1][0]:  # dispatched again: the newer one counts
+            if known and queue_offset <= known[-1][0]:  # Dispatched again: the newer entry counts.
                 del known[bisect_left(known, queue_offset, key=itemgetter(0)) :]
             known.append((queue_offset, entry, timestamp))
 

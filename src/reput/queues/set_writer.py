@@ -129,7 +129,7 @@ class QueueSetWriter:
         return {}
 
     def add_lost(self, found: Iterable[OffsetRange]) -> None:
-        """Note damage of the log: it explains gaps in the queue offsets of the messages after it."""
+        """Record damage of the log, which explains gaps in the queue offsets of later messages."""
 
     def lost_ranges(self) -> tuple[OffsetRange, ...]:
         """Return the damage in the dispatched part of the log."""

@@ -52,7 +52,7 @@ class QueueSetReader(Closing, Generic[_Reader]):
 
     def topics(self) -> list[str]:
         """Return the topics that have a folder, sorted. Raises StoreAccessError."""
-        if self._watch.changed():  # a cluster has tens of thousands
+        if self._watch.changed():  # A cluster has tens of thousands of topics.
             self._topics = [entry.name for entry in walk_topics(self.folder, self._storage)]
         return list(self._topics)
 

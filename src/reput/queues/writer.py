@@ -141,7 +141,7 @@ class EntryFilesWriter:
         return least_pages == 0 or is_worth_a_flush(flushed, written, least_pages, self._file_bytes)
 
     def start_writeback(self) -> None:
-        """Have the system write what is dirty."""
+        """Make the system start writing dirty pages."""
         for file in list(self._files.values()):
             file.start_writeback()
 
@@ -216,7 +216,7 @@ class QueueWriter:
         return self._files.is_due(self.count, least_pages)
 
     def start_writeback(self) -> None:
-        """Have the system write what is dirty."""
+        """Make the system start writing dirty pages."""
         self._files.start_writeback()
 
     def check_in_place(self) -> None:
@@ -292,7 +292,7 @@ class ConsumeQueueWriter(QueueWriter):
             self.blanks += int(position) - begin - int(taken)
         self.refused_bytes = room
         if refused and self.position is not None and self.position % self._queue_entries == 0:
-            # The broker makes the next file before it looks at the entry
+            # The broker creates the next file before it checks the entry.
             self._files.make(self.position)
         return int(taken)
 
