@@ -41,7 +41,7 @@ def test_expire(store: Path) -> None:
     assert dry["log_begin"] == int(Path(logs[-1]).name)
     ran = reput("expire", store, "--before", "now")
     assert ran.code == 0
-    assert ran.lines[0].startswith(f"Deleted from {store} what was stored before 2")
+    assert ran.lines[0].startswith(f"Deleted from {store} messages stored before 2")
     assert ran.lines[1:] == [
         f"  CommitLog     {len(logs) - 1} files; the log begins at {dry['log_begin']:,}",
         f"  ConsumeQueue  {len(dry['queue_files'])} files",

@@ -106,7 +106,7 @@ def test_a_script_completes_commands_and_topics(golden: Golden, shell: str) -> N
 def test_several_keys_in_one_are_noticed(golden: Golden, key: str) -> None:
     ran = reput("query", golden("orders").path, "--topic", "orders", "--key", key)
     assert ran.code == 1
-    assert "if this key is 2 keys, ask for one after the other (--key order-1)" in ran.err
+    assert "if this is 2 keys, query them one by one (--key order-1)" in ran.err
 
 
 def test_an_offset_beyond_the_queue_is_answered_with_its_range(golden: Golden) -> None:

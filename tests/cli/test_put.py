@@ -130,7 +130,7 @@ def test_a_bad_line(tmp_path: Path, bad: bytes, says: str) -> None:
     assert ran.code == DAMAGED
     assert [line.split(": ")[2] for line in ran.err.splitlines()] == ["line 4", "line 10"]
     assert ran.lines[0].startswith("Put 7 messages in ")
-    assert ran.lines[-1] == "  left out      2 lines"
+    assert ran.lines[-1] == "  skipped       2 lines"
     assert bodies(tmp_path / "s") == ["0", "1", *"01", *"01234"]
 
 

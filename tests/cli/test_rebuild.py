@@ -97,7 +97,7 @@ def test_a_store_that_a_broker_owns_is_left_alone(golden: Golden, tmp_path: Path
         fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB, 1)
         ran = reput("rebuild", store, *SIZES)
     assert ran.code == FAILED
-    assert "stop it, or name another --output" in one_line(ran)
+    assert "stop it, or choose another --output" in one_line(ran)
     (store / "lock").unlink()
     assert contents(store) == before
 

@@ -167,7 +167,7 @@ def test_a_body_is_shown_as_what_it_is(tmp_path: Path, body: bytes, kind: str, l
 
 def test_a_long_binary_body_is_cut_and_says_so(tmp_path: Path) -> None:
     _, lines = shown_body(tmp_path, b"\xff" * 5000)
-    assert lines.splitlines()[-1] == "… 904 more bytes; --body-only writes all that is stored"
+    assert lines.splitlines()[-1] == "… 904 more bytes; --body-only writes all stored bytes"
     assert len(lines.splitlines()) == 4096 // 16 + 1
 
 

@@ -62,5 +62,5 @@ def test_what_is_shown_of_a_large_body_is_its_beginning(
     monkeypatch.setattr("reput.messages.body_text._TEXT_LIMIT_BYTES", _BODY_BYTES - 1)
     ran = run("show", store, str(MESSAGE_BYTES))
     assert f"body             {_BODY_BYTES:,} bytes, too large to be shown whole" in ran.out
-    assert ran.out.rstrip().endswith("--body-only writes all that is stored")
+    assert ran.out.rstrip().endswith("--body-only writes all stored bytes")
     assert most_memory(lambda: run("show", store, str(MESSAGE_BYTES))) < 2 * _BODY_BYTES + _LITTLE

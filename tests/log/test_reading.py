@@ -83,10 +83,10 @@ def test_offsets_without_a_message(golden: Golden, tmp_path: Path) -> None:
     end = golden("basic").messages[-1].physical_offset + golden("basic").messages[-1].size
     blank = golden("basic").blanks[-1].physical_offset
     for offset, reason in (
-        (-1, "no message there any more"),
-        (0, "no message there any more: the log begins at 65536"),
+        (-1, "no message begins there any more"),
+        (0, "no message begins there any more: the log begins at 65536"),
         (65535, "any more"),
-        (3 * 65536, "no file holds it"),
+        (3 * 65536, "no file contains it"),
         (21 * 65536, "the files end at 1376256"),
         (10**30, "the files end"),
         (65536 + 1, "no message begins there"),

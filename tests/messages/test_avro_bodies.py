@@ -139,7 +139,10 @@ for _level in range(12):
         ({"type": "record", "name": "R", "fields": []}, "a record with fields"),
         (record(("a", "nonsense")), "not an Avro schema"),
         (LINKED, "shop.Order contains itself"),
-        (record(("a", {"type": "array", "items": "null"})), "a: an array whose values take no bytes"),
+        (
+            record(("a", {"type": "array", "items": "null"})),
+            "a: an array whose values take no bytes",
+        ),
         (record(("a", LONG), ("A", LONG)), "differ only in case"),
         (HUGE, "more than 1,000 fields"),
     ],
@@ -234,7 +237,9 @@ def test_a_passing_error_of_a_registry_is_tried_again_and_a_lasting_one_stops() 
         assert "/elsewhere" not in registry.requests
         for strange in (b"<html>", b"[]", b'{"schema":1}'):
             registry.answers["/schemas/ids/2"] = strange
-            with pytest.raises(StoreUnreachableError, match=r"not JSON|not the answer of a schema registry"):
+            with pytest.raises(
+                StoreUnreachableError, match=r"not JSON|not the answer of a schema registry"
+            ):
                 decoder.decode(framed(2, b""))
     with pytest.raises(StoreUnreachableError) as gone:
         decoder.decode(framed(2, b""))

@@ -28,7 +28,7 @@ def store(tmp_path: Path) -> Path:
     write_store(tmp_path, flip_bit(log.files(), log.offsets[LOST.start] + 4, 0))
     report = rebuild(tmp_path, tmp_path, CONFIG)
     assert report.queue_blanks == len(LOST)
-    assert "7 pre-blank entries stand for messages that are lost" in "".join(report.notes)
+    assert "7 pre-blank entries take the places of lost messages" in "".join(report.notes)
     return tmp_path
 
 

@@ -152,8 +152,11 @@ def test_wrong_use_is_one_line(golden: Callable[[str], GoldenStore], tmp_path: P
     store = golden("orders").path
     for options, words in (
         (("--follow",), "--follow: needs --output"),
-        (("--follow", "--output", tmp_path, "--only", "index"), "not together with --only"),
-        (("--follow", "--output", tmp_path, "--salvage"), "not together with --only, --salvage"),
+        (("--follow", "--output", tmp_path, "--only", "index"), "cannot be combined with --only"),
+        (
+            ("--follow", "--output", tmp_path, "--salvage"),
+            "cannot be combined with --only, --salvage",
+        ),
     ):
         ran = run_reput("rebuild", store, *options)
         assert ran.code == 2

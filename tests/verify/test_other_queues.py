@@ -86,7 +86,7 @@ def test_queues_in_both_are_not_replaced_by_one_of_them_unasked(
 ) -> None:
     store = copy_store(golden("five_rocksdb").path, tmp_path / "store")
     (store / "consumequeue" / "TopicA" / "0").mkdir(parents=True)
-    with pytest.raises(UsageError, match="in files and in RocksDB; say which"):
+    with pytest.raises(UsageError, match="in files and in RocksDB; pass queues"):
         rebuild_store(SerialRunner(), store)
     shutil.rmtree(store / "consumequeue" / "TopicA")
     before = [path.read_bytes() for path in sorted((store / "index").iterdir())]

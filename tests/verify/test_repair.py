@@ -378,7 +378,7 @@ def test_a_pipe_in_the_store_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("arguments", [("--undo", "--plan"), ("--undo", "--salvage")])
 def test_an_undo_has_no_plan(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     ran = run("repair", tmp_path, *arguments)
-    assert (ran.code, "--undo: not together with" in one_line(ran)) == (WRONG_USE, True)
+    assert (ran.code, "--undo: cannot be combined with" in one_line(ran)) == (WRONG_USE, True)
 
 
 def test_no_store_is_one_line(tmp_path: Path) -> None:

@@ -181,7 +181,7 @@ def test_columns_are_written_as_messages_are(tmp_path: Path, config: StoreConfig
     in_columns.put_columns(from_columns(batch, STORE_HOST, form=in_columns.form))
     assert log_bytes(tmp_path / "one") == log_bytes(tmp_path / "columns")
     if config.is_five:
-        with pytest.raises(MessageRefusedError, match="an inner batch is put by itself"):
+        with pytest.raises(MessageRefusedError, match="an inner batch must be put by itself"):
             in_columns.put_columns(
                 from_columns(batch | {"sys_flag": 128}, STORE_HOST, form=in_columns.form)
             )

@@ -126,8 +126,8 @@ def test_without_the_setting_a_broker_does_not_look_at_it(tmp_path: Path, way: s
         (Message("T", properties={"INNER_MULTI_DISPATCH": "a,,b"}), "name of a folder"),
         (Message("T", properties={"INNER_MULTI_DISPATCH": "a/b"}), "name of a folder"),
         (Message("T", properties={"INNER_MULTI_DISPATCH": "x" * 128}), "topic of 128 bytes"),
-        (Message("T", properties={"INNER_MULTI_DISPATCH": "a,b,a"}), "takes a message once"),
-        (Message("T", properties={"INNER_MULTI_DISPATCH": "a,T"}), "takes a message once"),
+        (Message("T", properties={"INNER_MULTI_DISPATCH": "a,b,a"}), "gets a message once"),
+        (Message("T", properties={"INNER_MULTI_DISPATCH": "a,T"}), "gets a message once"),
         (Message("T", properties={"INNER_MULTI_DISPATCH": "a", "p": "x" * 32_722}), "properties of"),
     ],
 )  # fmt: skip

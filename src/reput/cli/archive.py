@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     default=60.0,
     show_default=True,
     metavar="SECONDS",
-    help="With --follow: time between two looks.",
+    help="With --follow: time between two searches for new log files.",
 )
 @runner_options_of(
     "serial",
@@ -96,14 +96,13 @@ def command(
     ARCHIVE is a folder, or a URL of S3, GCS or Azure. Every command that reads a store reads an
     archive. STORE is only read; a broker may run on it.
 
-    A log file is copied once another one follows it. The last one is left out, because the broker may
-    still append to it; --with-last copies it as it is now, and a later run replaces that copy. Run the
-    command as often as files fill up, more often than the broker deletes them, or let it --follow: it
-    then prints a report whenever it has copied something, and ends with SIGINT or SIGTERM. Several may
-    run at once, and a killed run can be repeated.
+    A log file is copied once another one follows it. The last one is left out, because the broker may still append to
+    it; --with-last copies it as it is now, and a later run replaces that copy. Run the command as often as files fill
+    up, and before the broker deletes them. With --follow it runs until SIGINT or SIGTERM, and prints a report whenever
+    it has copied something. Several archivers may run at once, and a killed run can be repeated.
 
-    With --verify --message, the proof has the frames that hold the message, with its neighbours: it shows
-    these to its readers.
+    With --verify --message, the proof contains the frames with the message, and so also its neighbours, which readers
+    of the proof can see.
 
     Log files are stored as zstd (`zstd -dc` prints them), indexes as Parquet.
 
@@ -142,7 +141,7 @@ def command(
 def _follow(
     store: str, place: str, with_last: bool, retention_days: int | None, every_s: float, layout: str
 ) -> int:  # fmt: skip
-    """Archive again and again until a signal comes. A file that is being copied is not finished then."""
+    """Archive repeatedly until a signal arrives, which also interrupts a copy in progress."""
     from threading import Event
 
     from reput.cli.follow import signals_set
@@ -184,4 +183,4 @@ def _follow(
 
 
 class _StoppedError(Exception):
-    """A signal came."""
+    """Raised when a signal arrives."""

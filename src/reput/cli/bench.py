@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from reput.bench.driver import Figure
 
 SCHEMA = "reput-bench/1"
-"""Raised with every change that a program would have to know of."""
+"""Version of the JSON output; raised with every change that affects programs."""
 
 
 @click.command(

@@ -1,4 +1,4 @@
-"""The console beside a running service: its address, its token, its stores as they come and go."""
+"""Run the console beside a service: its address, its token, and stores that appear and disappear."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ def console(
     """Return a server of the console, not started.
 
     Args:
-        stores: The stores that are there, by name.
-        missing: The stores that should be there and are not.
+        stores: The existing stores, by name.
+        missing: The configured stores that do not exist.
         address: Where to listen.
-        token_file: A file with the token that clients must have; None for none.
+        token_file: A file with the token that clients must send; None to require no token.
         hosts: Further names of this server that browsers may use.
         tls: Files of the certificate chain and its key; None for plain HTTP.
         audit: Called with each request.
@@ -75,7 +75,7 @@ def audit_to(path: str | None) -> Audit | None:
     """Return a function that appends a line to a file, which may be renamed meanwhile. Raises StoreAccessError."""
     if path is None:
         return None
-    append_line(path, b"")  # an unwritable file is an error now, not with the first request
+    append_line(path, b"")  # Report an unwritable file now, not at the first request.
 
     def write(fields: dict[str, object]) -> None:
         try:
@@ -97,7 +97,7 @@ def _token(path: str) -> str:
 
 
 class _Current(Mapping[str, SharedStore]):
-    """The stores that are there whenever somebody asks."""
+    """The stores that exist at each request."""
 
     def __init__(self, stores: Callable[[], Mapping[str, SharedStore]]) -> None:
         self._stores = stores

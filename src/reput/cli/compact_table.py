@@ -44,10 +44,10 @@ def command(
 ) -> int:
     """Combine the small files of the table at DEST, which `reput export` wrote.
 
-    Rows and checkpoints remain as they are, and exports continue afterwards. While an export writes
-    the table, or another compaction, the command is refused, and an export is while this runs.
-    Readers of Iceberg and Delta see the table before or after. The folder of a Parquet table is
-    replaced in one step: a query that runs meanwhile may fail and must be repeated.
+    Rows and checkpoints remain as they are, and exports continue afterwards. The command is refused while an export or
+    another compaction writes the table; exports are refused while it runs. Readers of Iceberg and Delta see the table
+    before or after. The folder of a Parquet table is replaced in one step: a query that runs meanwhile may fail and
+    must be repeated.
     """
     from reput.cli.progress import export_bar
     from reput.lakes.compaction import compact_table, layout_of

@@ -42,9 +42,9 @@ def command(
 ) -> int:
     """Compare the messages, ConsumeQueue entries, index entries and IndexFile headers of stores A and B.
 
-    Two copies of one log are compared by physical offset; other stores by topic, queue and queue
-    offset, and then a message's content is all of its record but the physical offset. Counts come
-    first, then examples. Nothing is written.
+    Two copies of one log are compared by physical offset. Other stores are compared by topic, queue and queue offset; a
+    message's content is then its record without the physical offset. Counts come first, then examples. Nothing is
+    written.
 
     One of the two may be a Parquet, Iceberg or Delta table that `reput export` wrote: then its rows
     are compared with the messages of the store, column by column.

@@ -54,7 +54,7 @@ from reput.cli.options import (
 )
 @click.option(
     "--no-hashes", is_flag=True,
-    help="Keep no SHA-256 of erased content in the record: who guesses a message could prove that it was there.",
+    help="Keep no SHA-256 of erased content in the record: anyone who guesses a message could prove that it was there.",
 )  # fmt: skip
 @click.option(
     "--sign", "signing_key", type=click.Path(), metavar="KEY",
@@ -101,10 +101,10 @@ def command(
     """Overwrite bodies and properties of some messages: in a copy of STORE at DEST, or in an ARCHIVE.
 
     Messages that meet all options are erased, with all copies of them in retry, dead-letter, delay, timer,
-    half-transaction and trace topics. Each record keeps its length, physical offset and queue offset. The
-    property REPUT_ERASED is put in place of the others. ConsumeQueues and IndexFiles are rebuilt. STORE is
-    only read; no broker may run on it. In an ARCHIVE the objects concerned are replaced, and the old ones
-    deleted; --output, --audit and --leave-out are not for it.
+    half-transaction and trace topics. Each record keeps its length, physical offset and queue offset. The property
+    REPUT_ERASED replaces the others. ConsumeQueues and IndexFiles are rebuilt. STORE is only read; no broker may run on
+    it. In an ARCHIVE the objects concerned are replaced, and the old ones deleted; --output, --audit and --leave-out
+    are not for it.
 
     The record of the erasure lists the erased messages (offsets and SHA-256), the time, the person and the reason.
 

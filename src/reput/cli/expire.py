@@ -54,8 +54,8 @@ def command(
 ) -> int:
     """Delete the oldest CommitLog files of STORE: whole files, never the last.
 
-    A file is deleted if its last message, and the last messages of all older files, were stored before
-    that time. ConsumeQueue files and IndexFiles that only point into deleted files are also deleted.
+    A file is deleted if its last message, and the last messages of all older files, were stored before TIME.
+    ConsumeQueue files and IndexFiles that only point into deleted files are also deleted.
 
     With --archived, only files that the archive has, byte for byte, are deleted.
 
@@ -83,7 +83,7 @@ def command(
 
 
 def _archived_files(store: str, before: int, archive: str) -> ArchivedFiles:
-    """Return which of the files to delete are archived; prints the first that is not."""
+    """Return the files to delete that are archived; print the first that is not."""
     from reput.archives.restoring import archived_files
 
     planned = plan_by_time(Path(store), before).log_files
@@ -101,7 +101,7 @@ def _text(store: str, before: int, dry_run: bool, report: ExpiryReport) -> str:
     done = "Would delete" if dry_run else "Deleted"
     return "\n".join(
         [
-            f"{done} from {printable(store)} what was stored before {format_time(before)}",
+            f"{done} from {printable(store)} messages stored before {format_time(before)}",
             f"  CommitLog     {_files(report.log_files)}; the log begins at {report.log_begin:,}",
             f"  ConsumeQueue  {_files(report.queue_files)}",
             f"  IndexFile     {_files(report.index_files)}",

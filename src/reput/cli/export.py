@@ -45,7 +45,7 @@ _EXAMPLES = (
 def _names(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[str, ...] | None:
     names = None if value is None else tuple(name.strip() for name in value.split(","))
     if names and "" in names:
-        raise click.BadParameter("a name is empty: write A,B", ctx, param)
+        raise click.BadParameter("a name is empty; write A,B", ctx, param)
     return names
 
 
@@ -115,7 +115,7 @@ def _names(ctx: click.Context, param: click.Parameter, value: str | None) -> tup
     metavar="strict|permissive",
     default="strict",
     show_default=True,
-    help="A body that does not fit: reject its message, or keep it with null in those fields "
+    help="If a body does not match: reject the message, or keep it with null in the fields concerned "
     "and the reason in the column json_error, avro_error or proto_error.",
 )
 @click.option(
@@ -185,7 +185,7 @@ def _names(ctx: click.Context, param: click.Parameter, value: str | None) -> tup
 @click.option(
     "--commit-every",
     metavar="SIZE|TIME",
-    help="Commit in steps of so much CommitLog, or so long: 10GB, 10min.  [default: one commit]",
+    help="Commit after this much CommitLog or time, such as 10GB or 10min.  [default: one commit]",
 )
 @click.option(
     "--compact-after",

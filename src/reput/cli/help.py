@@ -35,7 +35,8 @@ _TOPICS = {
     ),
     "environment": (
         "Environment variables",
-        "REPUT_LOG=info or debug: as -v or -vv. REPUT_DEBUG=1: print the traceback of an unexpected error.",
+        "REPUT_LOG=info or debug: same as -v or -vv. REPUT_DEBUG=1: print the traceback of an "
+        "unexpected error.",
         "XDG_CACHE_HOME: where proofs, times of log ranges and compiled kernels are kept (~/.cache).",
         "JAVA_HOME: the Java for Spark. NUMBA_CACHE_DIR: where kernels are compiled to.",
     ),

@@ -39,7 +39,7 @@ def print_items(file: IndexFileAt, as_json: bool) -> int:
 
 
 def print_chain(file: IndexFileAt, text: str, as_json: bool) -> int:
-    """Return the chain of `TOPIC#KEY`, newest item first; returns NOT_FOUND where no item has the key's hash."""
+    """Print the chain of `TOPIC#KEY`, newest item first; return NOT_FOUND if no item has the key's hash."""
     topic, joined, key = text.partition("#")
     if not joined:
         raise UsageError(f"--chain {text}: write the topic before the key, as TOPIC#KEY")
@@ -74,7 +74,7 @@ def _item_line(row: ItemRow) -> str:
 
 
 def _print(rows: Iterator[_Row], line: Callable[[_Row], str], header: str, as_json: bool) -> int:
-    """Return a header and a line per row, or a JSON object per row."""
+    """Print a header and a line per row, or a JSON object per row; return the exit code."""
     if not as_json:
         click.echo(header)
     while some := [

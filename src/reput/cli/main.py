@@ -1,6 +1,6 @@
 """Entry point: the group of commands, and the handling of every error.
 
-A command is imported when it is called, so that none waits for another's libraries. Exit codes:
+A command is imported when it is called, so that it does not wait for the libraries of others. Exit codes:
 
     0  done, or found            3  the input is damaged; the rest was processed
     1  nothing found             4  another obstacle: permissions, a full disk, no Java, a bug
@@ -24,7 +24,7 @@ from reput.files.open_files import allow_files
 from reput.kernels import on_compile
 from reput.text import printable
 
-# Where the option is not called as the argument is.
+# Options whose names differ from their arguments.
 _OPTIONS = {
     "begin_ms": "--begin",
     "destination": "DEST",
@@ -86,7 +86,7 @@ _KERNELS = {
     "expire": "reput.query.warm_up", "archive": "reput.pipeline.warm_up",
     "restore": "reput.pipeline.warm_up", "erase": "reput.erasing.overwriting",
 }  # fmt: skip
-"""By command: the module whose `warm_up()` calls the kernels that it needs."""
+"""For each command, the module whose `warm_up()` calls the kernels that the command needs."""
 
 
 def option_of(argument: str) -> str:
@@ -141,9 +141,10 @@ class LazyGroup(click.Group):
     def invoke(self, ctx: click.Context) -> object:
         try:
             result = super().invoke(ctx)
-            if sys.stdout is not None:  # None if the parent process closed it
+            if sys.stdout is not None:  # None if the parent process closed it.
                 sys.stdout.flush()
-        except BrokenPipeError:  # click would make it exit code 1, which is "nothing found" here
+        # click would turn it into exit code 1, which means "nothing found" here.
+        except BrokenPipeError:
             raise _ReaderGone from None
         return result
 
@@ -199,17 +200,17 @@ def cli(ctx: click.Context, verbose: int) -> None:
 
 
 def main(args: Sequence[str] | None = None) -> int:
-    """Run the command line; return its exit code. Never raises but for REPUT_DEBUG=1."""
+    """Run the command line; return its exit code. Raises only with REPUT_DEBUG=1."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(
             stream, "reconfigure"
-        ):  # stores have characters that an old terminal cannot show
+        ):  # Stores contain characters that an old terminal cannot show.
             stream.reconfigure(errors="backslashreplace")
-    allow_files()  # stores may have thousands of files
+    allow_files()  # Stores may have thousands of files.
     try:
         code = cli.main(args, prog_name="reput", standalone_mode=False)
     except _ReaderGone:
-        # The interpreter flushes once more at its end; let that go nowhere.
+        # The interpreter flushes once more when it exits; discard that output.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return NO_READER
     except (KeyboardInterrupt, click.Abort):
@@ -257,10 +258,13 @@ def explain(error: Exception) -> tuple[str, int]:
         return in_options(error) + _hint(error), exit_code(error)
     if isinstance(error, OSError) and error.filename is not None:
         return f"{os.fsdecode(error.filename)}: {error.strerror}", FAILED
-    if isinstance(error, OSError) and error.strerror:  # all other files are named in their errors
+    if isinstance(error, OSError) and error.strerror:  # All other files are named in their errors.
         return f"stdout or stderr: cannot be written: {error.strerror}", FAILED
     if isinstance(error, ModuleNotFoundError) and error.name in _NOT_IN_SLIM:
-        return f"this needs {error.name}, which reput-slim does not bring: install reput", WRONG_USE
+        return (
+            f"this needs {error.name}, which reput-slim does not include; install reput",
+            WRONG_USE,
+        )
     reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     return f"unexpected {reason} (a bug; REPUT_DEBUG=1 shows the traceback)", FAILED
 

@@ -127,6 +127,7 @@ def refuse_settings(broker_config: str | None, sizes: dict[str, int | None]) -> 
     ]
     if given:
         raise UsageError(
-            f"{', '.join(given)}: for one store; the fleet file names the configuration of each (config)",
+            f"{', '.join(given)}: only for one store; a fleet file names the configuration of "
+            f"each store (config)",
             arguments=given,
         )

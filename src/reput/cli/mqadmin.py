@@ -8,11 +8,14 @@ from typing import NamedTuple
 
 
 class _Counterpart(NamedTuple):
-    """A command of reput; `{t}` stands for the value of mqadmin's -t, or for its name in capitals if it is missing."""
+    """A command of reput.
+
+    `{t}` is replaced by the value of mqadmin's -t, or by its name in capitals if it is missing.
+    """
 
     template: str
     options: str = ""
-    """Further parts, used if mqadmin's option is there: `k:--key {k}`, separated by `|`."""
+    """Further parts, used if mqadmin's option is present: `k:--key {k}`, separated by `|`."""
 
 
 _NAMES = {
@@ -48,11 +51,11 @@ _OF_A_BROKER = (
 
 
 def advice(command: str, arguments: Sequence[str]) -> str:
-    """Return what to type in place of a command of mqadmin; empty if it is not one."""
+    """Return the command to type instead of a command of mqadmin; empty if it is not one."""
     if command in _OF_A_BROKER:
         return (
-            f"{command}: asks or changes a running broker; reput reads its files. "
-            "For mqadmin, serve the store: reput serve STORE"
+            f"{command}: works on a running broker, but reput reads its files. To use mqadmin, "
+            f"serve the store: reput serve STORE"
         )
     if command not in _COMMANDS:
         return ""

@@ -20,7 +20,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Nursery:
-    """The process, as the first one has it."""
+    """The process that forks workers, seen from the first process."""
 
     def __init__(self, first: socket.socket, process: int) -> None:
         self._first, self._process = first, process
@@ -51,7 +51,7 @@ class Nursery:
         return found
 
     def end(self) -> None:
-        """End it and all workers, and wait until they have ended."""
+        """End the nursery and all workers, and wait until they have ended."""
         self._first.close()
         with contextlib.suppress(ChildProcessError):
             os.waitpid(self._process, 0)
@@ -102,7 +102,7 @@ def _keep(first: socket.socket, parent: int, count: int) -> socket.socket:
         if len(workers) < before:
             time.sleep(
                 _PAUSE_S
-            )  # a worker that fails at its start must not be forked in a busy loop
+            )  # A worker that fails at its start must not be forked in a busy loop.
 
 
 def _has_ended(worker: int) -> bool:

@@ -55,7 +55,7 @@ store_argument = click.argument("store", metavar="STORE", type=click.Path(readab
 read_store_argument = click.argument(
     "store", metavar="STORE", type=click.Path(readable=False), callback=split_logs_option
 )
-"""Of commands that only read: also STORE,LOG,LOG."""
+"""An argument of commands that only read, which also accepts STORE,LOG,LOG."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class GivenStores:
 
     @property
     def is_several(self) -> bool:
-        """Return whether answers have a store column: not if one store is given by its path."""
+        """Return whether answers have a store column: False if one store is given by its path."""
         from reput.files.patterns import is_pattern
 
         return self.fleet is not None or len(self.paths) != 1 or is_pattern(self.paths[0])
@@ -128,7 +128,8 @@ def check_archived(stores: Sequence[str], archive: str | None, fleet: str | None
 
     if archive is not None and (fleet is not None or len(stores) != 1 or is_pattern(stores[0])):
         raise UsageError(
-            "--archive: for one STORE; of several, write archive into a fleet file and pass that with --stores"
+            "--archive: only for one STORE; for several, set archive in a fleet file and pass "
+            "that with --stores"
         )
 
 
@@ -224,7 +225,7 @@ def page_option(*, required: bool = False) -> Decorator:
 
 
 def warn_of_old(old: str, new: str) -> None:
-    """Print that an old spelling still works, until the next release."""
+    """Print a warning that an old spelling works only until the next release."""
     click.echo(f"reput: {old} is now {new}; the old spelling will be removed", err=True)
 
 
@@ -262,7 +263,7 @@ def report_format(
 ) -> Decorator:
     """Add --format of text and one form for machines, given to the command as `as_json`; --json is its old spelling.
 
-    With `others`, further forms, the command gets the form's name as `layout` in its place.
+    With `others`, further forms, the command gets the form's name as `layout` instead.
     """
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -283,10 +284,10 @@ def report_format(
 def complete_topics(
     ctx: click.Context, param: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """Return the topics of the store that stands before the option on the command line."""
+    """Return the topics of the store that precedes the option on the command line."""
     from click.shell_completion import CompletionItem
 
-    # An option that still lacks its value ends the parsing: the arguments before it are left over.
+    # An option without a value ends the parsing, so the arguments before it are left over.
     given = ctx.params.get("store") or ctx.params.get("stores") or tuple(ctx.args)
     topics: set[str] = set()
     for store in [given] if isinstance(given, str) else given:
@@ -327,11 +328,11 @@ def given_config(
     """Return the settings of the options, completed from the store's files; None if no option was given.
 
     Args:
-        store: Its folder, which may not be there yet.
+        store: Its folder, which may not exist yet.
         broker_config: The broker's configuration file.
         given: Settings that options give.
-        writes: Whether the command writes files in these sizes, which must be certain then.
-        kept: Settings of files that it leaves as they are.
+        writes: Whether the command writes files of these sizes, which must then be certain.
+        kept: Settings of files that it leaves unchanged.
 
     Raises:
         UsageError: the files do not show a size for certain, or an option is wrong.
@@ -412,7 +413,7 @@ catalog_properties = click.option(
 
 
 def check_window(begin_ms: int | None, end_ms: int | None) -> None:
-    """Raise UsageError for a window that ends before it begins: no message lies in it."""
+    """Raise UsageError for a window that ends before it begins, because it contains no message."""
     if begin_ms is not None and end_ms is not None and begin_ms > end_ms:
         raise UsageError(
             f"--begin {format_time(begin_ms)} is after --end {format_time(end_ms)}: swap them"
@@ -461,7 +462,7 @@ owner_options = together(config_options, queue_entries_option, text_or_json("Out
 
 
 def own(store: str, broker_config: str | None, **sizes: int | None) -> WritableStore:
-    """Open a store as its owner, which recovers it. Sizes that are not given come from its files.
+    """Open a store as its owner, which recovers it. Missing sizes are taken from its files.
 
     Raises StoreNotFoundError, StoreLockedError if a broker runs on it, and the errors of `open_store`.
     """
@@ -470,7 +471,7 @@ def own(store: str, broker_config: str | None, **sizes: int | None) -> WritableS
     from reput.query.open_store import open_store
 
     refuse_url(store)
-    StoreLog(store).list()  # else a store would be created
+    StoreLog(store).list()  # Otherwise a store would be created.
     config = given_config(store, broker_config, sizes, writes=True)
     return open_store(store, mode="rw", config=config, **writer_settings(broker_config))
 

@@ -33,7 +33,7 @@ def console(stderr: bool = False) -> Console:
     from rich.console import Console
 
     stream = sys.stderr if stderr else sys.stdout
-    is_terminal = stream is not None and stream.isatty()  # None if it was closed
+    is_terminal = stream is not None and stream.isatty()  # None if it was closed.
     width = None if is_terminal or "COLUMNS" in os.environ else PIPED_WIDTH
     return Console(
         file=stream, stderr=stderr, width=width, highlight=False, markup=False, emoji=False
@@ -86,9 +86,9 @@ def say_waiting(store: str) -> None:
 
 
 def pause() -> bool:
-    """Wait for a moment; True. Raises BrokenPipeError when the reader of the output has gone."""
+    """Wait for a moment, and return True. Raises BrokenPipeError if the reader of the output has closed it."""
     watch = select.poll()
-    watch.register(sys.stdout.fileno(), 0)  # errors are always reported
+    watch.register(sys.stdout.fileno(), 0)  # Errors are always reported.
     if any(what & select.POLLERR for _, what in watch.poll(_POLL_S * 1000)):
         raise BrokenPipeError
     return True
@@ -97,7 +97,7 @@ def pause() -> bool:
 def advise_on_topic(store: MessageStore, topic: str | None) -> None:
     """Print a line on stderr if no queue of a topic exists: the existing topics, similar names first.
 
-    Nothing where consumequeue/ is empty: then it does not show which topics exist.
+    Nothing is printed if consumequeue/ is empty, because it does not show which topics exist.
     """
     topics = store.topics()
     if topic is None or not topics or topic in topics:
@@ -113,8 +113,8 @@ def advise_on_key(key: str) -> None:
     parts = [part for part in re.split(r"[,\s]+", key) if part]
     if len(parts) > 1:
         warn(
-            f"if this key is {len(parts)} keys, ask for one after the other (--key {parts[0]}), "
-            "or for all with reput lookup"
+            f"if this is {len(parts)} keys, query them one by one (--key {parts[0]}), or all at "
+            f"once with reput lookup"
         )
 
 
@@ -145,5 +145,5 @@ def _place(output: str) -> Path:
 
     path = Path(output)
     if path.is_symlink() and os.geteuid() == 0 and path.lstat().st_uid != 0:
-        raise UsageError(f"--output {output}: a link of another user, which root does not follow")
+        raise UsageError(f"--output {output}: is another user's link, which root does not follow")
     return Path(real_path(output))

@@ -24,7 +24,7 @@ from reput.sizes import format_size
 
 
 def stderr_is_terminal() -> bool:
-    """Return whether somebody watches."""
+    """Return whether stderr is a terminal."""
     return sys.stderr is not None and sys.stderr.isatty()
 
 
@@ -38,10 +38,10 @@ class RateColumn(ProgressColumn):
 
 
 class Bars:
-    """Progress on stderr while it is entered, with rate and time left; nothing where stderr is no terminal.
+    """Progress bars on stderr, with rate and remaining time; nothing if stderr is not a terminal.
 
-    columns    more of them, between the bar and the rate
-    transient  whether the bars go when they stop
+    columns    further columns between the bar and the rate
+    transient  whether the bars disappear when they stop
     """
 
     def __init__(self, *columns: ProgressColumn, transient: bool = False) -> None:
@@ -71,7 +71,7 @@ class Bars:
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """Hide the bars while the body prints: a line would end up among them."""
+        """Hide the bars while the body prints, so that no line appears among them."""
         if self._bars.disable or not self._bars.live.is_started:
             yield
             return
@@ -80,7 +80,7 @@ class Bars:
         self._bars.start()
 
     def stop(self) -> None:
-        """Leave the bars as they are; nothing more is shown."""
+        """Stop updating the bars, and leave them as they are."""
         self._bars.stop()
 
 
@@ -136,7 +136,7 @@ def export_bar() -> Iterator[Callable[[str, int, int], None]]:
 
 
 class StoresBar(PhaseBars):
-    """One bar for the stores that an operation over several reads. An instance is called with each answer."""
+    """One bar for the stores of an operation over several stores. An instance is called with each answer."""
 
     def __init__(self, stores: int) -> None:
         super().__init__(transient=True)

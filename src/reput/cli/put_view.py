@@ -50,14 +50,14 @@ def lines_fields(report: LinesReport, end_offset: int) -> dict[str, Any]:
 
 
 def lines_text(report: LinesReport, end_offset: int) -> str:
-    """Return the same for people."""
+    """Return the summary of an import for people."""
     rate = report.messages / report.seconds if report.seconds else 0.0
     lines = [f"Put {count_in_words(report)} in {report.seconds:,.1f} s ({rate:,.0f}/s)"]
     if report.first_offset is not None:
         lines.append(f"  first at      {report.first_offset}")
         lines.append(f"  last at       {report.last_offset}, the log ends at {end_offset}")
     if report.skipped:
-        lines.append(f"  left out      {report.skipped:,} lines")
+        lines.append(f"  skipped       {report.skipped:,} lines")
     return "\n".join(lines)
 
 
@@ -79,7 +79,7 @@ def message_place(message: MessageExt) -> dict[str, Any]:
 
 
 def message_place_text(message: MessageExt) -> str:
-    """Return the same for people, as `reput show` has it."""
+    """Return the ids and offsets for people, as `reput show` prints them."""
     place = message_place(message)
     rows = (
         ("topic", message.topic),

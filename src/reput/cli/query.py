@@ -47,7 +47,7 @@ _LONG_MIN, _LONG_MAX = -(1 << 63), (1 << 63) - 1
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Records in the order to print them; lines about the answer; lines about damage."""
+    """An answer: records in the order of output, lines about the answer, and lines about damage."""
 
     records: Sequence[LocatedRecord]
     remarks: Sequence[str]
@@ -56,7 +56,7 @@ class Answer:
 
     @classmethod
     def of(cls, found: QueryRecords) -> Answer:
-        """Return the coverage of an exact query."""
+        """Return the answer of an exact query, with its coverage."""
         from reput.query.answers import answer_in_words
 
         remarks = list(answer_in_words(found, "--after"))
@@ -83,14 +83,14 @@ def ask_as_broker(
     for offset in found.physical_offsets:
         try:
             located = store.locate(offset)
-            # A broker reports the offset that the record states.
+            # A broker returns the offset that the record states.
             _, stated = read_size_and_physical_offset(located.data, 0)
             records.append(located._replace(physical_offset=stated))
         except (MessageNotFoundError, CorruptMessageError) as error:
             damage.append(str(error))
     remarks = [
         f"{len(records):,} messages, as a broker answers: candidates by the key's hash, "
-        f"at most {min(most, store.config.max_query_messages):,} an index look-up.",
+        f"at most {min(most, store.config.max_query_messages):,} per index look-up.",
     ]
     if found.index_last_update_timestamp:
         ends = format_time(found.index_last_update_timestamp)
@@ -211,7 +211,7 @@ def command(
         raise UsageError("--after: only with --key, and not with --compat")
     store = given.one
     if store is None and (compat or after is not None):
-        raise UsageError("--compat, --after: for one store")
+        raise UsageError("--compat, --after: only for one store")
     if key is None or store is None:
         from reput.operations.find import Asked
 
@@ -220,7 +220,7 @@ def command(
             return _ask_stores(given, asked, layout, csv_safe, opening)
         return _ask_one(store, asked, layout, csv_safe, opening)
     if message_id is not None or tags is not None:
-        raise UsageError("--id, --tag: not with --key")
+        raise UsageError("--id, --tag: cannot be combined with --key")
     return _ask_by_key(
         store, topic, key, begin, end, limit, after, compat, layout, csv_safe, opening
     )

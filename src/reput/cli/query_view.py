@@ -1,4 +1,4 @@
-"""Messages as a table, as JSON Lines, as CSV; all at once, or some now and some later."""
+"""Print messages as a table, JSON Lines or CSV, at once or in several calls."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def print_csv(
 
 
 class FoundPrinter:
-    """Prints messages of several stores, some now and some later, with a column for the store in every format."""
+    """Prints messages of several stores, in several calls, with a column for the store in every format."""
 
     def __init__(self, layout: str, *, is_safe: bool = False) -> None:
         self._layout, self._is_safe, self._has_header = layout, is_safe, False
@@ -68,7 +68,7 @@ class FoundPrinter:
 
 
 def print_json_messages(messages: Iterable[MessageExt]) -> None:
-    """Print the same as `print_jsonl` of messages."""
+    """Print messages as `print_jsonl` prints records."""
     _print(message_line(one) + b"\n" for one in messages)
 
 

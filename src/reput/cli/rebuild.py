@@ -121,7 +121,7 @@ def command(
     """
     if given.is_several or resume is not None:
         if follow:
-            raise UsageError("--follow: for one store")
+            raise UsageError("--follow: only for one store")
         refuse_settings(broker_config, sizes)
         return _rebuild_all(
             given, output, as_json, resume, only=only, queues=queues, split_size=split_size,
@@ -130,18 +130,18 @@ def command(
     store = given.paths[0]
     if follow:
         if output is None:
-            raise UsageError("--follow: needs --output, for the store is only read")
+            raise UsageError("--follow: needs --output, because the store is only read")
         if only or salvage or staging or queues == "rocksdb":
             raise UsageError(
-                "--follow: not together with --only, --salvage, --staging or --queues rocksdb"
+                "--follow: cannot be combined with --only, --salvage, --staging or --queues rocksdb"
             )
     from reput.log.paths import log_bytes, split_logs, with_logs
 
     named, store = store, with_logs(*split_logs(store))
     if store != named and output is None:
-        raise UsageError(f"{named}: needs --output, for the log is not in the store")
-    if not follow:  # which waits for a store without a log
-        log_bytes(store)  # a wrong path is reported before the settings are looked for
+        raise UsageError(f"{named}: needs --output, because the log is not in the store")
+    if not follow:  # `follow` waits for a store without a log.
+        log_bytes(store)  # Report a wrong path before searching for the settings.
     from reput.store.facts import KEPT_BY
 
     config = given_config(store, broker_config, sizes, writes=True, kept=KEPT_BY[only])
@@ -171,7 +171,7 @@ def _rebuild_all(
     stores = given.named()
     for store in stores:
         if store.log_paths and output is None:
-            raise UsageError(f"{store.name}: needs --output, for the log is not in the store")
+            raise UsageError(f"{store.name}: needs --output, because the log is not in the store")
     if output is not None:
         stores = [
             replace(store, options={**store.options, "output": _folder_of(output, store.name)})

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 def command(store: str, layout: str, broker_config: str | None, **sizes: int | None) -> int:
     """Recover STORE, as opening it to write does, and report its state.
 
-    The CommitLog ends where a broker would end it: at the first record, of the files that a broker
-    checks, that cannot be read or has a wrong CRC. The bytes after it are cleared. Missing entries of
-    ConsumeQueues are written, and no entry moves. IndexFiles then have one entry for each key.
+    The CommitLog ends where a broker would end it: in the files that a broker checks, at the first record that cannot
+    be read or has a wrong CRC. The bytes after it are cleared. Missing entries of ConsumeQueues are written, and no
+    entry moves. IndexFiles then have one entry for each key.
 
     Damage in older files of the CommitLog is reported: no entry moves because of it, and entries of
     messages that cannot be read stay. If a message that a broker checks has no entry, and its queue

@@ -75,7 +75,7 @@ def command(
     """
     if undo:
         if plan_only or truncate_tail or salvage:
-            raise UsageError("--undo: not together with --plan, --truncate-tail or --salvage")
+            raise UsageError("--undo: cannot be combined with --plan, --truncate-tail or --salvage")
         return _undo(store, as_json)
     from reput.cli.progress import PhaseBars
     from reput.operations.repair import repair
@@ -86,7 +86,7 @@ def command(
         settle_repair(store)
     check_repairable(
         store
-    )  # before the settings, which a store that is not repaired may leave in doubt
+    )  # Comes before the settings, which may be in doubt for a store that is not repaired.
     config = given_config(store, broker_config, sizes, writes=True)
     with PhaseBars() as progress:
 

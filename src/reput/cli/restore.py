@@ -55,9 +55,9 @@ def command(
     The broker's configuration comes from the first snapshot that was taken after the last restored file.
     Committed offsets beyond the end of a restored queue are set to its end.
 
-    With --topic or --key, DEST is a new store with copies of these messages. They get new offsets; the
-    properties REPUT_ORIGIN_STORE, REPUT_ORIGIN_OFFSET and REPUT_ORIGIN_QUEUE_OFFSET say where they come
-    from. --begin and --end are then times of messages. Nothing else of the archive is copied.
+    With --topic or --key, DEST is a new store with copies of these messages. They get new offsets; the properties
+    REPUT_ORIGIN_STORE, REPUT_ORIGIN_OFFSET and REPUT_ORIGIN_QUEUE_OFFSET state their origin. --begin and --end then
+    select messages by store time. Nothing else of the archive is copied.
 
     {times}
     """

@@ -91,7 +91,7 @@ _LISTEN = "127.0.0.1:9876"
     default=CLUSTER,
     show_default=True,
     metavar="NAME",
-    help="Name of the cluster, as mqadmin -c has it.",
+    help="Name of the cluster, for mqadmin -c.",
 )
 @click.option(
     "--accept-sends",
@@ -168,7 +168,7 @@ _LISTEN = "127.0.0.1:9876"
     default=120.0,
     show_default=True,
     metavar="SECONDS",
-    help="Close a connection that is silent for so long.",
+    help="Close a connection that is silent for this long.",
 )
 @archive_option
 @config_options
@@ -184,15 +184,15 @@ def command(
 ) -> int:
     """Answer RocketMQ's clients and mqadmin from each STORE: live or archived, or a folder of stores.
 
-    Each store is a broker of one cluster, at an address of its own, and the name server answers at
-    every one of them. Stores that grow or appear while the command runs are served as they are.
-    Stores of a fleet file have their names there; of replicas the master is served.
+    Each store is a broker of one cluster, at an address of its own, and the name server answers at every one of them.
+    Stores that grow or appear while the command runs are served in their present state. Stores of a fleet file have the
+    names given there; of replicas, only the master is served.
 
-    Without --accept-sends nothing is written into a store: clients can read, and how far they have
-    read is forgotten with the process. With it, the process owns each STORE, which no broker may
-    have open, and keeps topics and offsets in its config/ as a broker does.
+    Without --accept-sends nothing is written into a store: clients can read, and their offsets are lost when the
+    process ends. With it, the process owns each STORE, which no broker may have open, and keeps topics and offsets in
+    its config/ as a broker does.
 
-    The command runs until SIGINT, SIGTERM or SIGHUP, and finishes the requests in flight then.
+    The command runs until SIGINT, SIGTERM or SIGHUP, and then finishes the requests in flight.
     """
     from reput.cli.serving import Serving, address_of
 

@@ -50,7 +50,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def _compile_kernels() -> None:
-    """Compile before the first client connects: a client that waits so long for its first answer sends again."""
+    """Compile kernels before the first client connects: a client that waited so long would repeat its request."""
     from reput.kernels.compile_cache import has_compiled
 
     if not has_compiled(*_KERNELS):
@@ -105,7 +105,7 @@ class Serving:
     _named: dict[str, tuple[NamedStore, dict[str, Any]]] = field(default_factory=dict)
 
     def run(self) -> int:
-        """Serve until a signal; the exit code."""
+        """Serve until a signal arrives; return the exit code."""
         self._list()
         self._warn()
         _return_memory()
@@ -155,7 +155,7 @@ class Serving:
                 service.stores, service.missing, self.http, self.http_token_file,
                 self.http_hosts, tls, audit, service.server.traffic, self.http_users_file,
             )  # fmt: skip
-        stop = _stopped()  # before readiness is announced
+        stop = _stopped()  # Before readiness is announced.
         await service.start()
         _spare_the_loop()
         try:
@@ -322,7 +322,7 @@ def _is_loopback(address: Host) -> bool:
 
 
 def _numeric(host: str | None) -> str | None:
-    """Return the address of a host that has one; ids of messages hold nothing else."""
+    """Return the numeric address of a host: message ids can contain only addresses."""
     if host is None:
         return None
     with contextlib.suppress(OSError):
@@ -331,7 +331,7 @@ def _numeric(host: str | None) -> str | None:
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """Return uvloop's factory if installed: uvloop answers 1.5 times as many requests."""
+    """Return uvloop's factory if installed: it answers 1.5 times as many requests."""
     try:
         import uvloop
     except ImportError:
@@ -340,15 +340,15 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 def _spare_the_loop() -> None:
-    """Have threads and the garbage collector hold up the event loop for less than a millisecond at a time."""
+    """Limit delays of the event loop by threads and garbage collection to less than a millisecond each."""
     sys.setswitchinterval(_SWITCH_S)
     gc.collect()
-    gc.freeze()  # modules and tables of topics stay: a collection need not look at them again
+    gc.freeze()  # Modules and tables of topics live on: a collection need not examine them again.
 
 
 def _return_memory() -> None:
-    """Have glibc free the memory of large answers at once. Otherwise it keeps it for each thread, up to gigabytes."""
-    with contextlib.suppress(OSError, AttributeError):  # another C library
+    """Make glibc free the memory of large answers at once. Otherwise each thread keeps it, up to gigabytes."""
+    with contextlib.suppress(OSError, AttributeError):  # The process uses another C library.
         ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _LARGE_BYTES)
 
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 if TYPE_CHECKING:
     from rich.text import Text
 
-_MOST_OFFSET_DIGITS = 19  # a unique key of 32 digits may have no letter
+_MOST_OFFSET_DIGITS = 19  # A unique key of 32 digits may have no letter.
 _QUEUE_PLACE = re.compile(r"([^/]+)/(\d{1,10})/(\d{1,19})", re.ASCII)
 _LABEL_WIDTH = 17
 _PREVIEW_WIDTH = 60
@@ -138,7 +138,7 @@ def _show_of_stores(
     if layout == "body" and len(shown) > 1:
         names = ", ".join(one.store for one in shown)
         raise UsageError(
-            f"--body-only: {len(shown)} stores have such a message ({names}); name one"
+            f"--body-only: {len(shown)} stores have such a message ({names}); specify one"
         )
     for number, one in enumerate(shown):
         if number and layout == "text":
@@ -242,7 +242,7 @@ def message_text(message: MessageExt) -> Text:
     if body.lines:
         view.append(f"\n{body.lines}")
     if body.unshown_bytes:
-        view.append(f"\n… {body.unshown_bytes:,} more bytes; --body-only writes all that is stored")
+        view.append(f"\n… {body.unshown_bytes:,} more bytes; --body-only writes all stored bytes")
     return view
 
 

@@ -263,7 +263,7 @@ def _popped(store: str, take_all: bool, as_json: bool, **opening: Any) -> int:
     experimental). A message whose time has come is `revived`: the broker puts a copy of it into the retry
     topic of its group. Revived messages are listed until the group pops the copy.
 
-    Exits with 1 if nothing is listed, and with 3 if a note of the broker could not be read.
+    Exits with 1 if nothing is listed, and with 3 if a record of the broker could not be read.
     """
     from reput.broker.popped import PoppedMessages
 
@@ -360,7 +360,7 @@ def _compacted(
 @click.option("--scan", is_flag=True, help="Compare every message of the topic with --key.")
 @click.option("--queue-id", type=int, metavar="N", help="Messages of this queue of --topic.")
 @click.option("--offset", type=int, metavar="N", help="First queue offset.  [default: the first]")
-@click.option("--lines", "-n", type=int, metavar="N", help="At most so many messages.")
+@click.option("--lines", "-n", type=int, metavar="N", help="Maximum number of messages.")
 @message_options
 def _tiered(
     store: str,

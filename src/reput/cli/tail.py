@@ -117,7 +117,9 @@ def command(
     if lines == 0 and not follow:
         raise UsageError("--lines 0 without --follow shows nothing")
     if end is not None and follow:
-        raise UsageError("--end: not with --follow, which prints messages until it is interrupted")
+        raise UsageError(
+            "--end: cannot be combined with --follow, which prints messages until it is interrupted"
+        )
     wanted = TailFilter(topic, queue_id, key, frozenset(wanted_tags(tags)), begin, end)
     store = given.one
     if store is None:
@@ -134,7 +136,7 @@ def command(
         else:
             all_there = partial(tail.new_records, to_the_end=not follow)
             if lines is None and wanted.has_window and not follow:
-                lines = sys.maxsize  # queues lead to the window at once
+                lines = sys.maxsize  # The queues lead straight to the window.
             first = all_there() if lines is None else tail.last_records(lines)
             count = show(first)
         is_damaged = _told_damage(tail)

@@ -35,7 +35,7 @@ def tail_stores(
 ) -> int:
     """Print the last messages of all stores, and with `follow` new ones; return the exit code."""
     if lines is None and wanted.has_window and not follow:
-        lines = sys.maxsize  # queues lead to the window at once
+        lines = sys.maxsize  # The queues lead straight to the window.
     show = FoundPrinter(layout, is_safe=is_safe).print
     with ExitStack() as stack:
         tails = _Tails(stack, stores, wanted, opening, follow)
@@ -63,7 +63,7 @@ class _Opened(NamedTuple):
 
 
 class _Tails:
-    """The ends of the logs of several stores. A message that replicas have is given once."""
+    """The ends of the logs of several stores. A message of several replicas is returned once."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class _Tails:
         self._problems: list[str] = []
         opened = dict(in_threads(self._opened, stores, _AT_ONCE))
         replaced = answered_by(stores, [opened[n].report is not None for n in range(len(stores))])
-        # Of replicas the master's message is printed: the first one with a store time.
+        # The master's message is printed, not the replicas': it comes first, with a store time.
         for place in sorted(opened, key=lambda place: (stores[place].broker_id or 0, place)):
             answer = opened[place]
             if answer.report is not None:
@@ -103,7 +103,7 @@ class _Tails:
         self._tails[store.name] = LogTail(self._stack.enter_context(opened), self._wanted)
 
     def existing(self, lines: int | None) -> Iterator[FoundMessage]:
-        """Return messages that are there, oldest first: the last ones of all stores together, or all if None."""
+        """Return existing messages, oldest first: the last `count` of all stores together, or all if None."""
         found = self._once(
             merge(
                 *(self._of(name, tail, lines) for name, tail in self._tails.items()),

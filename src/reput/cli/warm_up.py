@@ -12,7 +12,7 @@ import click
 
 from reput.cli.main import FOUND
 
-# Each compiles different kernels; the longest first.
+# Each module compiles different kernels; the longest compilation comes first.
 _PARTS = (
     "reput.query.warm_up", "reput.table.warm_up", "reput.lookup.warm_up", "reput.verify.warm_up",
     "reput.lakes.task", "reput.operations.warm_up",
@@ -26,8 +26,8 @@ _PARTS = (
 )
 @click.option(
     "--spark", is_flag=True,
-    help="Also archive the classes of Spark's JVM, so that local sessions of this user start sooner. It takes a minute "
-    "of a core, and 170 MB in the cache folder.",
+    help="Also archive the classes of Spark's JVM, so that local sessions of this user start sooner. "
+    "It takes a minute of processor time, and 170 MB in the cache folder.",
 )  # fmt: skip
 def command(spark: bool) -> int:
     """Compile all kernels in parallel and cache them for later processes.

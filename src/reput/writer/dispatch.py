@@ -150,8 +150,8 @@ class DispatchService:
         if self.position < self._log_end():
             self._health.check()
             raise StoreFailedError(
-                f"dispatch ended at offset {self.position}, the log ends at {self._log_end()}; "
-                "open the store again: that makes up for the rest"
+                f"dispatch ended at offset {self.position}, but the log ends at "
+                f"{self._log_end()}; open the store again to dispatch the rest"
             )
 
     def stop(self) -> None:
@@ -173,7 +173,7 @@ class DispatchService:
                 self._is_dispatching = True
                 with self._health.guarding():
                     self.dispatch(min(self._log_end(), self.position + _STEP_BYTES))
-            except BaseException as error:  # waiting threads must receive any error
+            except BaseException as error:  # Waiting threads must receive any error.
                 self._health.fail(error)
                 _log.exception("dispatch has stopped at offset %d", self.position)
             self._is_dispatching = False

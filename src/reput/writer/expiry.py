@@ -59,7 +59,7 @@ def newest_timestamp(log: CommitLogReader, file: CommitLogFile) -> int:
 
 
 def _last_timestamp(log: CommitLogReader, file: CommitLogFile, start: int) -> int | None:
-    """Return the store time of the last message from `start` on, or None if `start` is not a message's begin."""
+    """Return the store time of the last message from `start` on, or None if no message begins at `start`."""
     walk, timestamp = LogWalk(log, start, file.end), None
     for _, data, layout in walk:
         timestamp = int(_LONG.unpack_from(data, layout.store_timestamp_position)[0])

@@ -74,7 +74,7 @@ class Flusher:
                 self._waiting -= is_counted
         if self.flushed < physical_offset:
             self._health.check()
-            raise StoreFailedError(f"the store was closed; it is durable up to {self.flushed}")
+            raise StoreFailedError(f"the store was closed, and is durable up to {self.flushed}")
 
     @property
     def _is_over(self) -> bool:
@@ -125,7 +125,7 @@ class Flusher:
                     self.flush()
                 if thorough:
                     thorough_at = time.monotonic() + self._thorough_interval_s
-            except BaseException as error:  # waiting threads must receive any error
+            except BaseException as error:  # Waiting threads must receive any error.
                 self._health.fail(error)
                 _log.error("flushing has stopped: %s", error)
             if self._health.reason is not None:

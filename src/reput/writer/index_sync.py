@@ -85,7 +85,7 @@ class IndexSync:
             )
         )
         if log_end is not None or reached != self._known:
-            with self._nothing_expires:  # these files must not expire meanwhile
+            with self._nothing_expires:  # These files must not expire meanwhile.
                 self._recovery_point.write(reached, reached.end == log_end)
             self._known = reached
         if log_end is not None:
@@ -168,7 +168,7 @@ class IndexFlusher:
                     else:
                         self._sync.run_partly(self._least_pages)
                 self._prove_full()
-            except BaseException as error:  # threads that put must receive any error
+            except BaseException as error:  # Threads that put must receive any error.
                 self._health.fail(error)
                 _log.error("flushing ConsumeQueues and IndexFiles has stopped: %s", error)
 

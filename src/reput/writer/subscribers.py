@@ -19,7 +19,7 @@ from reput.closing import Closing
 from reput.log.dispatch_batch import DispatchBatch, Queue
 
 Arrival = Callable[[str, int, int], None]
-"""Called with topic, queue id and the queue's new end."""
+"""A function that is called with topic, queue id and the queue's new end."""
 
 _log = logging.getLogger("reput.dispatch")
 

@@ -21,7 +21,7 @@ class Waiters:
     def notify_all(self) -> None:
         """Have all waiting callers check their conditions again."""
         for ticket in self._tickets.copy():
-            with suppress(RuntimeError):  # woken already
+            with suppress(RuntimeError):  # It was woken already.
                 ticket.release()
 
     def wait_for(self, is_so: Callable[[], bool], timeout_s: float | None = None) -> bool:

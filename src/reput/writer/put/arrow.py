@@ -70,7 +70,7 @@ def from_columns(
     delay_levels: int = DEFAULT_DELAY_LEVEL_COUNT,
     form: RecordForm = FORM_OF_FOUR,
 ) -> PutColumns:
-    """Return columns to put. Raises UsageError for invalid columns, MessageRefusedError for invalid values."""
+    """Return the columns of a put. Raises UsageError for invalid columns, MessageRefusedError for invalid values."""
     arrays, count = _arrays(columns)
     rows = new_rows(count, PUT_DTYPE)
     try:
@@ -222,7 +222,9 @@ def _joined_keys(array: Any) -> Any:
     keys = array.flatten()
     bad = pc.or_(pc.match_substring(keys, KEY_SEPARATOR), pc.equal(pc.binary_length(keys), 0))
     if pc.any(bad).as_py():
-        raise MessageRefusedError("keys: a key is not empty and has no space, which separates keys")
+        raise MessageRefusedError(
+            "keys: a key must not be empty or contain a space, which separates keys"
+        )
     return pc.binary_join(array, KEY_SEPARATOR)
 
 
@@ -249,5 +251,5 @@ def _view(buffer: Any) -> npt.NDArray[np.uint8]:
     if buffer is None or not buffer.size:
         return np.zeros(1, np.uint8)
     view = (ctypes.c_uint8 * buffer.size).from_address(buffer.address)
-    view._owner = buffer  # the memory lives as long as the array does
+    view._owner = buffer  # The memory lives as long as the array.
     return np.frombuffer(view, np.uint8)

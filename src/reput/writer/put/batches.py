@@ -25,9 +25,9 @@ from reput.writer.put.routing import delayed, further_queues, property_of, with_
 def check_batch(messages: Sequence[Message], delay_levels: int, has_further_queues: bool) -> None:
     """Raise MessageRefusedError for messages that are not a batch."""
     if not messages:
-        raise MessageRefusedError("a batch has at least one message")
+        raise MessageRefusedError("a batch must have at least one message")
     if len({(message.topic, message.queue_id) for message in messages}) > 1:
-        raise MessageRefusedError("a batch is of one topic and one queue_id")
+        raise MessageRefusedError("all messages of a batch must have one topic and one queue_id")
     for number, message in enumerate(messages):
         if message.sys_flag & SYS_FLAG_TRANSACTION_MASK:
             raise MessageRefusedError(
@@ -49,11 +49,11 @@ def batch_size(message: Message, batch_topics: Collection[str]) -> int:
         return 1
     if message.topic not in batch_topics:
         raise MessageRefusedError(
-            f"an inner batch: the queues of topic {message.topic!r} are no batch queues "
+            f"an inner batch: the queues of topic {message.topic!r} are not batch queues "
             "(queue.type in config/topics.json)"
         )
     if message.sys_flag & SYS_FLAG_PREPARED:
-        raise MessageRefusedError("an inner batch is of no transaction that is not committed")
+        raise MessageRefusedError("an inner batch cannot be part of an uncommitted transaction")
     count = stated_batch_size(stated) or 0
     if not count:
         raise MessageRefusedError(

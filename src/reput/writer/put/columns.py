@@ -25,7 +25,7 @@ Bytes = npt.NDArray[np.uint8]
 Offsets = npt.NDArray[np.int64]
 _MOST_COUNTED = 1 << 16
 BORN_NOW = -(1 << 63)
-"""A born timestamp that stands for the store timestamp."""
+"""A born timestamp that is replaced by the store timestamp."""
 
 
 class Texts(NamedTuple):
@@ -94,7 +94,7 @@ class PutColumns:
         """Return the bytes of all records. Raises MessageRefusedError for the first row that is too large."""
         count = len(self.rows)
         if self.form.is_five and (self.rows["sys_flag"] & SYS_FLAG_INNER_BATCH).any():
-            raise MessageRefusedError("an inner batch is put by itself, as a message")
+            raise MessageRefusedError("an inner batch must be put by itself, as a message")
         properties = np.zeros(count, np.int64)
         joined_bytes(self._property_offsets(), self._names().at, self.form.is_five, properties)
         most = self.form.most_properties_bytes
@@ -164,7 +164,7 @@ def number_queues(
     most = check_queue_id(int(queue_ids.max()))
     rows["queue_id"] = queue_ids
     place = rows["topic"] * np.int64(most + 1) + queue_ids
-    if len(topics) * (most + 1) <= _MOST_COUNTED:  # counting is quicker than sorting
+    if len(topics) * (most + 1) <= _MOST_COUNTED:  # Counting is faster than sorting.
         places = np.flatnonzero(np.bincount(place))
         number = np.empty(len(topics) * (most + 1), np.int32)
         number[places] = np.arange(len(places))
@@ -175,5 +175,5 @@ def number_queues(
 
 
 def as_array(data: bytes) -> Bytes:
-    """Return the same bytes as an array for kernels."""
+    """Return bytes as an array for kernels."""
     return np.frombuffer(bytearray(data), np.uint8)

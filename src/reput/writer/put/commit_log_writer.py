@@ -489,7 +489,7 @@ class CommitLogWriter:
         self._under_way = None
 
     def _roll(self) -> None:
-        """End the file with a blank and begin the next."""
+        """End the file with a blank, and begin the next file."""
         self._files.roll()
         self._end_file()
 

@@ -146,7 +146,7 @@ class LogFiles:
 
     @property
     def end(self) -> int:
-        """Physical offset after the last file."""
+        """Return the physical offset after the last file."""
         return self.start + self.file_bytes
 
     def roll(self) -> None:

@@ -120,7 +120,7 @@ def properties_string(
     if isinstance(given, _WHOLE):
         if message.keys or message.tags:
             raise MessageRefusedError(
-                "properties given as a string are the whole of them: put keys and tags in there"
+                "properties given as a string are complete: include keys and tags in it"
             )
         data = given if isinstance(given, bytes) else encode_utf8(given)
         return form.check_properties(without_record_crc(data))
@@ -135,9 +135,9 @@ def properties_string(
     heads = _heads(tuple(properties))
     text = PROPERTY_SEPARATOR.join([head + properties[name] for name, head in heads])
     if text.count(PROPERTY_SEPARATOR) != len(heads) - 1:
-        raise MessageRefusedError("\\x02 separates properties, it cannot be in one")
+        raise MessageRefusedError("\\x02 separates properties, so it cannot be in one")
     if "" in properties.values() and not _is_of_no_queue(properties):
-        raise MessageRefusedError("a property without a name or a value is lost: leave it out")
+        raise MessageRefusedError("a property without a name or a value would be lost; omit it")
     return form.check_properties(encode_utf8(text + form.ending))
 
 
@@ -154,7 +154,7 @@ def _heads(names: tuple[str, ...]) -> list[tuple[str, str]]:
         if NAME_SEPARATOR in name or PROPERTY_SEPARATOR in name:
             raise MessageRefusedError(f"property {name!r}: \\x01 and \\x02 cannot be in a name")
     if "" in names:
-        raise MessageRefusedError("a property without a name or a value is lost: leave it out")
+        raise MessageRefusedError("a property without a name or a value would be lost; omit it")
     return [(name, name + NAME_SEPARATOR) for name in hash_map_order(names)]
 
 

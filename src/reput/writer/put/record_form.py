@@ -72,7 +72,7 @@ class RecordForm:
         return data
 
     def _room_of_five(self) -> str:
-        return f", and more only for more than {_MOST_UNITS_V1} characters" * self.is_five
+        return f", or for more bytes only above {_MOST_UNITS_V1} characters" * self.is_five
 
     def check_properties(self, data: bytes) -> bytes:
         """Return properties as stored before the record's CRC. Raises MessageRefusedError if they are too long."""

@@ -86,7 +86,8 @@ def further_queues(message: Message, lmq: bool) -> list[tuple[str, int]]:
     ]
     if len({*queues, (message.topic, message.queue_id)}) <= len(queues):
         raise MessageRefusedError(
-            f"INNER_MULTI_DISPATCH {value!r}: a queue takes a message once, and its own has it already"
+            f"INNER_MULTI_DISPATCH {value!r}: each queue gets a message once, and its own queue "
+            f"has it already"
         )
     return queues
 
