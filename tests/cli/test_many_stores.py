@@ -97,7 +97,7 @@ def test_a_replica_answers_for_one_that_cannot_be_read_if_it_cannot_lag_behind_i
     assert ran.code == FOUND
     assert "8 messages in 1 of 3 stores; 1 store could not be read." in ran.lines
     assert "reput: a-slave: not searched: " in ran.err
-    assert "reput: a-slave: its replica a was searched in its place" in ran.err
+    assert "reput: a-slave: its replica a was searched instead" in ran.err
     assert reput("query", "--stores", fleet, "--key", "no-such-key").code == NOT_FOUND
     assert reput("tail", "--stores", fleet).code == FOUND
     assert reput("query", "--stores", fleet, "--topic", "orders", "--limit", "1").code == FOUND
@@ -128,7 +128,7 @@ def test_an_answer_by_time_is_incomplete_without_a_queue_that_has_its_messages(
         assert f"reput: {lost}" in ran.err
     ran = reput("query", "--stores", fleet, *options)
     assert (ran.code, f"reput: a: {lost}" in ran.err) == (FOUND, True)
-    assert "a: its replica a-slave was searched in its place" in ran.err
+    assert "a: its replica a-slave was searched instead" in ran.err
     for others in (
         ["--topic", "shipments", "--begin", "2026-10-18"],
         ["--topic", "orders", "--begin", "2030-01-01"],
@@ -362,7 +362,7 @@ def test_an_interrupted_check_is_resumed(fleet: Path, tmp_path: Path) -> None:
     assert len(kept.read_text().splitlines()) == 4
     other = reput("stats", "--stores", fleet, "--resume", kept)
     assert other.code == WRONG_USE
-    assert "is not of this operation" in one_line(other)
+    assert "belongs to another operation" in one_line(other)
 
 
 def test_stores_are_rebuilt_into_folders_of_their_names(fleet: Path, tmp_path: Path) -> None:

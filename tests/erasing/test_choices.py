@@ -192,7 +192,7 @@ def test_it_refuses_in_one_line(golden: Golden, tmp_path: Path) -> None:
     at = int.from_bytes(data[:4], "big")
     data[at : at + 20] = bytes(20)
     log.write_bytes(data)
-    with pytest.raises(StoreError, match="unreadable range may hold"):
+    with pytest.raises(StoreError, match="unreadable range may contain"):
         reput.erase(store, out, keys=["k"])
     with pytest.raises(UsageError, match="DLedger"):
         reput.erase(golden("five_dledger").path, out, keys=["k"])

@@ -102,7 +102,8 @@ class _Archiver:
         self._add_all(todo, last)
         if last is not None and not with_last:
             self._report["notes"].append(
-                f"{os.path.basename(last.path)} was left out: the broker may still append to it"
+                f"{os.path.basename(last.path)} was not archived, because the broker may still "
+                f"append to it"
             )
         if retention_days is not None:
             self._progress("expire", 0, 1)
@@ -307,7 +308,8 @@ class _Archiver:
             for path in sorted((root / CONFIG_FOLDER).glob("*")):
                 if not path.is_file() or path.is_symlink():
                     self._note(
-                        f"{path.relative_to(root)} was left out: only plain files of the configuration are kept"
+                        f"{path.relative_to(root)} was not archived: only plain files of the "
+                        f"configuration are kept"
                     )
                     continue
                 with FileReader(str(path)) as reader:

@@ -1,4 +1,4 @@
-"""Changes of an archive's manifest: a file is added, old ones expire, indexes are merged. No I/O."""
+"""Compute changes of an archive's manifest: a file is added, old ones expire, indexes are merged. No I/O."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def with_file(
         if same and (is_erased or same[0].sha256 == entry.sha256):
             return None
         raise UsageError(
-            f"{entry.path}: the archive has other bytes of these offsets; nothing was added"
+            f"{entry.path}: the archive has different bytes at these offsets; nothing was added"
         )
     newer = [
         file for file in manifest.log if file not in kept and file.data_bytes > entry.data_bytes

@@ -36,7 +36,7 @@ def commit(objects: ObjectStore, change: Change) -> Manifest:
             continue
         return after
     raise StoreUnreachableError(
-        f"{objects.place}: other archivers change it all the time; run it again"
+        f"{objects.place}: other archivers keep changing it; run the command again"
     )
 
 

@@ -105,7 +105,9 @@ def _upload_log(task: CopyTask) -> LogFile:
         frames = LogFrames(reader, size, pool)
         stored = task.objects.upload(name, frames.chunks())
         if reader.size < file.size:
-            raise StoreChangedError(f"{file.path}: became shorter while it was read; run it again")
+            raise StoreChangedError(
+                f"{file.path}: became shorter while it was read; run the command again"
+            )
     inside = os.path.relpath(file.path, task.store)
     if inside.startswith(".."):
         inside = f"commitlog/{os.path.basename(file.path)}"

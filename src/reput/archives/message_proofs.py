@@ -94,7 +94,7 @@ def verify_proof(path: str) -> VerifyReport:
         raise FormatError(path, 0, str(error)) from None
     report = _report(path, proof, signature, path, ())
     if signature is not None and not is_signed(signed, signature):
-        return VerifyReport(path, 1, 1, len(data), ("its signature is not of this proof",))
+        return VerifyReport(path, 1, 1, len(data), ("its signature does not match this proof",))
     return report
 
 

@@ -92,7 +92,7 @@ def new_store(target: Path) -> Iterator[NewStore]:
     """Yield a store for the body to write and to finish; if the body fails, the next run can continue it.
 
     Raises:
-        UsageError: the target has anything but an unfinished store.
+        UsageError: the target contains anything other than an unfinished store.
         StoreLockedError: another process writes it.
         StoreAccessError.
     """

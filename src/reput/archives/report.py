@@ -52,7 +52,7 @@ class ArchiveReport(Report):
         if self.expired:
             yield f"  expired   {self.expired:,} archived log files were deleted"
         for path in self.damaged:
-            yield f"damage: {printable(path)}; archived as it is, `reput check` shows where"
+            yield f"damage: {printable(path)}; archived unchanged; `reput check` locates the damage"
         for note in self.notes:
             yield f"note: {printable(note)}"
 
@@ -119,17 +119,17 @@ class VerifyReport(Report):
 
     @property
     def is_valid(self) -> bool:
-        """Return whether every byte is as it was archived."""
+        """Return whether every byte is unchanged since it was archived."""
         return not self.problems
 
     def lines(self) -> Iterator[str]:
         if self.message is not None:
-            yield f"Verified {printable(self.archive)}: the message is as it was archived"
+            yield f"Verified {printable(self.archive)}: the message is unchanged"
             yield from self.message.lines()
             return
         yield f"Verified {printable(self.archive)}: {self.objects:,} objects, {format_size(self.read_bytes)}"
         if not self.problems:
-            yield f"  all {self.files:,} log files and their indexes are as they were archived"
+            yield f"  all {self.files:,} log files and their indexes are unchanged"
         for problem in self.problems:
             yield f"damage: {printable(problem)}"
         if self.unused:
@@ -151,7 +151,8 @@ class RestoreReport(Report):
         messages: Messages in them.
         begin, end: Physical offsets of the restored log.
         is_filtered: Whether it is a copy of some messages, with new offsets.
-        left_out: Of a filtered copy: chosen records of a broker's own topics, or of open transactions.
+        left_out: For a filtered copy, the number of chosen records not copied: of a broker's own topics, or open
+            transactions.
         offsets_reset: Committed offsets beyond the end of their restored queue, which were set to that end.
     """
 
@@ -174,7 +175,7 @@ class RestoreReport(Report):
                 records = (
                     f"{self.left_out:,} records of a broker's own topics, or of open transactions,"
                 )
-                yield f"note: {records} were left out"
+                yield f"note: {records} were not copied"
             return
         what = "1 log file" if self.files == 1 else f"{self.files:,} log files"
         yield f"Restored {what} of {printable(self.archive)} to {printable(self.store)}"

@@ -93,7 +93,7 @@ def _verify_erasure(archive: Archive, record: ErasureObject) -> None:
         length = min(_READ_BYTES, record.object_bytes - at)
         digest.update(archive.objects.get_range(record.object, at, length))
     if digest.hexdigest() != record.sha256:
-        raise FormatError(archive.path(record.object), 0, "does not have its checksum")
+        raise FormatError(archive.path(record.object), 0, "does not match its checksum")
     _verify_size(archive, record)
 
 
@@ -127,7 +127,7 @@ def _verify_log(archive: Archive, file: LogFile) -> None:
     frames = archive.directory(file)
     if digest.hexdigest() != file.sha256 or tree_root(frames.digests) != file.tree:
         raise FormatError(
-            archive.path(file.object), 0, "its content does not have the checksum of the manifest"
+            archive.path(file.object), 0, "its content does not match the checksum in the manifest"
         )
     _verify_size(archive, file)
 
@@ -196,7 +196,8 @@ def require_unchanged(
         is_there = entry in archive.manifest.log
         if not is_there or archive.objects.head(entry.object).size != entry.object_bytes:
             raise StoreChangedError(
-                f"{archive.path(entry.object)}: changed after it was compared; nothing was deleted; run it again"
+                f"{archive.path(entry.object)}: changed after it was compared; nothing was "
+                f"deleted; run the command again"
             )
 
 
@@ -231,7 +232,7 @@ def restore_store(
     check_empty(target)
     chosen = _chosen(archive.manifest.log, begin_ms, end_ms)
     if not chosen:
-        raise UsageError(f"{place}: has no log file of that time", arguments=["begin", "end"])
+        raise UsageError(f"{place}: has no log file for that time", arguments=["begin", "end"])
     end = chosen[-1].end
     snapshots = archive.manifest.snapshots
     fitting = [one for one in snapshots if one.log_end >= end][:1] or list(snapshots[-1:])
@@ -274,7 +275,7 @@ def _chosen(log: tuple[LogFile, ...], begin_ms: int | None, end_ms: int | None) 
 
 
 def _write_log(archive: Archive, file: LogFile, path: Path) -> None:
-    if _is_written(file, path):  # by an earlier run, which was killed
+    if _is_written(file, path):  # Left by an earlier run, which was killed.
         sync_file(path)
         return
     make_folder(path.parent)
@@ -290,7 +291,7 @@ def _write_log(archive: Archive, file: LogFile, path: Path) -> None:
     sync_folder(path.parent)
     if digest.hexdigest() != file.sha256:
         raise FormatError(
-            archive.path(file.object), 0, "its content does not have the checksum of the manifest"
+            archive.path(file.object), 0, "its content does not match the checksum in the manifest"
         )
 
 

@@ -73,14 +73,14 @@ class Choice:
         for topic in self.topics:
             if _is_brokers_own(topic):
                 raise UsageError(
-                    f"{topic}: holds a broker's own records, no messages of users",
+                    f"{topic}: has a broker's own records, but no messages of users",
                     arguments=["topics"],
                 )
         if self.query is not None:
             compile_filter(self.query, True)
 
     def keeps(self, rows: pa.RecordBatch) -> Mask:
-        """Return which rows are selected."""
+        """Return flags for the selected rows."""
         met = np.ones(len(rows), np.bool_)
         if self.topics:
             met &= _mask(pc.is_in(rows.column("topic"), pa.array(self.topics, pa.string())))
@@ -111,7 +111,7 @@ def _holding(lists: pa.ListArray, wanted: pa.Array) -> Mask:
 
 
 def _matching(properties: pa.MapArray, query: str) -> Mask:
-    """Return which properties match; the expression is evaluated once for each combination of values that it names."""
+    """Return flags for matching properties; the expression is evaluated once per combination of its values."""
     matches, names = compile_filter(query, True), property_names(query, True)
     if not names:
         return np.full(len(properties), matches({}), np.bool_)
@@ -134,9 +134,9 @@ class ChosenMessages:
     """Messages to erase.
 
     Attributes:
-        sizes: By physical offset, the size of each record of which something is erased.
-        inner: By physical offset of an inner batch (5.x), the queue offsets of its messages that are erased.
-            A record that is not here is erased as a whole.
+        sizes: Sizes of the records to erase, wholly or in part, by physical offset.
+        inner: Queue offsets of erased messages of inner batches (5.x), by physical offset of the batch. Other records
+            are erased as a whole.
         counts: Messages by role and topic.
         ids: Unique keys of the erased messages.
         message_ids: Offset message ids of records that are erased as a whole.
@@ -166,7 +166,7 @@ class _Links:
 
     Attributes:
         ids: First unique keys. Messages that a 5.x client sent in a list have two; a broker's copies keep the last.
-        lists: Of those, ids of lists. Many messages have one, so it says nothing of a copy.
+        lists: The ids of lists among them. Many messages share such an id, so it does not identify a copy.
         message_ids: Offset message ids; copies name them as their origin.
         origins: Origins that were named.
         halves: Physical offsets of half transactions, which committed messages name.
@@ -188,7 +188,7 @@ class _Links:
 
 
 class _Messages:
-    """Columns of a batch of rows, decoded when they are first asked for."""
+    """Columns of a batch of rows, decoded on first use."""
 
     def __init__(self, rows: pa.RecordBatch) -> None:
         self.rows = rows
@@ -248,7 +248,7 @@ class Chooser:
     """Finds the messages of one store or archive.
 
     Attributes:
-        ends: By the first physical offset of a log file, where its messages end.
+        ends: Ends of the messages in each log file, by the file's first physical offset.
     """
 
     def __init__(
@@ -272,8 +272,8 @@ class Chooser:
         """Read the log.
 
         Raises:
-            StoreError: part of the log cannot be read, and may hold such messages.
-            StoreNotFoundError, StoreAccessError, StoreChangedError.
+            StoreError: part of the log cannot be read, and may contain such messages. StoreNotFoundError,
+            StoreAccessError, StoreChangedError.
         """
         (log,) = find_logs([self._store], self._options)
         self._begins = [file.start for file in log.files]
@@ -326,7 +326,7 @@ class Chooser:
                 yield _Messages(batch)
 
     def _note_ends(self, batch: pa.RecordBatch) -> None:
-        """Note where the messages of each log file end."""
+        """Record the end of the messages in each log file."""
         starts = np.asarray(batch.column("physical_offset").to_numpy())
         ends = starts + np.asarray(batch.column("size").to_numpy())
         numbers = np.searchsorted(self._begins, starts, "right")
@@ -336,12 +336,12 @@ class Chooser:
 
     def _refused(self, offset: int, reason: str) -> StoreError:
         return StoreError(
-            f"{self._store}: physical offset {offset:,}: {reason}; an unreadable range may hold "
-            "messages to erase; repair the store first"
+            f"{self._store}: physical offset {offset:,}: {reason}; an unreadable range may "
+            f"contain messages to erase; repair the store first"
         )
 
     def _copies(self, rows: _Messages) -> Mask:
-        """Return which rows are copies of found messages, or their origins."""
+        """Return flags for rows that are copies of found messages, or their origins."""
         links = self._links
         if rows.lists.null_count < len(rows.lists):
             is_known = _among(rows.lists, links.ids)
@@ -369,7 +369,7 @@ class Chooser:
         return met
 
     def _sought(self) -> tuple[pa.Array, pa.Array]:
-        """Return ids of messages, and ids that copies name as their origin; created again when there are more."""
+        """Return ids of messages, and ids that copies name as their origin; recomputed when there are more."""
         links = self._links
         counts = len(links.ids), len(links.lists), len(links.message_ids)
         if self._sought_counts != counts:
@@ -398,7 +398,7 @@ class Chooser:
         self._link(_Messages(chosen.rows.filter(pa.array(is_new))), is_inner)
 
     def _link(self, rows: _Messages, is_inner: bool) -> None:
-        """Take rows that are new."""
+        """Add rows that are new."""
         found, links = self._found, self._links
         offsets = rows.offsets.tolist()
         topics = rows.column("topic").to_pylist()
@@ -408,7 +408,7 @@ class Chooser:
             ):
                 if (
                     offset in self._compressed
-                ):  # part of it cannot be written again in the same length
+                ):  # Part of it cannot be rewritten with the same length.
                     self._whole.add(offset)
                     found.inner.pop(offset, None)
                 elif offset not in self._whole:
@@ -443,7 +443,7 @@ class Chooser:
 
 
 def _is_brokers_own(topic: str) -> bool:
-    """Return whether a broker keeps its own records there, without which it would lose track of messages."""
+    """Return whether a topic has a broker's own records, without which it would lose track of messages."""
     return topic == OP_TOPIC or topic.startswith(REVIVE_TOPIC_PREFIX)
 
 

@@ -1,7 +1,7 @@
-"""Erasing from an archive: new versions of the log files concerned and of their indexes, then one new manifest.
+"""Erase from an archive: write new versions of the affected log files and their indexes, then one new manifest.
 
 Readers see the archive as it was until the manifest is replaced, and the erased one afterwards. The old objects are
-deleted last. An erasure that is killed before that is completed by the next one.
+deleted last. If an erasure is killed before that, the next one completes it.
 """
 
 from __future__ import annotations
@@ -165,23 +165,25 @@ class _ArchiveErasure:
             if record in manifest.erasures:
                 return manifest
         raise StoreUnreachableError(
-            f"{self._place}: other archivers change its indexes all the time; run it again"
+            f"{self._place}: other archivers keep changing its indexes; run the command again"
         )
 
     def _replaced(
         self, began: Manifest, seen: Manifest, new: Mapping[LogFile, LogFile],
         done: Mapping[str, Mapping[IndexObject, IndexObject]], record: ErasureObject,
     ) -> Manifest:  # fmt: skip
-        """Replace the manifest if its indexes are as they were seen, and return the current one."""
+        """Replace the manifest if its indexes are unchanged, and return the current manifest."""
 
         def change(manifest: Manifest) -> Manifest | None:
             if not set(new) <= set(manifest.log):
                 raise StoreChangedError(
-                    f"{self._place}: a log file was archived again meanwhile; run it again"
+                    f"{self._place}: a log file was archived again meanwhile; run the command again"
                 )
-            if manifest.clearings != began.clearings:  # it may have deleted what was uploaded
+            # That erasure may have deleted the uploaded objects.
+            if manifest.clearings != began.clearings:
                 raise StoreChangedError(
-                    f"{self._place}: messages were erased by somebody else meanwhile; run it again"
+                    f"{self._place}: another erasure changed the archive meanwhile; run the "
+                    f"command again"
                 )
             if (manifest.keys, manifest.queues) != (seen.keys, seen.queues):
                 return None
@@ -213,8 +215,7 @@ class _ArchiveErasure:
     def _old_objects(self, manifest: Manifest, listed: Iterable[str] | None = None) -> list[str]:
         """Return objects of erased log files, and of their indexes, that a manifest does not name.
 
-        A file that is not sealed may be on its way; its leftovers are deleted once they are a day old, by
-        `reput archive`.
+        Another archiver may be uploading an unsealed file; `reput archive` deletes its remains once they are a day old.
         """
         begins = {begin for one in manifest.erasures for begin in one.begins}
         spans = [
@@ -295,7 +296,7 @@ def _row_changes(erased: Any) -> dict[str, Callable[[pa.Table], pa.Table]]:
         gone = is_erased(rows)
         if not gone.any():
             return rows
-        # Of a delayed message it is the time of delivery.
+        # For a delayed message it is the time of delivery.
         gone &= rows.column("topic").to_numpy(zero_copy_only=False) != SCHEDULE_TOPIC
         number = rows.schema.get_field_index("tags_code")
         codes = np.where(gone, 0, rows.column("tags_code").to_numpy())

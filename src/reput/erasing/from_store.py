@@ -45,7 +45,7 @@ def erase_from_store(
     record_path = _audit_path(target, audit)
     if not plan_only:
         if target is None or record_path is None:
-            raise UsageError("pass output: where the copy is written", arguments=["output"])
+            raise UsageError("pass output, the folder for the copy", arguments=["output"])
         check_source(facts, leave_out)
         check_output(target, Path(store))
         if audit is not None and record_path.exists():

@@ -1,4 +1,4 @@
-"""Messages that stay, and contain a key, an id or the body of an erased one."""
+"""Find remaining messages that contain a key, an id or the body of an erased message."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _COLUMNS = ("physical_offset", "queue_offset", "topic", "properties", "body")
 
 
 class _Patterns(NamedTuple):
-    """In order; see `mark_holders`."""
+    """The texts to search for, in order; see `mark_holders`."""
 
     data: npt.NDArray[np.uint8]
     at: npt.NDArray[np.int64]
@@ -74,7 +74,7 @@ def find_mentions(
 def _bodies(
     store: str, chosen: ChosenMessages, options: Mapping[str, str] | None
 ) -> tuple[set[bytes], list[str]]:
-    """Return the bodies to search for, decompressed; and a note if these are not all."""
+    """Return the decompressed bodies to search for, and a note if some are missing."""
     limit = (
         f"bodies were not searched for in other messages: there are more than {_MOST_BODIES:,}, or "
         f"{_MOST_BODY_BYTES >> 20} MiB"
@@ -114,7 +114,7 @@ def _patterns(words: set[bytes], bodies: set[bytes]) -> _Patterns | None:
 
 
 def _shorter(texts: Sequence[bytes]) -> npt.NDArray[np.int64]:
-    """Return the number of the longest other text with which each of some rising texts begins, or -1."""
+    """Return the number of the longest other text with which each of the ascending texts begins, or -1."""
     found = np.full(len(texts), -1, np.int64)
     beginnings: list[int] = []
     for number, text in enumerate(texts):
@@ -129,7 +129,7 @@ def _shorter(texts: Sequence[bytes]) -> npt.NDArray[np.int64]:
 def _holders(
     rows: pa.RecordBatch, patterns: _Patterns, chosen: ChosenMessages
 ) -> Iterable[tuple[str, int]]:
-    """Yield topic and physical offset of the rows that stay and hold a pattern."""
+    """Yield topic and physical offset of remaining rows that contain a pattern."""
     offsets = np.asarray(rows.column("physical_offset").to_numpy())
     marked = _marked(rows.column("body"), patterns)
     values = rows.column("properties")
@@ -148,12 +148,13 @@ def _holders(
 
 
 def _marked(array: Any, patterns: _Patterns) -> npt.NDArray[np.bool_]:
-    """Return which values of an array of texts contain a pattern."""
+    """Return flags for the values of an array of texts that contain a pattern."""
     array = array.cast(pa.large_binary())
     marked = np.zeros(len(array), np.uint8)
     _, offsets, data = array.buffers()
     if data is not None and len(array):
         bounds = np.frombuffer(offsets, np.int64)[array.offset : array.offset + len(array) + 1]
-        content = np.frombuffer(data, np.uint8)  # read-only, which kernels are not compiled for
+        # Copied, because kernels are not compiled for read-only arrays.
+        content = np.frombuffer(data, np.uint8)
         mark_holders(content.copy(), bounds.copy(), *patterns, marked)
     return marked.astype(np.bool_)

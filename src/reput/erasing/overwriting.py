@@ -1,4 +1,4 @@
-"""Records overwritten in the bytes of a log."""
+"""Overwrite records in the bytes of a log."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _LENGTH_BYTES = 4
 
 
 class Run(NamedTuple):
-    """Bytes of a log file that follow each other, after erasing."""
+    """Consecutive bytes of a log file after erasing."""
 
     position: int
     data: bytes | memoryview
@@ -42,7 +42,7 @@ class Eraser:
 
     Attributes:
         erased: The erased records, in the order of the log.
-        bare: How many messages are too short for a tombstone.
+        bare: Number of messages that are too short for a tombstone.
         without_keys: Physical offsets of records that have lost their keys.
     """
 
@@ -85,15 +85,19 @@ class Eraser:
             position = stop
         if scan.damage or scan.end.data_follows:
             lost = (*scan.damage, *scan.verdict().damage)[0]
-            raise StoreError(f"{lost}; an unreadable range may hold messages to erase")
+            raise StoreError(
+                f"{lost}; an unreadable range may contain messages to erase; repair the store first"
+            )
         if done != len(self.within(file.start, file.end)):
-            raise StoreChangedError(f"{file.path}: changed while it was read; run it again")
+            raise StoreChangedError(
+                f"{file.path}: changed while it was read; run the command again"
+            )
         if scan.end.blank is not None:
             at = scan.end.blank - file.start
             yield Run(at, encode_blank(file.size - at))
 
     def _erase(self, data: Bytes, base: int, starts: Offsets) -> int:
-        """Erase in a run of records that begins at a physical offset; return how many of them were meant."""
+        """Erase in a run of records that begins at a physical offset; return the number of erased records."""
         wanted = self.within(base, base + len(data))
         wanted = wanted[np.isin(wanted, starts)]
         whole, keeps_body, touched = [], [], []

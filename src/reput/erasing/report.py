@@ -18,7 +18,7 @@ class ErasedMessages:
     Attributes:
         role: Their role: message, retry, dead_letter, scheduled, timer, half, trace, and others as in `reput.trace`.
         topic: Their topic.
-        messages: How many.
+        messages: Number of messages.
     """
 
     role: str
@@ -32,7 +32,7 @@ class Mention:
 
     Attributes:
         topic: Their topic.
-        records: How many.
+        records: Number of records.
         first: Physical offset of the first one.
     """
 
@@ -47,7 +47,7 @@ class TableRows:
 
     Attributes:
         table: Its path.
-        rows: How many.
+        rows: Number of rows.
     """
 
     table: str
@@ -62,15 +62,15 @@ class EraseReport(Report):
         source: The store or archive.
         destination: The new store; None for an archive, and for a plan.
         is_done: Whether it was erased; false for a plan.
-        id: Of the erasure; the tombstones have it. Empty for a plan.
+        id: Id of the erasure, which its tombstones contain; empty for a plan.
         messages: Erased messages, copies included, by role and topic.
         records: Records of the log.
         record_bytes: Their size.
-        files: Log files that have them.
+        files: Log files that contained them.
         bare: Messages too short for a tombstone: bodies and properties of a few bytes.
         mentions: Records that stay, although they contain an erased key or body.
         tables: Rows of lake tables.
-        audit: Where the record of the erasure is; empty for a plan.
+        audit: Path of the record of the erasure; empty for a plan.
         is_signed: Whether it is signed.
         left_out: Parts of the store that were not copied.
         notes: Remaining work.
@@ -94,7 +94,7 @@ class EraseReport(Report):
 
     @property
     def is_complete(self) -> bool:
-        """Return whether nothing that was found elsewhere still has the content."""
+        """Return whether no other place was found that still has the content."""
         return not self.mentions and not any(one.rows for one in self.tables)
 
     def lines(self) -> Iterator[str]:
@@ -124,7 +124,7 @@ class EraseReport(Report):
             else:
                 yield f"  {printable(table.table)}: no row of these messages"
         for name in self.left_out:
-            yield f"note: {printable(name)} was left out"
+            yield f"note: {printable(name)} was not copied"
         for note in self.notes:
             yield f"note: {printable(note)}"
         if self.audit:

@@ -31,12 +31,12 @@ def new_id() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Purpose:
-    """By whom and why, and the key that signs it.
+    """The person and reason of an erasure, and the key that signs its record.
 
     Attributes:
-        by: Who; user and host if it is empty.
-        reason: Why.
-        signing_key: A file with an Ed25519 key; None for a record that is not signed.
+        by: The person; user and host if empty.
+        reason: The reason.
+        signing_key: A file with an Ed25519 key; None for an unsigned record.
         has_hashes: Whether the record has hashes of erased content.
     """
 
@@ -79,7 +79,7 @@ def record_of(
     records = tuple(eraser.erased)
     if not purpose.has_hashes:
         records = tuple(msgspec.structs.replace(one, sha256="") for one in records)
-        # All other bytes of a file are known, so its hash would prove a guess as well.
+        # All other bytes of a file are known, so even its hash would confirm a guess.
         files = tuple(msgspec.structs.replace(one, before="") for one in files)
     erasure = Erasure(
         id=erasure_id, erased_at=format_time(now_ms()), by=purpose.by or _this_user(),

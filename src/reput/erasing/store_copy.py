@@ -2,7 +2,7 @@
 
 The log is written record by record, so bytes that belong to no record are zeros. ConsumeQueues are copied, for the
 rebuild to keep the numbers of their entries, and then rebuilt from the new log with the IndexFiles. The copy gets its
-name when it has been checked: an erasure that is killed leaves a hidden folder beside it, which the next one replaces.
+name after it was checked. A killed erasure leaves a hidden folder beside it, which the next erasure replaces.
 """
 
 from __future__ import annotations
@@ -63,12 +63,11 @@ def check_source(facts: StoreFacts, leave_out: Collection[str] = ()) -> None:
     """
     if facts.ledger_folders:
         raise UsageError(
-            f"{facts.path}: has a DLedger log, whose replicas would differ; it cannot be erased from"
+            f"{facts.path}: has a DLedger log, whose replicas would differ; messages cannot be "
+            f"erased from it"
         )
     if facts.is_live:
-        raise UsageError(
-            f"{facts.path}: a broker or another writer owns this store, and would go on writing to it; stop it first"
-        )
+        raise UsageError(f"{facts.path}: a broker or another writer owns this store; stop it first")
     facts.require_certain()
     log = {os.path.basename(folder) for folder in facts.log_folders}
     for name in sorted(_top_names(facts.path)):
@@ -77,8 +76,8 @@ def check_source(facts: StoreFacts, leave_out: Collection[str] = ()) -> None:
         if name == COMPACTION_FOLDER and not _has_compaction_logs(Path(facts.path)):
             continue
         raise UsageError(
-            f"{facts.path}: {name} may hold copies of messages and cannot be erased from; leave it out of the copy "
-            f"with leave_out {name}",
+            f"{facts.path}: {name} may contain copies of messages, which cannot be erased; "
+            f"exclude it with leave_out {name}",
             arguments=["leave_out"],
         )
 
@@ -88,7 +87,7 @@ def _top_names(path: str) -> list[str]:
 
 
 def _has_compaction_logs(store: Path) -> bool:
-    """Return whether there is a log of compacted topics, which holds copies of their messages (5.x)."""
+    """Return whether there is a log of compacted topics, which contains copies of their messages (5.x)."""
     folder = store / COMPACTION_LOGS
     return folder.is_dir() and any(not entry.is_folder for entry in tree_entries(folder))
 
@@ -114,7 +113,7 @@ class StoreCopy:
         self.left_out: list[str] = []
 
     def write(self, record: Callable[[], None]) -> None:
-        """Write the copy, check it, call `record`, which writes the record of the erasure, and give the copy its name.
+        """Write and check the copy, call `record` to write the record of the erasure, then give the copy its name.
 
         Raises:
             UsageError: the output exists.
@@ -175,7 +174,7 @@ class StoreCopy:
             for run in self._eraser.runs(file):
                 writer.write(run.data, run.position)
             writer.sync()
-        look_like(target, path)  # expiry goes by its time
+        look_like(target, path)  # Brokers expire files by their time of modification.
         if len(self._eraser.within(file.start, file.end)):
             self.files.append(ChangedFile(file.start, digest_of(path), digest_of(target)))
 
@@ -189,7 +188,8 @@ class StoreCopy:
         ):
             if finding.severity is Severity.DAMAGE:
                 raise StoreError(
-                    f"{self._output}: was not written, for the copy would not be valid: {finding}"
+                    f"{self._output}: was not written, because the copy would not be valid: "
+                    f"{finding}"
                 )
 
     def _finish(self, record: Callable[[], None]) -> None:
@@ -207,7 +207,7 @@ class StoreCopy:
 
 
 def check_output(output: Path, source: Path) -> None:
-    """Raise UsageError for a place where no copy can be written."""
+    """Raise UsageError if no copy can be written at a place."""
     if output.exists() or output.is_symlink():
         raise UsageError(f"{output}: exists; choose a new folder", arguments=["output"])
     if output.absolute().is_relative_to(source.absolute()):

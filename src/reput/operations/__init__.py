@@ -1,4 +1,4 @@
-"""The operations of reput, one function each, which returns a report that prints itself.
+"""The operations of reput: each is one function that returns a printable report.
 
 The command line, the console and programs call the same functions. They are public as `reput.check` and so on.
 """

@@ -38,8 +38,8 @@ def archive(
 ) -> ArchiveReport:
     """Copy the log files of a store that an archive lacks, with indexes of their keys and queues.
 
-    A log file is copied once another one follows it: then nothing is appended to it any more. Several
-    archivers may work at once, and a killed run can be repeated.
+    A log file is copied once another follows it, because nothing is appended to it any more. Several archivers may work
+    at once, and a killed run can be repeated.
 
     Args:
         store: A store on this machine. It is only read.
@@ -49,7 +49,7 @@ def archive(
         runner: "serial", "processes", "spark", or a SparkSession. With the last three several log files are copied
             at once, for the first copy of a large store. On a cluster every executor needs the store's path, and
             the credentials of the destination.
-        storage_options: Of the destination, as for `open_store`.
+        storage_options: Options of the destination, as for `open_store`.
         progress: Called with the phase, units done and units in all.
 
     Returns:
@@ -107,11 +107,11 @@ def verify_archive(
     storage_options: Mapping[str, str] | None = None,
     progress: Progress = silent,
 ) -> VerifyReport:
-    """Compare every byte of an archive with its checksums, or prove that one message is as it was archived.
+    """Compare every byte of an archive with its checksums, or prove that one message is unchanged.
 
     Args:
         archive: A folder or URL that `archive` has written; or a proof file, which is verified by itself.
-        physical_offset: Verify the message there instead of all.
+        physical_offset: Verify only the message at this physical offset.
         proof: Write the proof of that message into this new file.
         signing_key: A file with an Ed25519 key in PEM format, which signs the proof.
         storage_options: As for `open_store`.
@@ -159,11 +159,11 @@ def restore(
     Args:
         archive: A folder or URL that `archive` has written.
         destination: A folder that is missing or empty, or that a killed run has begun to write: that run is continued.
-        begin, end: Only the log files with messages stored between these times, and all between them. With topics or
-            keys, only messages stored between these times.
+        begin, end: Restore the log files from the first to the last with messages of this time window. With topics or
+            keys, copy only messages of the window.
         topics: Copy messages of these topics.
         keys: Copy messages with one of these keys or unique keys.
-        storage_options: Of the archive, as for `open_store`.
+        storage_options: Options of the archive, as for `open_store`.
         progress: Called with the phase, units done and units in all.
 
     Raises:

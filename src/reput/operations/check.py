@@ -28,8 +28,8 @@ class CheckReport(Report):
 
     Attributes:
         store: Its path.
-        findings: All findings; findings of one file that are alike are counted as one.
-        is_quick: Whether only names, sizes, headers, ends and samples were looked at.
+        findings: All findings; identical findings of one file are grouped.
+        is_quick: Whether only names, sizes, headers, ends and samples were checked.
     """
 
     store: str
@@ -59,7 +59,7 @@ class CheckReport(Report):
         if self.severity is Severity.WARNING:
             return "warnings, but no damage"
         return (
-            "nothing found (only headers, ends and samples were looked at)"
+            "nothing found (only headers, ends and samples were checked)"
             if self.is_quick
             else "valid"
         )
@@ -74,7 +74,7 @@ class CheckReport(Report):
 
     @property
     def last_line(self) -> str:
-        """Return the verdict, and how many findings there are."""
+        """Return the verdict and the number of findings."""
         return f"{self.verdict}: {self.counted}" if self.findings else self.verdict
 
     @property
@@ -113,7 +113,7 @@ def check(
     Args:
         store: The folder that contains `commitlog/`, or its URL: then all of it is copied into a temporary folder.
         quick: Look at names, sizes, headers, ends and samples only.
-        config: The broker's settings; None takes what the store's own files show.
+        config: The broker's settings; None to take the sizes from the store's files.
         runner: "auto", "serial", "processes", "spark", or a SparkSession.
         on_finding: Called with each finding as soon as it is known.
         storage_options: Options of the URL's file system.
@@ -121,19 +121,20 @@ def check(
 
     Raises:
         StoreNotFoundError: the store has no CommitLog.
-        StoreAccessError: something cannot be read.
-        UsageError: no such runner.
+        StoreAccessError: a file cannot be read.
+        UsageError: the runner is unknown.
     """
     findings = []
     path, original = fspath(store), None
     with ExitStack() as stack:
         if is_url(store):
-            from reput.store.local_copy import local_copy  # and with it pyarrow
+            # Imported here, because it loads pyarrow.
+            from reput.store.local_copy import local_copy
 
             original = stack.enter_context(local_copy(path, storage_options, progress))
             path = original.path
         tasks: Runner = SerialRunner()
-        if not quick:  # it has no tasks, and does not wait for kernels
+        if not quick:  # A quick check has no tasks, and does not wait for kernels.
             from reput.verify.warm_up import warm_up
 
             tasks = stack.enter_context(opened_runner(Chosen.of(runner), log_bytes(path), warm_up))
@@ -173,7 +174,7 @@ def finding_lines(finding: Finding, store: str) -> Iterator[str]:
 def repair_command(finding: Finding, store: str) -> str:
     """Return the command that repairs it; empty if none does."""
     options = {
-        Kind.LOST_LOG_END: "",  # the messages stay lost, but the indexes need not lead there
+        Kind.LOST_LOG_END: "",  # The messages stay lost, but the indexes need not lead to them.
         Kind.TORN_LOG_END: "--truncate-tail ",
         Kind.LOG_FILE_SIZE: "--truncate-tail --salvage ",
         Kind.UNREADABLE_RECORD: "--salvage ",

@@ -18,7 +18,7 @@ from reput.store.store_reader import ReaderOptions
 from reput.text import printable
 
 DIFF_SCHEMA = "reput-diff/1"
-"""Raised with every change that a program has to know of; see docs/diff.md."""
+"""Version of the JSON output, raised with every change that affects programs; see docs/diff.md."""
 _PARTS = {
     Part.MESSAGE: "messages",
     Part.QUEUE_ENTRY: "ConsumeQueue entries",
@@ -134,7 +134,7 @@ def diff(
         )
     elif name or catalog or table:
         raise UsageError(
-            "name, catalog, table are about an export; neither A nor B is one",
+            "name, catalog and table describe an export, but neither A nor B is an export",
             arguments=["name", "catalog", "table"],
         )
     else:
@@ -155,7 +155,7 @@ def _with_export(
     from reput.lakes.tables.opening import open_export
 
     if all(exports):
-        raise UsageError("A and B are exports; compare one with the store that it was made of")
+        raise UsageError("A and B are both exports; compare an export with its store")
     store, folder = (b, a) if exports[0] else (a, b)
     table = open_export(folder, storage_options=storage, **options)
     return diff_export(store, table, name, store_is_b=exports[0], storage_options=storage)
@@ -165,7 +165,9 @@ def _remarks(found: Difference) -> list[str]:
     lines = []
     for name, other, before, after in zip("AB", "BA", found.expired, found.behind, strict=True):
         if before:
-            lines.append(f"{before:,} messages of {name} lie before {other} begins: expired there.")
+            lines.append(
+                f"{before:,} messages of {name} lie before the beginning of {other}, where they have expired."
+            )
         if after:
             lines.append(
                 f"{after:,} messages of {name} lie after the end of {other}: {other} is older, or cut short."
@@ -174,7 +176,7 @@ def _remarks(found: Difference) -> list[str]:
 
 
 def _example_in_words(example: Example) -> str:
-    """Describe one: `message only in A: orders, queue 1, queue offset 7 (offset 4711)`."""
+    """Return a description such as `message only in A: orders, queue 1, queue offset 7 (offset 4711)`."""
     a, b = example.physical_offset_a, example.physical_offset_b
     offsets = ""
     if a is not None and b is not None and a != b:

@@ -47,15 +47,15 @@ def erase(
     Args:
         store: A store on this machine that no broker writes, which is only read; or an archive, which is changed.
         output: The folder of the copy. It must not exist. None for an archive.
-        topics: One of these topics.
-        keys: One of these is among a message's keys or unique keys.
+        topics: Erase messages of these topics.
+        keys: Erase messages with one of these keys or unique keys.
         query: An SQL92 expression of RocketMQ over a message's properties.
-        begin, end: Stored between these times.
+        begin, end: Erase messages stored between these times.
         plan_only: Only report the messages to erase.
-        reason, by: Why, and by whom, for the record of the erasure. `by` is this user if it is empty.
+        reason, by: The reason and the person, for the record of the erasure. `by` defaults to this user.
         signing_key: A file with an Ed25519 key in PEM format, which signs the record.
-        hashes: Whether the record has SHA-256 of what was erased. Who can guess a message can prove with them that it
-            was there.
+        hashes: Whether the record has SHA-256 of erased content. With them, anyone who guesses a message can prove that
+            it existed.
         audit: The file of the record; by default `<output>.erasure.json`. An archive has its own.
         leave_out: Files and folders of the store that are not copied.
         tables: Lake tables, written by `export`, whose rows of these messages are counted. They are not changed.
@@ -68,8 +68,8 @@ def erase(
 
     Raises:
         UsageError: nothing was chosen, the output exists, a broker owns the store, or part of it cannot be copied.
-        StoreError: part of the log cannot be read, and may hold such messages.
-        StoreNotFoundError, StoreAccessError, StoreChangedError.
+        StoreError: part of the log cannot be read, and may contain such messages. StoreNotFoundError, StoreAccessError,
+        StoreChangedError.
     """
     choice = Choice(
         tuple(topics), tuple(keys), query, optional_milliseconds(begin), optional_milliseconds(end)

@@ -1,6 +1,6 @@
-"""Some messages of an archive or a store, put into a new store: for a test environment.
+"""Copy some messages of an archive or a store into a new store, for a test environment.
 
-They get new offsets and store times. Properties say where each one comes from.
+They get new offsets and store times. Properties state the origin of each message.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _DROPPED = (
     *(name for name in KEPT_PROPERTIES if name not in _HARMLESS), CRC_PROPERTY, ORIGIN_STORE, ORIGIN_OFFSET,
     ORIGIN_QUEUE_OFFSET,
 )  # fmt: skip
-"""Notes of the broker that had the message, by which another one would delay or forward it again."""
+"""Properties of the former broker that would make another broker delay or forward the message again."""
 _FLAGS = SYS_FLAG_TRANSACTION_MASK | SYS_FLAG_BORN_HOST_V6 | SYS_FLAG_STORE_HOST_V6
 _COLUMNS = (
     "topic", "queue_id", "queue_offset", "physical_offset", "flag", "sys_flag", "born_timestamp", "born_host",
@@ -93,7 +93,7 @@ def _copy(
     rows: Iterable[pa.RecordBatch], folder: Path, config: StoreConfig, keys: Sequence[str], archive: str,
     progress: Progress,
 ) -> tuple[int, int, int]:  # fmt: skip
-    """Put the rows into a new store; return how many, how many were left out, and the end of the log."""
+    """Put the rows into a new store; return the numbers of copied and skipped rows, and the end of the log."""
     copied = left_out = done = 0
     with WritableStore.open(folder, config, None) as store:
         for batch in rows:
@@ -123,7 +123,7 @@ def _wanted(rows: pa.RecordBatch, keys: Sequence[str]) -> Mask:
 
 
 def _is_of_users(rows: pa.RecordBatch) -> Mask:
-    """Return which messages are a user's: not a broker's own, and neither prepared nor rolled back."""
+    """Return flags for messages of users: not a broker's own, and neither prepared nor rolled back."""
     topics = rows.column("topic")
     own = pc.or_(
         pc.is_in(topics, pa.array(sorted(SYSTEM_TOPICS))),
@@ -163,4 +163,4 @@ def _properties(rows: pa.RecordBatch, archive: str) -> pa.Array:
         )
     ]
     both = pc.binary_join_element_wise(own, *origin, PROPERTY_SEPARATOR)
-    return pc.utf8_ltrim(both, PROPERTY_SEPARATOR)  # of a message without properties
+    return pc.utf8_ltrim(both, PROPERTY_SEPARATOR)  # Of a message without properties.

@@ -35,12 +35,12 @@ from reput.store.store_reader import ReaderOptions
 from reput.text import one_line, printable
 
 StorePath = str | PathLike[str]
-_AT_ONCE = 32  # a query mostly waits, for a disk or for object storage
+_AT_ONCE = 32  # A query mostly waits for a disk or for object storage.
 _NAME_WIDTH, _KEYS_WIDTH = 40, 60
 
 
 class FoundMessage(NamedTuple):
-    """A message, and the name of the store that it lies in."""
+    """A message, and the name of its store."""
 
     store: str
     message: MessageExt
@@ -48,15 +48,15 @@ class FoundMessage(NamedTuple):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class FindReport(Report):
-    """The messages of all stores, newest first, and how much of each store was searched.
+    """The messages of all stores, newest first, and the searched ranges of each store.
 
     Attributes:
-        messages: By falling store time.
+        messages: The messages by descending store time.
         answers: One per store, in the order of the stores; a store that could not be read has an error.
-        is_limited: Whether a limit left out older messages.
+        is_limited: Whether a limit excluded older messages.
         differing: Messages in which stores of one broker differ; both are in the answer.
-        is_by_time: Whether neither a key nor an id was asked for, and so queues were read.
-        answered_by: By name of a store that could not be read, or not whole: a replica of it that was.
+        is_by_time: Whether queues were read, because neither a key nor an id was given.
+        answered_by: The replica that was read completely, by name of a store that was not.
     """
 
     messages: tuple[FoundMessage, ...]
@@ -74,7 +74,7 @@ class FindReport(Report):
 
     @property
     def is_complete(self) -> bool:
-        """Return whether each store, or a replica of it, could be read, and read whole."""
+        """Return whether each store, or a replica of it, was read completely."""
         return all(one.is_complete or one.store in self.answered_by for one in self.answers)
 
     @property
@@ -125,14 +125,14 @@ class FindReport(Report):
             if one.error is not None:
                 yield f"{one.store}: not searched: {one.error}"
             if one.store in self.answered_by:
-                yield f"{one.store}: its replica {self.answered_by[one.store]} was searched in its place"
+                yield f"{one.store}: its replica {self.answered_by[one.store]} was searched instead"
             covered = one.report.coverage if one.report else None
             for said in (*covered.notes, *covered.unreadable) if covered else ():
                 yield f"{one.store}: {said}"
         yield from map(str, self.differing)
 
     def coverage(self) -> list[dict[str, Any]]:
-        """Return how much of each store was searched, one object per store."""
+        """Return the coverage of each store, one object per store."""
         return [
             {
                 "store": one.store,
@@ -186,7 +186,7 @@ def find(
     on_answer: Callable[[StoreAnswer[QueryResult]], None] = lambda answer: None,
     **reading: Unpack[ReaderOptions],
 ) -> FindReport:
-    """Find all messages that have a key, or an id, or are of a topic and time, in one store or in many, newest first.
+    """Find all messages with a key, with an id, or of a topic and time, in one store or many, newest first.
 
     Args:
         stores: Paths, URLs, patterns of these, or NamedStores; each store is searched once.
@@ -196,13 +196,13 @@ def find(
         begin: Stored at this time or later.
         end: Stored at this time or earlier.
         tags: Without `key` and `message_id`: messages with one of these tags, as in "a || b".
-        limit: Maximum number of messages, the newest of all stores. None is 1,000 without `key` and `message_id`.
+        limit: Maximum number of messages, the newest of all stores. None means 1,000 without `key` and `message_id`.
         on_answer: Called with the answer of each store as soon as it is known.
         reading: Settings as for `open_store`; the options of a NamedStore take precedence.
 
     Raises:
-        UsageError: no store is named, nothing is asked for, or an argument is wrong. A store that cannot be read
-            raises nothing: the report names it, and is incomplete.
+        UsageError: no store or no condition is given, or an argument is wrong. A store that cannot be read raises
+            nothing: the report names it, and is incomplete.
     """
     asked = Asked.of(key, message_id, topic, begin, end, tags, limit)
     return find_in(stores, asked, on_answer=on_answer, **reading)
@@ -214,7 +214,7 @@ def find_in(
     on_answer: Callable[[StoreAnswer[QueryResult]], None] = lambda answer: None,
     **reading: Unpack[ReaderOptions],
 ) -> FindReport:
-    """Do the same with checked arguments."""
+    """Do the same as `find`, with checked arguments."""
     return find_by(
         stores, asked.answer, asked.limit, on_answer, is_by_time=asked.is_by_time, **reading
     )
@@ -260,7 +260,7 @@ def _each_once(
 ) -> tuple[list[FoundMessage], list[Finding]]:
     """Return the messages of all stores, once per broker, and messages in which replicas differ.
 
-    Stores of one cluster and broker have the same bytes at the same physical offset if they are replicas of one log.
+    Stores of one cluster and broker are replicas of one log if they have the same bytes at the same physical offset.
     """
     found: list[FoundMessage] = []
     of_broker: dict[tuple[object, ...], FoundMessage] = {}
@@ -331,7 +331,7 @@ class Asked:
         return cls(key, message_id, topic, first, last, frozenset(wanted_tags(tags)), most)
 
     def answer(self, store: MessageStore) -> QueryResult:
-        """Ask an open store. Raises UsageError, StoreAccessError, StoreChangedError."""
+        """Search an open store. Raises UsageError, StoreAccessError, StoreChangedError."""
         if self.key is not None:
             return store.query(self.topic, self.key, self.begin, self.end, self.limit)
         if self.message_id is not None:
@@ -339,7 +339,7 @@ class Asked:
         return self._by_time(store)
 
     def _by_time(self, store: MessageStore) -> QueryResult:
-        """Read queues from their ends back, then the log after the last dispatched message."""
+        """Read queues backwards from their ends, then the log after the last dispatched message."""
         assert self.limit is not None
         wanted = TailFilter(self.topic, tags=self.tags, begin=self.begin, end=self.end)
         tail = LogTail(store, wanted)

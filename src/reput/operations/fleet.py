@@ -31,17 +31,17 @@ _LEAST_SPAN_MS = 60_000
 
 @dataclass(frozen=True, slots=True, repr=False)
 class SurveyReport(Report):
-    """One store of a fleet. Unknown figures are None.
+    """The state of one store of a fleet. Unknown figures are None.
 
     Attributes:
-        findings: Of the quick check.
-        log_bytes: From the first message to the end of the log.
+        findings: Findings of the quick check.
+        log_bytes: Size of the log from its first message to its end.
         newest_ms: Store time of the newest message.
-        bytes_per_day: Growth of the log over its last day, or as far as it goes back.
-        days_until_full: Of the disk at this rate if nothing expires.
+        bytes_per_day: Growth of the log over its last day, or over all of it if it is shorter.
+        days_until_full: Days until the disk is full at this rate if nothing expires.
         indexed: Share of the log that IndexFiles cover, from 0 to 1.
-        lag: Messages by which the last consumer group is behind, and its name.
-        surveyed_ms: When this was.
+        lag: The largest lag of a consumer group in messages, and the group's name.
+        surveyed_ms: Time of the survey.
     """
 
     findings: tuple[Finding, ...]
@@ -140,7 +140,7 @@ def _largest_lag(store: MessageStore) -> tuple[int, str] | None:
     try:
         for queue in consumer_lag(store, store.path):
             totals[queue.group] += queue.lag or 0
-    except ReputError:  # a damaged consumerOffset.json costs this figure only
+    except ReputError:  # A damaged consumerOffset.json costs only this figure.
         return None
     return max(((lag, group) for group, lag in totals.items()), default=None)
 

@@ -21,7 +21,7 @@ from reput.pipeline.warm_up import warm_up
 from reput.tasks import Progress, silent
 
 Shown = Callable[[], AbstractContextManager[Progress]]
-"""Provides the progress of the rebuild that everything begins with, until it ends."""
+"""Provides the progress of the initial rebuild, until it ends."""
 
 
 @checked

@@ -29,7 +29,7 @@ class InspectReport(Report):
 
     @property
     def is_valid(self) -> bool:
-        """Return whether nothing is damaged."""
+        """Return whether there is no damage."""
         return not any(finding.is_wrong for finding in self.found.findings)
 
     @property
@@ -54,7 +54,7 @@ def inspect(
     index_items: int | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> InspectReport:
-    """Describe a store from names and headers, or read a single file of one whole.
+    """Describe a store from names and headers, or a single file of a store by reading all of it.
 
     Args:
         path: A store, a file of one, or the URL of one of these.

@@ -1,4 +1,4 @@
-"""A file that keeps the answers of an operation over many stores, so that it can be resumed."""
+"""Keep the answers of an operation over many stores in a file, so that it can be resumed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MOST_BYTES = 1 << 30
 
 @dataclass(frozen=True, slots=True, repr=False)
 class KeptReport(Report):
-    """A report out of a journal: its headline and data."""
+    """A report read from a journal: its headline and data."""
 
     text: str
     data: Mapping[str, Any]
@@ -54,7 +54,7 @@ class KeptReport(Report):
 class Journal:
     """A file of JSON lines: the operation and its options, then one line per store that was read.
 
-    A line that is not whole, as a killed process leaves it, is overwritten.
+    An incomplete line, left by a killed process, is overwritten.
     """
 
     def __init__(
@@ -74,7 +74,8 @@ class Journal:
         first, _, lines = whole.partition(b"\n")
         if data and first != header.encode():
             raise UsageError(
-                f"resume {self._path}: is not of this operation with these options; choose another file",
+                f"resume {self._path}: belongs to another operation or other options; choose "
+                f"another file",
                 arguments=["resume"],
             )
         for number, line in enumerate(lines.splitlines(), 2):

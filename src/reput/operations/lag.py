@@ -26,7 +26,7 @@ class LagReport(Report):
     """The lag of each queue of each group, by group, topic and queue id.
 
     Attributes:
-        queues: One for each queue that a group has committed an offset of.
+        queues: One for each queue with an offset committed by a group.
         is_filtered: Whether a group or topic was selected.
     """
 
@@ -43,7 +43,7 @@ class LagReport(Report):
 
     def lines(self) -> Iterator[str]:
         if not self.queues:
-            none = "No committed offset of that group and topic."
+            none = "No committed offset for that group and topic."
             yield (
                 none if self.is_filtered else "No committed offset: config/ of the store has none."
             )

@@ -38,7 +38,7 @@ class FileLookup(NamedTuple):
         keys: A file or folder of keys, or its URL.
         output: The folder of the answer, or its URL; None if the caller reads the answer.
         layout: Format of the answer's files.
-        style: How lines of JSON and CSV are written.
+        style: The style of JSON and CSV lines.
     """
 
     stores: tuple[NamedStore, ...]
@@ -49,7 +49,7 @@ class FileLookup(NamedTuple):
 
     @contextmanager
     def run(self, chosen: Chosen, shown: Shown, **options: Any) -> Iterator[Lookup]:
-        """Provide the finished look-up, its output written. The runner stays until the body ends.
+        """Provide the finished look-up, whose output is written. The runner stays open until the body ends.
 
         Raises:
             UsageError, MissingExtraError: the keys or the output lie where the runner cannot reach them.
@@ -62,7 +62,7 @@ class FileLookup(NamedTuple):
         in_bucket = is_bucket(self.output or "")
         bucket = BucketOutput(str(self.output), storage) if in_bucket else None
         with writing_to(self.output or "", paths) if is_local else nullcontext():
-            # Before anything is started, which takes seconds: a wrong path is reported at once.
+            # Check before anything is started, which takes seconds, so that a wrong path is reported at once.
             size_bytes = sum(bytes_of(store, storage) for store in self.stores)
             if self._is_spark(chosen, size_bytes):
                 with spark_session(chosen, warm_up) as spark:
@@ -77,7 +77,7 @@ class FileLookup(NamedTuple):
                         yield found
 
     def _write(self, runner: Runner, found: Lookup, bucket: BucketOutput | None) -> None:
-        """Write coverage first: after the answer is there, all that belongs to it is."""
+        """Write the coverage first, so that it exists once the answer does."""
         if bucket is not None:
             if found.answer.is_flat:
                 bucket.write_coverage(found)
@@ -109,7 +109,7 @@ class FileLookup(NamedTuple):
             yield found
 
     def _keys(self, spark: Any, storage: Mapping[str, str] | None) -> Any:
-        """Read the keys of a file here, which is faster than in Spark. Spark reads folders, whose layouts it knows."""
+        """Read the keys of a file in this process, which is faster than in Spark. Folders are read by Spark."""
         if is_bucket(self.keys) or ("://" not in self.keys and Path(self.keys).is_file()):
             return read_keys(self.keys, storage)
         from reput.spark import lookup_files
@@ -122,11 +122,12 @@ class FileLookup(NamedTuple):
             return chosen.is_spark(size_bytes)
         if chosen.runner in ("serial", "processes"):
             raise UsageError(
-                "--keys, --output: Spark reads and writes URLs that are not of S3, GCS or Azure; leave out --runner"
+                "--keys, --output: only Spark reads and writes URLs other than S3, GCS and "
+                "Azure; omit --runner"
             )
         if not has_spark():
             raise MissingExtraError(
-                "--keys, --output: Spark reads and writes URLs that are not of S3, GCS or Azure: "
+                "--keys, --output: only Spark reads and writes URLs other than S3, GCS and Azure: "
                 f"{INSTALL_SPARK}"
             )
         return True

@@ -56,7 +56,7 @@ class ProofReport(Report):
             for problem in file.proof.problems:
                 yield f"  not proved: {printable(problem)}"
             if file.proof.ranges and not file.proof.is_kept:
-                yield "  not remembered: it changes, is open for writing, or lies in memory"
+                yield "  not remembered, because the file changes, is open for writing, or lies in memory"
         for problem in self.problems:
             yield f"not used: {printable(problem)}"
 

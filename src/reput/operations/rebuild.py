@@ -60,7 +60,7 @@ def rebuild(
         refuse_archive(store)
     size_bytes = log_bytes(
         store, storage_options
-    )  # before anything is started, which takes seconds
+    )  # Checked before anything is started, which takes seconds.
     with opened_runner(Chosen.of(runner), size_bytes, warm_up) as tasks:
         return rebuild_store(
             tasks, store, only=only, output=output, queues=queues, config=config,

@@ -20,7 +20,7 @@ from reput.verify.repair.driver import check_repairable, plan_repair, repair_sto
 from reput.verify.repair.plan import Plan
 
 REPAIR_SCHEMA = "reput-repair/1"
-"""Raised with every change that a program has to know of; see docs/repair.md."""
+"""Version of the JSON output, raised with every change that affects programs; see docs/repair.md."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -32,7 +32,7 @@ class RepairReport(Report):
 
     @property
     def is_complete(self) -> bool:
-        """Return whether no damage remains that the plan leaves as it is."""
+        """Return whether the plan leaves no damage."""
         return not self.plan.remaining
 
     def lines(self) -> Iterator[str]:
@@ -71,7 +71,7 @@ def repair(
         plan_only: Change nothing.
         truncate_tail: Cut the bytes after the last verifiable record of the log.
         salvage: Fill damaged ranges of the log, and so keep the records after them.
-        config: The broker's settings; None takes what the store's own files show.
+        config: The broker's settings; None to take the sizes from the store's files.
         runner: "auto", "serial", "processes", "spark", or a SparkSession.
         on_plan: Called with the plan before it is carried out.
         progress: Called with the phase, units done and units in all.
@@ -101,8 +101,8 @@ class UndoReport(Report):
     """An undone repair.
 
     Attributes:
-        number: Of the repair.
-        repaired: The folder that has the repaired state now.
+        number: Number of the repair.
+        repaired: The folder that now has the repaired state.
     """
 
     store: str
@@ -126,7 +126,7 @@ def undo_repair(store: str | PathLike[str]) -> UndoReport:
     Raises:
         StoreNotFoundError: there is nothing to undo.
         StoreLockedError: a broker or another writer owns the store, or a repair runs.
-        StoreError: the store was written since the repair, or is another one.
+        StoreError: the store was written since the repair, or is another store.
         StoreAccessError: the operating system refuses something.
     """
     undone = driver.undo_repair(store)

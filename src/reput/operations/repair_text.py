@@ -8,12 +8,12 @@ from reput.sizes import format_size
 from reput.verify.repair.plan import Plan, Remaining
 
 _ASSUMED = (
-    "No IndexFile shows its sizes, so a broker's defaults are used. Where the broker has others, pass "
+    "No IndexFile shows its sizes, so a broker's defaults are used. If the broker has others, pass "
     "--broker-config, or --hash-slots and --index-items."
 )
 _MOVE = (
-    "Where a message is lost that no placeholder stands for, its queue gets a pre-blank entry, so that no later entry "
-    "moves; entries of %LMQ% queues after it may move."
+    "A lost message without a placeholder gets a pre-blank entry in its queue, so that no later "
+    "entry moves; later entries of %LMQ% queues may move."
 )
 
 

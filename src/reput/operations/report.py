@@ -77,7 +77,7 @@ class StoreReport(Report):
 
 
 class ClusterPages:
-    """The pages of a report over several stores: one about all, and in a folder beside it one per store."""
+    """The pages of a report over several stores: one about all, and one per store in a folder beside it."""
 
     def __init__(self, output: str, names: Sequence[str]) -> None:
         """Prepare the pages; `output` is the page about all. Nothing is written yet."""

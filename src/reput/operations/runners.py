@@ -15,7 +15,7 @@ from reput.files.anchors import AnchoredRunner
 from reput.tasks import Runner, SerialRunner
 
 SMALL_BYTES = 256 << 20
-"""Bytes of CommitLog below which Spark or other processes take longer to start than the work takes."""
+"""CommitLog bytes below which starting Spark or processes takes longer than the work."""
 INSTALL_SPARK = "pip install 'reput[spark]'"
 
 
@@ -42,7 +42,7 @@ class Chosen(NamedTuple):
         return runner if isinstance(runner, Chosen) else cls(runner)
 
     def is_spark(self, size_bytes: int) -> bool:
-        """Return whether Spark runs the tasks of a job over so many bytes of CommitLog.
+        """Return whether Spark runs the tasks of a job over `size_bytes` of CommitLog.
 
         Raises UsageError for an unknown runner, MissingExtraError if Spark is asked for and is not installed.
         """
@@ -91,7 +91,7 @@ def opened_runner(chosen: Chosen, size_bytes: int, prepare: Callable[[], None]) 
     """Provide the runner for a job until the body ends.
 
     Args:
-        chosen: The runner that the caller asks for.
+        chosen: The runner that the caller has chosen.
         size_bytes: Size of the CommitLogs that the job reads.
         prepare: Compiles the kernels of the job, or loads them from their cache.
 

@@ -19,7 +19,7 @@ from reput.store.store_reader import ReaderOptions
 from reput.text import one_line, printable
 
 STATS_SCHEMA = "reput-stats/1"
-"""Raised with every change that a program has to know of; see docs/stats.md."""
+"""Version of the JSON output, raised with every change that affects programs; see docs/stats.md."""
 
 
 _MOST_ROWS = 20

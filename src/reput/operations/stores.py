@@ -1,6 +1,6 @@
 """Run an operation, which is written for one store, over many stores.
 
-A store that cannot be read costs its own answer only: the report of all names it and is incomplete.
+A store that cannot be read affects only its own answer; the joint report names it and is incomplete.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from reput.query.message_store import MessageStore
 
 MANY_STORES = 16
-"""From so many stores on, processes save more time than they take to start, however small the stores are."""
+"""From this number of stores on, processes save more time than they take to start, even for small stores."""
 
 _OF_ONE_STORE = ("index", "output")
 _READ_ARCHIVES = frozenset({"stats"})
@@ -85,7 +85,7 @@ class StoreAnswer(Generic[_Answer]):
         store: Its name.
         path: Its folder or URL.
         report: The operation's report; None if it failed.
-        error: Why it failed; None if it did not.
+        error: The error; None if there is none.
         log_bytes: Size of its CommitLog files; 0 if they could not be listed.
     """
 
@@ -97,12 +97,12 @@ class StoreAnswer(Generic[_Answer]):
 
     @property
     def is_complete(self) -> bool:
-        """Return whether the store was read, and could be read whole."""
+        """Return whether the store was read completely."""
         return self.report is not None and self.report.is_complete
 
     @property
     def state(self) -> StoreState:
-        """Return how bad the worst is."""
+        """Return the state that corresponds to the worst finding."""
         if self.report is None:
             return StoreState.NOT_READ
         severity: Severity | None = getattr(self.report, "severity", None)
@@ -110,7 +110,7 @@ class StoreAnswer(Generic[_Answer]):
 
     @property
     def headline(self) -> str:
-        """Return the report, or in one line why it is missing."""
+        """Return the report's headline, or the reason why it is missing."""
         text = str(self.error) if self.report is None else str(getattr(self.report, "headline", ""))
         return text.removeprefix(f"{self.path}: ")
 
@@ -121,7 +121,7 @@ class StoresReport(Report, Generic[_Result]):
 
     Attributes:
         answers: One per store.
-        replica_of: By name of a store, the name of another store that holds the same log.
+        replica_of: Name of another store with the same log, by name of a store.
         differing: Stores of one cluster and broker whose logs differ.
     """
 
@@ -149,12 +149,12 @@ class StoresReport(Report, Generic[_Result]):
 
     @property
     def is_complete(self) -> bool:
-        """Return whether each store was read, and could be read whole."""
+        """Return whether each store was read completely."""
         return all(one.is_complete for one in self.answers)
 
     @property
     def is_valid(self) -> bool:
-        """Return whether each store was read, and nothing is wrong with any."""
+        """Return whether each store was read, and none has a problem."""
         return self.severity is None and not self.failed
 
     @property
@@ -175,7 +175,7 @@ class StoresReport(Report, Generic[_Result]):
 
     @property
     def counts(self) -> dict[StoreState, int]:
-        """Number of stores in each state, the worst first."""
+        """Return the number of stores in each state, the worst first."""
         found = Counter(one.state for one in self.answers)
         return {state: found[state] for state in StoreState}
 
@@ -188,7 +188,7 @@ class StoresReport(Report, Generic[_Result]):
         return f"{counts}; {self.log_bytes:,} bytes of CommitLog"
 
     def worst_first(self) -> list[StoreAnswer[_Result]]:
-        """Return the answers by falling severity, else in the order of the stores."""
+        """Return the answers by descending severity, then in the order of the stores."""
         return sorted(self.answers, key=lambda one: list(StoreState).index(one.state))
 
     def lines(self) -> Iterator[str]:
@@ -206,7 +206,7 @@ class StoresReport(Report, Generic[_Result]):
         yield self.headline
 
     def coverage(self) -> list[dict[str, Any]]:
-        """Return how much of each store was read, one object per store."""
+        """Return the coverage of each store, one object per store."""
         return [
             {
                 "store": one.store,
@@ -242,7 +242,7 @@ class StoresReport(Report, Generic[_Result]):
 class StoresOperation(Protocol[_Arguments, _Result]):
     """An operation that takes one store, and then returns its report, or several."""
 
-    @overload  # a string is a sequence of strings: the first that fits counts
+    @overload  # A string is a sequence of strings as well; the first match counts.
     def __call__(  # type: ignore[overload-overlap]
         self, store: StorePath, /, *args: _Arguments.args, **options: _Arguments.kwargs
     ) -> _Result: ...
@@ -266,7 +266,7 @@ def takes_stores(
     def entrance(*args: Any, **options: Any) -> Any:
         given: Any = args[0] if args else options.get(first)
         is_one = isinstance(given, str | PathLike) or not isinstance(given, NamedStore | Sequence)
-        if is_one:  # what is neither is refused there
+        if is_one:  # Values of other types are refused there.
             return operation(*args, **options)
         if len(args) > 1:
             raise UsageError("pass arguments after the stores by name")
@@ -280,7 +280,7 @@ def takes_stores(
 def stores_of(stores: Stores, storage_options: Mapping[str, str] | None = None) -> list[NamedStore]:
     """Return the stores that paths and patterns name, each once, in the order given.
 
-    A path without a store stays: the operation reports why it cannot be read.
+    A path without a store is kept: the operation reports why it cannot be read.
 
     Raises:
         UsageError: nothing is named, or two stores have one name.
@@ -288,7 +288,8 @@ def stores_of(stores: Stores, storage_options: Mapping[str, str] | None = None) 
     given = [stores] if isinstance(stores, str | PathLike | NamedStore) else list(stores)
     if not given:
         raise UsageError("name a store")
-    found: dict[str, NamedStore] = {}  # by place: two paths may lead to one store
+    # Compared by real path, because two paths may lead to one store.
+    found: dict[str, NamedStore] = {}
     for one in given:
         for store in _expanded(one, storage_options):
             found.setdefault(real_place(store.path), store)
@@ -310,7 +311,7 @@ def _expanded(
         return [one]
     try:
         paths = find_stores([one.path], one.options.get("storage_options", storage_options))
-    except StoreError:  # the operation reports why
+    except StoreError:  # The operation reports the reason.
         return [one]
     return [replace(one, name=each, path=each) for each in paths]
 
@@ -352,10 +353,10 @@ def over_stores(
         operation: A function of a module, with the store as its first argument.
         stores: The stores; an option of a NamedStore takes precedence.
         on_answer: Called in this thread with the answer of each store as soon as it is known.
-        runner: "auto", "serial", "processes", "spark", or a SparkSession. "auto" takes this process for a few small
+        runner: "auto", "serial", "processes", "spark", or a SparkSession. "auto" uses this process for a few small
             stores.
-        resume: A file that keeps the answers. Stores that were read when it was written are not read again; their
-            reports have a headline and data only.
+        resume: A file that keeps the answers. Stores with a kept answer are not read again; their reports have only a
+            headline and data.
         options: Further arguments of the operation. Callbacks are called for large stores only.
 
     Raises:
@@ -417,7 +418,7 @@ def raise_if_misused(answers: Sequence[StoreAnswer[Any]]) -> None:
 def in_threads(
     ask: Callable[[NamedStore], _Answer], stores: Sequence[NamedStore], at_once: int
 ) -> Iterator[tuple[int, StoreAnswer[_Answer]]]:
-    """Ask stores in threads of this process, which begin at once; yield places and answers as they come.
+    """Query stores in threads of this process, which begin at once; yield positions and answers as they arrive.
 
     Raises UsageError. A store that cannot be read raises nothing.
     """
@@ -434,8 +435,11 @@ def in_threads(
 
 
 def _in_threads(run: Callable[[int], _Value], count: int, threads: int) -> Iterator[_Value]:
-    """Call with 0, 1, …, `threads` calls at a time; yield results as they come. Closing it drops calls not begun."""
-    from concurrent.futures import (  # commands on one store start sooner
+    """Call with 0, 1, …, `threads` calls at a time; yield results as they come.
+
+    Closing the iterator drops calls that have not begun.
+    """
+    from concurrent.futures import (  # Commands on one store start sooner without it.
         ThreadPoolExecutor,
         as_completed,
     )
@@ -499,7 +503,7 @@ def _merged(
         merged.pop("broker_config", None)
     taken = signature(operation).parameters
     takes_all = any(one.kind is one.VAR_KEYWORD for one in taken.values())
-    if not takes_all and "storage_options" not in taken:  # it refuses URLs by itself
+    if not takes_all and "storage_options" not in taken:  # The operation refuses URLs by itself.
         merged.pop("storage_options", None)
     return merged
 

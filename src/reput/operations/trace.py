@@ -27,10 +27,10 @@ class TraceReport(Report):
 
     Attributes:
         stores: Paths of the stores that were searched.
-        asked: The key, message id and topic that were asked for.
+        asked: The requested key, message id and topic.
         life: Events, reasons and coverage.
         failed: Stores that could not be read.
-        replica_of: By name of a store that was not searched: the name of the store with the same log.
+        replica_of: Name of the store with the same log, by name of a store that was not searched.
         differing: Stores of one cluster and broker whose logs differ.
     """
 
@@ -43,7 +43,7 @@ class TraceReport(Report):
 
     @property
     def is_complete(self) -> bool:
-        """Return whether each store, and all of it that was searched, could be read."""
+        """Return whether each store, and all of its searched parts, could be read."""
         return self.life.is_complete and not self.failed
 
     @property
@@ -95,7 +95,7 @@ def trace(
     """Find all records of a message in stores, and explain what happened to it.
 
     Args:
-        stores: Paths, URLs, patterns of these, or NamedStores. Of replicas of one log the first is searched.
+        stores: Paths, URLs, patterns of these, or NamedStores. Of several replicas of one log, the first is searched.
         key: One of the message's KEYS, or its unique key; or
         message_id: its offset message id or unique key.
         topic: The topic in which to look for the key; None for all.
@@ -135,7 +135,7 @@ def trace(
 
 
 def _with_names(life: Life, names: Mapping[str, str]) -> Life:
-    """Return the same with names of stores in place of their paths."""
+    """Return the trace with names of stores in place of their paths."""
     return replace(
         life,
         events=tuple(replace(one, store=names[one.store]) for one in life.events),

@@ -74,7 +74,7 @@ class _BatchSteps:
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Count a scan that is not read to its end yet."""
+        """Count a scan that has not reached its end yet."""
         self._unfinished += 1
         try:
             yield

@@ -25,7 +25,7 @@ from reput.errors import UsageError
 Mask = npt.NDArray[np.bool_]
 
 MOST_JSON_BYTES = 1 << 20
-"""Size of the largest body that is parsed for a JSON path: objects take up to 30 times as much memory."""
+"""Size of the largest body that is parsed for a JSON path, because its objects take up to 30 times as much memory."""
 
 _MOST_CHARACTERS, _MOST_STATES = 1_000, 200
 _MOST_DIGITS = 300  # Python refuses to parse integers of thousands of digits
@@ -104,7 +104,9 @@ def parse_content(how: str, text: str) -> Content:
         UsageError: The text is too long, or is invalid for this kind.
     """
     if how not in tuple(How):
-        raise UsageError(f"content: one of {', '.join(How)}, not {how!r}", arguments=["how"])
+        raise UsageError(
+            f"content: must be one of {', '.join(How)}, not {how!r}", arguments=["how"]
+        )
     if len(text) > _MOST_CHARACTERS:
         raise UsageError(
             f"content: at most {_MOST_CHARACTERS:,} characters, not {len(text):,}",
@@ -273,7 +275,7 @@ def _comparison(sign: str, text: str) -> Callable[[Any], bool]:
     def compare(value: Any) -> bool:
         try:
             return not isinstance(value, bool) and bool(order(value, wanted))
-        except TypeError:  # a text and a number have no order
+        except TypeError:  # Texts and numbers have no common order.
             return False
 
     return compare

@@ -96,7 +96,7 @@ class _Conditions:
         """Return the only branch of an if-then-else that can be true: DuckDB guards lists against null with it."""
         clause = _message(_one(choice, 1))
         otherwise = _message(_one(_message(_one(choice, 2)), _LITERAL))
-        if 29 not in otherwise and otherwise.get(1) != [0]:  # neither null nor false
+        if 29 not in otherwise and otherwise.get(1) != [0]:  # Neither null nor false.
             raise _UnknownError
         return _one(clause, 2)
 

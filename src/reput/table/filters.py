@@ -75,7 +75,7 @@ class Condition:
         if self.column not in ALL_COLUMNS.names:
             raise UsageError(f"no column {self.column} to filter by")
         if self.operator == _HOLDS and self.column not in _LISTS:
-            raise UsageError(f"{self.column} {self.operator}: that is for {' and '.join(_LISTS)}")
+            raise UsageError(f"{self.column} {self.operator}: only for {' and '.join(_LISTS)}")
         if self.column in _UNANSWERED and self.operator != _HOLDS:
             raise UsageError(f"{self.column} {self.operator}: cannot filter by this column")
         if self.operator in _NULL_MATCHES:

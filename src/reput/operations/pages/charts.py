@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 Tell = Callable[[int], str]
-_LEAST_WIDTH = 0.4  # of a value above zero
-_GAP = 0.12  # between two columns, as a share of a column
+_LEAST_WIDTH = 0.4  # Smallest height of a value above zero.
+_GAP = 0.12  # Gap between two columns, as a share of a column.
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ def bar(
 ) -> Bar:
     """Return a bar of consecutive parts, each with its style; `whole` is as long as the drawing."""
     widths = [max(100 * size / whole, _LEAST_WIDTH) if whole and size else 0.0 for size, _ in parts]
-    too_long = sum(widths) / 100  # many that are widened make it longer than all there is
+    too_long = sum(widths) / 100  # Many widened parts together can exceed the whole.
     widths = [width / max(too_long, 1.0) for width in widths]
     starts = accumulate(widths, initial=0.0)
     segments = tuple(

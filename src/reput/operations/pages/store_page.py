@@ -24,9 +24,9 @@ from reput.text import one_line
 
 _MOST_FILES = 20
 _STYLES = {"proven": "good", "spot-checked": "fair", "scanned": "poor"}
-_SERIES = 6  # topics with a colour of their own
+_SERIES = 6  # Number of topics with a colour of their own.
 _MOST_TOPICS, _MOST_BARS, _MOST_GAPS = 24, 15, 5
-_MOST_PARTS = 64  # queues of a topic that a bar shows one by one
+_MOST_PARTS = 64  # Number of queues of a topic that a bar shows separately.
 _NAME_WIDTH = 64
 _SHORT_MS = 60_000
 _SHOWN_IN_SECONDS_MS = 10_000
@@ -48,7 +48,7 @@ class IndexRow:
 
 
 def coverage_bar(coverage: IndexCoverage) -> Bar | None:
-    """Return the log from its begin to its end; None if it is empty."""
+    """Return the bar of the log from its beginning to its end; None if it is empty."""
     if not coverage.log_bytes:
         return None
     parts = [(float(one.end - one.begin), _STYLES[one.basis]) for one in coverage.ranges]
@@ -105,8 +105,8 @@ def store_page(
     """Return the page as HTML.
 
     Args:
-        figures: Of the store.
-        findings: Of its check; `command_of` gives the command that repairs one, or an empty string.
+        figures: Figures of the store.
+        findings: Findings of its check; `command_of` returns the command that repairs a finding, or "".
         is_quick: Whether the check was a quick one.
     """
     return render(
