@@ -138,6 +138,6 @@ def test_the_command_compares_either_way(golden: Golden, tmp_path: Path) -> None
     assert "ConsumeQueue" not in ran.out
     ran = reput("diff", lake, lake)
     assert ran.code == 2
-    assert "compare one with the store" in ran.err
+    assert "compare an export with its store" in ran.err
     ran = reput("diff", store, store, "--name", "x")
     assert ran.code == 2
