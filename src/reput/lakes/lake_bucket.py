@@ -347,7 +347,7 @@ def _machine() -> str:
 
 
 def _has_ended(owner: Mapping[str, Any]) -> bool:
-    """Return whether an owner was a process of this machine that is no longer exists."""
+    """Return whether an owner was a process of this machine that no longer exists."""
     machine, pid = owner.get("machine"), owner.get("pid")
     if not machine or machine != _machine() or not isinstance(pid, int) or pid <= 0:
         return False

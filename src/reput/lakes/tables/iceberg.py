@@ -236,7 +236,7 @@ class _Iceberg:
     def _replace(self, gone: Sequence[Any], commit: Commit) -> None:
         table = self._load(self._table)
         if table is None:
-            raise StoreAccessError(f"{self.name}: the table is no longer exists")
+            raise StoreAccessError(f"{self.name}: the table no longer exists")
         paths = self._paths(self._table, commit, is_reject=False)
         self._files.check_owner()
         properties = {_STATE: commit.state.as_text(), _RUN: commit.state.run}
@@ -317,7 +317,7 @@ class _Iceberg:
     def _add(self, name: str, commit: Commit, is_reject: bool) -> None:
         table = self._load(name)
         if table is None:
-            raise StoreAccessError(f"{self.name}: the table {name} is no longer exists")
+            raise StoreAccessError(f"{self.name}: the table {name} no longer exists")
         if _is_in(table, commit.state.run):
             return
         # After the snapshot that the new one is based on: a run that takes the table later conflicts with it.
