@@ -40,6 +40,7 @@ _STATUS = re.compile(
     rb'"messageQueueTable":(\{(?:\{[^{}]*+\}:-?[0-9]++,?)*+\})'
 )  # a map with queues as names
 _CHANGEABLE = ("message.type", "reserve.time")
+_MOST_DIGITS = 20
 _PATIENCE_S = 4.0
 """mqadmin waits 5 s for the deletion of a topic."""
 _NOT_SET = "not set any response code"  # a broker's answer in places, which all tools accept
@@ -432,6 +433,6 @@ def _is_attribute(name: str, value: str) -> bool:
     if allowed is not None:
         return value in allowed
     try:
-        return parse_int64(value) >= -1
+        return len(value) <= _MOST_DIGITS and parse_int64(value) >= -1  # zeros may precede it
     except ValueError:
         return False
