@@ -54,7 +54,7 @@ class Administering:
         self._broker, self._on_reset = broker, on_reset
 
     def handlers(self) -> dict[int, Handler]:
-        """By code."""
+        """Return the handlers by request code."""
         return {
             RequestCode.UPDATE_AND_CREATE_TOPIC: self._update_topic,
             RequestCode.DELETE_TOPIC_IN_BROKER: self._delete_topic,
@@ -291,7 +291,7 @@ class Asking:
         self._broker = broker
 
     def handlers(self) -> dict[int, Handler]:
-        """By code."""
+        """Return the handlers by request code."""
         return {
             RequestCode.GET_CONSUMER_RUNNING_INFO: self._running_info,
             RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: self._status,
