@@ -65,6 +65,14 @@ def test_queries_by_key_answer_as_locally_in_few_requests(pair: Pair) -> None:
             assert _as_local(pair, answer) == here.query(topic, key)
 
 
+def test_a_table_finds_keys_as_locally(pair: Pair) -> None:
+    for topic, key in _queries(pair.golden)[:3]:
+        here = reput.dataset(pair.golden.path, topic=topic, key=key).to_table()
+        elsewhere = reput.dataset(pair.url, topic=topic, key=key, storage_options=pair.options)
+        there = elsewhere.to_table()
+        assert there.drop(["store"]).equals(here.drop(["store"]))
+
+
 def test_a_broker_s_answers_are_the_same(pair: Pair) -> None:
     with reput.open_store(pair.golden.path) as here, pair.open() as there:
         for query in pair.golden.queries[:: max(len(pair.golden.queries) // _QUERIES, 1)]:

@@ -118,8 +118,9 @@ def test_attributes_of_a_five_store(tmp_path: Path) -> None:
         assert change("+message.type=FIFO,+queue.type=SimpleCQ").code == 0
         assert change("+message.type=NORMAL").code == 0
         for wrong in ("+no.such=1", "message.type=FIFO", "+message.type", "+queue.type=BatchCQ",
-                      "+reserve.time=x", "-queue.type"):  # fmt: skip
+                      "+reserve.time=x", f"+reserve.time={0:09000}", "-queue.type"):  # fmt: skip
             assert change(wrong).code == ResponseCode.SYSTEM_ERROR, wrong
+        assert change("+reserve.time=0086400000,-reserve.time").code == 0
         kept = config_file(tmp_path / "s", "topics.json")["topicConfigTable"]["T"]
         assert kept["attributes"] == {"message.type": "NORMAL", "queue.type": "SimpleCQ"}
 

@@ -88,6 +88,16 @@ def test_a_message_that_does_not_come_is_reported_with_those_that_came(rocketmq:
         rocketmq.wait_for("orders", 2, timeout_s=0.01)
     assert "orders: 1 of 2 messages after 0.01 s" in str(failed.value)
     assert "'17' (queue 1, offset 0)" in str(failed.value)
+    rocketmq.send("orders", "18", queue_id=0, tags="paid", keys=["a", "b"])
+    with pytest.raises(TimeoutError) as failed:
+        rocketmq.wait_for("orders", where=lambda message: message.body == b"19", timeout_s=0.01)
+    assert "there are 2, `where` excludes 2: '17'" in str(failed.value)
+    assert "'18' (queue 0, offset 0, TAGS paid, KEYS a b)" in str(failed.value)
+    with pytest.raises(TimeoutError, match="no such topic; did you mean orders"):
+        rocketmq.wait_for("ordres", timeout_s=0.01)
+    rocketmq.create_topic("new")
+    with pytest.raises(TimeoutError, match="the topic is empty"):
+        rocketmq.wait_for("new", timeout_s=0.01)
 
 
 def test_a_topic_that_is_deleted_begins_anew(rocketmq: Broker) -> None:

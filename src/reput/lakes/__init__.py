@@ -1,1 +1,1 @@
-"""Messages into lake tables and JSON Lines: tasks over ranges of the log, one commit of data and marks together."""
+"""Export messages to lake tables and JSON Lines: tasks over ranges of the log, and one commit of data and marks."""

@@ -1,4 +1,4 @@
-"""A commit, which adds files and checkpoints to a table in one step, and the protocol of tables that take commits."""
+"""A commit, which adds files and marks to a table atomically, and the protocol of tables that accept commits."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NO_SPACE = ("No space left", "disk is full")
 
 @contextmanager
 def understood(place: str | PathLike[str]) -> Iterator[None]:
-    """Turn errors that a malformed stored document causes in the body into a StoreAccessError that names its place."""
+    """Convert errors of the body, which parses a stored document, to a StoreAccessError that names the document."""
     try:
         yield
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
@@ -37,9 +37,9 @@ class State:
     """The state of a table after a commit.
 
     run      the id of the last run
-    marks    the checkpoint of each store
-    request  the request of the table's first run; empty if it is no longer known
-    shape    of JSON bodies
+    marks    the mark of each store, up to which its messages are in the table
+    request  the request of the table's first run; empty if unknown
+    shape    the shape of JSON bodies
     """
 
     run: str
@@ -72,9 +72,9 @@ class State:
 
 
 def with_column_shape(state: State, columns: pa.Schema, place: str) -> State:
-    """Return the state with the shape that the table's own column shows.
+    """Return the state with the shape of the table's column.
 
-    The recorded shape may have more or fewer fields than the table: it was restored, or a run died after it added
+    The recorded shape may differ from the table's fields, if the table was restored, or if a run died after it added
     fields and before it committed rows. Raises StoreAccessError for a column that is not a shape.
     """
     column = next((one for one in columns if pa.types.is_struct(one.type)), None)
@@ -88,9 +88,9 @@ def with_column_shape(state: State, columns: pa.Schema, place: str) -> State:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """Files and the state that the table has with them.
+    """Files to add to a table, and the state of the table after this.
 
-    replaces  files of the table, below its folder, whose rows are in the new ones
+    replaces  names of files of the table, in its folder, whose rows are in the new files
     """
 
     state: State
@@ -106,7 +106,7 @@ class Commit:
         return total_of(file.tally for file in self.files if file.is_reject)
 
     def numbered(self, is_reject: bool) -> list[tuple[str, DataFile]]:
-        """Return a name for each file that no other commit gives."""
+        """Return a name for each file that no other commit uses."""
         return [
             (f"{self.state.run}-{number:05d}.parquet", file)
             for number, file in enumerate(self.files)
@@ -129,17 +129,17 @@ class Commit:
 
 
 Staged = Any
-"""Where the files of a run are staged: a Path, or the URL of a folder in a bucket."""
+"""The folder with the staged files of a run: a Path, or the URL of a folder in a bucket."""
 
 
 class Destination(Protocol):
     """A table. Every method raises StoreAccessError if the system or a library refuses.
 
-    name      for messages
-    layout    parquet | iceberg | delta
-    table     distinguishes tables of one folder
-    known_by  files and folders below it; a table of this layout has at least one of them
-    widens    pairs of types: a field of the first may become the second while the table grows
+    name      name of the table in messages
+    layout    parquet, iceberg or delta
+    table     distinguishes tables in one folder
+    known_by  names of files and folders, of which a table of this layout has at least one
+    widens    pairs of types: a field of the first type may be widened to the second
     """
 
     name: str
@@ -149,7 +149,7 @@ class Destination(Protocol):
     widens: Widenings
 
     def state(self, stores: Sequence[str]) -> State | None:
-        """Return the state of the last commit; None before the first. Raises UsageError for a foreign table."""
+        """Return the state of the last commit, or None before the first. Raises UsageError for a foreign table."""
 
     def prepare(
         self, request: ExportRequest, schema: pa.Schema, reject_schema: pa.Schema
@@ -161,9 +161,9 @@ class Destination(Protocol):
 
     @staticmethod
     def why_no_partition(column: str, text: str) -> str:
-        """Return why readers would not get this value of a column back from its partition; "" if they would.
+        """Return why readers would not read this value of a column back from its partition; "" if they would.
 
-        Tasks also call it: pickle sends it by its name.
+        Tasks call it as well, so it must be picklable by name.
         """
 
     def publish(self, commit: Commit, staged: Staged) -> None:
@@ -176,17 +176,17 @@ class Destination(Protocol):
         """Return whether the commit of a run was made."""
 
     def finish(self, commit: Commit, staged: Staged) -> None:
-        """Complete a commit; may be called again after an interruption."""
+        """Complete a commit. After an interruption, this is called again."""
 
     def discard(self, commit: Commit) -> None:
-        """Delete what `publish` brought, of a commit that was not made."""
+        """Delete the files that `publish` moved for a commit that was not made."""
 
 
 class FolderDestination(Destination, Protocol):
     """A table in a folder.
 
-    folder    of the table, on a file system that every task sees
-    control   of what belongs to no table, on the same file system
+    folder    folder of the table, on a file system that every task can access
+    control   folder of the lock, staged files and the commit in progress, on the same file system
     """
 
     folder: Path
@@ -195,7 +195,7 @@ class FolderDestination(Destination, Protocol):
 
 @contextmanager
 def explained_by(library: str, name: str, conflict: type[Exception]) -> Iterator[None]:
-    """Turn errors of the body into a StoreAccessError, or a StoreLockedError for `conflict`: another's commit."""
+    """Convert errors of the body to a StoreAccessError, or `conflict`, another run's commit, to a StoreLockedError."""
     try:
         yield
     except ReputError:
@@ -204,7 +204,7 @@ def explained_by(library: str, name: str, conflict: type[Exception]) -> Iterator
         raise StoreLockedError(
             f"{name}: another commit was made meanwhile; run it again: {_line(error)}"
         ) from error
-    except Exception as error:  # they let through what lies below them
+    except Exception as error:  # libraries pass on errors of other libraries
         line = _line(error)
         hint = "; free some space and run it again" if any(t in line for t in _NO_SPACE) else ""
         raise StoreAccessError(f"{name}: {library}: {line}{hint}") from error

@@ -1,4 +1,4 @@
-"""Small files of a table put together, by a commit of its own: the rows and the checkpoints stay as they are."""
+"""Combine small files of a table, in a separate commit: rows and marks stay the same."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ from reput.notebook import ShownAsTable
 from reput.tasks import Progress, Runner, silent
 
 Rewrite = Callable[[Sequence[DataFile], str, pa.Schema], tuple[list[DataFile], list[DataFile]]]
-"""Given a table's files, the folder that their names are below, and the columns that rows are to have: the files that
-are put together, and the new ones, in staging."""
+"""Takes a table's files, the folder of their names, and the schema of the new files. Returns the files that were
+combined, and the new files, which are staged."""
 
 
 @runtime_checkable
 class Compactable(Protocol):
-    """A destination whose files can be put together."""
+    """A destination whose files can be combined."""
 
     def compact(
         self, state: State, rewrite: Rewrite, publish: Callable[..., None], target_bytes: int
     ) -> tuple[int, int]:
-        """Rewrite small files and publish them under a state; how many files became how many.
+        """Combine small files and commit them with a state; return the numbers of old and new files.
 
-        `publish(commit, action=…)` brings the files of a commit to the table, and makes it by the action.
+        `publish(commit, action=…)` moves the files of a commit to the table, and calls the action, which commits.
         """
 
 
 @runtime_checkable
 class CountsSmallFiles(Compactable, Protocol):
-    """A destination that knows whether compaction is worth it."""
+    """A destination that can count its small files."""
 
     def most_small_files(self, target_bytes: int) -> int:
         """Return the number of small files in the partition that has most of them."""
@@ -50,7 +50,7 @@ class CountsSmallFiles(Compactable, Protocol):
 class CompactReport(ShownAsTable):
     """The result of a compaction.
 
-    files, new_files  how many files were combined, into how many
+    files, new_files  number of combined files, and number of files that replace them
     committed         False if there was nothing to combine
     """
 
@@ -74,10 +74,10 @@ def compact_table(
 ) -> CompactReport:
     """Combine the small files of each partition, up to a size.
 
-    runner_for  is called with the bytes of all files
+    runner_for  returns the runner of the tasks, given the bytes of all files
 
-    Raises StoreError, UsageError; StoreLockedError while an export writes the table. The rows of the table stay the
-    same after every error.
+    Raises StoreError, UsageError, and StoreLockedError while an export writes the table. After an error, the rows of
+    the table are the same.
     """
     check_target(target_file_bytes)
     if not isinstance(destination, Compactable):
@@ -108,10 +108,10 @@ def compact_if_needed(
     runner_for: Callable[[int], Runner],
     progress: Progress,
 ) -> tuple[int, int]:
-    """Combine small files of a table that this run owns, if a partition has at least so many of them.
+    """Combine small files of a table that this run owns, if a partition has at least `least_files` of them.
 
     Returns:
-        How many files became how many.
+        The numbers of combined files and of new files.
 
     Raises:
         StoreError.
@@ -124,7 +124,7 @@ def compact_if_needed(
 
 
 def check_compact_after(destination: Destination, least_files: int | None) -> None:
-    """Raise UsageError for a number below 2, or a destination that cannot be compacted."""
+    """Raise UsageError if the number is below 2, or the destination cannot be compacted."""
     if least_files is None:
         return
     if least_files < 2:
@@ -171,7 +171,7 @@ def _rewrite(
 
 
 def request_of(state: State, place: str) -> ExportRequest:
-    """Return the request that a table was created with. Raises StoreAccessError if it is lost."""
+    """Return the request with which a table was created. Raises StoreAccessError if it is lost."""
     with understood(place):
         if not state.request:
             raise ValueError("the request of its first run is missing")

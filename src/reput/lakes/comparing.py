@@ -1,4 +1,4 @@
-"""Compare a store with an export of it, row by row: missing rows, rows of no message, and different values.
+"""Compare a store with an export of it, row by row: missing rows, rows without a message, and different values.
 
 The store is read as an export reads it, with the topics, times and columns of the table's request. Each part of the log
 is compared with the rows of its physical offsets, so memory is bounded by the size of a part.
@@ -45,11 +45,11 @@ def diff_export(
         destination: The table.
         name: The store's name in the table; by default its path, or the name of the same log.
         store_is_b: Whether the store is B of the difference, and the table A.
-        storage_options: Of a store's URL.
+        storage_options: Options of a store's URL.
 
     Raises:
-        UsageError: nothing of this store is in the table, or it lacks the columns that rows are paired by.
-        StoreNotFoundError, StoreAccessError, StoreChangedError: something cannot be read.
+        UsageError: the table has no messages of this store, or lacks the columns by which rows are paired.
+        StoreNotFoundError, StoreAccessError, StoreChangedError: a file cannot be read.
     """
     (source,) = open_stores([store], [name] if name else [], storage_options)
     state = destination.state([source.name])
@@ -70,7 +70,7 @@ def diff_export(
 
 @dataclass(frozen=True, slots=True)
 class _Sides:
-    """Which of A (0) and B (1) is the store, and which the export."""
+    """The sides of the comparison: whether the store or the export is A (0), and which is B (1)."""
 
     store: int
     export: int
@@ -121,7 +121,7 @@ class _TableComparison:
         self._found.logs = (extents[0], extents[1])
 
     def _parts(self, request: dict[str, object]) -> Iterator[pa.Table]:
-        """Yield the store's messages in the order of the log, many at a time; an empty part at the end."""
+        """Yield the store's messages in large parts, in the order of the log; the last part is empty."""
         columns = list(dict.fromkeys([*_PLACE, *self._compared, CORRUPT_REASON.name]))
         topics = request.get("topics") or None
         reader = to_arrow(
@@ -170,7 +170,7 @@ class _TableComparison:
         self._only_in(self._sides.export, exported.take(_others(len(theirs), right)))
 
     def _differing(self, stored: pa.Table, exported: pa.Table) -> dict[int, list[str]]:
-        """Return the names of the columns that differ, by row."""
+        """Return the columns that differ, by row."""
         found: dict[int, list[str]] = {}
         for name in self._compared:
             ours, theirs = _plain(stored[name]), _plain(exported[name])

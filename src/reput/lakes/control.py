@@ -1,9 +1,9 @@
-"""The control folder of a table: its owner's lock, staged files, and the commit in progress.
+"""Manage the control folder of a table: its owner's lock, staged files, and the commit in progress.
 
 DEST/_reput/, or DEST.reput/ beside a folder of Parquet files
-  owner           the lock of the run that works here
-  format          of the table that the folder is, from its first commit on
-  staging/<run>/  files that no commit has yet
+  owner           the lock of the run that writes the table
+  format          the format of the table, written with the first commit
+  staging/<run>/  files that are not committed yet
   pending.json    a commit in progress, and its table; deleted when all its files are in place
 """
 
@@ -34,24 +34,24 @@ from reput.lakes.lake_bucket import CONTROL_FOLDER, LakeBucket
 from reput.tasks import Progress, Runner
 
 FORMAT_FILE = "format"
-"""In the control folder, from the first commit on: the format of the table."""
+"""A file in the control folder with the format of the table, written with the first commit."""
 
 
 def folder_beside(folder: Path) -> Path:
-    """Return the control folder of a table whose readers read every file below it."""
+    """Return the control folder of a table whose readers read every file in the table's folder."""
     return folder.with_name(f"{folder.name}.reput")
 
 
 def format_of(path: str, options: Mapping[str, str] | None = None) -> str | None:
-    """Return the format of a folder's table; None if no export made a table of it. Raises StoreAccessError.
+    """Return the format of the table in a folder, or None if it has no exported table. Raises StoreAccessError.
 
     Args:
         path: The folder, or a URL.
-        options: Of a URL, as for `reput.open_store`.
+        options: Options of a URL, as for `reput.open_store`.
     """
     if is_url(path):
         for is_inside in (False, True):
-            with suppress(UsageError):  # no exports are written there
+            with suppress(UsageError):  # exports cannot be written to such a place
                 layout = LakeBucket(path, options or {}, is_inside=is_inside).layout()
                 if layout is not None:
                     return layout
@@ -74,11 +74,11 @@ class BucketDestination(Destination, Protocol):
     bucket: LakeBucket
 
     def fence(self) -> None:
-        """Have every commit fail from now on that a run began before it took the table."""
+        """Make every unfinished commit of an earlier owner fail."""
 
 
 class Control:
-    """The control folder of a table. Every method raises StoreAccessError where the system refuses."""
+    """The control folder of a table. Every method raises StoreAccessError if the system refuses an operation."""
 
     def __init__(self, destination: FolderDestination) -> None:
         self._destination: Any = destination
@@ -88,9 +88,9 @@ class Control:
 
     @contextmanager
     def claimed(self) -> Iterator[None]:
-        """Hold the folder for one run.
+        """Own the table during the body. Raises StoreLockedError.
 
-        Raises UsageError for a folder with other contents, which is not changed; StoreLockedError.
+        Raises UsageError, without a change, for a folder with other contents.
         """
         busy = "another export is writing here; wait for it or stop it"
         with ExitStack() as stack:
@@ -101,12 +101,12 @@ class Control:
             stack.enter_context(self._held())
             stack.enter_context(anchored(self._folder))
             stack.enter_context(locked(self._folder / "owner", busy))
-            self._check_place()  # another run may have made something of it
+            self._check_place()  # again, because another run may have changed the folder
             yield
 
     @contextmanager
     def _held(self) -> Iterator[None]:
-        """Open nothing below the table through a link in the body."""
+        """During the body, follow no links below the table."""
         place = self._destination.folder
         with anchored(place) if place.is_dir() else nullcontext():
             yield
@@ -137,12 +137,12 @@ class Control:
             )
 
     def _control_folders(self) -> tuple[Path, ...]:
-        """Return the control folders of a table of this format, and of other formats that may be present."""
+        """Return the control folders of this format, and of other formats that the folder may have."""
         place = self._destination.folder
         return self._folder, place / CONTROL_FOLDER, folder_beside(place)
 
     def pending(self) -> Commit | None:
-        """Return the commit that the last run left unfinished. Raises UsageError if it goes to another table."""
+        """Return the unfinished commit of the last run, or None. Raises UsageError if it belongs to another table."""
         if not self._pending.exists():
             return None
         text = read_text(self._pending)
@@ -157,7 +157,7 @@ class Control:
         return commit
 
     def recover(self) -> bool:
-        """Finish the commit that the last run made, or delete what it had brought; whether it was made."""
+        """Finish the last run's commit if it was made, else delete its files; return whether it was made."""
         commit = self.pending()
         is_made = commit is not None and self._is_made(commit)
         if commit is not None:
@@ -174,7 +174,7 @@ class Control:
 
     @contextmanager
     def reading(self, stores: Iterable[str]) -> Iterator[None]:
-        """Hold the folders of stores that the run reads."""
+        """Keep the folders of the stores open during the body, so that tasks read the same folders."""
         with reading_for(self.place, stores):
             yield
 
@@ -189,7 +189,7 @@ class Control:
         action: Callable[[Commit], None],
         progress: Progress,
     ) -> None:
-        """Bring the files of a commit to the table, make it by the action, and finish it."""
+        """Move the files of a commit to the table, call the action, which commits, and finish the commit."""
         self.begin(commit)
         progress("pending", 1, 1)
         with self._held():
@@ -202,7 +202,7 @@ class Control:
         progress("finished", 1, 1)
 
     def _commit(self, commit: Commit, action: Callable[[Commit], None]) -> None:
-        """Make a commit; an error may only mean that its acknowledgement was lost."""
+        """Call the action; after an error, check whether it committed, as only the acknowledgement may be lost."""
         try:
             action(commit)
         except StoreError:
@@ -212,7 +212,7 @@ class Control:
             raise
 
     def begin(self, commit: Commit) -> None:
-        """Make known what is about to be committed; its files are in staging."""
+        """Record a commit that is about to be made; its files are staged."""
         sync_folder(self._staged(commit.state.run))
         if not self._format.exists():
             _replace(self._format, self._destination.layout)
@@ -221,7 +221,7 @@ class Control:
         sync_folder(self._folder)
 
     def end(self) -> None:
-        """Mark the commit as complete: nothing of it is left to do."""
+        """Record that the commit in progress is finished."""
         remove_tree(self._pending)
         sync_folder(self._folder)
 
@@ -233,7 +233,7 @@ class Control:
 
     @contextmanager
     def staging(self, run: str) -> Iterator[Staged]:
-        """Yield a folder for the files of a run; keep it only for a commit that could not be finished."""
+        """Yield a folder for the files of a run; keep it afterwards only if the commit could not be finished."""
         folder = self._staged(run)
         make_folder(folder)
         try:
@@ -244,7 +244,7 @@ class Control:
 
 
 class BucketControl(Control):
-    """The same for a table in a bucket. A commit is begun, and of Parquet made, by replacing the head."""
+    """The Control of a table in a bucket. Replacing the head begins a commit; for Parquet, it also makes the commit."""
 
     def __init__(self, destination: BucketDestination) -> None:
         self._destination: Any = destination
@@ -263,7 +263,7 @@ class BucketControl(Control):
 
     @contextmanager
     def reading(self, stores: Iterable[str]) -> Iterator[None]:
-        """See Control. Nothing is written into another user's folder."""
+        """See Control."""
         yield
 
     def on(self, runner: Runner) -> Runner:
@@ -286,7 +286,7 @@ class BucketControl(Control):
     def _is_made(self, commit: Commit) -> bool:
         if self._destination.has(commit.state.run):
             return True
-        # The run that began it may live. After this it cannot make it any more.
+        # The run that began this commit may still be alive. After the fence, it cannot make the commit any more.
         self._destination.fence()
         return bool(self._destination.has(commit.state.run))
 
@@ -316,11 +316,11 @@ class BucketControl(Control):
             yield self._bucket.staged(run)
         except StoreError:
             with suppress(StoreAccessError):
-                self._bucket.check_owner()  # another run deletes what was staged
+                self._bucket.check_owner()  # otherwise, the new owner deletes the staged files
             raise
         finally:
             if self._bucket.pending() is None:
-                with suppress(StoreAccessError):  # the next run does it
+                with suppress(StoreAccessError):  # the next run deletes them
                     self.clear_staging()
 
 

@@ -1,4 +1,4 @@
-"""Describe a file that a task wrote, all that the driver commits it by, and bring it from staging into a table."""
+"""Describe a data file that a task wrote, so that the driver can commit it, and move it from staging into a table."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _MOST_CHARACTERS = 256
 
 @dataclass(frozen=True, slots=True)
 class RowTally:
-    """Rows, the sum of their `size`, and the sum of the CRCs of their bodies modulo 2**64.
+    """The number of rows, the sum of their `size`, and the sum of the CRCs of their bodies modulo 2**64.
 
     A sum is None if its column was not exported.
     """
@@ -50,7 +50,7 @@ class RowTally:
         )
 
     def agrees_with(self, other: RowTally) -> bool:
-        """Return whether all agrees that both know."""
+        """Return whether all figures that both have are equal."""
         pairs = ((self.size_bytes, other.size_bytes), (self.body_crcs, other.body_crcs))
         return self.rows == other.rows and all(
             mine == theirs for mine, theirs in pairs if mine is not None and theirs is not None
@@ -62,7 +62,7 @@ class RowTally:
 
 
 def tally_of(batch: pa.RecordBatch) -> RowTally:
-    """Return the tally of a batch that has `size`, `body`, both or neither."""
+    """Return the tally of a batch, which may lack the columns `size` and `body`."""
     names = batch.schema.names
     size = int(pc.sum(batch["size"]).as_py() or 0) if "size" in names else None
     crcs = _crc_sum(batch["body"]) if "body" in names else None
@@ -71,17 +71,17 @@ def tally_of(batch: pa.RecordBatch) -> RowTally:
 
 @contextmanager
 def opened_parquet(path: str | Path) -> Iterator[pq.ParquetFile]:
-    """Open a Parquet file of a table. A FIFO in its place is refused: pyarrow would wait for a writer for ever.
+    """Open a Parquet file of a table. Refuse a FIFO, because pyarrow would wait for a writer for ever.
 
     Raises:
-        StoreNotFoundError, StoreAccessError: It cannot be opened or is not a regular file.
+        StoreNotFoundError, StoreAccessError: The file cannot be opened or is not a regular file.
     """
     with FileReader(str(path)) as reader, pq.ParquetFile(f"/dev/fd/{reader.fileno}") as file:
         yield file
 
 
 def read_back(path: str) -> RowTally:
-    """Return what a Parquet file holds, read from it anew."""
+    """Read a Parquet file again and return its tally."""
     total = RowTally()
     with opened_parquet(path) as file:
         names = [name for name in ("size", "body") if name in file.schema_arrow.names]
@@ -120,10 +120,10 @@ def _crc_sum(bodies: pa.Array) -> int:
 class DataFile:
     """One Parquet file.
 
-    name        in the staging folder
-    tally       of the rows that were read back
+    name        name in the staging folder
+    tally       tally of the rows that were read back
     partition   values of its partition
-    least, greatest  bounds of some columns; times in ms since 1970
+    least, greatest  least and greatest values of some columns; times in ms since 1970
     is_reject     whether it holds rejected rows
     """
 
@@ -173,7 +173,7 @@ def _plain(value: Any) -> str | int | None:
 
 
 Places = Sequence[tuple[Path, DataFile]]
-"""Where the files of a commit belong."""
+"""The final path of each file of a commit."""
 
 
 def make_folders(places: Places) -> set[Path]:
@@ -184,7 +184,7 @@ def make_folders(places: Places) -> set[Path]:
 
 
 def bring(places: Places, staged: Path) -> None:
-    """Rename files to their places, durably; a run that died may have brought some of them."""
+    """Rename files to their final paths, durably; an interrupted run may have moved some of them."""
     folders = make_folders(places)
     for path, file in places:
         if not path.exists():

@@ -1,12 +1,12 @@
-"""An export from beginning to end, for every runner and every format of tables.
+"""Run an export from beginning to end, with any runner and any table format, in these steps.
 
-recover   what the last run began: after its commit the rest of it is done, before its commit its files are deleted
-plan      ranges of the log after the marks of the table
-write     a task a range: files in staging, read back and counted
-reconcile what was read against what was written, and whether ranges join; else nothing is committed
-merge     small files of a partition into one
-commit    the files and the new marks in one step
-finish    what a table needs after that
+recover   finish the last run's commit if it was made, else delete its files
+plan      plan the ranges of the log after the table's marks
+write     run a task per range, which writes staged files, reads them back and counts rows
+reconcile compare the rows read with the rows written, and check that ranges join; otherwise commit nothing
+merge     combine small files of a partition
+commit    commit the files and the new marks atomically
+finish    complete the table after the commit
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ SPLIT_BYTES = 1 << 30
 _LEAST_SPLIT_BYTES = 128 << 20
 _LEAST_GIVEN_BYTES = 16 << 10  # far fewer would make more tasks than messages
 _TASKS_PER_SLOT = 4
-_MANY_STORES = 64  # take longer to plan one after the other than it takes to start a job
+_MANY_STORES = 64  # planning this many stores serially takes longer than starting a job
 
 
 def export_sources(
@@ -67,13 +67,13 @@ def export_sources(
 ) -> ExportReport:
     """Export the messages of stores, each once.
 
-    runner_for   is called with the bytes of logs that the export reads
-    incremental  go on where the last commit ended; else the table must be a new one
-    fail_on_data_loss  whether messages that are gone before they were exported are an error
-    max_rejects  rejected rows with which a run still commits: a number, or a share such as "1%"; None for any
-    target_file_bytes  to which small files of a partition are put together
-    commit_every "10GB" of the logs or "10min": a run commits in steps; None for one commit
-    compact_after combine small files after the last commit, if a partition has at least so many
+    runner_for   returns the runner of the tasks, given the bytes of logs that the export reads
+    incremental  continue where the last commit ended; otherwise, the table must be new
+    fail_on_data_loss  whether it is an error if messages were lost or expired before they were exported
+    max_rejects  most rejected rows with which a run commits: a number, or a share such as "1%"; None for any
+    target_file_bytes  size up to which small files of a partition are combined
+    commit_every size of log ("10GB") or time ("10min") after which a run commits; None for one commit
+    compact_after number of small files in a partition from which on they are combined after the last commit
     progress     phases: "export" in bytes of the log, then "written", "merge" in bytes of files, "pending",
                  "published", "committed" and "finished", each when it is done
 
@@ -245,8 +245,8 @@ class _ExportRun:
         """Compare the rows read with the rows written, and ranges with their neighbours.
 
         Args:
-            step: Tasks and results.
-            last: Those before them, of the step before.
+            step: The tasks of this step, and their results.
+            last: The last task of the preceding step, and its result.
 
         Returns:
             The last task of the step, and its result.
@@ -272,7 +272,7 @@ class _ExportRun:
         return walked[-1] if walked else None
 
     def _merged(self, job: ExportJob, files: list[DataFile], runner: Runner) -> list[DataFile]:
-        """Return the files with small ones put together, which have the same rows. Raises StoreAccessError."""
+        """Combine small files; return the files, which have the same rows. Raises StoreAccessError."""
         merge = MergeJob(
             job.folder, job.folder, job.file_schema, job.reject_schema, is_run=True,
             is_fast=job.request.is_fast,
@@ -292,7 +292,7 @@ class _ExportRun:
         runner: Runner,
         staged: Staged,
     ) -> None:
-        """Commit the newest message of each key, and remove what it supersedes in the table."""
+        """Commit the newest message of each key, and remove the rows of the table that it supersedes."""
         merge = MergeJob(
             job.folder, job.folder, job.file_schema, job.reject_schema, is_run=True,
             is_fast=job.request.is_fast,
@@ -335,10 +335,10 @@ def _split_bytes(bounds: dict[str, Bounds], runner: Runner) -> int:
 
 
 def _joined(before: ReadTask, ended: TaskResult, after: ReadTask, began: TaskResult) -> bool:
-    """Return whether a range begins where the one before it ended, if they are neighbours that were walked."""
+    """Return whether a range begins at the end of the preceding range, if both are adjacent and were walked."""
     one, other = before.part, after.part
     if one.file != other.file or one.stop != other.start or other.topics is not None:
         return True
     if ended.start >= one.stop or ended.end < one.stop:
-        return True  # nothing begins in it, or it ends with what cannot be read
+        return True  # no record begins in it, or it ends with unreadable bytes
     return began.start == ended.end or (began.start >= other.stop and ended.end >= other.stop)

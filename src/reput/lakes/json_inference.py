@@ -1,9 +1,9 @@
-"""The types of JSON bodies, learned from some of them, within bounds that no body can push.
+"""Infer the types of JSON bodies from samples, within fixed bounds.
 
-Each field has the kind that most bodies give it; integers and fractions become doubles. A field that is null in all
-sampled bodies has no column until it has a value. Texts that look like times remain texts unless the request says
-otherwise, since a later text may not look like a time. Fields beyond the bounds are skipped and reported; they remain
-in the column `body`.
+Each field gets its most frequent type; a mix of integers and fractions becomes a double. A field that is null in all
+sampled bodies gets no column until it has a value. Texts that look like times remain texts unless the request asks for
+timestamps, because a later text may not look like a time. Fields beyond the bounds are skipped and reported; they
+remain in the column `body`.
 
 A table's types are learned over all its runs: existing fields remain, numbers may become wider if the format allows it,
 and the bounds apply to old and new fields together.
@@ -43,11 +43,11 @@ from reput.messages.json_text import has_control
 from reput.table.plan import ReadTask
 
 MOST_LEVELS = 16
-"""The most levels of nested objects and lists: readers of tables recurse once per level."""
+"""Maximum number of levels of nested objects and lists, because readers of tables recurse once per level."""
 
 MOST_NAME_BYTES = 255
 SAMPLE_BYTES = 64 << 20
-"""Bytes of sampled bodies in all. Memory for the types found is bounded by the number of columns."""
+"""Total bytes of sampled bodies. The number of columns limits the memory for types."""
 
 _LONGEST_BODY_BYTES = 4 << 20
 _INT64 = range(-(2**63), 2**63)
@@ -67,9 +67,9 @@ _SAMPLED_BODIES = 2000
 
 @dataclass(slots=True)
 class _Node:
-    """Kinds of values at one path, how often each occurs, and the paths below.
+    """The types of values at one path with their frequencies, and the nodes of paths below.
 
-    known  the type that the table has there; its fields and elements are nodes of their own
+    known  the type of the table at this path; its fields and elements have their own nodes
     """
 
     kinds: Counter[str] = field(default_factory=Counter)
@@ -79,11 +79,11 @@ class _Node:
 
 
 class ShapeInference:
-    """Learns from bodies one by one; `shape` and `notes` say what came of it.
+    """Infers types from bodies one by one; `shape` and `notes` return the result.
 
-    known       what the table has from earlier runs
-    widens      what its format can make of a type that it has
-    timestamps  whether a field is a timestamp whose every text is an ISO 8601 time with a zone
+    known       the shape of the table from earlier runs
+    widens      pairs of types that the table's format can widen
+    timestamps  whether a field becomes a timestamp if all its texts are ISO 8601 times with a zone
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class ShapeInference:
 
     @property
     def shape(self) -> BodyShape:
-        """Raises UsageError where no body has a field."""
+        """Return the inferred shape. Raises UsageError if no body has a field."""
         kind = self._struct_of(self._root.fields, "")
         if kind is None:
             raise UsageError(
@@ -129,7 +129,7 @@ class ShapeInference:
 
     @property
     def notes(self) -> list[str]:
-        """Return a line for each reason to leave fields out, and for each field that had to stay an integer."""
+        """Return a line for each reason to skip fields, and for each field that had to stay an integer."""
         left_out = [
             f"inferring JSON types: fields {reason} are left out; they stay in the body"
             for reason in sorted(self._left_out)
@@ -225,7 +225,7 @@ class ShapeInference:
         return known
 
     def _struct_of(self, fields: dict[str, _Node], path: str) -> pa.DataType | None:
-        """Take the first of names that differ only in case: some readers of a table confuse them."""
+        """Return the struct of fields. If names differ only in case, take the first: some readers confuse them."""
         known: dict[str, tuple[str, pa.DataType]] = {}
         for name, below in fields.items():
             kind = self._type_of(below, f"{path}{name}")
@@ -235,7 +235,7 @@ class ShapeInference:
 
 
 def _agrees(kind: str, known: pa.DataType | None) -> bool:
-    """Return whether a value teaches anything where the table has this type: all else does not fit it."""
+    """Return whether a value of this kind fits a field of the table with this type, so that inference uses it."""
     if known is None:
         return True
     if pa.types.is_struct(known) or is_list(known):
@@ -271,9 +271,9 @@ def choose_shape(
     report: ExportReport,
     decoder: BodyDecoder | None = None,
 ) -> BodyShape | None:
-    """Return the shape of this run's bodies, None if they stay bytes; the report lists new fields.
+    """Return the shape of this run's bodies, or None if they stay bytes; add new fields to the report.
 
-    Raises UsageError where the table cannot have what a file asks for.
+    Raises UsageError if the table cannot have the types in a schema file.
     """
     given = request.json_body
     if given is None and decoder is None:
@@ -313,7 +313,7 @@ def _decoded(
     tasks: Sequence[ReadTask],
     report: ExportReport,
 ) -> BodyShape:
-    """Return the fields that the table has, then new ones of the decoder."""
+    """Return the fields of the table, followed by new fields of the decoder."""
     bodies = () if decoder.is_fixed else sample_bodies(list(tasks), request, _SAMPLED_BODIES)
     fields = decoder.fields(bodies)
     report.note(*(f"{decoder.name}: {note}" for note in fields.notes))

@@ -1,7 +1,7 @@
-"""Messages as JSON Lines, in the order of the log: into a file that grows by whole exports, or into a stream.
+"""Export messages as JSON Lines, in the order of the log: into a file that grows by whole exports, or into a stream.
 
-Beside the file lies `<file>.reput.json`, the commit: how many bytes of it are exported, and the marks. Bytes behind
-that were written by a run that died, and are cut off by the next.
+The commit is in `<file>.reput.json` beside the file: the number of exported bytes, and the marks. Bytes after these
+were written by an interrupted run, and the next run truncates them.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def export_lines(
 ) -> ExportReport:
     """Write the messages of stores, each once, into a file or a stream.
 
-    incremental  go on where the last export into the file ended; a stream has no such place
+    incremental  continue where the last export into the file ended; not possible for a stream
 
     Raises StoreError, UsageError.
     """
@@ -138,7 +138,7 @@ class _LinesExport:
             self._take_note(damage)
 
     def _kept(self, piece: ScannedPiece) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """Return which rows meet the conditions of the request, which are about topics and times."""
+        """Return a mask of the rows that meet the conditions of the request on topics and times."""
         kept = np.ones(len(piece.batch), np.bool_)
         rows = piece.batch.messages
         for condition in self.request.conditions():
@@ -163,7 +163,8 @@ def _into_file(path: Path, lines: _LinesExport, incremental: bool) -> None:
     _check_place(path, beside)
     check_apart(path, lines.sources)
     is_gone = not path.exists()
-    if is_gone and incremental and beside.exists():  # before the lock, which would create the file
+    # Checked before locking, which would create the file.
+    if is_gone and incremental and beside.exists():
         size, state = _read_commit(beside)
         _check_size(path, 0, size, beside)
     with locked(path, "another export is writing this file; wait for it or stop it"):
@@ -180,7 +181,7 @@ def _into_file(path: Path, lines: _LinesExport, incremental: bool) -> None:
             lines.request.check_same(state.request, str(path))
         _check_size(path, path.stat().st_size, size, beside)
         if not beside.exists():
-            _write_commit(beside, 0, None)  # from now on the file is known for an export
+            _write_commit(beside, 0, None)  # marks the file as an export
         with appending(path, size, _BUFFER_BYTES) as file:
             marks = lines.write(file, state)
         lines.progress("written", 1, 1)

@@ -1,14 +1,14 @@
-"""A table in a bucket: where its objects are, and one object, the head, by which runs exclude each other and commit.
+"""Manage a table in a bucket: its objects, and the object `head`, with which runs own the table and commit.
 
     s3://bucket/lake/messages            the table
-    s3://bucket/lake/messages.reput/     what belongs to no table; of Iceberg and Delta messages/_reput/
-      head                  JSON: format, owner, pending commit, and of Parquet the last commit
+    s3://bucket/lake/messages.reput/     the control folder; messages/_reput/ for Iceberg and Delta
+      head                  JSON: format, owner, pending commit, and for Parquet the last commit
       alive-<run>           replaced every few seconds by the run that owns the table
       commits/<run>.json    files and state of a commit
-      staging/<run>/        files that no commit has yet
+      staging/<run>/        files that are not committed yet
 
-A run claims the table by replacing the head, on the condition that nobody else has replaced it since it was read. So a
-run that others presumed dead cannot replace the head any more: it commits nothing.
+A run takes the table by replacing the head with a conditional write, which fails if another run has replaced the head
+since. So a run that others presumed dead cannot replace the head any more, and commits nothing.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ from reput.lakes.commit import Commit, understood
 from reput.lakes.data_file import DataFile
 
 CONTROL_FOLDER = "_reput"
-"""Below a table whose readers know its files by a log: what belongs to no table."""
+"""Name of the control folder inside a table whose readers find its files through a log."""
 _HEAD = "head"
 _BEAT_S = 4.0
 _PATIENCE_S = 30.0
-"""How long an owner may show no sign of life before another run takes its place."""
+"""Seconds without a sign of life after which another run takes the table from its owner."""
 _POLL_S = 1.0
 _REPEATS = 5
 _MOST_NAME_BYTES = (
@@ -53,19 +53,19 @@ _MOST_NAME_BYTES = (
 _REQUEST_BYTES = 16 << 20
 
 Placed = Sequence[tuple[str, DataFile]]
-"""Names below the table's parent, and the staged files that belong there."""
+"""Names relative to the table's parent, and the staged files to move there."""
 
 
 class LakeBucket:
     """The objects of one table. Every method raises StoreAccessError."""
 
     def __init__(self, url: str, options: Mapping[str, str], *, is_inside: bool) -> None:
-        """Open the place without a request.
+        """Prepare to access a table, without a request.
 
         Args:
-            url: The table.
-            options: As for `reput.open_store`.
-            is_inside: Whether what belongs to no table lies below it, and not beside it.
+            url: URL of the table.
+            options: Options as for `reput.open_store`.
+            is_inside: Whether the control folder lies in the table, not beside it.
 
         Raises:
             UsageError, MissingExtraError.
@@ -96,7 +96,7 @@ class LakeBucket:
     # The head.
 
     def layout(self) -> str | None:
-        """Return the format of the table; None if nothing was exported there."""
+        """Return the format of the table, or None if nothing was exported there."""
         return self._read()[0].get("layout") if self._is_there() else None
 
     def _is_there(self) -> bool:
@@ -130,15 +130,15 @@ class LakeBucket:
         return self._current().get("commit")
 
     def read_last(self) -> str | None:
-        """Return the same, read anew."""
+        """Read the head again, and return the name of the last commit."""
         return self._read()[0].get("commit")
 
     def pending(self) -> Mapping[str, str] | None:
-        """Return the commit that was begun and not finished: `table` and `manifest`."""
+        """Return the unfinished commit: `table` and `manifest`."""
         return self._current().get("pending")
 
     def _current(self) -> dict[str, Any]:
-        """Return the head as this run wrote it; before that, as it is."""
+        """Return the head as this run has written it, or else the present one."""
         if not self._version:
             with suppress(StoreNotFoundError):
                 return self._read()[0]
@@ -146,7 +146,7 @@ class LakeBucket:
 
     def change(self, **values: Any) -> None:
         """Replace values of the head. Raises StoreLockedError if another run has taken the table."""
-        # No two writes have the same bytes: a write whose acknowledgement was lost is known by its own.
+        # Each write has different bytes, so a write whose acknowledgement was lost can be recognized.
         head = {**self._head, **values, "write": uuid.uuid4().hex}
         name, data = f"{self.control}/{_HEAD}", json.dumps(head).encode()
         for left in range(_REPEATS, -1, -1):
@@ -178,12 +178,12 @@ class LakeBucket:
         """Own the table in the body.
 
         Args:
-            layout: Its format.
-            known_by: Names below it, at least one of which exists in such a table.
+            layout: Format of the table.
+            known_by: Names of which a table of this format has at least one.
 
         Raises:
-            StoreLockedError: another run writes it.
-            UsageError: something else is there, or the place has no conditional writes.
+            StoreLockedError: another run writes the table.
+            UsageError: the place has other contents, or does not support conditional writes.
         """
         check_conditions(self.store, f"{self.control}/")
         owner = {"run": self._run, **_this_process()}
@@ -268,7 +268,7 @@ class LakeBucket:
                 )
 
     def _wait_for(self, owner: Mapping[str, Any] | None, version: str) -> None:
-        """Return when the owner of the head is dead. Raises StoreLockedError if it is not."""
+        """Wait until the owner of the head counts as dead. Raises StoreLockedError if it is alive."""
         if owner is None or _has_ended(owner):
             return
         run = str(owner.get("run"))
@@ -287,7 +287,7 @@ class LakeBucket:
     # Objects.
 
     def bring(self, places: Placed, run: str) -> None:
-        """Copy staged files to their places. Some may have been brought, by a run that died."""
+        """Copy staged files to their places. An interrupted run may have copied some of them."""
         staged = f"{self.control}/staging/{run}"
 
         def copy(place: tuple[str, DataFile]) -> None:
@@ -304,18 +304,18 @@ class LakeBucket:
         at_once(copy, places)
 
     def remove(self, names: Sequence[str]) -> None:
-        """Delete objects, if they are there."""
+        """Delete objects that exist."""
         delete_objects(self.store, names)
 
     def clear_staging(self) -> None:
-        """Delete what was staged, and what runs that died left to show that they live."""
+        """Delete staged files, and signs of life of dead runs."""
         staged = self.store.list(f"{self.control}/staging/")
         signs = self.store.list(f"{self.control}/alive-")
         own = self._alive(self._run)
         self.remove([one.name for one in (*staged, *signs) if one.name != own])
 
     def write_commit(self, commit: Commit) -> str:
-        """Write what a commit adds; returns the name."""
+        """Write the manifest of a commit; return its name."""
         name = f"{self.control}/commits/{commit.state.run}.json"
         data = json.dumps(commit.as_json()).encode()
         if len(data) <= MOST_PUT_BYTES:
@@ -327,19 +327,19 @@ class LakeBucket:
         return name
 
     def read_commit(self, name: str) -> Commit:
-        """Return what a commit adds."""
+        """Read the manifest of a commit."""
         data = self.store.get(name).data
         with understood(self.url_of(name)):
             return Commit.from_json(json.loads(data))
 
 
 def _this_process() -> dict[str, Any]:
-    """Return an identity by which other processes of the machine see whether this process has ended."""
+    """Return facts by which another process of the same machine can find out whether this one has ended."""
     return {"machine": _machine(), "pid": os.getpid()}
 
 
 def _machine() -> str:
-    """Return machine, boot and namespace of process numbers; empty if they are unknown."""
+    """Return the identity of the machine, its boot and its process namespace; empty if unknown."""
     try:
         return f"{boot_id().strip()} {os.readlink('/proc/self/ns/pid')}" if boot_id() else ""
     except OSError:
@@ -347,7 +347,7 @@ def _machine() -> str:
 
 
 def _has_ended(owner: Mapping[str, Any]) -> bool:
-    """Return whether an owner was a process of this machine that no longer exists."""
+    """Return whether an owner was a process of this machine that has ended."""
     machine, pid = owner.get("machine"), owner.get("pid")
     if not machine or machine != _machine() or not isinstance(pid, int) or pid <= 0:
         return False

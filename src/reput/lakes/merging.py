@@ -1,4 +1,4 @@
-"""Combine small data files of one partition: of a run before its commit, of a table later."""
+"""Combine small data files of one partition: files of a run before its commit, or files of a table later."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ TARGET_BYTES = 256 << 20
 LEAST_TARGET_BYTES = 1 << 10
 _BATCH_BYTES = 8 << 20
 _WORTH_IT = 4
-"""A file of at least this share of the target stays as it is: to write it again costs more than readers gain."""
+"""Files of at least 1/4 of the target size are not combined: rewriting costs more than readers gain."""
 
 _WORTH_IT_AT_ONCE = 8 << 20
-"""A run combines only smaller files: else it would write nearly all rows twice. Compaction combines the rest."""
+"""A run combines only smaller files, so that it does not write nearly all rows twice. Compaction combines others."""
 
 
 def check_target(target_bytes: int) -> int:
@@ -40,12 +40,12 @@ def check_target(target_bytes: int) -> int:
 
 @dataclass(frozen=True)
 class MergeJob:
-    """What all merges of a run have in common.
+    """The common arguments of all merges of a run.
 
-    source, folder  where the files are and where merged ones are staged, seen by all who run tasks
-    schema          that rows have now; a file may lack fields of it
-    reject_schema   the same of rejected rows
-    is_run          whether a run combines its own files, not a compaction the files of the table
+    source, folder  folder of the files, and folder for new files; all tasks can access both
+    schema          present schema of rows; a file may lack some of its fields
+    reject_schema   present schema of rejected rows
+    is_run          whether a run combines its own files; otherwise, a compaction combines files of the table
     is_fast         see `ParquetFiles`
     """
 
@@ -61,7 +61,7 @@ Group = tuple[DataFile, ...]
 
 
 def is_small(file_bytes: int, target_bytes: int) -> bool:
-    """Return whether compaction combines a file with others."""
+    """Return whether compaction combines a file of this size with others."""
     return file_bytes * _WORTH_IT < target_bytes
 
 
@@ -112,7 +112,7 @@ def merged_files(
 
 
 def run_merge(job: MergeJob, group: Group) -> list[DataFile]:
-    """Merge files. Safe to run twice. Raises StoreAccessError, also if the written rows differ from those read."""
+    """Merge a group of files; this may run twice. Raises StoreAccessError, also if the rows written differ."""
     first = group[0]
     schema = job.reject_schema if first.is_reject else job.schema
     writer = ParquetFiles(job.folder, schema, (), first.is_reject, is_fast=job.is_fast)

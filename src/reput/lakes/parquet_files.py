@@ -1,7 +1,7 @@
-"""Rows to Parquet files, a row group at a time, so that a reader finds a key without reading the table.
+"""Write rows to Parquet files in sorted row groups, so that a reader finds a key without reading the whole table.
 
 A row group is sorted by topic, key and store timestamp and has a page index; `key` and `unique_key` have Bloom
-filters where the installed pyarrow writes them.
+filters if the installed pyarrow can write them.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from reput.lakes.data_file import DataFile, RowTally, bounds_of, read_back, tall
 from reput.lakes.partitions import SORT_COLUMNS, PartitionValues, sorted_slices
 
 ROW_GROUP_BYTES = 96 << 20
-"""Of Arrow's memory that are sorted together; some 64 MiB of a log."""
+"""Bytes of Arrow memory that are sorted together; about 64 MiB of a log."""
 
 STAGED = ".part"
-"""Ends the names of files that do not belong to a table yet, so that no pattern of a reader takes them."""
+"""End of the names of staged files, so that they match no pattern of a reader."""
 
 _MOST_OPEN = 128
 BLOOM_COLUMNS = ("key", "unique_key")
 _BLOOM_FALSE_POSITIVES = 0.01
-# Values of these are different in every row: a dictionary would be built and thrown away.
+# The values of these columns differ in every row, so a dictionary would be built in vain.
 _NO_DICTIONARY = (
     "queue_offset", "physical_offset", "born_timestamp", "store_timestamp", "unique_key", "keys.list.element",
     "properties.key_value.value", "body", "message_id",
@@ -45,11 +45,11 @@ _NO_DICTIONARY = (
 
 
 class ParquetFiles:
-    """Writes the tables of one task into files, one a partition.
+    """Writes the rows of one task into files, one per partition.
 
-    folder        of the files; a URL of one in a bucket, to which they are brought when they are whole
-    schema        of the files; tables have it, and what partitions are of
-    partition_by  of `reput.lakes.request.PARTITIONS`
+    folder        folder for the files, or the URL of one in a bucket, to which complete files are uploaded
+    schema        schema of the files; batches also have the columns of partitions
+    partition_by  names from `reput.lakes.request.PARTITIONS`
     is_reject     see DataFile
     is_fast       whether rows keep the order of the log, and files are not read back
 
@@ -72,7 +72,7 @@ class ParquetFiles:
         self._waiting_bytes = 0
         self._open: OrderedDict[PartitionValues, tuple[Path, pq.ParquetWriter]] = OrderedDict()
         self._files: list[DataFile] = []
-        self._scratch = ExitStack()  # of files on their way to a bucket
+        self._scratch = ExitStack()  # local files that will be uploaded to a bucket
         self._here = (
             self._scratch.enter_context(scratch_folder()) if is_url(folder) else Path(folder)
         )
@@ -94,7 +94,7 @@ class ParquetFiles:
         return self._files
 
     def abandon(self) -> None:
-        """Close what is open, after an error that says more than one about closing."""
+        """Close open files after an error, ignoring further errors."""
         for _, writer in self._open.values():
             with suppress(OSError, pa.ArrowException):
                 writer.close()
@@ -112,7 +112,7 @@ class ParquetFiles:
                 self._handed[values] += total_of(map(tally_of, rows.to_batches()))
 
     def _taken(self) -> pa.Table:
-        """Return the waiting rows. The caller has the only reference, so they are freed as soon as they are sorted."""
+        """Return the waiting rows, and drop the reference to them, so that they are freed once they are sorted."""
         table = pa.Table.from_batches(self._waiting)
         self._waiting, self._waiting_bytes = [], 0
         return table
@@ -159,7 +159,7 @@ class ParquetFiles:
 
 
 def writer_options(schema: pa.Schema, rows: int, is_sorted: bool = True) -> Mapping[str, Any]:
-    """Return arguments of `pq.ParquetWriter` for files of this schema with row groups of about `rows` rows."""
+    """Return arguments of `pq.ParquetWriter` for a schema and row groups of about `rows` rows."""
     names, leaves = schema.names, list(_leaf_paths(schema))
     options: dict[str, Any] = {
         "compression": "zstd",
@@ -185,7 +185,7 @@ def _writes_bloom_filters() -> bool:
 
 
 def _leaf_paths(fields: Sequence[pa.Field] | pa.Schema, above: str = "") -> Iterator[str]:
-    """Return the paths of the columns that Parquet stores, as pyarrow names them."""
+    """Yield the paths of the stored columns, as pyarrow names them."""
     for field in fields:
         path, kind = f"{above}{field.name}", field.type
         if pa.types.is_struct(kind):

@@ -1,4 +1,4 @@
-"""Which rows of a table go into one file, and in which order they lie there."""
+"""Divide the rows of a table among partitions, and sort them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NUMPY_UNITS = {"day": "D", "hour": "h"}
 _PLACE = "\0place"
 
 PartitionValues = tuple[tuple[str, str | None], ...]
-"""Names and values: a topic, a day as 2026-10-14, an hour as 2026-10-14-08; None without a value."""
+"""Names and values of a partition: a topic, a day as 2026-10-14, an hour as 2026-10-14-08; None without a value."""
 
 
 class Slice(NamedTuple):
@@ -31,9 +31,9 @@ class Slice(NamedTuple):
 def sorted_slices(
     table: pa.Table, partition_by: Sequence[str], sort_by: Sequence[str] = SORT_COLUMNS
 ) -> Iterator[Slice]:
-    """Yield the rows of each partition, sorted by these columns as far as the table has them, else in their order.
+    """Yield the rows of each partition, sorted by those `sort_by` columns that the table has.
 
-    The table has the columns of partitions.
+    The table must have the columns of partitions.
     """
     places = {f"{_PLACE}{name}": _places(table, name) for name in partition_by if name in _UNIT_US}
     named = [(f"{_PLACE}{name}" if name in _UNIT_US else name) for name in partition_by]
@@ -55,7 +55,7 @@ def sorted_slices(
 
 
 def _taken(table: pa.Table, rows: pa.Array) -> pa.Table:
-    """Return rows of a table; `table.take` copies chunked columns in a slower way."""
+    """Return rows of a table, faster than `table.take`, which is slow for chunked columns."""
     columns = [
         column.chunk(0).take(rows) if column.num_chunks == 1 else column.take(rows)
         for column in table.columns
@@ -64,7 +64,7 @@ def _taken(table: pa.Table, rows: pa.Array) -> pa.Table:
 
 
 def _places(table: pa.Table, unit: str) -> pa.ChunkedArray:
-    """Return days or hours since 1970."""
+    """Return the day or hour of each row, counted since 1970."""
     times = table["store_timestamp"].cast(pa.int64())
     micros = times.fill_null(0).to_numpy()
     missing = times.is_null().to_numpy()
@@ -72,7 +72,7 @@ def _places(table: pa.Table, unit: str) -> pa.ChunkedArray:
 
 
 def _runs(keys: list[pa.ChunkedArray], count: int) -> Iterator[tuple[int, int]]:
-    """Return where all keys stay the same."""
+    """Yield the begin and end of each run of rows with equal keys."""
     changes: npt.NDArray[np.bool_] = np.zeros(max(count - 1, 0), np.bool_)
     for key in keys:
         codes = key.combine_chunks().dictionary_encode()

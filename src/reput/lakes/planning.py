@@ -1,4 +1,4 @@
-"""Plan an export: its stores, the checkpoints of the table, and the ranges of the logs after them."""
+"""Plan an export: its stores, the marks of the table, and the ranges of the logs after them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from reput.tasks import Runner, no_progress, waiting
 
 
 def check_goes_on(source: LogListing, log_end: int, mark: ReadMark, destination: str) -> None:
-    """Raise StoreChangedError if a store's log does not continue at the table's end; StoreError."""
+    """Raise StoreChangedError if a store's log is not the one that was exported up to the mark, or StoreError."""
     if why := why_another(source, log_end, mark):
         raise StoreChangedError(
             f"{source.name}: not the log that {destination} has messages of up to {mark.end}: {why}; "
@@ -38,7 +38,7 @@ def check_goes_on(source: LogListing, log_end: int, mark: ReadMark, destination:
 
 
 def check_is_new(source: LogListing, marks: Mapping[str, ReadMark], destination: str) -> None:
-    """Raise UsageError if the table has a store's log under another name; StoreError."""
+    """Raise UsageError if the table has a store's log under another name, or StoreError."""
     for name, mark in marks.items():
         if has_read(mark, source):
             raise UsageError(
@@ -52,9 +52,9 @@ class StoreExtent(NamedTuple):
     """The part of a store that an export reads.
 
     Attributes:
-        bounds: From the mark of the table to the end of the log.
+        bounds: Range from the mark of the table to the end of the log.
         mark: The mark after the export.
-        is_whole: Whether nothing was written after the end.
+        is_whole: Whether no bytes follow the end of the log.
     """
 
     bounds: Bounds
@@ -68,9 +68,9 @@ def extents_of(
     report: ExportReport,
     runner: Runner | None = None,
 ) -> tuple[dict[str, Bounds], dict[str, ReadMark]]:
-    """Return the bounds of each store, and its mark when these are exported.
+    """Return the bounds of each store, and its mark after the export of these bounds.
 
-    Raises StoreError, UsageError for a store that the table has under another name.
+    Raises StoreError, and UsageError for a store that the table has under another name.
     """
     find = partial(_extent_of, report.destination, None if state is None else state.marks)
     runner = runner or waiting(not all(source.is_local for source in sources))
@@ -149,12 +149,12 @@ def open_stores(
     options: Mapping[str, str] | None = None,
     name_from: str | None = None,
 ) -> list[LogListing]:
-    """Find the stores of these paths, by their absolute paths, or by names that outlive these: one for each.
+    """Find the logs of these stores. Their names are `names`, one per store, or else their absolute paths.
 
-    NamedStores have names of their own, and options that take precedence. `name_from` names stores after their brokers,
-    see `reput.log.naming`.
+    NamedStores have their own names, and options that take precedence. `name_from` names stores after their brokers,
+    see `reput.log.naming`. `options` are those of `find_logs`.
 
-    Raises what `find_logs` raises, which takes the options.
+    Raises the errors of `find_logs`.
     """
     if not given:
         raise UsageError("name a store to export")
@@ -183,7 +183,7 @@ def open_stores(
 def without_replicas(
     stores: Sequence[str | NamedStore],
 ) -> tuple[list[str | NamedStore], dict[str, str]]:
-    """Return the stores to export, of replicas the master, and by name of another replica the name of the master.
+    """Drop replicas of other stores: return the stores to export, and the master's name for each dropped replica.
 
     Raises UsageError if replicas differ.
     """
@@ -224,7 +224,7 @@ def _by_path(
 
 
 def check_apart(place: str | Path, sources: Sequence[LogListing]) -> None:
-    """Raise UsageError for a destination in a store: a broker takes files there for its own, or refuses to start."""
+    """Raise UsageError for a destination in a store: a broker might use files there, or refuse to start."""
     if is_url(place):
         for source in sources:
             roots = {posixpath.dirname(posixpath.dirname(file.path)) for file in source.files[:1]}
@@ -238,5 +238,5 @@ def check_apart(place: str | Path, sources: Sequence[LogListing]) -> None:
 
 
 def length_of(own: Bounds) -> int:
-    """Return the bytes of the log."""
+    """Return the bytes of the log between these bounds."""
     return max((own.stop or 0) - (own.start or 0), 0)

@@ -15,7 +15,7 @@ _MOST_TOLD = 3
 
 @dataclass
 class Reasons:
-    """Rows by reason, and the first example of each reason."""
+    """The number of rows for each reason, and the first example of each."""
 
     rows: Counter[str] = field(default_factory=Counter)
     examples: dict[str, str] = field(default_factory=dict)

@@ -20,21 +20,21 @@ _LABEL_WIDTH = 14
 class ExportReport(Sealable, ShownAsTable, Report):
     """The result of an export.
 
-    stores        name, first offset taken and the offset up to which the table has it now
-    log_bytes     of the CommitLogs to read
-    is_whole      whether all of the log after the marks was read
-    messages      that were examined; rows and rejected rows are the requested ones among them
+    stores        for each store: name, first offset exported, and offset up to which the table has its messages now
+    log_bytes     bytes of the CommitLogs to read
+    is_whole      whether the whole log after the marks was read
+    messages      number of examined messages, of which `rows` and `rejects` were requested
     json_errors   rows with fields that are null because their values do not fit
     reasons       why rows were rejected or have such fields, and how many rows, most frequent first
     reason_examples  an example for a reason, if it helps
     json_changes  fields of JSON bodies that are new in the table, or wider
-    body_column   of typed bodies
-    superseded    rows that a newer message of their key removed from a table
-    bad_bodies    rows whose stored body has not the CRC that was stored with it
-    missing       offsets that no file holds any more: expired, or lost
-    damage        what could not be read of the log
-    commits       of the run; more than one if it commits in steps
-    committed     False if nothing was new
+    body_column   name of the column of typed bodies
+    superseded    rows of the table that a newer message of their key has removed
+    bad_bodies    rows whose stored body does not match its CRC
+    missing       ranges of the log that no file contains: expired or lost
+    damage        unreadable ranges of the log
+    commits       number of commits of the run; more than one if it commits in steps
+    committed     False if there was nothing new
     """
 
     destination: str
@@ -67,7 +67,7 @@ class ExportReport(Sealable, ShownAsTable, Report):
 
     @property
     def is_complete(self) -> bool:
-        """Return whether all of the log was there and could be read."""
+        """Whether the whole log was present and readable."""
         return not (self.damage or self.missing)
 
     def as_dict(self) -> dict[str, Any]:

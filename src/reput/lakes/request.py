@@ -16,18 +16,18 @@ from reput.messages.schema import COLUMNS, CORRUPT_REASON, ORIGIN_COLUMNS
 from reput.table.filters import Condition, OnCorrupt, check_on_corrupt, selected
 
 KEY = pa.field("key", pa.string())
-"""The first of a message's keys, null without any: tables are sorted by it."""
+"""The column with the first of a message's keys, or null; tables are sorted by it."""
 
 JSON = "json"
-"""The encoding of bodies that `json_body` is for, and its column; others are named in `body`."""
+"""The encoding of `json_body`, and the name of its column; `body` names other encodings."""
 
 JsonMode = Literal["strict", "permissive"]
-"""The price of a body that does not fit its types: the message, which is rejected, or the fields, which are null."""
+"""How to handle a body that does not fit its types: "strict" rejects the message, "permissive" nulls the fields."""
 
 Profile = Literal["safe", "fast"]
 INFER = "infer"
 _ADDED = {"body": None, "charset": UTF_8, "upsert_by": None}
-"""Fields that the requests of older tables lack."""
+"""Fields that requests of older tables lack, with their defaults."""
 
 TEXT_PARTITIONS = ("topic", "real_topic", "broker", "cluster")
 """Partitions that are columns."""
@@ -38,10 +38,10 @@ _NAMES = COLUMNS.names
 TABLE_COLUMNS = pa.schema(
     [column for name in _NAMES for column in ([KEY] if name == "keys" else []) + [COLUMNS.field(name)]]
 )  # fmt: skip
-"""The columns of a table, unless others are asked for: a message's and `key`."""
+"""The default columns of a table: the columns of a message, and `key`."""
 
 KNOWN_COLUMNS = pa.schema([*TABLE_COLUMNS, *ORIGIN_COLUMNS])
-"""The columns that may be asked for."""
+"""All columns that a request may name."""
 
 _USUAL = "*"
 
@@ -50,20 +50,20 @@ _USUAL = "*"
 class ExportRequest:
     """Which messages, and what of each.
 
-    columns       names of KNOWN_COLUMNS in their order; None for TABLE_COLUMNS and partitions, "*" for TABLE_COLUMNS
-    topics        of which messages are taken; () for all
-    begin_ms, end_ms  store timestamps between which they lie, both included, in ms since 1970
-    partition_by  of PARTITIONS; day and hour are the store timestamp's, in UTC
-    on_corrupt    fail | skip | row, see `reput.table.read.RangeBatches`
-    decompressed  whether compressed bodies are exported as they were sent
-    json_body     None, INFER, or the name of a file with a schema: bodies become the column `json`
-    json_mode     what bodies that do not fit cost, of any encoding
-    json_timestamps  whether INFER takes texts that are ISO 8601 times with a zone for timestamps
-    body          what `reput.messages.decoding.open_decoder` takes: bodies become a column of the encoding's name;
-                  "json:infer" and "json:FILE" are `json_body`
-    charset       of JSON bodies
+    columns       names from KNOWN_COLUMNS, in order; None for TABLE_COLUMNS and partitions, "*" for TABLE_COLUMNS
+    topics        topics of the messages; () for all
+    begin_ms, end_ms  store timestamps of the first and last messages, both inclusive, in ms since 1970
+    partition_by  names from PARTITIONS; day and hour are those of the store timestamp, in UTC
+    on_corrupt    fail, skip or row, see `reput.table.read.RangeBatches`
+    decompressed  whether to decompress bodies
+    json_body     None, INFER, or the name of a file with a schema: bodies are parsed into the column `json`
+    json_mode     how to handle bodies, of any encoding, that do not fit their types
+    json_timestamps  whether INFER infers timestamps from texts that are ISO 8601 times with a zone
+    body          encoding for `reput.messages.decoding.open_decoder`: bodies are decoded into a column with the
+                  encoding's name; "json:infer" and "json:FILE" are equal to `json_body`
+    charset       charset of JSON bodies
     upsert_by     "key" for a table of the newest message of each key, see `reput.lakes.upsert`
-    profile       fast leaves rows in the order of the log, and does not read files back
+    profile       safe, or fast to keep rows in the order of the log and not to read files back
 
     Raises UsageError.
     """
@@ -178,17 +178,17 @@ class ExportRequest:
 
     @property
     def error_column(self) -> pa.Field:
-        """Return the column for permissively read bodies with the reasons why parts of them do not match."""
+        """The column, in permissive mode, with the parts of a body that do not fit, and the reasons."""
         return pa.field(f"{self.value_column}_error", pa.string())
 
     def conditions(self) -> list[Condition]:
-        """Return the conditions of every row except rows of damage: lost messages may have met them."""
+        """Return the conditions on messages; rows of damage need not meet them, because lost messages may do so."""
         return list(
             selected(topics=self.topics or None, begin_ms=self.begin_ms, end_ms=self.end_ms)
         )
 
     def table_schema(self) -> pa.Schema:
-        """Return the columns asked for, `json` apart."""
+        """Return the requested columns, without the column of typed bodies."""
         names = list(TABLE_COLUMNS.names if self.columns is None else self.columns)
         if self.columns is None:
             names += [name for name in self.text_partitions if name not in names]
@@ -209,7 +209,7 @@ class ExportRequest:
         return cls(**_as_given(stored))
 
     def as_json(self) -> dict[str, Any]:
-        """Return the request without names of files and URLs; the table keeps the types."""
+        """Return the request as JSON, without names of files and URLs, because the table has the types."""
         kind = self.json_body if self.json_body in (None, INFER) else "a schema"
         return {**asdict(self), "json_body": kind, "body": self.body and self.value_column}
 
@@ -231,7 +231,7 @@ def _as_given(stored: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _comparable(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields that decide the rows and their types; lists and tuples are the same."""
+    """Return the fields that determine the rows and their types, with tuples as lists."""
     return {
         name: list(value) if isinstance(value, list | tuple) else value
         for name, value in {**_ADDED, **request}.items()

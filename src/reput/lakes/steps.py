@@ -1,4 +1,4 @@
-"""Exports that commit in steps, so that a driver that dies loses one step at most."""
+"""Commit exports in steps, so that a driver that dies loses at most one step."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from reput.table.read import LogRange
 
 _DURATION = re.compile(r"(\d{1,9}) *(s|sec|min|m|h)")
 _SECONDS = {"s": 1, "sec": 1, "m": 60, "min": 60, "h": 3600}
-_TASKS_PER_SLOT = 4  # that run before the time is looked at
+_TASKS_PER_SLOT = 4  # tasks that run before the time is checked
 
 
 @dataclass(frozen=True, slots=True)
 class CommitEvery:
-    """When a step is long enough.
+    """The length of a step.
 
     Attributes:
-        log_bytes: Of CommitLog; None for any size.
-        seconds: Elapsed time; None for any.
+        log_bytes: Bytes of the CommitLog; None for any size.
+        seconds: Elapsed time; None for any time.
     """
 
     log_bytes: int | None = None
@@ -32,7 +32,7 @@ class CommitEvery:
 
     @classmethod
     def of(cls, given: str | int | None) -> CommitEvery:
-        """Return what `10GB`, `10min` or a number of bytes means; None is one step. Raises UsageError."""
+        """Parse `10GB`, `10min` or a number of bytes; None is a single step. Raises UsageError."""
         if given is None:
             return cls()
         text = str(given).strip()
@@ -52,7 +52,7 @@ class CommitEvery:
 
 
 class ExportStep:
-    """The tasks of one commit, and what became of them."""
+    """The tasks of one commit, and their results."""
 
     def __init__(self, every: CommitEvery, parallelism: int) -> None:
         self._every, self._at_once = every, max(parallelism, 1) * _TASKS_PER_SLOT
@@ -61,7 +61,7 @@ class ExportStep:
         self.results: list[TaskResult] = []
 
     def next_tasks(self, waiting: Sequence[ReadTask]) -> Sequence[ReadTask]:
-        """Return which tasks run next: all, or as many as can end the step."""
+        """Return the tasks to run next: all, or as many as may complete the step."""
         if self._every.log_bytes is not None:
             left = self._every.log_bytes - self._bytes
             for count, task in enumerate(waiting, 1):
@@ -71,7 +71,7 @@ class ExportStep:
         return waiting if self._every.seconds is None else waiting[: self._at_once]
 
     def take(self, tasks: Sequence[ReadTask], results: Sequence[TaskResult]) -> None:
-        """Add tasks that ran."""
+        """Add finished tasks and their results."""
         self.tasks += tasks
         self.results += results
         self._bytes += sum(map(weight_of, tasks))
@@ -84,9 +84,9 @@ class ExportStep:
         return every.seconds is not None and time.monotonic() - self._begun >= every.seconds
 
     def end_before(self, waiting: Sequence[ReadTask]) -> int | None:
-        """Return the offset at which the step can end and another export begin, at a record; None if it cannot.
+        """Return the offset of a record at which the step can end and the next can begin, or None.
 
-        Raises nothing: at an offset in damaged bytes, or between records that an index led to, the step continues.
+        A step cannot end in damaged bytes, or between records that an index led to.
         """
         last, after = self.tasks[-1].part, waiting[0].part
         if last.store != after.store or last.file != after.file:
@@ -103,7 +103,7 @@ def weight_of(task: ReadTask) -> int:
 
 
 def are_in_order(tasks: Sequence[ReadTask]) -> bool:
-    """Return whether all tasks of a store are neighbours, by offset."""
+    """Return whether the tasks of each store are consecutive and in order of offset."""
     stores: list[str] = []
     before: LogRange | None = None
     for task in tasks:
@@ -117,5 +117,5 @@ def are_in_order(tasks: Sequence[ReadTask]) -> bool:
 
 
 def _leaves(ended: TaskResult, after: LogRange) -> bool:
-    """Return whether the last record of a task reaches past the next one."""
+    """Return whether the last record of a task ends after the next task's range."""
     return ended.end >= after.stop

@@ -1,4 +1,4 @@
-"""The files of a table whose readers go by a log: in a folder, or in a bucket. Names are below the table."""
+"""Access the files of a table in a folder or a bucket, for formats with a log. Names are relative to the table."""
 
 from __future__ import annotations
 
@@ -19,31 +19,31 @@ from reput.lakes.data_file import DataFile, bring
 from reput.lakes.lake_bucket import LakeBucket
 
 Placed = Sequence[tuple[str, DataFile]]
-"""Names, and the staged files that belong there."""
+"""Final names, and the staged files to move there."""
 
 
 class TableFiles(Protocol):
-    """Every method raises StoreAccessError."""
+    """The files of a table. Every method raises StoreAccessError."""
 
     name: str
 
     def place(self, name: str = "") -> str:
-        """Return the path or URL of a file or folder, as libraries take it."""
+        """Return the path or URL of a file or folder, in the form for libraries."""
 
     def create(self) -> None:
-        """Create the folder of the table, if it is one."""
+        """Create the folder of the table; do nothing in a bucket."""
 
     def settings(self) -> Mapping[str, str]:
-        """Return how libraries built on the crate object_store reach the place."""
+        """Return the settings with which libraries that use the crate object_store access the table."""
 
     def opened(self, paths: Iterable[str]) -> tuple[list[str], pa.fs.FileSystem | None]:
-        """Return paths of data files in pyarrow's form, and its file system; None for local files."""
+        """Return paths of data files for pyarrow, and its file system, or None for this machine's."""
 
     def bring(self, places: Placed, staged: Staged) -> None:
-        """Bring staged files to their places. Some may have been brought, by a run that died."""
+        """Move staged files to their places. An interrupted run may have moved some of them."""
 
     def remove(self, names: Iterable[str]) -> None:
-        """Delete files, if they are there."""
+        """Delete files that exist."""
 
     def schema_of(self, name: str) -> pa.Schema:
         """Return the schema of a data file."""
@@ -53,7 +53,7 @@ class TableFiles(Protocol):
 
 
 class FolderFiles:
-    """See TableFiles. A lock keeps other runs away."""
+    """See TableFiles. A lock excludes other runs."""
 
     def __init__(self, folder: Path) -> None:
         self.name, self._folder = str(folder), folder
@@ -87,7 +87,7 @@ class FolderFiles:
 
 
 class BucketFiles:
-    """See TableFiles. Objects are copied by the provider."""
+    """See TableFiles. The provider copies objects on the server side."""
 
     def __init__(self, bucket: LakeBucket) -> None:
         self.name, self._bucket = bucket.url, bucket

@@ -1,4 +1,4 @@
-"""One task of an export: a range of the log into data files, read back and counted."""
+"""Run one task of an export: write a range of the log into data files, read them back and count rows."""
 
 from __future__ import annotations
 
@@ -34,18 +34,19 @@ from reput.table.plan import ReadTask
 from reput.table.read import LogRange, RangeBatches
 
 REASON = pa.field("reason", pa.string())
-"""Further column of rejected rows: why the body does not fit, or the topic."""
+"""The column of rejected rows with the reason of the rejection."""
 
 
 @dataclass(frozen=True)
 class ExportJob:
-    """What all tasks of an export have in common.
+    """The common arguments of all tasks of an export.
 
-    folder       where files are staged, seen by all who run tasks
-    file_schema  of the files, reject_schema that of files of rejected rows
-    shape        of bodies, None if they stay bytes
-    why_no_partition  the table's, if it is partitioned by a text
-    decoder      of bodies that are not JSON
+    folder       folder for staged files, which all tasks can access
+    file_schema  schema of the files
+    reject_schema  schema of files of rejected rows
+    shape        shape of bodies; None if they stay bytes
+    why_no_partition  the table's function of this name, if it is partitioned by a text
+    decoder      decoder of bodies that are not JSON
     """
 
     request: ExportRequest
@@ -59,13 +60,13 @@ class ExportJob:
 
 @dataclass(slots=True)
 class TaskResult:
-    """What became of a range.
+    """The result of a task.
 
-    start, end    physical offsets of the walk; start is not below the range's stop where no record begins there
-    messages      walked over, whether they were asked for or not
-    read, files   rows that were read; files that were written
-    bad_bodies    rows whose stored body has not the stored CRC, if that was looked at
-    reasons       of rejected rows, and of fields that are null for want of a fit: how often each
+    start, end    physical offsets of the walk; `start` is at or after the range's stop if no record begins in the range
+    messages      number of messages in the range, requested or not
+    read, files   tally of the rows read; files written
+    bad_bodies    rows whose stored body does not match the stored CRC, if this was checked
+    reasons       reasons of rejected rows, and of fields that are null because values do not fit, with their numbers
     json_errors   rows with such fields
     """
 
@@ -81,10 +82,7 @@ class TaskResult:
 
 
 def run_export(job: ExportJob, task: ReadTask) -> TaskResult:
-    """Run one task of an export.
-
-    Safe to run twice, also at the same time. Raises StoreAccessError, and as `RangeBatches`.
-    """
+    """Run a task; it may run twice, even at the same time. Raises StoreAccessError and the errors of `RangeBatches`."""
     part = task.part
     start = part.start
     if part.topics is None and not part.at_record:
@@ -176,7 +174,7 @@ def with_key(batch: pa.RecordBatch) -> pa.RecordBatch:
 def split_by_text(
     batch: pa.RecordBatch, name: str, why_no_partition: Callable[[str, str], str], counted: Reasons
 ) -> tuple[pa.RecordBatch, pa.RecordBatch]:
-    """Split off the rows that no partition by this column can hold, with `reason`; their reasons are counted."""
+    """Split off rows whose value in this column cannot name a partition, with `reason`; count the reasons."""
     texts = pc.unique(batch[name]).drop_null()
     why = {text: reason for text in texts.to_pylist() if (reason := why_no_partition(name, text))}
     if not why:
@@ -194,7 +192,7 @@ def split_by_text(
 def split_by_fit(
     batch: pa.RecordBatch, job: ExportJob, shape: BodyShape, counted: Reasons
 ) -> tuple[pa.RecordBatch, pa.RecordBatch]:
-    """Return the rows whose bodies fit, with their values; the others, with `reason`, are counted too."""
+    """Return rows whose bodies fit, with their values, and the other rows, with `reason`; count the reasons."""
     parsed = _parsed(batch["body"], job, shape, counted)
     values = pa.field(job.request.value_column, shape.type)
     if not parsed.misfits:
@@ -233,14 +231,14 @@ def _parsed(
 def sample_bodies(
     tasks: list[ReadTask], request: ExportRequest, most: int, most_tasks: int = 16
 ) -> Iterator[bytes | None]:
-    """Return bodies from all over the log, to infer their shape; one batch is held in memory at a time."""
+    """Yield bodies from several ranges, from which their shape is inferred; keep only one batch in memory."""
     chosen = tasks[:: max(-(-len(tasks) // most_tasks), 1)]
     for task in chosen:
         yield from _first_bodies(task, request, -(-most // len(chosen)))
 
 
 def _first_bodies(task: ReadTask, request: ExportRequest, most: int) -> Iterator[bytes | None]:
-    """Return bodies of the first batch of a range."""
+    """Yield the bodies of the first batch of a range."""
     batches = RangeBatches(
         task.part, ["body"], request.conditions(), on_corrupt="skip", open_file=task.open_file,
         decompressed=request.decompressed, buffers=_buffers(),

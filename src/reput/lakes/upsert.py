@@ -1,11 +1,11 @@
-"""Tables that keep the newest message of each key, as a compacted topic of RocketMQ does.
+"""Maintain tables with only the newest message of each key, like a compacted topic of RocketMQ.
 
-Mirrors `CompactionLog.shouldRetainMsg` (tag rocketmq-all-5.3.3). Within a queue, the key is the whole property KEYS,
-a message with the same key replaces older ones, and one without a body deletes them. Messages without keys are not
-kept; here they are rejected rows. Within a queue of a store the newest message is the last in the log.
+Mirrors `CompactionLog.shouldRetainMsg` (tag rocketmq-all-5.3.3). Within a queue, the key is the whole property KEYS. A
+message replaces older messages with the same key, and a message without a body deletes them. RocketMQ drops messages
+without keys; here they are rejected rows. Within a queue of a store, the newest message is the last in the log.
 
-An export first stages all messages of a run. Superseded rows are then left out of the staged files, and table files
-with superseded rows are written again without them. One commit replaces these files and adds the new rows.
+An export first stages all messages of a run. Then it removes superseded rows from the staged files, and rewrites table
+files with superseded rows. One commit replaces these table files and adds the new rows.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from reput.messages.parsed_bodies import Misfit
 from reput.tasks import Runner
 
 COLUMNS = ("store", "topic", "queue_id", "keys", "physical_offset", "body")
-"""Columns that an upsert table has, at least."""
+"""Columns that every upsert table must have."""
 
 NO_KEYS = "the message has no keys: no later one could replace it"
 
@@ -42,21 +42,21 @@ Kept = npt.NDArray[np.bool_]
 
 @runtime_checkable
 class Upsertable(Protocol):
-    """A destination in a folder, of which single files can be replaced."""
+    """A destination in a folder in which single files can be replaced."""
 
     def live(self) -> tuple[list[DataFile], Path]:
-        """Return the files of the table, and the folder that their names are below.
+        """Return the files of the table, and the folder to which their names are relative.
 
         Raises:
             UsageError: The table has files or deleted rows that no export wrote.
         """
 
     def replace(self, commit: Commit) -> None:
-        """Make a commit that also removes the files that it replaces, in one step."""
+        """Make a commit and remove the files that it replaces, atomically."""
 
 
 def check_upsert(request: ExportRequest, destination: Destination) -> None:
-    """Raise UsageError if a table cannot be the newest message of each key."""
+    """Raise UsageError if the destination or the columns do not support upserts."""
     if request.upsert_by is None:
         return
     if not isinstance(destination, Upsertable):
@@ -74,7 +74,7 @@ def check_upsert(request: ExportRequest, destination: Destination) -> None:
 def split_by_keys(
     batch: pa.RecordBatch, reason: pa.Field, counted: Reasons
 ) -> tuple[pa.RecordBatch, pa.RecordBatch]:
-    """Split off the rows without keys, with `reason`; they are counted."""
+    """Split off the rows without keys, with `reason`; count them."""
     lengths = pc.fill_null(pc.list_value_length(batch["keys"]), 0)
     has_keys = pc.greater(lengths, 0)
     if has_keys.true_count == len(batch):
@@ -89,10 +89,10 @@ class Upserted(NamedTuple):
     """The files of a commit.
 
     Attributes:
-        files: New files, and rejected rows.
-        replaces: Files of the table, whose remaining rows are in the new ones.
-        rows: Rows of this run that are the newest of their keys.
-        superseded: Rows of the table that a newer message replaced or deleted.
+        files: New files, including files of rejected rows.
+        replaces: Files of the table whose remaining rows are in the new files.
+        rows: Number of rows of this run that are the newest of their keys.
+        superseded: Number of rows of the table that newer messages have replaced or deleted.
     """
 
     files: list[DataFile]
@@ -105,17 +105,17 @@ def upsert(
     job: MergeJob, files: Sequence[DataFile], table: Upsertable | None, runner: Runner,
     progress: Callable[[int, int], None],
 ) -> Upserted:  # fmt: skip
-    """Leave only the newest message of each key in staged files and in the files of a table.
+    """Keep only the newest message of each key in staged files and in the files of a table.
 
     Args:
-        job: Where files are staged, and their schemas.
+        job: Folder of staged files, and their schemas.
         files: The staged files of a run.
-        table: None if it has no rows yet.
-        runner: Of the tasks that write files again.
-        progress: Called with bytes of files that were written again.
+        table: The table, or None if it has no rows yet.
+        runner: Runs the tasks that rewrite files.
+        progress: Called with the bytes of rewritten files.
 
     Raises:
-        StoreAccessError: A file cannot be read or written, or has other rows than it should.
+        StoreAccessError: A file cannot be read or written, or has wrong rows.
     """
     rejects = [file for file in files if file.is_reject]
     staged = [file for file in files if not file.is_reject]
@@ -152,7 +152,7 @@ class _Rewrite:
 
 
 def run_rewrite(job: MergeJob, work: _Rewrite) -> list[DataFile]:
-    """Write the kept rows of a file. Safe to run twice.
+    """Write the remaining rows of a file; this may run twice.
 
     Raises:
         StoreAccessError: Other rows were written than were read.
@@ -181,12 +181,12 @@ def run_rewrite(job: MergeJob, work: _Rewrite) -> list[DataFile]:
 
 
 def _identities(path: Path, file: DataFile) -> tuple[pa.Array, npt.NDArray[np.int64], Kept]:
-    """Return the key of each row within its queue, its place in the log, and whether it has a body."""
+    """Return for each row: its key within the queue, its physical offset, and whether it has a body."""
     with explained(path, "be read"), opened_parquet(path) as opened:
         there = opened.schema_arrow.names
         table = opened.read([name for name in COLUMNS if name in there], use_threads=False)
     topic: Any = table["topic"] if "topic" in there else dict(file.partition).get("topic")
-    # The separator occurs in no topic and in no KEYS: it separates properties there.
+    # The separator cannot occur in topics or in KEYS, because it separates properties.
     names = pc.binary_join_element_wise(
         table["store"], topic, pc.cast(table["queue_id"], pa.string()),
         pc.binary_join(table["keys"].cast(pa.list_(pa.string())), " "), "\x02",
@@ -203,7 +203,7 @@ def _flat(values: pa.ChunkedArray) -> pa.Array:
 def _newest(
     files: Sequence[tuple[pa.Array, npt.NDArray[np.int64], Kept]],
 ) -> tuple[pa.Array, list[Kept]]:
-    """Return all keys, and for each file which rows are the newest of theirs and have a body."""
+    """Return all keys, and for each file a mask of the rows that are the newest of their keys and have a body."""
     if not files:
         return pa.array([], pa.string()), []
     encoded = (

@@ -6,6 +6,7 @@ import os
 import posixpath
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from os import PathLike, fspath
 
 from reput.errors import StoreAccessError, StoreNotFoundError, UsageError
@@ -73,7 +74,9 @@ def find_logs(paths: Iterable[str], options: Mapping[str, str] | None = None) ->
                 raise StoreNotFoundError(f"{given}: no such file or folder{_meant(storage, path)}")
             if entry.is_dir():
                 folder = log_folder(storage, path)
-                logs.setdefault(real_place(folder), _of_folder(storage, path, folder))
+                logs.setdefault(
+                    real_place(folder), _of_folder(storage, path, folder, options or {})
+                )
             else:
                 folder = posixpath.dirname(path) or "."
                 of_folder = single.setdefault(real_place(folder), (storage, folder, {}))
@@ -206,7 +209,7 @@ def with_archive(
     return joined_place(older.rstrip("/"), absolute(place))
 
 
-def _of_folder(storage: Storage, path: str, folder: str) -> LogListing:
+def _of_folder(storage: Storage, path: str, folder: str, options: Mapping[str, str]) -> LogListing:
     """Return the log of the store or folder of CommitLog files at `path`, whose files lie in `folder`."""
     if storage.is_archive or storage.is_joined:
         return StoreLog(path, storage).list()
@@ -229,7 +232,7 @@ def _of_folder(storage: Storage, path: str, folder: str) -> LogListing:
     log = _listed(storage, store, entries, store if storage.is_local and is_whole else None)
     if not is_whole:
         _check_is_log(storage, log.files)
-    return log
+    return log if storage.is_local or not is_whole else replace(log, elsewhere=(store, options))
 
 
 def _listed(

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from os import PathLike, fspath
 from typing import NamedTuple, Protocol, cast
@@ -48,6 +48,7 @@ class LogListing:
     is_local   whether the files are on this machine
     is_compacted  whether this is a compaction log (5.x), whose files lack removed messages and may end with zeros
     names      values of the columns `broker` and `cluster` of a table
+    elsewhere  URL and file system options of a whole store that is not on this machine; None for others
     """
 
     name: str
@@ -57,6 +58,8 @@ class LogListing:
     is_local: bool = True
     is_compacted: bool = False
     names: BrokerNames = NO_NAMES
+    # Not shown: options may have passwords.
+    elsewhere: tuple[str, Mapping[str, str]] | None = field(default=None, compare=False, repr=False)
 
     @property
     def begin(self) -> int:

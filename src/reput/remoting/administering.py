@@ -40,6 +40,7 @@ _STATUS = re.compile(
     rb'"messageQueueTable":(\{(?:\{[^{}]*+\}:-?[0-9]++,?)*+\})'
 )  # a map with queues as names
 _CHANGEABLE = ("message.type", "reserve.time")
+_MOST_DIGITS = 20
 _PATIENCE_S = 4.0
 """mqadmin waits 5 s for the deletion of a topic."""
 _NOT_SET = "not set any response code"  # a broker's answer in places, which all tools accept
@@ -53,7 +54,7 @@ class Administering:
         self._broker, self._on_reset = broker, on_reset
 
     def handlers(self) -> dict[int, Handler]:
-        """By code."""
+        """Return the handlers by request code."""
         return {
             RequestCode.UPDATE_AND_CREATE_TOPIC: self._update_topic,
             RequestCode.DELETE_TOPIC_IN_BROKER: self._delete_topic,
@@ -290,7 +291,7 @@ class Asking:
         self._broker = broker
 
     def handlers(self) -> dict[int, Handler]:
-        """By code."""
+        """Return the handlers by request code."""
         return {
             RequestCode.GET_CONSUMER_RUNNING_INFO: self._running_info,
             RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: self._status,
@@ -432,6 +433,6 @@ def _is_attribute(name: str, value: str) -> bool:
     if allowed is not None:
         return value in allowed
     try:
-        return parse_int64(value) >= -1
+        return len(value) <= _MOST_DIGITS and parse_int64(value) >= -1  # zeros may precede it
     except ValueError:
         return False

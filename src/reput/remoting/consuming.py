@@ -40,7 +40,7 @@ class Consuming:
         broker.groups.on_change = self._note
 
     def handlers(self) -> dict[int, Handler]:
-        """By code."""
+        """Return the handlers by request code."""
         return {
             RequestCode.HEART_BEAT: self._heartbeat,
             RequestCode.UNREGISTER_CLIENT: self._unregister,

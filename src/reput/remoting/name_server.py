@@ -21,7 +21,7 @@ class NameServer:
         self._cluster, self._advertised = cluster, advertised
 
     def handlers(self) -> dict[int, Handler]:
-        """By code."""
+        """Return the handlers by request code."""
         return {
             RequestCode.GET_ROUTEINFO_BY_TOPIC: self._route,
             RequestCode.GET_BROKER_CLUSTER_INFO: self._cluster_info,

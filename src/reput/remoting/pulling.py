@@ -89,7 +89,7 @@ class Pulling:
         self._numbers, self._count, self._is_waking = count(), 0, False
 
     def handlers(self) -> dict[int, Handler]:
-        """By code."""
+        """Return the handlers by request code."""
         return {
             RequestCode.PULL_MESSAGE: self._pull,
             RequestCode.LITE_PULL_MESSAGE: self._pull,

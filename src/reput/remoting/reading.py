@@ -34,7 +34,7 @@ class Reading:
         self._most_bytes = broker.limits.answer_bytes
 
     def handlers(self) -> dict[int, Handler]:
-        """By code."""
+        """Return the handlers by request code."""
         return {
             RequestCode.QUERY_MESSAGE: self._query if self._most_exact is None else self._exact,
             RequestCode.VIEW_MESSAGE_BY_ID: self._view,

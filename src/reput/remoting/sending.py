@@ -124,7 +124,7 @@ class Sending:
         self._commits = _Commits(lambda: written.store.flush())
 
     def handlers(self) -> dict[int, Handler]:
-        """By code."""
+        """Return the handlers by request code."""
         return {
             RequestCode.SEND_MESSAGE: self._guarded(self._send),
             RequestCode.SEND_MESSAGE_V2: self._guarded(self._send),
@@ -472,7 +472,7 @@ class NotSending:
         self._name = broker.name
 
     def handlers(self) -> dict[int, Handler]:
-        """By code."""
+        """Return the handlers by request code."""
         codes = (
             RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE,
             RequestCode.CONSUMER_SEND_MSG_BACK, RequestCode.END_TRANSACTION,

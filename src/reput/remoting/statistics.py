@@ -39,7 +39,7 @@ class Statistics:
         self._broker, self._is_synced, self._begun_ms = broker, is_synced, now_ms()
 
     def handlers(self) -> dict[int, Handler]:
-        """By code."""
+        """Return the handlers by request code."""
         return {
             RequestCode.GET_TOPIC_STATS_INFO: self._topic_stats,
             RequestCode.GET_CONSUME_STATS: self._consume_stats,

@@ -91,6 +91,8 @@ class IndexBesideLog:
 
     def find_lost_end(self) -> list[Finding]:
         """Return a finding if index or checkpoint show that the newest messages of the log are lost."""
+        if self.source.folder is None:  # elsewhere, this would cost requests in every query
+            return []
         with suppress(StoreError, UsageError):
             if (opened := self._opened()) is not None:
                 planner = opened[1]
@@ -102,10 +104,11 @@ class IndexBesideLog:
 
     def _opened(self) -> tuple[StoreReader, Planner] | None:
         """Open the store. Raises StoreError, UsageError."""
-        if self.source.folder is None:
+        place, options = self.source.elsewhere or (self.source.folder, None)
+        if place is None:
             return None
         if self._store is None:
-            self._store = StoreReader(self.source.folder)
+            self._store = StoreReader(place, storage_options=options)
         if self._planner is None:
             self._planner = self._store.key_planner()
         return self._store, self._planner

@@ -307,5 +307,5 @@ def _integer(digits: str) -> int | str:
 
 
 def _text(value: str) -> str:
-    """Return the text without characters that UTF-8 cannot encode."""
+    """Replace characters that UTF-8 cannot encode."""
     return value.encode("utf-8", "replace").decode()

@@ -174,7 +174,7 @@ def _timed(source: LogListing, file: CommitLogFile, known: KnownFile | None) -> 
 
 
 def _learn(source: LogListing, file: CommitLogFile) -> KnownFile:
-    """Scan a file, with this thread's own reader."""
+    """Scan a file with a separate reader, because readers are not thread-safe."""
     with closing(CommitLogReader(ListedLog(source))) as log:
         return KnownRanges(log).learn(file)
 

@@ -26,6 +26,7 @@ from reput.format.file_names import COMMIT_LOG_FOLDER, LOCK_FILE
 from reput.format.host import Host
 from reput.format.java_string import decode_utf8
 from reput.format.properties import DELAY, KEYS, TAGS, encode_properties
+from reput.nearest import did_you_mean
 from reput.query.shared_store import SharedStore
 from reput.query.writable_store import WritableStore
 from reput.remoting.port import PortOptions
@@ -297,13 +298,24 @@ class Broker:
         """
         found = _wait(lambda: self._enough(topic, count, where), timeout_s)
         if found is None:
-            there = self.messages(topic)
-            shown = ", ".join(_shown(message) for message in there[:_MOST_SHOWN]) or "none"
-            raise TimeoutError(
-                f"{topic}: {sum(map(where, there))} of {count} messages after {timeout_s:g} s; there are {len(there)}: "
-                f"{shown}"
-            )
+            raise TimeoutError(self._lacking(topic, count, where, timeout_s))
         return found
+
+    def _lacking(
+        self, topic: str, count: int, where: Callable[[MessageExt], bool], timeout_s: float
+    ) -> str:
+        """Return the text of the error for messages that did not arrive."""
+        there, topics = self.messages(topic), self.topics()
+        wanted = sum(map(where, there))
+        text = f"{topic}: {wanted} of {count} messages after {timeout_s:g} s"
+        if there:
+            excluded = len(there) - wanted
+            others = f", `where` excludes {excluded}" if excluded else ""
+            shown = ", ".join(_shown(message) for message in there[:_MOST_SHOWN])
+            return f"{text}; there are {len(there)}{others}: {shown}"
+        if topic in topics:
+            return f"{text}: the topic is empty"
+        return f"{text}: there is no such topic{did_you_mean(topic, topics)}"
 
     def _enough(
         self, topic: str, count: int, where: Callable[[MessageExt], bool]
@@ -364,4 +376,8 @@ def _wait(look: Callable[[], Found | None], timeout_s: float) -> Found | None:
 def _shown(message: MessageExt) -> str:
     body = decode_utf8(message.body[:_MOST_BODY])
     more = "..." if len(message.body) > _MOST_BODY else ""
-    return f"{body!r}{more} (queue {message.queue_id}, offset {message.queue_offset})"
+    place = f"queue {message.queue_id}, offset {message.queue_offset}"
+    for name in TAGS, KEYS:
+        if found := message.properties.get(name):
+            place += f", {name} {found}"
+    return f"{body!r}{more} ({place})"

@@ -1,1 +1,1 @@
-"""Where exports go: a folder of Parquet files, an Iceberg table, a Delta table."""
+"""The destinations of exports: a folder of Parquet files, an Iceberg table, a Delta table."""

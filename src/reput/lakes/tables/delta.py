@@ -1,8 +1,8 @@
-"""A Delta table, written without a JVM: files by pyarrow, the transaction by deltalake.
+"""Write a Delta table without a JVM: pyarrow writes files, deltalake the transaction.
 
-A commit carries the state twice. `commitInfo` has all of it, and may be cleaned away with the table's history; the
-transaction identifiers, one a store, have how far it is in the table, and stay. Rejected rows are a Delta table of
-their own, to which they are committed after the messages: a run that dies between leaves that to the next.
+A commit contains the state twice. `commitInfo` has the whole state, but may be removed with the table's history. The
+transaction identifiers, one per store, have the exported offsets, and stay. Rejected rows go into a separate Delta
+table, which is committed after the messages. If a run dies between the two commits, the next run makes the second.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 _STATE = "reput"
 _TRANSACTION = "reput:"
 _FENCE = "reput"
-"""Application id of every commit of an export."""
+"""Application id in every commit of an export; two transactions with the same id conflict."""
 _BEGUN = "reput.begun"
 """Marks a table that an export created before its first commit."""
 _DATA = "data"
@@ -57,7 +57,8 @@ class _Delta:
         self.name, self._files = files.name, files
         self.layout, self.table = "delta", "messages"
         self.known_by: tuple[str, ...] = ("_delta_log",)
-        self.widens = NOTHING  # but for the table feature typeWidening, which few readers know
+        # The table feature typeWidening is not used, because few readers support it.
+        self.widens = NOTHING
         self._rows, self._rejects = _DeltaPlace(files, ""), _DeltaPlace(files, f"{OLD_REJECTS}/")
         self._schema = self._reject_schema = pa.schema([])
         self._partition_by: list[str] = []
@@ -113,14 +114,14 @@ class _Delta:
         files = commit.numbered(is_reject=True)
         if files:
             schema = self._reject_schema
-            if not len(schema):  # the run that wrote them has died
+            if not len(schema):  # an earlier run wrote the files, and died
                 schema = self._files.schema_of(f"{OLD_REJECTS}/{_path_of(*files[0])}")
             self._rejects.commit(schema, [], files, commit.state)
 
     def compact(
         self, state: State, rewrite: Rewrite, publish: Callable[..., None], target_bytes: int
     ) -> tuple[int, int]:
-        """See `reput.lakes.compaction.Compactable`. deltalake rewrites and commits, in a transaction of its own."""
+        """See `reput.lakes.compaction.Compactable`. deltalake rewrites and commits in its own transaction."""
         table = self._rows.open()
         if table is None:
             return 0, 0
@@ -235,7 +236,7 @@ class _DeltaPlace:
         self._place = files.place(below.rstrip("/"))
 
     def open(self) -> Table | None:
-        """Return the table as it is now; None if it is not there."""
+        """Return the present table, or None if it does not exist."""
         from deltalake import DeltaTable as Table
 
         settings = dict(self._files.settings())
@@ -245,7 +246,7 @@ class _DeltaPlace:
             return Table(self._place, storage_options=settings)
 
     def create(self, schema: pa.Schema, partition_by: list[str]) -> None:
-        """Create the table without rows, if it is not there."""
+        """Create the table without rows if it does not exist."""
         if self.open() is None:
             self._create(schema, partition_by, [], {"custom_metadata": {_BEGUN: "1"}})
 
@@ -314,7 +315,7 @@ class _DeltaPlace:
             if _has(table, state.run, self._place):
                 return
             columns = Schema.from_arrow(schema)
-            # Only then: a run that dies between leaves a column of nulls, which the next one uses.
+            # Add columns first: if the run dies afterwards, it leaves a column of nulls, which the next run uses.
             lacking = _lacking(pa.schema(table.schema()), schema)
             if lacking:
                 table.alter.add_columns([f for f in columns.fields if f.name in lacking])
@@ -340,7 +341,7 @@ def _has(table: Table, run: str, place: str) -> bool:
 
 
 def _last_state(name: str, history: Iterable[dict[str, Any]]) -> str | None:
-    """Return the state of the table as it is now; of a restored table, the state of that version."""
+    """Return the state of the table's present version; for a restored table, the state of the restored version."""
     last: int | None = None
     for commit in history:  # the latest first
         if last is not None and commit["version"] > last:
@@ -359,7 +360,7 @@ def _last_state(name: str, history: Iterable[dict[str, Any]]) -> str | None:
 
 
 def _lacking(there: pa.Schema, wanted: pa.Schema) -> set[str]:
-    """Return the columns that are missing, or that lack fields."""
+    """Return the columns that are missing, or lack fields."""
     return {
         column.name
         for column in wanted
@@ -368,7 +369,7 @@ def _lacking(there: pa.Schema, wanted: pa.Schema) -> set[str]:
 
 
 def _path_of(name: str, file: DataFile) -> str:
-    """Return where a data file is: in Hive's folders, since Polars takes values of partitions from paths."""
+    """Return the path of a data file, with Hive's folders, because Polars reads values of partitions from paths."""
     folders = hive_folders(file)
     is_possible = all(
         len(os.fsencode(one)) <= MOST_NAME_BYTES and one.isprintable() for one in folders
@@ -406,7 +407,7 @@ def _remove_actions(names: Sequence[str], now_ms: int) -> list[Any]:
 
 
 def _bounds(values: Any, without_names: set[str]) -> dict[str, Any]:
-    """Return statistics as Delta writes them, with times in ISO 8601."""
+    """Return statistics in Delta's form: times in ISO 8601."""
     found = {name: value for name, value in values.items() if name not in without_names}
     if "store_timestamp" in found:
         stamp = pa.scalar(found["store_timestamp"], pa.timestamp("ms"))

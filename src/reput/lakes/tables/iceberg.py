@@ -1,8 +1,9 @@
-"""An Iceberg table, written without a JVM: files by pyarrow, the snapshot by pyiceberg.
+"""Write an Iceberg table without a JVM: pyarrow writes files, pyiceberg the snapshot.
 
-The summary of a snapshot carries the state, and so does a property of the table, set in the same commit: summaries
-go when snapshots expire, and a table that is rolled back must go on where its snapshot ends. Rejected rows are a
-table of their own, to which they are added after the messages: a run that dies between leaves that to the next.
+The state is in the summary of a snapshot, because a table that is rolled back must continue where its snapshot ends. It
+is also in a property of the table, set in the same commit, because summaries disappear when snapshots expire. Rejected
+rows go into a separate table, which is committed after the messages. If a run dies between the two commits, the next
+run makes the second.
 """
 
 from __future__ import annotations
@@ -38,16 +39,16 @@ if TYPE_CHECKING:
 DEFAULT_TABLE = "reput.messages"
 _STATE, _RUN, _FENCE = "reput.state", "reput.run", "reput.fence"
 _PLACE = "reput.place"
-"""Property of a table: where exports write its files."""
+"""Property of a table with the location to which exports write its files."""
 _CATALOG = "catalog.db"
 _TABLE = re.compile(r"([^\s./\\]+\.)+[^\s./\\]+")
 _WIDENS: Widenings = frozenset({("int32", "int64"), ("float", "double")})
-"""Type promotion, in the words of the specification: integers become longer ones, never doubles."""
+"""Type promotions that the specification allows: integers become longer integers, never doubles."""
 
 _CATALOGS = {"http": "rest", "https": "rest", "thrift": "hive"}
 """Kinds of catalogs by the schemes of their URIs; others are SQL databases."""
 _SCHEMES = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfss": "abfs", "wasb": "abfs", "wasbs": "abfs"}
-"""Names of one place in other programs' URIs."""
+"""Equivalent schemes of URIs that other programs use."""
 _IO_NAMES = {
     "endpoint": "s3.endpoint",
     "access_key_id": "s3.access-key-id",
@@ -81,15 +82,15 @@ class _Iceberg:
         """Open a table.
 
         Args:
-            files: Of the data.
+            files: The files of the table.
             catalog: The URI of a catalog, or the name of one in pyiceberg's configuration; None for an SQLite file in
                 the folder.
             table: NAMESPACE.NAME in the catalog.
-            catalog_properties: As pyiceberg takes them, beside its configuration.
+            catalog_properties: Properties for pyiceberg, in addition to its configuration.
 
         Raises:
             MissingExtraError: pyiceberg is not installed.
-            UsageError: for names that cannot be.
+            UsageError: a name is invalid.
         """
         try:
             import pyiceberg  # noqa: F401
@@ -134,12 +135,12 @@ class _Iceberg:
         return self._opened
 
     def _location(self, name: str = "") -> str:
-        """Return the location in pyiceberg's form: unlike in a URI, nothing is escaped."""
+        """Return the location in pyiceberg's form: unlike a URI, without escapes."""
         place = self._files.place(name)
         return place if "://" in place else f"file://{place}"
 
     def _io_properties(self) -> dict[str, str]:
-        """Return how pyiceberg reaches the files."""
+        """Return the properties with which pyiceberg accesses the files."""
         settings = self._files.settings()
         return {ours: settings[theirs] for theirs, ours in _IO_NAMES.items() if theirs in settings}
 
@@ -209,7 +210,7 @@ class _Iceberg:
     def compact(
         self, state: State, rewrite: Rewrite, publish: Callable[..., None], target_bytes: int
     ) -> tuple[int, int]:
-        """See `reput.lakes.compaction.Compactable`. Files of other writers, and such with deleted rows, stay."""
+        """See `reput.lakes.compaction.Compactable`. Files of other writers, and files with deleted rows, stay."""
         table = self._load(self._table)
         schema = request_of(state, self.name).columns_with(state.shape)
         if table is None or table.schema().as_arrow().names != schema.names:
@@ -260,7 +261,7 @@ class _Iceberg:
         return [f"{folder}/{name}" for name, _ in commit.numbered(is_reject)]
 
     def datasets(self) -> list[Any]:
-        """See `reput.lakes.tables.opening.ReadableDestination`. Files have all columns, partitions included."""
+        """See `reput.lakes.tables.opening.ReadableDestination`. Files have all columns, including partitions."""
         tables = (self._load(name) for name in (self._table, self._rejects))
         found = []
         for table in tables:
@@ -279,7 +280,7 @@ class _Iceberg:
                 table = _without_retries(self._catalog.load_table(name))
             except (NoSuchTableError, NoSuchNamespaceError):
                 return None
-        # A catalog may give a table another location than it was asked for.
+        # A catalog may choose another location than the requested one.
         place = table.properties.get(_PLACE) or table.location()
         if not _is_same_place(place, self._location(_folder_of(name))):
             # Runs that write one table from two places would not exclude each other.
@@ -331,11 +332,11 @@ class _Iceberg:
             transaction.add_files(
                 paths,
                 snapshot_properties={**state, _RUN: commit.state.run},
-                check_duplicate_files=False,  # their names are of this run alone
+                check_duplicate_files=False,  # only this run uses these names
             )
 
     def _bring_in_fields(self, transaction: Transaction) -> None:
-        """Give the table the fields that the files have. Raises StoreLockedError if it got others meanwhile."""
+        """Add the files' fields to the table. Raises StoreLockedError if another run added different ones meanwhile."""
         evolve(transaction, self._schema)
         numbered = with_ids(self._schema, transaction.table_metadata.schema())
         if not numbered.equals(self._schema, check_metadata=True):
@@ -428,7 +429,7 @@ def _io_environment() -> dict[str, str]:
 
 
 def _is_same_place(one: str, other: str) -> bool:
-    """Return whether two locations of tables are one folder, however their URIs are written."""
+    """Return whether two URIs of tables name the same folder."""
     (scheme, one_path), (other_scheme, other_path) = map(_parts_of, (one, other))
     if scheme == other_scheme == "file":
         return os.path.realpath(one_path) == os.path.realpath(other_path)
@@ -448,9 +449,9 @@ def _folder_of(table: str) -> str:
 
 
 def _without_retries(table: Table) -> Table:
-    """Return the table, whose next commit fails if another one comes before it.
+    """Return the table with retries disabled, so that its next commit fails if another commit precedes it.
 
-    pyiceberg would base the commit on the other one and repeat it. This run may not own the table any more.
+    pyiceberg would repeat the commit on top of the other one, although this run may not own the table any more.
     """
     table.metadata.properties["commit.retry.num-retries"] = "0"
     return table
@@ -465,13 +466,13 @@ def _summary(snapshot: Any) -> dict[str, str]:
 
 
 def evolve(transaction: Transaction, schema: pa.Schema) -> None:
-    """Add fields that the table lacks, and widen fields that became wider. Others remain."""
+    """Add fields that the table lacks, and widen fields if necessary; other fields stay."""
     with transaction.update_schema() as update:
         update.union_by_name(schema)
 
 
 def with_ids(schema: pa.Schema, known: Schema) -> pa.Schema:
-    """Return the schema with the numbers by which readers of the table know the columns of a file."""
+    """Return the schema with field ids, by which readers of the table identify the columns of a file."""
     ids = {known.find_column_name(n): n for n in known.field_ids}
     return pa.schema([_numbered(column, column.name, ids) for column in schema])
 
@@ -503,7 +504,7 @@ def live_files(table: Table, location: str) -> dict[str, Any]:
 
 
 def data_file(name: str, file: Any) -> DataFile:
-    """Return the same for a merge; its partition only distinguishes it from others."""
+    """Convert pyiceberg's data file to a DataFile for a merge; its partition only distinguishes it from others."""
     values = [file.partition[n] for n in range(len(file.partition))]
     partition = tuple((str(n), str(value)) for n, value in enumerate(values))
     tally = RowTally(file.record_count, None, None)
@@ -517,7 +518,7 @@ def replace_files(
     paths: Sequence[str],
     properties: Mapping[str, str],
 ) -> None:
-    """Take files out of a table and add the files of these paths, in one snapshot with these properties."""
+    """Remove files from a table and add the files at these paths, in one snapshot with these properties."""
     from pyiceberg.io.pyarrow import parquet_files_to_data_files
 
     transaction.set_properties({_STATE: properties[_STATE]})

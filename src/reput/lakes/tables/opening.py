@@ -1,8 +1,8 @@
-"""The formats of tables by name: reput's own, and formats that other packages register.
+"""Open tables by the name of their format: reput's own formats, and formats that other packages register.
 
-A format is a way to open a `Destination` in a folder. One from elsewhere is registered with `register_format`, or
-by its package, which names a `TableFormat` as an entry point of the group `reput.table_formats`; `reput export` and
-`reput.spark.export` then take its name like one of reput's. `open_export` opens what was committed, to read it back.
+A format opens a `Destination` in a folder. Other packages register a format with `register_format`, or name a
+`TableFormat` as an entry point of the group `reput.table_formats`. Then `reput export` and `reput.spark.export` accept
+its name. `open_export` opens an exported table to read it back.
 """
 
 from __future__ import annotations
@@ -40,14 +40,13 @@ class TableFormat:
     """A format of tables.
 
     Attributes:
-        open: Makes the table of a folder, which need not exist, from the folder and the options given; raises
-            UsageError.
-        options: Names of the options that it takes: of `catalog` and `table`.
-        misread: Characters of a path that its library misinterprets.
-        takes_control_characters: Whether a path may have such.
-        follows_links: Whether its library opens files by paths, and so where links lead.
-        open_bucket: Makes the table of a `LakeBucket`; None if buckets have no such tables.
-        control_inside: Whether what belongs to no table lies below the table in a bucket, and not beside it.
+        open: Opens the table in a folder, which need not exist, with the given options; raises UsageError.
+        options: Names of the options that it accepts: `catalog`, `table`, or both.
+        misread: Characters that its library misinterprets in a path.
+        takes_control_characters: Whether a path may contain control characters.
+        follows_links: Whether its library opens files by paths, and so follows links.
+        open_bucket: Opens the table of a `LakeBucket`; None if such tables cannot be in buckets.
+        control_inside: Whether the control folder lies in the table in a bucket, not beside it.
     """
 
     open: Callable[..., Destination]
@@ -81,7 +80,7 @@ _formats: dict[str, TableFormat] = {
 
 
 def register_format(name: str, table_format: TableFormat) -> None:
-    """Let exports write tables of this format. Raises UsageError for a name that is taken."""
+    """Register a format for exports. Raises UsageError if the name is taken."""
     if name in _formats:
         raise UsageError(f"name {name}: this format exists already", arguments=["name"])
     _formats[name] = table_format
@@ -115,10 +114,10 @@ def open_table(
     """Return a table in a folder, which need not exist.
 
     Args:
-        folder: Where its files are, or will be: a path, or a URL of a bucket.
-        layout: Name of its format.
-        storage_options: Of a bucket, as for `reput.open_store`.
-        **options: Of the format; None for its default.
+        folder: Folder of the table: a path, or a URL in a bucket.
+        layout: Name of the table's format.
+        storage_options: Options of the bucket, as for `reput.open_store`.
+        **options: Options of the format; None for the default.
 
     Raises:
         UsageError: The format or its library does not support the folder or an option.
@@ -185,10 +184,11 @@ class ReadableDestination(Protocol):
 def open_export(
     path: str, *, storage_options: Mapping[str, str] | None = None, **options: Any
 ) -> Destination:
-    """Return the table that an export made of a folder.
+    """Return the exported table in a folder.
 
     Args:
-        path: The folder.
+        path: The folder, or its URL.
+        storage_options: Options of a URL, as for `reput.open_store`.
         **options: Of its format; None for its default.
 
     Raises:
@@ -202,7 +202,7 @@ def open_export(
 
 
 class ExportRows:
-    """Rows of one store in a table, a range of the log at a time."""
+    """Reads the rows of one store from a table, one range of the log after the other."""
 
     def __init__(self, destination: Destination, store: str, *, is_only_one: bool) -> None:
         """Open a table. Raises UsageError if it lacks the columns that identify rows; StoreAccessError."""
@@ -223,7 +223,7 @@ class ExportRows:
         """
         tables = []
         for dataset in self._datasets:
-            at = ds.field("physical_offset")  # what a table states of other columns may be null
+            at = ds.field("physical_offset")  # other columns may be null
             asked = {*columns, *_TOLD_APART} & set(dataset.schema.names)
             with _understood(self._name):
                 table = dataset.to_table(list(asked), filter=(at >= low) & (at < high))

@@ -1,18 +1,18 @@
-"""A folder of Parquet files, partitioned as Hive does it, that grows by whole commits; the same in a bucket.
+"""Write a folder of Parquet files with Hive's partitions, which grows by whole commits; also in a bucket.
 
 DEST/
   topic=orders/day=2026-10-14/<run>-00000.parquet
 DEST.reput/
   rejects/<run>-00001.parquet
-  commits/00000000000000000001.json   what the commit added: files, marks, sums
+  commits/00000000000000000001.json   the manifest of a commit: files, marks, sums
 
-Below DEST is nothing but the table, since not every reader passes over names that begin with an underscore. Where
-DEST is a mount point, and in tables of reput 0.2, the rest is in DEST/_reput and DEST/_rejects: files could not be
-renamed from one file system to another.
+DEST contains only the table, because not every reader skips names that begin with an underscore. If DEST is a mount
+point, and in tables of reput 0.2, the other files are in DEST/_reput and DEST/_rejects, because files cannot be renamed
+across file systems.
 
-The manifest is the commit: it is linked into place in one step while the files still lie in staging. They are renamed
-afterwards, by the next run if this one dies. So a reader of all files below DEST never sees a message twice, nor
-a message that is not committed.
+The manifest is the commit: it is linked into place atomically while the files are still staged. Then the files are
+renamed, by the next run if this one dies. So a reader of all files in DEST never sees a message twice, nor an
+uncommitted message.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class ParquetTable:
         self.name, self.folder = str(folder), folder
         self.layout, self.table = "parquet", "messages"
         self.known_by: tuple[str, ...] = ()
-        self.widens = NUMBERS  # each file has a schema of its own
+        self.widens = NUMBERS  # each file has its own schema
         inside = folder / CONTROL_FOLDER
         is_inside = inside.exists() or os.path.ismount(folder)
         self.control = inside if is_inside else folder_beside(folder)
@@ -95,7 +95,7 @@ class ParquetTable:
         return ""
 
     def publish(self, commit: Commit, staged: Path) -> None:
-        """Make the folders, but no more: files in them would be seen."""
+        """Create only the folders, because readers would see files in them."""
         make_folders(self._places(commit))
 
     def commit(self, commit: Commit) -> None:
@@ -136,7 +136,7 @@ class ParquetTable:
         return most_small_files(self._files(), target_bytes)
 
     def _files(self) -> list[DataFile]:
-        """Return the files that exports wrote, by name: of one run together."""
+        """Return the files that exports wrote, sorted by name, so that files of one run are adjacent."""
         with explained(self.folder, "be read"):
             found = [path for path in self.folder.rglob("*.parquet") if _OURS.fullmatch(path.name)]
             return [
@@ -149,9 +149,9 @@ class ParquetTable:
             ]  # fmt: skip
 
     def _swap(self, commit: Commit, whole: Path) -> None:
-        """Put a folder with the new files and links to the others in the place of the table, in one step.
+        """Replace the table's folder atomically by a folder with the new files and links to the others.
 
-        A reader that listed the files before finds some of them gone, but never a row twice.
+        A reader that has listed the old files may miss some of them, but never reads a row twice.
         """
         gone = set(commit.replaces)
         if not any((self.folder / name).exists() for name in gone):
@@ -208,10 +208,10 @@ class ParquetTable:
 
 
 class ParquetBucketTable:
-    """The same in a bucket. See `reput.lakes.control.BucketDestination`.
+    """A ParquetTable in a bucket. See `reput.lakes.control.BucketDestination`.
 
-    Nothing can be renamed there. The head names the last manifest: to replace it is the commit. Staged objects are
-    copied to their places after it, and then deleted.
+    Objects cannot be renamed. The head names the last manifest, so replacing the head is the commit. Staged objects are
+    copied to their places afterwards, and then deleted.
     """
 
     def __init__(self, bucket: LakeBucket) -> None:
@@ -236,7 +236,7 @@ class ParquetBucketTable:
         return ParquetTable.why_no_partition(column, text)
 
     def publish(self, commit: Commit, staged: Staged) -> None:
-        """Do nothing: objects in place would be seen."""
+        """Do nothing, because readers would see the objects."""
 
     def commit(self, commit: Commit) -> None:
         pending = self.bucket.pending()
@@ -248,7 +248,7 @@ class ParquetBucketTable:
         return last is not None and self.bucket.read_commit(last).state.run == run
 
     def fence(self) -> None:
-        """Do nothing: a commit replaces the head, which was replaced."""
+        """Do nothing: the head was replaced, so commits of earlier owners fail."""
 
     def finish(self, commit: Commit, staged: Staged) -> None:
         rejects = f"{self.bucket.control}/rejects"
