@@ -35,12 +35,12 @@ from reput.store.store_reader import ReaderOptions
 from reput.text import one_line, printable
 
 StorePath = str | PathLike[str]
-_AT_ONCE = 32  # a query mostly waits, for a disk or for object storage
+_AT_ONCE = 32  # queries at a time: they mostly wait for a disk or for object storage
 _NAME_WIDTH, _KEYS_WIDTH = 40, 60
 
 
 class FoundMessage(NamedTuple):
-    """A message, and the name of the store that it lies in."""
+    """A message, and the name of its store."""
 
     store: str
     message: MessageExt
@@ -51,12 +51,12 @@ class FindReport(Report):
     """The messages of all stores, newest first, and how much of each store was searched.
 
     Attributes:
-        messages: By falling store time.
-        answers: One per store, in the order of the stores; a store that could not be read has an error.
-        is_limited: Whether a limit left out older messages.
-        differing: Messages in which stores of one broker differ; both are in the answer.
-        is_by_time: Whether neither a key nor an id was asked for, and so queues were read.
-        answered_by: By name of a store that could not be read, or not whole: a replica of it that was.
+        messages: The messages, by descending store time.
+        answers: One answer per store, in the order of the stores; if a store could not be read, it has an error.
+        is_limited: Whether a limit excluded older messages.
+        differing: Messages that differ between replicas; both versions are in the answer.
+        is_by_time: Whether neither a key nor an id was requested, so that queues were read.
+        answered_by: For each store that could not be read completely, the replica that was read instead, by names.
     """
 
     messages: tuple[FoundMessage, ...]
@@ -74,7 +74,7 @@ class FindReport(Report):
 
     @property
     def is_complete(self) -> bool:
-        """Whether each store, or a replica of it, could be read, and read whole."""
+        """Whether each store, or a replica of it, was completely readable."""
         return all(one.is_complete or one.store in self.answered_by for one in self.answers)
 
     @property
@@ -169,7 +169,7 @@ BY_QUEUES = (
     "Read ConsumeQueues, and samples of the log for deleted queues; reput check finds all of these."
 )
 MOST_BY_TIME = 1000
-"""Messages of an answer without a key if no limit is given."""
+"""Default limit of messages in an answer without a key."""
 
 
 @checked
@@ -186,7 +186,7 @@ def find(
     on_answer: Callable[[StoreAnswer[QueryResult]], None] = lambda answer: None,
     **reading: Unpack[ReaderOptions],
 ) -> FindReport:
-    """Find all messages that have a key, or an id, or are of a topic and time, in one store or in many, newest first.
+    """Find all messages by key, by id, or by topic and time, in one store or in many, newest first.
 
     Args:
         stores: Paths, URLs, patterns of these, or NamedStores; each store is searched once.
@@ -201,8 +201,8 @@ def find(
         reading: Settings as for `open_store`; the options of a NamedStore take precedence.
 
     Raises:
-        UsageError: no store is named, nothing is asked for, or an argument is wrong. A store that cannot be read
-            raises nothing: the report names it, and is incomplete.
+        UsageError: no store or no condition is given, or an argument is wrong. A store that cannot be read raises no
+            error: the report names it, and is incomplete.
     """
     asked = Asked.of(key, message_id, topic, begin, end, tags, limit)
     return find_in(stores, asked, on_answer=on_answer, **reading)
@@ -214,7 +214,7 @@ def find_in(
     on_answer: Callable[[StoreAnswer[QueryResult]], None] = lambda answer: None,
     **reading: Unpack[ReaderOptions],
 ) -> FindReport:
-    """Do the same with checked arguments."""
+    """Do the same as `find`, with checked arguments."""
     return find_by(
         stores, asked.answer, asked.limit, on_answer, is_by_time=asked.is_by_time, **reading
     )

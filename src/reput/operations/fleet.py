@@ -1,4 +1,4 @@
-"""The state of each store of a fleet in one line: findings, newest message, growth, index coverage, lag."""
+"""Describe each store of a fleet in one line: findings, newest message, growth, index coverage, lag."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ class SurveyReport(Report):
     """One store of a fleet. Unknown figures are None.
 
     Attributes:
-        findings: Of the quick check.
-        log_bytes: From the first message to the end of the log.
-        newest_ms: Store time of the newest message.
-        bytes_per_day: Growth of the log over its last day, or as far as it goes back.
-        days_until_full: Of the disk at this rate if nothing expires.
+        findings: Findings of the quick check.
+        log_bytes: Bytes from the first message to the end of the log.
+        newest_ms: Store time of the newest message, ms since 1970.
+        bytes_per_day: Growth of the log during its last day, or during a shorter span if it is younger.
+        days_until_full: Days until the disk is full at this rate, if nothing expires.
         indexed: Share of the log that IndexFiles cover, from 0 to 1.
-        lag: Messages by which the last consumer group is behind, and its name.
-        surveyed_ms: When this was.
+        lag: Largest lag of a consumer group, in messages, and the group's name.
+        surveyed_ms: Time of the survey, ms since 1970.
     """
 
     findings: tuple[Finding, ...]
@@ -108,7 +108,7 @@ def survey(store: str | PathLike[str], **reading: Unpack[ReaderOptions]) -> Surv
 
 
 def _growth(store: MessageStore, end: int, newest_ms: int) -> float | None:
-    """Return bytes per day since the youngest log file that begins a day before the newest message."""
+    """Return bytes per day since the newest log file that begins at least a day before the newest message."""
     for file in reversed(store.commit_log.files):
         try:
             first = store.commit_log.get(file.start + file.gap)
@@ -140,7 +140,7 @@ def _largest_lag(store: MessageStore) -> tuple[int, str] | None:
     try:
         for queue in consumer_lag(store, store.path):
             totals[queue.group] += queue.lag or 0
-    except ReputError:  # a damaged consumerOffset.json costs this figure only
+    except ReputError:  # with a damaged consumerOffset.json, only this figure is unknown
         return None
     return max(((lag, group) for group, lag in totals.items()), default=None)
 

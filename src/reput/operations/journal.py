@@ -21,7 +21,7 @@ _MOST_BYTES = 1 << 30
 
 @dataclass(frozen=True, slots=True, repr=False)
 class KeptReport(Report):
-    """A report out of a journal: its headline and data."""
+    """A report from a journal: its headline and data."""
 
     text: str
     data: Mapping[str, Any]
@@ -54,7 +54,7 @@ class KeptReport(Report):
 class Journal:
     """A file of JSON lines: the operation and its options, then one line per store that was read.
 
-    A line that is not whole, as a killed process leaves it, is overwritten.
+    An incomplete last line, which a killed process may leave, is overwritten.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class Journal:
         self._end = len(whole)
         if len(data) > len(whole):
             with FileWriter(Path(self._path), self._end):
-                pass  # which cuts it there
+                pass  # the file is truncated there
         if not whole:
             self._append(header)
 
