@@ -343,3 +343,20 @@ def test_one_table_of_a_catalog_is_not_written_from_two_folders(
     link.symlink_to(one)
     again = open_table(str(link), "iceberg", catalog=uri)
     assert not export(store, link, destination=again, incremental=True).committed
+
+
+def test_a_table_without_its_files_is_refused(golden: Golden, tmp_path: Path) -> None:
+    """They were deleted, or the checkpoints were copied from another table."""
+    store, table, other = golden("lmq").path, tmp_path / "table", tmp_path / "other"
+    export(store, table)
+    other.mkdir()
+    shutil.copytree(control_of(table), control_of(other))
+    with pytest.raises(UsageError, match=r"other: its files are gone, and .*other\.reput says"):
+        export(store, other, incremental=True)
+    for file in table.rglob("*.parquet"):
+        file.unlink()
+    with pytest.raises(UsageError, match="its files are gone"):
+        export(store, table, incremental=True)
+    shutil.rmtree(control_of(table))
+    assert export(store, table, incremental=True).committed
+    assert not export(store, table, incremental=True).committed

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,9 @@ from reput.format.host import Host
 from reput.query.open_store import open_store
 from reput.query.shared_store import SharedStore
 from reput.remoting.codes import RequestCode
+from reput.remoting.commands import Command
 from reput.remoting.service import Service, ServiceOptions
+from reput.remoting.session import Session
 from reput.remoting.workers import Worker, Workers, channel
 from reput.writer.put.message import Message
 from tests.remoting.client import Client, wait_for
@@ -240,6 +243,36 @@ def test_groups_work_whichever_process_a_connection_is_handed_to(
     finally:
         for client in clients:
             client.__exit__()
+        first.send_signal(signal.SIGTERM)
+        assert first.wait(60) == 0
+        first.stdout.close()
+
+
+def test_bytes_that_are_handed_on_are_read_as_others(tmp_path: Path) -> None:
+    first, address = three_workers(tmp_path)
+    assert first.stdout is not None
+    beat = Session().send(Command(RequestCode.HEART_BEAT, 1, body=b'{"clientID":"c"}'))
+    hostile = (
+        *(b"\x7f\xff\xff\xff", b"\xff" * 50, b"\0\0\0\x64\0\xff\xff\xff"),
+        b"GET / HTTP/1.1\r\n\r\n",
+    )
+    try:
+        for rest in (beat[:20], *hostile):
+            for _ in range(3):  # once for each process
+                with Client(address) as client:
+                    for begin in range(0, len(beat) - 1, 37):
+                        client.send_bytes(beat[begin : begin + 37])
+                    assert client.receive().code == 0
+                    client.send_bytes(beat + rest)
+                    assert client.receive().code == 0
+                    if rest in hostile:
+                        with suppress(ConnectionResetError):
+                            assert client._socket.recv(1) == b""  # closed
+                    else:
+                        client.send_bytes(beat[20:])
+                        assert client.receive().code == 0
+        assert asked(address) == 0
+    finally:
         first.send_signal(signal.SIGTERM)
         assert first.wait(60) == 0
         first.stdout.close()

@@ -52,10 +52,12 @@ from reput.queues.queue_index import QueueIndex, QueueReader
 KEYS, ENTRIES = "keys", "queues"
 PARQUET_MAGIC = b"PAR1"
 _MERGED_ROWS = 1 << 22
+_POSITION_BITS = 31
 _HASHES = 1 << 31
 """RocketMQ's hashes of keys are not negative."""
 
 _DICTIONARIES = ("topic", "queue_id", "size", "tags_code", "batch_size")
+_OF_MESSAGES = ("physical_offset", "size", "store_timestamp", "tags_code")
 _DELTAS = {"queue_offset", "physical_offset", "store_timestamp"}
 
 
@@ -95,7 +97,7 @@ class ScannedFile:
 class _Columns(NamedTuple):
     queue: npt.NDArray[np.int64]
     queue_offset: npt.NDArray[np.int64]
-    messages: npt.NDArray[np.void]
+    messages: dict[str, npt.NDArray[Any]]
 
 
 def scan_log_file(
@@ -127,10 +129,11 @@ def scan_log_file(
     columns, hashes, offsets, least, greatest = [], [], [], [], []
     queues: list[Queue] = []
     for batch in scan.batches():
-        messages = batch.messages.copy()
+        messages = batch.messages
         grouped = batch.queue_entries()
         numbers = np.repeat(np.arange(len(grouped.bounds) - 1), np.diff(grouped.bounds))
-        columns.append(_Columns(numbers, grouped.queue_offset.copy(), messages[grouped.rows]))
+        rows = {name: messages[name][grouped.rows] for name in _OF_MESSAGES}
+        columns.append(_Columns(numbers, grouped.queue_offset.copy(), rows))
         hashes.append(batch.key_hash.copy())
         offsets.append(messages["physical_offset"][batch.key_row])
         found.messages += len(messages)
@@ -147,20 +150,29 @@ def scan_log_file(
         ids = scan_range(open_file, file, empty, ends=not is_last).ids
         found.has_replaced_ids = ids is None or bool(ids.hashes)
     if hashes:
-        _take_keys(found, np.concatenate(hashes), np.concatenate(offsets))
+        _take_keys(found, np.concatenate(hashes), np.concatenate(offsets), file.start)
     if columns:
         _take_entries(found, file, columns, queues, own, batch_topics)
     return found
 
 
 def _take_keys(
-    found: ScannedFile, hashes: npt.NDArray[np.int32], offsets: npt.NDArray[np.int64]
+    found: ScannedFile,
+    hashes: npt.NDArray[np.int32],
+    offsets: npt.NDArray[np.int64],
+    start: int,
 ) -> None:
-    order = np.lexsort((offsets, hashes))
-    hashes, offsets = hashes[order], offsets[order]
-    if len(hashes):
-        is_new = np.append(True, (np.diff(hashes) != 0) | (np.diff(offsets) != 0))
-        found.key_hashes, found.key_offsets = hashes[is_new], offsets[is_new]
+    # A damaged record may state any offset. Queries scan its file, so its keys are not needed.
+    inside = (offsets >= start) & (offsets < start + (1 << _POSITION_BITS))
+    if not inside.all():
+        hashes, offsets = hashes[inside], offsets[inside]
+    # One number of both: a hash has 31 bits, and so has a position in a log file. Sorting numbers is much faster than
+    # sorting rows.
+    keys = np.sort(hashes.astype(np.int64) << _POSITION_BITS | offsets - start)
+    if len(keys):
+        keys = keys[np.append(True, np.diff(keys) != 0)]
+        found.key_hashes = (keys >> _POSITION_BITS).astype(np.int32)
+        found.key_offsets = (keys & (1 << _POSITION_BITS) - 1) + start
 
 
 def _take_entries(
@@ -173,14 +185,20 @@ def _take_entries(
 ) -> None:
     number = np.concatenate([part.queue for part in columns])
     stated = np.concatenate([part.queue_offset for part in columns])
-    messages = np.concatenate([part.messages for part in columns])
     sorted_queues = sorted(range(len(queues)), key=lambda one: queues[one])
     rank = np.empty(len(queues), np.int64)
     rank[sorted_queues] = np.arange(len(queues))
-    order = np.argsort(rank[number], kind="stable")
-    bounds = np.searchsorted(rank[number][order], np.arange(len(queues) + 1))
-    stated, messages = stated[order], messages[order]
-    sizes = np.ones(len(messages), np.int16)
+    place_of = rank[number]
+    if len(queues) < 1 << 15:
+        place_of = place_of.astype(np.int16)  # numpy sorts these by counting
+    order = np.argsort(place_of, kind="stable")
+    bounds = np.searchsorted(place_of[order], np.arange(len(queues) + 1))
+    stated = stated[order]
+    messages = {
+        name: np.concatenate([part.messages[name] for part in columns])[order]
+        for name in _OF_MESSAGES
+    }
+    sizes = np.ones(len(order), np.int16)
     kept: list[npt.NDArray[np.int64]] = []
     ends = [0]
     for place, of in enumerate(sorted_queues):
@@ -206,12 +224,10 @@ def _take_entries(
             kept.append(chosen)
             ends.append(ends[-1] + len(chosen))
     rows_kept = np.concatenate(kept) if kept else np.empty(0, np.int64)
-    messages = messages[rows_kept]
     found.bounds = np.array(ends, np.int64)
-    found.entries = {"queue_offset": stated[rows_kept], "batch_size": sizes[rows_kept]} | {
-        name: np.ascontiguousarray(messages[name])
-        for name in ("physical_offset", "size", "store_timestamp", "tags_code")
-    }
+    found.entries = {"queue_offset": stated, "batch_size": sizes, **messages}
+    if len(rows_kept) < len(order):
+        found.entries = {name: values[rows_kept] for name, values in found.entries.items()}
 
 
 def _own_numbers(

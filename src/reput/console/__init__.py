@@ -1,1 +1,1 @@
-"""Stores in a browser and over HTTP: an ASGI app of pages rendered here, and a JSON API beside them."""
+"""Show stores in a browser and over HTTP: an ASGI app with server-rendered pages and a JSON API."""

@@ -1,4 +1,4 @@
-"""Access control: users, host names, and requests that other sites cause."""
+"""Control access: users, host names, and forged requests from other sites."""
 
 from __future__ import annotations
 
@@ -92,14 +92,14 @@ class Access:
 
 
 def own_path(target: str) -> str:
-    """Return where to go after the login: a path here, never another site."""
+    """Return the address to open after the login: a path of this server, never another site."""
     parts = urlsplit(target)
     is_own = target.startswith("/") and target[1:2] not in ("/", "\\") and not parts.netloc
     return target if is_own and target.isprintable() else "/"
 
 
 def is_own_form(request: Request) -> bool:
-    """Return whether a form was sent from a page of ours."""
+    """Return whether a form was sent from a page of this server."""
     site = request.headers.get("sec-fetch-site")
     origin = request.headers.get("origin")
     if site is not None:

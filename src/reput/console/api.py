@@ -36,12 +36,12 @@ from reput.query.shared_store import SharedStore
 
 LINES = "application/x-ndjson"
 _MOST_PARTS = _MOST_FINDINGS = 1_000
-_JSON_TO_A_BYTE = 6  # of a control character
+_JSON_TO_A_BYTE = 6  # bytes of JSON for a control character
 Lines = Generator[bytes, None, None]
 
 
 class JSON(JSONResponse):
-    """JSON as the command line prints it."""
+    """An answer of JSON in the form that the command line prints."""
 
     def render(self, content: Any) -> bytes:
         return (json_text(content) + "\n").encode("utf-8", "backslashreplace")
@@ -60,7 +60,7 @@ class Api:
         return await self._mounts.run(lambda: _listed("stores", "store", map(self._facts, names)))
 
     def _facts(self, name: str) -> dict[str, Any]:
-        """Return a store's summary, or its failure: an unreadable store does not hide the others."""
+        """Return a store's summary, or its error, so that an unreadable store does not hide the others."""
         try:
             return facts_of(*self._mounts.named(name)).as_json()
         except ReputError as error:
@@ -181,7 +181,7 @@ class Api:
 
 
 def _listed(name: str, key: str, entries: Iterator[dict[str, Any]]) -> Response:
-    """Return a list of as many entries as fit, but one at least; their `key` is where to continue."""
+    """Return a list of as many entries as fit, at least one, and the cursor of the rest; `key` names an entry."""
     taken, left, has_more = list[dict[str, Any]](), HTTP.answer_bytes, False
     for entry in entries:
         left -= len(json_text(entry))
@@ -194,7 +194,7 @@ def _listed(name: str, key: str, entries: Iterator[dict[str, Any]]) -> Response:
 
 
 def _search_lines(steps: Steps, share: Share) -> Lines:
-    """Return a line per message, then one with `complete`; an error is a line as well."""
+    """Yield a line per message, then a line with `complete`; an error is also a line."""
     try:
         for step in steps:
             if isinstance(step, Outcome):

@@ -114,7 +114,7 @@ def create_app(
 
 
 def _health(mounts: Mounts) -> Response:
-    """Answer 503 with the reason if a store is missing or cannot be read."""
+    """Return 503 with the reason if a store is missing or cannot be read."""
     gone = mounts.missing
     broken = {name: str(one) for name, one in gone.items()}
     for name in mounts.names:
@@ -128,7 +128,7 @@ def _health(mounts: Mounts) -> Response:
 
 
 async def _failed(pages: Pages, request: Request, error: Exception) -> Response:
-    """Return the same failure as JSON for programs and as a page for people."""
+    """Return a failure as JSON for programs, or as a page for people."""
     if isinstance(error, HTTPException):
         kinds = {404: "not_found", 405: "method"}
         texts = {404: "This page does not exist.", 405: "This server is read-only: use GET."}

@@ -1,4 +1,4 @@
-"""Arguments of a request, checked, and the errors of a request."""
+"""Parse and check the arguments of a request, and describe its errors."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _MOST_DIGITS = 19
 
 
 class SearchForm(NamedTuple):
-    """A search: in which topic, for what, stored when, and how many.
+    """The conditions of a search: topic, key or text, store times, and number of messages.
 
     Attributes:
         keys: Keys or ids. A message has at least one of them.
@@ -57,7 +57,7 @@ def search_of(
     is_pasted: bool = False,
     most: int = MOST_MESSAGES,
 ) -> SearchForm:
-    """Return the search that a request asks for.
+    """Return the search in a request's arguments.
 
     Args:
         query: Its parameters.
@@ -117,7 +117,7 @@ def optional_integer(query: QueryParams, name: str) -> int | None:
 
 
 def time(query: QueryParams, name: str) -> int | None:
-    """Return a time as the command line takes it. Raises UsageError."""
+    """Parse a time in any form of the command line. Raises UsageError."""
     value = text(query, name)
     try:
         return None if value is None else parse_time(value, now_ms())
@@ -126,7 +126,7 @@ def time(query: QueryParams, name: str) -> int | None:
 
 
 def choice(query: QueryParams, name: str, choices: tuple[str, ...]) -> str:
-    """Return one of these words, the first if the argument is missing. Raises UsageError."""
+    """Return one of these words, or the first if the argument is missing. Raises UsageError."""
     value = text(query, name) or choices[0]
     if value not in choices:
         raise UsageError(f"{name} must be {' or '.join(choices)}, not {value!r}", arguments=[name])
@@ -134,7 +134,7 @@ def choice(query: QueryParams, name: str, choices: tuple[str, ...]) -> str:
 
 
 class _NumberInPath(Convertor[int]):
-    """A number of 64 bits in a path. Python refuses to convert more than 4,300 digits with an error of its own."""
+    """A number of 64 bits in a path, of limited length, because Python refuses to convert more than 4,300 digits."""
 
     regex = "[0-9]+"
 
@@ -161,7 +161,7 @@ class Failure(NamedTuple):
 
     @classmethod
     def of(cls, error: Exception) -> Failure:
-        """Return the status of a failure: never "not found", as damaged and unreadable stores have their own."""
+        """Return the problem for an error; damaged and unreadable stores are never reported as "not found"."""
         if isinstance(error, ForbiddenError):
             return cls(403, "forbidden", "Not allowed", str(error))
         if isinstance(error, UsageError):

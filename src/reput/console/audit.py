@@ -1,4 +1,4 @@
-"""A line per request: who asked for which key or message, when, and the answer's status."""
+"""Audit requests with a line each: the user, the key or message, the time, and the answer's status."""
 
 from __future__ import annotations
 

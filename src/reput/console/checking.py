@@ -1,4 +1,4 @@
-"""Checks of stores: one full check at a time, for it reads everything."""
+"""Run checks of stores, one full check at a time, because a check reads the whole store."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from reput.query.shared_store import SharedStore
 
 
 class Checks:
-    """Runs checks in the thread that asks for findings."""
+    """Runs checks in the thread that requests findings."""
 
     def __init__(self) -> None:
         self._full = Lock()

@@ -180,7 +180,7 @@ def _parquet_row(found: FoundMessage) -> dict[str, Any]:
 
 
 def _encodable(value: Any) -> Any:
-    """Return texts without halves of surrogate pairs, which UTF-8 does not have."""
+    """Return texts without lone surrogates, which UTF-8 cannot encode."""
     if isinstance(value, str):
         return value.encode("utf-8", "backslashreplace").decode()
     if isinstance(value, (list, tuple)):

@@ -1,4 +1,4 @@
-"""Consumer groups: how far each is behind, and its dead letters with their stories."""
+"""Show consumer groups: the lag of each, and its dead letters with their history."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ class Group:
 
     @property
     def lag(self) -> int:
-        """Return the number of messages that the group still has to consume."""
+        """Number of messages that the group has not consumed."""
         return sum(one.queue.lag or 0 for one in self.queues)
 
     @property
     def expired(self) -> int:
-        """Return the number of messages that expired before the group consumed them."""
+        """Number of messages that expired before the group consumed them."""
         return sum(one.queue.expired for one in self.queues)
 
     @property
@@ -74,7 +74,7 @@ class Group:
 
 
 class DeadLetter(NamedTuple):
-    """A dead letter and its story.
+    """A dead letter and its history.
 
     Attributes:
         row: The record in the dead letter queue.
@@ -94,7 +94,7 @@ class DeadLetter(NamedTuple):
 
     @property
     def traced(self) -> dict[str, str]:
-        """Return the arguments of its trace; none if it has neither an origin nor a key."""
+        """Return the arguments of the trace of this dead letter; empty if it has neither an origin nor a key."""
         if self.origin:
             return {"message": self.origin}
         return {"key": self.key} if self.key else {}
@@ -116,7 +116,7 @@ class GroupPages:
         self._views, self._mounts = views, views.mounts
 
     async def groups(self, request: Request) -> Response:
-        """Return a page of groups, the farthest behind first."""
+        """Return a page of groups, the largest lag first."""
         query = request.query_params
         search, asked = text(query, "search") or "", text(query, "store")
         page = min(max(integer(query, "page", 1), 1), _MOST_PAGES)
@@ -137,7 +137,7 @@ class GroupPages:
         )  # fmt: skip
 
     async def group(self, request: Request) -> Response:
-        """Show one group: its queues, and its newest dead letters."""
+        """Return the page of one group: its queues, and its newest dead letters."""
         name, asked = request.path_params["group"], text(request.query_params, "store")
         stores = chosen(self._mounts, asked)
 
@@ -156,7 +156,7 @@ class GroupPages:
 
 
 def chosen(mounts: Mounts, store: str | None) -> list[tuple[str, SharedStore]]:
-    """Return the store of that name, or all. Raises StoreNotFoundError, StoreUnreachableError."""
+    """Return the store of a name, or all stores. Raises StoreNotFoundError, StoreUnreachableError."""
     return [mounts.named(name) for name in ([store] if store else mounts.names)]
 
 

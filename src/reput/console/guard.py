@@ -1,4 +1,4 @@
-"""Limits of HTTP connections that uvicorn lacks: their number, slow requests, unread answers."""
+"""Enforce limits of HTTP connections that uvicorn lacks: their number, slow requests, unread answers."""
 
 from __future__ import annotations
 
@@ -67,18 +67,18 @@ class Guarded(H11Protocol):
 
     @property
     def unsent_bytes(self) -> int:
-        """Return the bytes of answers that the client has not read."""
+        """Bytes of answers that the client has not read."""
         return int(self.transport.get_write_buffer_size())
 
     @property
     def is_silent(self) -> bool:
-        """Return whether no request has arrived whole that is not answered."""
+        """Whether every complete request is answered."""
         cycle: RequestResponseCycle | None = self.cycle  # its class says that there always is one
         is_asked = cycle is not None and not cycle.response_complete and not cycle.more_body
         return not is_asked and not self.unsent_bytes
 
     def look(self, now: float) -> None:
-        """Close it if its request does not come, or its answer is not read."""
+        """Close the connection if its request does not arrive in time, or its answer is not read."""
         is_silent, unread = self.is_silent, self.unsent_bytes
         if is_silent and not self._was_silent:
             self.silent_since = now

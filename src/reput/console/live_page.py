@@ -1,4 +1,4 @@
-"""New messages as they are stored, filtered. The page asks every other second, and nothing is kept in between."""
+"""Show new messages, filtered. The page requests them every two seconds; the server keeps no state in between."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from reput.query.tail import LogTail, TailFilter
 _FIELDS = ("topic", "key", "tags", "contains", "how", "store")
 _FIRST_ROWS, _MOST_ROWS = 20, 200
 _SECONDS = 1.0
-"""Time that one request may walk logs. The next one continues there."""
+"""Time for which one request may walk logs; the next request continues at the same place."""
 _MOST_BEHIND_BYTES = 64 << 20
 
 
 class LivePage:
-    """`/live`, and `/live/rows`, which it asks for."""
+    """The page `/live`, and `/live/rows`, which the page requests."""
 
     def __init__(self, views: Views) -> None:
         self._views, self._mounts = views, views.mounts
@@ -67,14 +67,14 @@ class LivePage:
 
 
 def _query(tails: _Watched, q: Mapping[str, str]) -> str:
-    """Return the query string that asks for later messages."""
+    """Return the query string for later messages."""
     pairs = [(name, value) for name, value in q.items() if value]
     pairs += [("after", f"{name}:{offset}") for name, offset in tails.cursors.items()]
     return "?" + urlencode(pairs, errors="surrogatepass")
 
 
 class _Watched:
-    """What several logs have after their cursors.
+    """Messages of several logs after their cursors.
 
     Attributes:
         rows: New messages, newest first.
@@ -95,7 +95,7 @@ class _Watched:
         self.notes: list[str] = []
 
     def read(self) -> None:
-        """Read them, for about a second."""
+        """Read messages for about a second."""
         until = time.monotonic() + _SECONDS
         turn = int(until * 1000) % max(len(self._stores), 1)  # busy stores do not always come first
         for name, store in (*self._stores[turn:], *self._stores[:turn]):

@@ -1,4 +1,4 @@
-"""One message in full, its bytes to download, and its life."""
+"""Show one message in full, its bytes to download, and its life."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _MOST_SHOWN = 1 << 18  # characters: a browser lays out no more at once
 
 @dataclass(frozen=True, slots=True)
 class ShownBody:
-    """A body and how it is shown: `view` is json, text or hex, `views` what it can be shown as."""
+    """A body on a page; `view` is its present form (json, text or hex), `views` are all possible forms."""
 
     view: str
     views: tuple[str, ...]
@@ -71,7 +71,7 @@ class ShownBody:
 
 
 def chinese_text(body: bytes) -> str | None:
-    """Return a body that is not UTF-8 as GB18030, of which GBK is a part; None if that gives no plain Chinese text."""
+    """Decode a body that is not UTF-8 as GB18030, which includes GBK; return None if this is no plain Chinese text."""
     try:
         text = body.decode("gb18030")
     except UnicodeDecodeError:
@@ -128,7 +128,7 @@ class MessagePages:
         return self._download(pieces_of(record), f"{offset}.record")
 
     def _download(self, pieces: Generator[bytes, None, None], name: str) -> Response:
-        """Send bytes that a browser saves and never shows, piece by piece as they are read."""
+        """Send a body as a file that browsers save and never show, piece by piece."""
         headers = {
             "content-disposition": f'attachment; filename="{name}"',
             "content-security-policy": "sandbox; default-src 'none'",
@@ -186,12 +186,12 @@ def traced(
 
 
 def _gap(gap_ms: int | None) -> int:
-    """Return how much room the time before an event takes, 0 to 5: a tenfold time is one more."""
+    """Return the distance before an event on the page, from 0 to 5, by the logarithm of the time before it."""
     return 0 if not gap_ms or gap_ms < 10 else min(len(str(gap_ms)) - 1, 5)
 
 
 def _missing(life: Life) -> list[str]:
-    """Return why records may be missing from a trace."""
+    """Return the reasons why records may be missing from a trace."""
     found = []
     for one in life.searched:
         found += [str(problem) for problem in (*one.coverage.unreadable, *one.problems)]
@@ -205,7 +205,7 @@ def _missing(life: Life) -> list[str]:
 
 
 def _around(store: SharedStore, message: MessageExt) -> dict[str, int]:
-    """Return the physical offsets of the previous and next message in the queue."""
+    """Return the physical offsets of the preceding and the next message in the queue."""
     found = {}
     for name, step in (("before", -1), ("after", 1)):
         try:

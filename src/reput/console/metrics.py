@@ -1,4 +1,4 @@
-"""What Prometheus reads: requests by route, and where the stores begin and end."""
+"""Provide metrics for Prometheus: requests by route, and figures of the stores."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ _GAUGES = {
 }
 _MOST_GROUPS = 100
 _COUNTED_S = 2.0
-"""How long a scrape waits for counts. It repeats the last ones of stores that need longer."""
+"""Time for which a scrape waits for counts; for slower stores, it repeats the last counts."""
 _SURVEYED_S = 300.0
 
 
-# A client may send any word: each would be kept for as long as the process runs.
+# Clients may send any method, and a label for each would be kept as long as the process runs.
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS"})
 
 
@@ -71,15 +71,12 @@ class Metrics:
         )  # fmt: skip
 
     def text(self, accept: str = "") -> tuple[bytes, str]:
-        """Return all metrics and their media type: OpenMetrics if the Accept header prefers it.
-
-        This queries the stores.
-        """
+        """Return all metrics, reading the stores, and the content type: OpenMetrics if the Accept header prefers it."""
         encode, content_type = choose_encoder(accept)
         return encode(self.registry), content_type
 
     def measured(self, app: ASGIApp) -> ASGIApp:
-        """Return the app, its requests counted by route."""
+        """Return the app with a middleware that counts requests by route."""
 
         async def run(scope: Scope, receive: Receive, send: Send) -> None:
             if scope["type"] != "http":
@@ -125,7 +122,7 @@ class _StoreCollector(Collector):
         self._counts = Rounds(mounts, self._count, wait_s=_COUNTED_S)
 
     def describe(self) -> list[Metric]:
-        return []  # registering it asks no store
+        return []  # so that registering does not read stores
 
     def collect(self) -> Iterator[Metric]:
         build = GaugeMetricFamily("reput_build", "The version", labels=["version"])
@@ -205,7 +202,7 @@ class _StoreCollector(Collector):
 
 
 class _SurveyCollector(Collector):
-    """The figures of `reput fleet`, as old as the last survey."""
+    """The figures of `reput fleet` from the last survey."""
 
     def __init__(self, mounts: Mounts) -> None:
         self._mounts = mounts

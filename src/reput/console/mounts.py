@@ -1,4 +1,4 @@
-"""The stores that the console shows, and how a request gets at one: blocking calls run in threads."""
+"""Give requests access to the stores of the console; blocking calls run in threads."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ Result = TypeVar("Result")
 
 
 class BusyError(LimitError):
-    """There are as many searches as there may be."""
+    """The maximum number of searches is running."""
 
 
 class Mounts:
-    """Open stores by name. The mapping may change while the console runs: it is read by each request."""
+    """Open stores by name. The mapping may change while the console runs; each request reads it."""
 
     def __init__(
         self,
@@ -32,7 +32,7 @@ class Mounts:
         missing: Callable[[], Sequence[MissingStore]] = lambda: (),
         limits: HttpLimits = HTTP,
     ) -> None:
-        """Open the stores; `missing` are the configured stores that do not exist."""
+        """Prepare; `missing` returns the stores that should be served but are missing."""
         self._stores, self._missing, self._limits = stores, missing, limits
         self._threads: CapacityLimiter | None = None
         self._searching: CapacityLimiter | None = None
@@ -41,12 +41,12 @@ class Mounts:
 
     @property
     def missing(self) -> dict[str, MissingStore]:
-        """Return the stores that should be there and are not, by name."""
+        """Return the missing stores by name."""
         return {one.name: one for one in self._missing()}
 
     @property
     def searches(self) -> int:
-        """Return how many searches are running or wait for a thread."""
+        """Number of searches that are running or wait for a thread."""
         return self._searches
 
     @property
@@ -54,7 +54,7 @@ class Mounts:
         return list(self._stores)
 
     def named(self, name: str | None) -> tuple[str, SharedStore]:
-        """Return the store of that name, or the only one.
+        """Return the store of a name, or the only store.
 
         Raises StoreNotFoundError, UsageError, and StoreUnreachableError for a store that is missing.
         """
@@ -92,7 +92,7 @@ class Mounts:
         return await run_sync(call, limiter=self._limiter())
 
     async def search(self, call: Callable[[], Result]) -> Result:
-        """Return the same in one of the threads for searches. Raises BusyError, and what it raises."""
+        """Call `call` in a thread for searches; return its result. Raises BusyError, and the errors of the call."""
         with self._search_counted():
             return await run_sync(call, limiter=self._search_limiter())
 
@@ -132,6 +132,6 @@ class Mounts:
         return self._searching
 
     def _limiter(self) -> CapacityLimiter:
-        if self._threads is None:  # it belongs to the event loop that asks first
+        if self._threads is None:  # created by the first event loop that needs it
             self._threads = CapacityLimiter(_MOST_THREADS)
         return self._threads

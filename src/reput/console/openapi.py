@@ -1,4 +1,4 @@
-"""The paths of the API: one table, of which the routes and the OpenAPI document are both made."""
+"""The paths of the API: one table, from which both the routes and the OpenAPI document are derived."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 
 class Parameter(NamedTuple):
-    """A parameter of the query string, or of the path where the path names it."""
+    """A parameter of the path, if the path names it, else of the query string."""
 
     name: str
     text: str
@@ -23,7 +23,7 @@ class Parameter(NamedTuple):
 
 
 class Endpoint(NamedTuple):
-    """A path, what answers it, and what of."""
+    """A path of the API: its handler, its parameters, and its answers."""
 
     path: str
     handler: Handler
@@ -33,7 +33,7 @@ class Endpoint(NamedTuple):
 
     @property
     def route(self) -> str:
-        """Return the path as starlette writes it."""
+        """The path in starlette's form."""
         return self.path.replace("{queue}", "{queue:int64}")
 
 
@@ -49,7 +49,7 @@ _FORMAT = Parameter("format", "json (default), or jsonl: lines as they are found
 
 
 def endpoints(api: Api) -> list[Endpoint]:
-    """Return all endpoints of the API."""
+    """Return all paths of the API."""
     return [
         Endpoint(
             "/api/stores", api.stores, "The stores, their ranges and the coverage of their indexes", (_AFTER,)

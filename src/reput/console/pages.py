@@ -76,7 +76,7 @@ class Pages:
         return found
 
     async def failure(self, request: Request, failure: Failure) -> Response:
-        """Return a page that says what went wrong."""
+        """Return a page that describes an error."""
         return await self._views.failure(request, failure)
 
     async def _login(self, request: Request) -> Response:

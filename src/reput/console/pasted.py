@@ -1,4 +1,4 @@
-"""What people paste into the search field: keys, ids, offsets, or text that they copied from a page or a log."""
+"""Interpret text that users paste into the search field: keys, ids, offsets, or text from a page or a log."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _INT64 = 1 << 63
 
 
 class Pasted(NamedTuple):
-    """The meanings of a text; a message is found if one of them fits.
+    """The possible meanings of a text; a search finds messages for any of them.
 
     Attributes:
         keys: Keys, unique keys and ids.
@@ -32,7 +32,7 @@ class Pasted(NamedTuple):
 
 
 def understood(given: str) -> Pasted:
-    """Return the meanings of a text. A text without white space is always also a key as it stands.
+    """Return the possible meanings of a text; a text without white space may always be a key.
 
     Raises:
         UsageError: It holds too many keys.

@@ -1,4 +1,4 @@
-"""Templates, how values look in them, and pages that are made of them."""
+"""Render pages from templates, and format the values in them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _JSON_TOKEN = re.compile(
 
 
 def environment() -> Environment:
-    """Return the template environment: everything is escaped, and an unknown name is an error."""
+    """Return an environment for templates that escapes all values, and raises errors for unknown names."""
     made = Environment(
         loader=FileSystemLoader(_TEMPLATES),
         autoescape=True,
@@ -95,7 +95,7 @@ def moment(timestamp_ms: int) -> Markup:
 
 
 def visible(text: str) -> str:
-    """Return a text with its control characters made visible and harmless."""
+    """Return text whose control characters are visible and without effect."""
     return printable(text)
 
 
@@ -158,7 +158,7 @@ class Views:
     async def page(
         self, request: Request, template: str, status: int = 200, **values: Any
     ) -> Response:
-        """Return a page, made in a thread."""
+        """Return a page, rendered in a thread."""
         context = self._context(request, values)
 
         def render() -> Response:
@@ -168,7 +168,7 @@ class Views:
         return await self.mounts.run(render)
 
     def stream(self, request: Request, template: str, **values: Any) -> Response:
-        """Return a page that is sent while it is rendered, because its content is found meanwhile."""
+        """Return a page that is sent while it is rendered, for content that is found meanwhile."""
         self.mounts.check_room()
         context = self._context(request, values)
         pieces = self._templates.get_template(template).generate(context)

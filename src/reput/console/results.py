@@ -1,4 +1,4 @@
-"""The results of one search, in one store or in many, as a page shows them while they are found."""
+"""Collect the results of one search, in one store or in many, for a page that shows them while they are found."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _LEAST_SHARE_BYTES = 64 << 10
 _BEAT_S = 0.3
 _PREVIEW, _KEYS, _TAGS = 240, 80, 32
 EXHAUSTED = -1
-"""Cursor of a store without older messages."""
+"""The cursor of a store that has no older messages."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A message in a table. It has no body: bodies of many messages would take much memory."""
+    """A message in a table, without its body, because bodies of many messages would take much memory."""
 
     store: str
     physical_offset: int
@@ -53,7 +53,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """How far a search over stores has come.
+    """The progress of a search over stores.
 
     Attributes:
         done: Stores that are done.
@@ -68,7 +68,7 @@ class Beat:
 
 @dataclass(slots=True)
 class _OfStore:
-    """One store's part."""
+    """The part of a search in one store."""
 
     name: str
     rows: list[Row] = field(default_factory=list)
@@ -77,7 +77,7 @@ class _OfStore:
     left_bytes: int = 0
 
     def prefix(self, count: int) -> int:
-        """Return how many rows end with the record that row `count - 1` is of: a batch has one place."""
+        """Return the number of rows up to the end of the record of row `count - 1`, because a batch has one place."""
         while 0 < count < len(self.rows) and (
             self.rows[count].physical_offset == self.rows[count - 1].physical_offset
         ):
@@ -124,7 +124,7 @@ class Results:
         self.cursors: dict[str, int] = {}
         self._log_bytes = self._scanned_bytes = 0
         self._shown_to: dict[str, int | None] = {}
-        """Of stores that have more rows than are shown: where the shown ones end."""
+        """Cursors, at the end of the shown rows, of stores that have more rows."""
 
     @property
     def has_older(self) -> bool:
@@ -199,7 +199,7 @@ class Results:
             part.failure = Failure.of(error)
 
     def _merge(self, parts: Sequence[_OfStore]) -> None:
-        """Take the newest rows of all stores. Of each store the first ones are taken, so it can be continued."""
+        """Take the newest rows of all stores; take rows of each store in order, so that a cursor can continue there."""
         waiting = {part.name: part for part in parts if part.rows}
         taken = dict.fromkeys(waiting, 0)
         while waiting and len(self.rows) < self._wanted.limit:
@@ -217,7 +217,7 @@ class Results:
         }
 
     def _end(self, parts: Sequence[_OfStore]) -> None:
-        """Sum up; then the cursors are known."""
+        """Join the parts, and compute the cursors."""
         cursors, has_older = dict[str, int](), False
         for part in parts:
             cursor = self._given.get(part.name)

@@ -1,4 +1,4 @@
-"""The page that everything begins with: search, and results while they are found."""
+"""Show the start page: the search form, and results while they are found."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from reput.query.shared_store import SharedStore
 _FIELDS = ("key", "topic", "begin", "end", "store", "contains", "how")
 _ASKED = ("key", "topic", "begin", "end", "contains")
 _MOST_TOPICS = 8
-_MOST_COUNTED = 4_000  # topics of all stores: each has queues to open
+_MOST_COUNTED = 4_000  # limit of topics in all stores that are counted: each has queues to open
 _LISTED_PAUSES, _LEAST_LISTED_S = 10, 5.0
 
 
@@ -86,7 +86,7 @@ class SearchPage:
 
 
 def cursors_of(query: QueryParams, names: Sequence[str]) -> dict[str, int]:
-    """Return by store where older messages begin: `after=STORE:OFFSET`, or `after=OFFSET` for one store."""
+    """Parse the cursors of older messages by store: `after=STORE:OFFSET`, or `after=OFFSET` for a single store."""
     found = {}
     for given in query.getlist("after"):
         name, _, offset = given.strip().rpartition(":")
@@ -104,7 +104,7 @@ def _link(q: Mapping[str, str], limit: int, cursors: Mapping[str, int]) -> str:
 
 
 class KnownTopics(NamedTuple):
-    """The topics of a store, as a start page shows them.
+    """The topics of a store on the start page.
 
     Attributes:
         until: When to count again, a time of `time.monotonic`.
@@ -121,7 +121,7 @@ class KnownTopics(NamedTuple):
 
 
 class _TopicCounts:
-    """The topics of stores, counted anew at most for a tenth of the time: clusters have hundreds of thousands."""
+    """The topics of stores. Counting uses at most a tenth of the time, because clusters have very many topics."""
 
     def __init__(self, mounts: Mounts) -> None:
         self._mounts = mounts

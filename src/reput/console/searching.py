@@ -1,4 +1,4 @@
-"""One search over a store, in steps: by key or id, or by topic and time."""
+"""Search one store in steps: by key or id, or by topic and time."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from reput.query.tail import TailFilter
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a search ended.
+    """The result of a search at its end.
 
     Attributes:
         count: how many messages were found
@@ -52,7 +52,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a search has come.
+    """The progress of a search.
 
     Attributes:
         offset: Everything from this physical offset on was searched.
@@ -64,10 +64,10 @@ class Progress:
 
 
 class Until:
-    """When a search is to end: at a time, or when somebody stops it."""
+    """The end of a search: at a deadline, or when a user stops it."""
 
     def __init__(self, deadline: float | None = None) -> None:
-        """Begin a search. `deadline` is a time of `time.monotonic`; None means the usual time from now."""
+        """Prepare; `deadline` is a time of `time.monotonic`, by default the usual time from now."""
         self._deadline = time.monotonic() + HTTP.search_s if deadline is None else deadline
         self._stopped = Event()
 
@@ -88,7 +88,7 @@ _FIRST_PAGE = _MOST_LEFT_OUT = 16
 
 
 class Share:
-    """The bytes that one answer may hold: messages as JSON, or their rows on a page."""
+    """The budget of bytes for one answer: messages as JSON, or rows on a page."""
 
     def __init__(self, most_bytes: int = HTTP.answer_bytes) -> None:
         self.most_bytes, self._left, self._count = most_bytes, most_bytes, 0
@@ -98,7 +98,7 @@ class Share:
         return self._left <= 0
 
     def fields(self, message: MessageExt) -> dict[str, Any]:
-        """Return a message as JSON has it, without its body where that alone is more than an answer."""
+        """Return the JSON fields of a message, without its body if it alone exceeds the budget."""
         if not may(Permission.BODIES):
             return {**message_fields(message, 0), "body_error": "this needs the role bodies"}
         fields = message_fields(message, self.most_bytes)
@@ -106,13 +106,13 @@ class Share:
         return fields if is_short else message_fields(message, 0)
 
     def _cost(self, message: MessageExt) -> int:
-        """Return its bytes. A body that is left out counts with the work of finding that out."""
+        """Return the bytes of a message; an omitted body counts by the work of reading it."""
         fields = self.fields(message)
         least = self.most_bytes // _MOST_LEFT_OUT if fields.get("body_error") else 0
         return max(len(json_text(fields)), least)
 
     def take(self, messages: Sequence[MessageExt]) -> tuple[MessageExt, ...]:
-        """Return the messages that fit, from the first on: one at least, and of an inner batch all or none."""
+        """Return the first messages that fit: at least one, and all or none of an inner batch."""
         taken: list[MessageExt] = []
         for _, group in groupby(messages, key=lambda one: one.physical_offset):
             batch = list(group)
@@ -126,7 +126,7 @@ class Share:
         return tuple(taken)
 
     def page(self, limit: int) -> int:
-        """Return how many messages to look for next, so that not many more are read than fit."""
+        """Return the number of messages to read next, so that not many more are read than fit."""
         if not self._count:
             return min(_FIRST_PAGE, limit)
         average = max((self.most_bytes - self._left) // self._count, 1)
@@ -202,7 +202,7 @@ def _paged(store: SharedStore, wanted: SearchForm, share: Share, until: Until) -
 
 
 def _swept(store: SharedStore, wanted: SearchForm, share: Share, until: Until) -> Steps:
-    """Read the log back: for a time without a topic, or for content."""
+    """Read the log backwards, to search by time without a topic, or by content."""
     from reput.table.sweep import Sweep, SweptTo  # and with it Arrow and kernels
 
     filters = TailFilter(wanted.topic, begin=wanted.begin, end=wanted.end)
@@ -277,7 +277,7 @@ def _by_topic(store: SharedStore, wanted: SearchForm) -> Steps:
 
 
 def _by_key(store: SharedStore, wanted: SearchForm) -> Steps:
-    """Search by offset id, which names one place of the log; all other values are keys, unique keys included."""
+    """Search by offset id, which names a place in the log, or else by key or unique key."""
     with store.reader() as reader:
         begin = reader.begin_offset()
         named = [one for one in _named(reader, wanted) if _takes(wanted, one)]
@@ -322,7 +322,7 @@ def _queried(
 
 
 def _beside(first: Outcome, second: Outcome) -> Outcome:
-    """Return what the searches of two keys covered together."""
+    """Return the joined coverage of the searches of two keys."""
     problems = tuple(dict.fromkeys((*first.problems, *second.problems)))
     if first.coverage is None or second.coverage is None:
         return replace(second, problems=problems)
@@ -336,7 +336,7 @@ def _beside(first: Outcome, second: Outcome) -> Outcome:
 
 
 def _named(reader: MessageStore, wanted: SearchForm) -> Iterator[MessageExt]:
-    """Return messages that are identified by their place."""
+    """Yield messages that are named by their places."""
     for key in wanted.keys:
         found = reader.get_by_offset_id(key)
         if found is not None:

@@ -1,4 +1,4 @@
-"""The console on a port, in an event loop shared with other tasks."""
+"""Serve the console on a port, in an event loop shared with other tasks."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ class HttpServer:
 
     @property
     def address(self) -> Host:
-        """Return where it answers, once it has started."""
+        """The address of the server, after its start."""
         assert self._server is not None
         host, port = self._server.servers[0].sockets[0].getsockname()[:2]
         return Host(host, port)
 
     async def start(self) -> None:
-        """Bind the address, and serve requests. Raises UsageError if the address is not available."""
+        """Bind the address, and begin to answer. Raises UsageError if the address is not available."""
         bound = _bound(self._asked)
         app = create_app(
             self._stores, missing=self._missing, token=self._token, hosts=self._hosts(),
@@ -70,7 +70,7 @@ class HttpServer:
         config = uvicorn.Config(
             app, log_config=None, access_log=False, timeout_graceful_shutdown=_PATIENCE_S,
             http=self.guard.protocol(), ssl_certfile=certificate, ssl_keyfile=key,
-            proxy_headers=False,  # else a header would say which address is asking
+            proxy_headers=False,  # otherwise, clients could forge their address in a header
         )  # fmt: skip
         self._server = _Server(config)
         self._running = asyncio.create_task(self._server.serve(sockets=[bound]))

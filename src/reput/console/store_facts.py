@@ -1,4 +1,4 @@
-"""Facts of stores, topics and queues, as objects for JSON and for templates."""
+"""Collect facts about stores, topics and queues, as objects for JSON and for templates."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SYSTEM_PREFIX = "RMQ_SYS_"
 
 @dataclass(frozen=True, slots=True)
 class QueueFacts:
-    """A queue and the queue offsets that it has: [min_offset, max_offset)."""
+    """A queue and its queue offsets: [min_offset, max_offset)."""
 
     queue_id: int
     min_offset: int
@@ -30,7 +30,7 @@ class QueueFacts:
 
 @dataclass(frozen=True, slots=True)
 class TopicFacts:
-    """A topic and its queues. `messages` are entries of its queues that have not expired."""
+    """A topic and its queues; `messages` is the number of entries that have not expired."""
 
     topic: str
     queues: tuple[QueueFacts, ...]
@@ -69,7 +69,7 @@ def topics_of(store: AnyStore, topic: str | None = None) -> list[TopicFacts]:
 def each_topic(
     store: AnyStore, topic: str | None = None, after: str | None = None
 ) -> Iterator[TopicFacts]:
-    """Yield the same one by one, in order of their names; with `after`, the topics after that name."""
+    """Yield topics with their queues one by one, in order of their names; with `after`, those after this name."""
     queue_ids: dict[str, list[int]] = {}
     for name, queue_id in store.list_queues(topic):
         if after is None or name > after:

@@ -1,4 +1,4 @@
-"""Stores: what each covers, what is wrong with it."""
+"""Show stores: their contents, index coverage and findings."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class StorePages:
 
 
 class _CheckRun:
-    """One check, as the template goes through it."""
+    """One check, through whose findings a template iterates."""
 
     def __init__(self, checks: Checks, store: SharedStore, is_full: bool) -> None:
         self._checks, self._store, self._is_full = checks, store, is_full
@@ -68,7 +68,7 @@ class _CheckRun:
         self.failure: Failure | None = None
 
     def findings(self) -> Generator[Finding, None, None]:
-        """Yield findings as they are found; afterwards `count`, `wrong` and `failure` are set."""
+        """Yield findings as they are found; afterwards `count`, `wrong` and `failure` are known."""
         try:
             for finding in self._checks.findings(self._store, self._is_full):
                 self.count += 1

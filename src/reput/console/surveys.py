@@ -1,4 +1,4 @@
-"""What a look at each store showed last, for metrics: looks that take long go on in a thread."""
+"""Keep the last results of slow surveys of stores, for metrics; surveys run in a thread."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Generic, NamedTuple, TypeVar
 from reput.console.mounts import Mounts
 
 _SHARE = 0.1
-"""Share of the time of one processor that a thread takes at most while nobody waits for it."""
+"""Maximum share of one processor's time that the thread uses while no request waits for it."""
 Result = TypeVar("Result")
 
 
 class Seen(NamedTuple, Generic[Result]):
-    """What a look at a store showed.
+    """The result of a survey of a store.
 
     Attributes:
         begun: When it began, a time of `time.monotonic`.
@@ -29,7 +29,7 @@ class Seen(NamedTuple, Generic[Result]):
 
 
 class Rounds(Generic[Result]):
-    """Looks at each store, in a thread that ends when no store is due; the store seen longest ago comes first."""
+    """Surveys each store in a thread, which ends when no store is due; the store with the oldest survey comes first."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Rounds(Generic[Result]):
         self._seen: dict[str, Seen[Result]] = {}
 
     def latest(self) -> dict[str, Seen[Result]]:
-        """Return the last look at each store that was looked at. Begin to look at the stores that are due."""
+        """Return the last survey of each store, if it has one, and begin to survey stores that are due."""
         names = set(self._mounts.names)
         with self._changed:
             self._seen = {name: one for name, one in self._seen.items() if name in names}

@@ -1,4 +1,4 @@
-"""Topics, their volume over time, their queues."""
+"""Show topics, their volume over time, and their queues."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class TopicPages:
         )  # fmt: skip
 
     async def suggest(self, request: Request) -> Response:
-        """Return names of topics that contain a text, for an input field."""
+        """Return the names of topics that contain a text, for completion in a field."""
         asked = (text(request.query_params, "topic") or "").lower()
         store = text(request.query_params, "store")
         chosen = [self._mounts.named(one) for one in ([store] if store else self._mounts.names)]
@@ -131,7 +131,7 @@ def _facts(store: SharedStore, topic: str, queue_id: int) -> QueueFacts:
 
 
 def _turns(pulled: PullResult, start: int, limit: int, queue: QueueFacts) -> dict[str, int]:
-    """Queue offsets of the pages around one, as far as there are any."""
+    """Return the queue offsets of the previous and next page, if they exist."""
     turns = {}
     if start > queue.min_offset:
         turns["first"] = queue.min_offset

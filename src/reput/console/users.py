@@ -1,4 +1,4 @@
-"""Users of the console: who has which token, or comes through which proxy, and what each may see."""
+"""Identify users of the console, by token or through a proxy, and check what each may see."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 class ForbiddenError(ReputError):
-    """A request that the role of its user does not allow."""
+    """The role of the user does not allow the request."""
 
 
 class Permission(StrEnum):
@@ -41,7 +41,7 @@ EVERY_PERMISSION = frozenset(Permission)
 
 @dataclass(frozen=True, slots=True)
 class ConsoleUser:
-    """Who sends a request.
+    """The user who sends a request.
 
     Attributes:
         name: For the audit log; empty without users.
@@ -58,12 +58,12 @@ CURRENT: ContextVar[ConsoleUser] = ContextVar("user", default=NOBODY)
 
 
 def may(permission: Permission) -> bool:
-    """Return whether the user of this request may do that."""
+    """Return whether the user of this request has a role."""
     return permission in CURRENT.get().permissions
 
 
 def demand(*permissions: Permission) -> None:
-    """Raise ForbiddenError unless the user of this request may do all of that."""
+    """Raise ForbiddenError unless the user of this request has all these roles."""
     lacking = [one for one in permissions if not may(one)]
     if lacking:
         raise ForbiddenError(f"this needs the role {' and '.join(lacking)}")
@@ -118,7 +118,7 @@ class Users:
     """All users of a server."""
 
     def __init__(self, tokens: Mapping[str, ConsoleUser], proxy: Proxy | None = None) -> None:
-        """Set the users; `tokens` has each user by the SHA-256 of a token, in hexadecimal digits."""
+        """Prepare; `tokens` maps the SHA-256 of each token, in hexadecimal digits, to a user."""
         self._tokens, self.proxy = dict(tokens), proxy
 
     @classmethod
@@ -132,13 +132,13 @@ class Users:
         return bool(self._tokens)
 
     def of(self, connection: HTTPConnection, cookie_name: str) -> ConsoleUser | None:
-        """Return who sends a request; None if that is unknown."""
+        """Return the user who sends a request, or None if unknown."""
         scheme, _, given = connection.headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer":
             found = self.with_token(given.strip())
         else:
             found = self.with_token(_token_in(connection.cookies.get(cookie_name, "")))
-        if found is None and self.proxy is not None:  # which may pass its own bearer token on
+        if found is None and self.proxy is not None:  # a proxy may pass on its own bearer token
             found = self.proxy.user(connection)
         return found
 
@@ -148,7 +148,7 @@ class Users:
 
 
 def digest_of(token: str) -> str:
-    """Return what is kept of a token."""
+    """Return the digest of a token, which is kept instead of the token."""
     return sha256(token.encode("utf-8", "surrogateescape")).hexdigest()
 
 

@@ -48,13 +48,13 @@ Offsets = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The messages to erase: they meet all given conditions.
+    """The conditions for messages to erase; a message must meet all of them.
 
     Attributes:
-        topics: One of these topics.
-        keys: One of these is among their keys or unique keys.
-        query: An SQL92 expression of RocketMQ over their properties.
-        begin_ms, end_ms: Stored between these times.
+        topics: Topics of the messages.
+        keys: Keys or unique keys, of which a message must have one.
+        query: An SQL92 expression of RocketMQ that the properties must match.
+        begin_ms, end_ms: Earliest and latest store time, in ms since 1970.
     """
 
     topics: tuple[str, ...] = ()
@@ -80,7 +80,7 @@ class Choice:
             compile_filter(self.query, True)
 
     def keeps(self, rows: pa.RecordBatch) -> Mask:
-        """Return flags for the selected rows."""
+        """Return a mask of the selected rows."""
         met = np.ones(len(rows), np.bool_)
         if self.topics:
             met &= _mask(pc.is_in(rows.column("topic"), pa.array(self.topics, pa.string())))
@@ -111,7 +111,7 @@ def _holding(lists: pa.ListArray, wanted: pa.Array) -> Mask:
 
 
 def _matching(properties: pa.MapArray, query: str) -> Mask:
-    """Return flags for matching properties; the expression is evaluated once per combination of its values."""
+    """Return a mask of the matching properties; evaluate the expression once per combination of the values it uses."""
     matches, names = compile_filter(query, True), property_names(query, True)
     if not names:
         return np.full(len(properties), matches({}), np.bool_)
@@ -134,13 +134,13 @@ class ChosenMessages:
     """Messages to erase.
 
     Attributes:
-        sizes: Sizes of the records to erase, wholly or in part, by physical offset.
-        inner: Queue offsets of erased messages of inner batches (5.x), by physical offset of the batch. Other records
-            are erased as a whole.
+        sizes: By physical offset, the size of each record that is erased completely or partly.
+        inner: By physical offset of an inner batch (5.x), the queue offsets of its messages that are erased. All other
+            records are erased completely.
         counts: Messages by role and topic.
         ids: Unique keys of the erased messages.
-        message_ids: Offset message ids of records that are erased as a whole.
-        keys: Their KEYS.
+        message_ids: Offset message ids of records that are erased completely.
+        keys: KEYS of the erased messages.
     """
 
     sizes: dict[int, int] = field(default_factory=dict)
@@ -156,7 +156,7 @@ class ChosenMessages:
 
     @property
     def offsets(self) -> Offsets:
-        """Return the positions of the records, int64, ascending."""
+        """Physical offsets of the records, int64, ascending."""
         return np.array(sorted(self.sizes), np.int64)
 
 
@@ -165,12 +165,12 @@ class _Links:
     """The identifiers by which copies are found, of all messages found so far.
 
     Attributes:
-        ids: First unique keys. Messages that a 5.x client sent in a list have two; a broker's copies keep the last.
-        lists: The ids of lists among them. Many messages share such an id, so it does not identify a copy.
-        message_ids: Offset message ids; copies name them as their origin.
-        origins: Origins that were named.
-        halves: Physical offsets of half transactions, which committed messages name.
-        prepared: Physical offsets of half transactions that committed messages named.
+        ids: First unique keys. Messages that a 5.x client sent in a list have two unique keys; copies keep the last.
+        lists: Unique keys that are ids of lists. Many messages share one, so it does not identify a copy.
+        message_ids: Offset message ids, which copies name as their origin.
+        origins: Origins that found messages name.
+        halves: Physical offsets of found half messages, which committed messages name.
+        prepared: Physical offsets of half messages that found committed messages name.
     """
 
     ids: set[str] = field(default_factory=set)
@@ -248,7 +248,7 @@ class Chooser:
     """Finds the messages of one store or archive.
 
     Attributes:
-        ends: Ends of the messages in each log file, by the file's first physical offset.
+        ends: By the first physical offset of a log file, the physical offset after its last message.
     """
 
     def __init__(
@@ -272,8 +272,8 @@ class Chooser:
         """Read the log.
 
         Raises:
-            StoreError: part of the log cannot be read, and may contain such messages. StoreNotFoundError,
-            StoreAccessError, StoreChangedError.
+            StoreError: a part of the log is unreadable, and may contain such messages.
+            StoreNotFoundError, StoreAccessError, StoreChangedError.
         """
         (log,) = find_logs([self._store], self._options)
         self._begins = [file.start for file in log.files]
@@ -326,7 +326,7 @@ class Chooser:
                 yield _Messages(batch)
 
     def _note_ends(self, batch: pa.RecordBatch) -> None:
-        """Record the end of the messages in each log file."""
+        """Note the physical offset after the last message of each log file."""
         starts = np.asarray(batch.column("physical_offset").to_numpy())
         ends = starts + np.asarray(batch.column("size").to_numpy())
         numbers = np.searchsorted(self._begins, starts, "right")
@@ -341,7 +341,7 @@ class Chooser:
         )
 
     def _copies(self, rows: _Messages) -> Mask:
-        """Return flags for rows that are copies of found messages, or their origins."""
+        """Return a mask of rows that are copies of found messages, or their origins."""
         links = self._links
         if rows.lists.null_count < len(rows.lists):
             is_known = _among(rows.lists, links.ids)
@@ -369,7 +369,7 @@ class Chooser:
         return met
 
     def _sought(self) -> tuple[pa.Array, pa.Array]:
-        """Return ids of messages, and ids that copies name as their origin; recomputed when there are more."""
+        """Return ids of messages, and ids that copies name as their origin; compute them again if there are more."""
         links = self._links
         counts = len(links.ids), len(links.lists), len(links.message_ids)
         if self._sought_counts != counts:
@@ -398,7 +398,7 @@ class Chooser:
         self._link(_Messages(chosen.rows.filter(pa.array(is_new))), is_inner)
 
     def _link(self, rows: _Messages, is_inner: bool) -> None:
-        """Add rows that are new."""
+        """Add the identifiers of new rows."""
         found, links = self._found, self._links
         offsets = rows.offsets.tolist()
         topics = rows.column("topic").to_pylist()
@@ -408,7 +408,7 @@ class Chooser:
             ):
                 if (
                     offset in self._compressed
-                ):  # Part of it cannot be rewritten with the same length.
+                ):  # a part of it cannot be rewritten with the same length
                     self._whole.add(offset)
                     found.inner.pop(offset, None)
                 elif offset not in self._whole:
@@ -426,7 +426,7 @@ class Chooser:
                 offset for offset, topic in zip(offsets, topics, strict=True) if topic == HALF_TOPIC
             )
             links.prepared.update(rows.prepared[rows.prepared > 0].tolist())
-        # A trace is about other messages as well, and its own ids belong to no message.
+        # A trace message also describes other messages, and its own ids belong to no other message.
         is_trace = np.array([_role(topic) == TRACE for topic in topics], np.bool_)
         own = _Messages(rows.rows.filter(pa.array(~is_trace)))
         links.ids.update(own.ids.drop_null().to_pylist())
@@ -443,7 +443,7 @@ class Chooser:
 
 
 def _is_brokers_own(topic: str) -> bool:
-    """Return whether a topic has a broker's own records, without which it would lose track of messages."""
+    """Return whether a topic has a broker's internal records, without which the broker would lose messages."""
     return topic == OP_TOPIC or topic.startswith(REVIVE_TOPIC_PREFIX)
 
 

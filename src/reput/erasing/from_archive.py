@@ -1,7 +1,7 @@
-"""Erase from an archive: write new versions of the affected log files and their indexes, then one new manifest.
+"""Erase from an archive: upload new versions of log files and their indexes, then replace the manifest.
 
-Readers see the archive as it was until the manifest is replaced, and the erased one afterwards. The old objects are
-deleted last. If an erasure is killed before that, the next one completes it.
+Readers see the old archive until the manifest is replaced, and the new one afterwards. The old objects are deleted
+last. If an erasure is killed before, the next erasure deletes them.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class _ArchiveErasure:
         archive = Archive(self._place, self._options)
         self._objects = archive.objects
         if not plan_only and (left := self._old_objects(archive.manifest)):
-            # An erasure was killed before it deleted them.
+            # An earlier erasure was killed before it deleted the old objects.
             cleared = commit(self._objects, _cleared)
             self._delete_unnamed(left, cleared)
             archive = Archive(self._place, self._options)
@@ -172,14 +172,14 @@ class _ArchiveErasure:
         self, began: Manifest, seen: Manifest, new: Mapping[LogFile, LogFile],
         done: Mapping[str, Mapping[IndexObject, IndexObject]], record: ErasureObject,
     ) -> Manifest:  # fmt: skip
-        """Replace the manifest if its indexes are unchanged, and return the current manifest."""
+        """Replace the manifest if its indexes have not changed since `seen`; return the present manifest."""
 
         def change(manifest: Manifest) -> Manifest | None:
             if not set(new) <= set(manifest.log):
                 raise StoreChangedError(
                     f"{self._place}: a log file was archived again meanwhile; run the command again"
                 )
-            # That erasure may have deleted the uploaded objects.
+            # Another erasure may have deleted the uploads.
             if manifest.clearings != began.clearings:
                 raise StoreChangedError(
                     f"{self._place}: another erasure changed the archive meanwhile; run the "
@@ -215,7 +215,8 @@ class _ArchiveErasure:
     def _old_objects(self, manifest: Manifest, listed: Iterable[str] | None = None) -> list[str]:
         """Return objects of erased log files, and of their indexes, that a manifest does not name.
 
-        Another archiver may be uploading an unsealed file; `reput archive` deletes its remains once they are a day old.
+        Exclude log files that are not sealed, because another archiver may be uploading them. `reput archive` deletes
+        their unused objects after a day.
         """
         begins = {begin for one in manifest.erasures for begin in one.begins}
         spans = [
@@ -238,7 +239,7 @@ class _ArchiveErasure:
     def _delete_unnamed(self, listed: Iterable[str], manifest: Manifest) -> None:
         """Delete old objects that were listed before a clearing.
 
-        Other archivers never add such a file again, and void a merge that began before the clearing.
+        Other archivers never add such files again, and discard merges that began before the clearing.
         """
         for name in self._old_objects(manifest, listed):
             self._progress("delete", 0, 1)
@@ -251,7 +252,7 @@ def _cleared(manifest: Manifest) -> Manifest:
 
 
 def _span_of(name: str) -> tuple[int, int] | None:
-    """Return the physical offsets that an object's name states: BEGIN-ID of a log file, BEGIN-END-ID of an index."""
+    """Parse the physical offsets in an object's name: BEGIN-ID for a log file, BEGIN-END-ID for an index."""
     kind, _, rest = name.partition("/")
     first, *others = rest.split("-")
     begin = parse_offset_file_name(first)
@@ -272,7 +273,7 @@ def _files(log: LogListing, manifest: Manifest) -> Iterator[tuple[CommitLogFile,
 
 
 def _has_rest(archive: Archive, entry: LogFile, ends: Mapping[int, int]) -> bool:
-    """Return whether bytes follow the last message of a file, and the blank: an earlier crash left them."""
+    """Return whether bytes that an earlier crash left follow the last message, and the blank, of a file."""
     end = ends.get(entry.begin, entry.begin) - entry.begin
     position = min(end + (BLANK_BYTES if entry.is_sealed else 0), entry.data_bytes)
     while position < entry.data_bytes:
@@ -284,7 +285,7 @@ def _has_rest(archive: Archive, entry: LogFile, ends: Mapping[int, int]) -> bool
 
 
 def _row_changes(erased: Any) -> dict[str, Callable[[pa.Table], pa.Table]]:
-    """Return the rows of an index without keys and tags codes of erased messages."""
+    """Return, by kind of index, a function that removes keys, or clears tags codes, of erased messages."""
 
     def is_erased(rows: pa.Table) -> Any:
         return np.isin(rows.column("physical_offset").to_numpy(), erased)
@@ -296,7 +297,7 @@ def _row_changes(erased: Any) -> dict[str, Callable[[pa.Table], pa.Table]]:
         gone = is_erased(rows)
         if not gone.any():
             return rows
-        # For a delayed message it is the time of delivery.
+        # The tags code of a delayed message is its time of delivery, which stays.
         gone &= rows.column("topic").to_numpy(zero_copy_only=False) != SCHEDULE_TOPIC
         number = rows.schema.get_field_index("tags_code")
         codes = np.where(gone, 0, rows.column("tags_code").to_numpy())

@@ -1,4 +1,4 @@
-"""Erasing from a store, from beginning to end."""
+"""Erase messages from a store, from beginning to end."""
 
 from __future__ import annotations
 

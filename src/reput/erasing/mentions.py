@@ -1,4 +1,4 @@
-"""Find remaining messages that contain a key, an id or the body of an erased message."""
+"""Find messages that stay, but contain a key, an id or the body of an erased message."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def find_mentions(
     options: Mapping[str, str] | None = None,
     progress: Progress = silent,
 ) -> tuple[tuple[Mention, ...], tuple[str, ...]]:
-    """Search all messages that stay: their properties, and their bodies decompressed.
+    """Search the properties and decompressed bodies of all remaining messages.
 
     Returns:
         The findings by topic, and notes on parts that were not searched.
@@ -74,7 +74,7 @@ def find_mentions(
 def _bodies(
     store: str, chosen: ChosenMessages, options: Mapping[str, str] | None
 ) -> tuple[set[bytes], list[str]]:
-    """Return the decompressed bodies to search for, and a note if some are missing."""
+    """Return the decompressed bodies to search for, and a note if some were omitted."""
     limit = (
         f"bodies were not searched for in other messages: there are more than {_MOST_BODIES:,}, or "
         f"{_MOST_BODY_BYTES >> 20} MiB"
@@ -114,7 +114,7 @@ def _patterns(words: set[bytes], bodies: set[bytes]) -> _Patterns | None:
 
 
 def _shorter(texts: Sequence[bytes]) -> npt.NDArray[np.int64]:
-    """Return the number of the longest other text with which each of the ascending texts begins, or -1."""
+    """Return, for each of some sorted texts, the number of the longest other text that it begins with, or -1."""
     found = np.full(len(texts), -1, np.int64)
     beginnings: list[int] = []
     for number, text in enumerate(texts):
@@ -129,7 +129,7 @@ def _shorter(texts: Sequence[bytes]) -> npt.NDArray[np.int64]:
 def _holders(
     rows: pa.RecordBatch, patterns: _Patterns, chosen: ChosenMessages
 ) -> Iterable[tuple[str, int]]:
-    """Yield topic and physical offset of remaining rows that contain a pattern."""
+    """Yield topic and physical offset of the remaining rows that contain a pattern."""
     offsets = np.asarray(rows.column("physical_offset").to_numpy())
     marked = _marked(rows.column("body"), patterns)
     values = rows.column("properties")

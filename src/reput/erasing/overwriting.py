@@ -31,7 +31,7 @@ _LENGTH_BYTES = 4
 
 
 class Run(NamedTuple):
-    """Consecutive bytes of a log file after erasing."""
+    """Consecutive bytes of a log file, after erasing."""
 
     position: int
     data: bytes | memoryview
@@ -59,16 +59,16 @@ class Eraser:
         self.without_keys: list[int] = []
 
     def within(self, start: int, end: int) -> Offsets:
-        """Return the physical offsets, between two others, of the records to erase."""
+        """Return the physical offsets of the records to erase in [start, end)."""
         first, stop = np.searchsorted(self._offsets, (start, end))
         return self._offsets[first:stop]
 
     def runs(self, file: CommitLogFile, open_file: OpenFile = FileReader) -> Iterator[Run]:
-        """Yield the records of a file, and the blank at its end; zeros belong between and after them.
+        """Yield the records of a file, and the blank at its end; the bytes between and after them must be zeros.
 
         Raises:
             StoreChangedError: a chosen record has moved or changed.
-            StoreError: part of the file cannot be read.
+            StoreError: a part of the file is unreadable.
             StoreNotFoundError, StoreAccessError.
         """
         scan = FileScan(file, file.start, file.end, PLACES, open_file=open_file)
@@ -97,7 +97,7 @@ class Eraser:
             yield Run(at, encode_blank(file.size - at))
 
     def _erase(self, data: Bytes, base: int, starts: Offsets) -> int:
-        """Erase in a run of records that begins at a physical offset; return the number of erased records."""
+        """Erase chosen records in a run that begins at a physical offset; return the number of chosen records in it."""
         wanted = self.within(base, base + len(data))
         wanted = wanted[np.isin(wanted, starts)]
         whole, keeps_body, touched = [], [], []
@@ -126,7 +126,7 @@ class Eraser:
         """Erase messages of an inner batch in its body, which keeps their number.
 
         Returns:
-            Whether the body is done, and whether to erase the properties of the batch as well.
+            Whether the body was erased, and whether to erase the properties of the batch as well.
         """
         layout = locate(raw, 0, len(raw))
         if not layout.sys_flag & SYS_FLAG_INNER_BATCH or is_compressed(layout.sys_flag):

@@ -13,11 +13,12 @@ from reput.text import printable
 
 @dataclass(frozen=True, slots=True)
 class ErasedMessages:
-    """Messages of one topic.
+    """The erased messages of one topic and role.
 
     Attributes:
-        role: Their role: message, retry, dead_letter, scheduled, timer, half, trace, and others as in `reput.trace`.
-        topic: Their topic.
+        role: Role of the messages: message, retry, dead_letter, scheduled, timer, half, trace, or another role of
+            `reput.trace`.
+        topic: Topic of the messages.
         messages: Number of messages.
     """
 
@@ -28,12 +29,12 @@ class ErasedMessages:
 
 @dataclass(frozen=True, slots=True)
 class Mention:
-    """Records that stay, and contain an erased key or body.
+    """Remaining records of one topic that contain an erased key or body.
 
     Attributes:
-        topic: Their topic.
+        topic: Topic of the records.
         records: Number of records.
-        first: Physical offset of the first one.
+        first: Physical offset of the first record.
     """
 
     topic: str
@@ -46,7 +47,7 @@ class TableRows:
     """Rows of a lake table that have the content of erased messages.
 
     Attributes:
-        table: Its path.
+        table: Path of the table.
         rows: Number of rows.
     """
 
@@ -61,17 +62,17 @@ class EraseReport(Report):
     Attributes:
         source: The store or archive.
         destination: The new store; None for an archive, and for a plan.
-        is_done: Whether it was erased; false for a plan.
-        id: Id of the erasure, which its tombstones contain; empty for a plan.
-        messages: Erased messages, copies included, by role and topic.
-        records: Records of the log.
-        record_bytes: Their size.
-        files: Log files that contained them.
-        bare: Messages too short for a tombstone: bodies and properties of a few bytes.
-        mentions: Records that stay, although they contain an erased key or body.
-        tables: Rows of lake tables.
+        is_done: Whether messages were erased; false for a plan.
+        id: Id of the erasure, which tombstones contain; empty for a plan.
+        messages: Erased messages, including copies, by role and topic.
+        records: Number of erased records of the log.
+        record_bytes: Size of these records.
+        files: Number of log files with these records.
+        bare: Number of messages too short for a tombstone, because body and properties have only a few bytes.
+        mentions: Remaining records that contain an erased key or body.
+        tables: Rows of lake tables with erased content.
         audit: Path of the record of the erasure; empty for a plan.
-        is_signed: Whether it is signed.
+        is_signed: Whether the record is signed.
         left_out: Parts of the store that were not copied.
         notes: Remaining work.
     """
@@ -94,7 +95,7 @@ class EraseReport(Report):
 
     @property
     def is_complete(self) -> bool:
-        """Return whether no other place was found that still has the content."""
+        """Whether no other record or table row that was found still has the content."""
         return not self.mentions and not any(one.rows for one in self.tables)
 
     def lines(self) -> Iterator[str]:

@@ -25,18 +25,18 @@ _ID_DIGITS = 16
 
 
 def new_id() -> str:
-    """Draw the id of an erasure."""
+    """Return a new random id of an erasure."""
     return uuid.uuid4().hex[:_ID_DIGITS]
 
 
 @dataclass(frozen=True, slots=True)
 class Purpose:
-    """The person and reason of an erasure, and the key that signs its record.
+    """The person and the reason of an erasure, and the key that signs its record.
 
     Attributes:
-        by: The person; user and host if empty.
+        by: The person; if empty, user and host.
         reason: The reason.
-        signing_key: A file with an Ed25519 key; None for an unsigned record.
+        signing_key: Path of an Ed25519 key; None for an unsigned record.
         has_hashes: Whether the record has hashes of erased content.
     """
 
@@ -63,7 +63,7 @@ def looked_elsewhere(
     report: EraseReport, chosen: ChosenMessages, tables: Sequence[str],
     options: Mapping[str, str] | None, progress: Progress,
 ) -> EraseReport:  # fmt: skip
-    """Return the report with other messages and lake tables that have the content."""
+    """Add other messages and lake tables with the erased content to a report."""
     mentions, notes = find_mentions(report.source, chosen, options, progress)
     return replace(
         report, mentions=mentions, notes=notes,
@@ -79,7 +79,7 @@ def record_of(
     records = tuple(eraser.erased)
     if not purpose.has_hashes:
         records = tuple(msgspec.structs.replace(one, sha256="") for one in records)
-        # All other bytes of a file are known, so even its hash would confirm a guess.
+        # All other bytes of a file are known, so its hash could also confirm a guessed message.
         files = tuple(msgspec.structs.replace(one, before="") for one in files)
     erasure = Erasure(
         id=erasure_id, erased_at=format_time(now_ms()), by=purpose.by or _this_user(),

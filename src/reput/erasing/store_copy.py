@@ -1,8 +1,8 @@
-"""A copy of a store without the content of some messages.
+"""Write a copy of a store without the content of some messages.
 
-The log is written record by record, so bytes that belong to no record are zeros. ConsumeQueues are copied, for the
-rebuild to keep the numbers of their entries, and then rebuilt from the new log with the IndexFiles. The copy gets its
-name after it was checked. A killed erasure leaves a hidden folder beside it, which the next erasure replaces.
+The log is written record by record, so bytes that belong to no record become zeros. ConsumeQueues are copied, so that
+the rebuild keeps the numbers of their entries; then they and the IndexFiles are rebuilt from the new log. The copy gets
+its name after it was checked. A killed erasure leaves a hidden folder beside it, which the next erasure replaces.
 """
 
 from __future__ import annotations
@@ -49,16 +49,16 @@ _COPIED = frozenset(
         TIMER_LOG_FOLDER, TIMER_WHEEL_FILE, *QUEUE_FOLDERS,
     }
 )  # fmt: skip
-"""Parts without bodies and keys, and the queues, which are rebuilt afterwards."""
+"""Parts that are copied: those without bodies and keys, and the queues, which are rebuilt afterwards."""
 _MADE_ANEW = frozenset({INDEX_FOLDER, ABORT_FILE, LOCK_FILE, RECOVERY_POINT_FILE})
 _HASHED_BYTES = 4 << 20
 
 
 def check_source(facts: StoreFacts, leave_out: Collection[str] = ()) -> None:
-    """Refuse a store of which no faithful copy can be written.
+    """Refuse a store that cannot be copied without erased content.
 
     Raises:
-        UsageError: a broker owns it, or it has parts that may hold copies of messages.
+        UsageError: a broker owns the store, or it has parts that may contain copies of messages.
         StoreAccessError.
     """
     if facts.ledger_folders:
@@ -87,7 +87,7 @@ def _top_names(path: str) -> list[str]:
 
 
 def _has_compaction_logs(store: Path) -> bool:
-    """Return whether there is a log of compacted topics, which contains copies of their messages (5.x)."""
+    """Return whether a store has logs of compacted topics (5.x), which contain copies of messages."""
     folder = store / COMPACTION_LOGS
     return folder.is_dir() and any(not entry.is_folder for entry in tree_entries(folder))
 
@@ -174,7 +174,7 @@ class StoreCopy:
             for run in self._eraser.runs(file):
                 writer.write(run.data, run.position)
             writer.sync()
-        look_like(target, path)  # Brokers expire files by their time of modification.
+        look_like(target, path)  # brokers expire files by time of modification
         if len(self._eraser.within(file.start, file.end)):
             self.files.append(ChangedFile(file.start, digest_of(path), digest_of(target)))
 
@@ -207,7 +207,7 @@ class StoreCopy:
 
 
 def check_output(output: Path, source: Path) -> None:
-    """Raise UsageError if no copy can be written at a place."""
+    """Raise UsageError for a path at which no copy can be written."""
     if output.exists() or output.is_symlink():
         raise UsageError(f"{output}: exists; choose a new folder", arguments=["output"])
     if output.absolute().is_relative_to(source.absolute()):

@@ -1,4 +1,4 @@
-"""Count rows of lake tables with the content of erased messages."""
+"""Count rows of lake tables that have the content of erased messages."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BY_ID, _BY_PLACE = ("unique_key", "message_id"), ("topic", "physical_offset")
 def rows_in(
     table: str, chosen: ChosenMessages, options: Mapping[str, str] | None = None
 ) -> TableRows:
-    """Count the rows of erased messages in the committed state of a table.
+    """Count the rows of erased messages in the last commit of a table.
 
     Raises:
         UsageError: nothing was exported there, or the table lacks the columns to compare.

@@ -524,6 +524,8 @@ def _queues_of(data: bytes | None, rows: int) -> tuple[QueueRows, ...]:
     for queue in found:
         is_right = is_folder_name(queue.topic) and 0 <= queue.queue_id < 1 << 31
         are_right = 0 <= queue.least <= queue.greatest < MOST_QUEUE_OFFSET
+        if queue.follows and queue.rows != queue.greatest - queue.least + 1:
+            are_right = False
         if not is_right or not are_right or queue.row != row or queue.rows < 1:
             raise ValueError(f"has an impossible queue: {queue.topic!r}")
         row += queue.rows

@@ -38,17 +38,17 @@ def archive(
 ) -> ArchiveReport:
     """Copy the log files of a store that an archive lacks, with indexes of their keys and queues.
 
-    A log file is copied once another follows it, because nothing is appended to it any more. Several archivers may work
-    at once, and a killed run can be repeated.
+    A log file is copied after the store has begun the next file, so that it does not change any more. Several
+    archivers may work at once, and a killed run can be repeated.
 
     Args:
         store: A store on this machine. It is only read.
         destination: A folder, or a URL of S3, GCS or Azure. It is created if it is missing.
         with_last: Also copy the last file as it is now. A later run replaces that copy.
         retention_days: Delete the oldest archived log files whose messages are all older; None to keep all.
-        runner: "serial", "processes", "spark", or a SparkSession. With the last three several log files are copied
-            at once, for the first copy of a large store. On a cluster every executor needs the store's path, and
-            the credentials of the destination.
+        runner: "serial", "processes", "spark", or a SparkSession. All except "serial" copy several log files at once,
+            for the first copy of a large store. On a cluster, every executor needs access to the store's path and to
+            the destination.
         storage_options: Options of the destination, as for `open_store`.
         progress: Called with the phase, units done and units in all.
 
@@ -56,7 +56,7 @@ def archive(
         The added files. Damage of the log is reported there, not raised.
 
     Raises:
-        UsageError: the destination has no conditional writes, or is the archive of another store.
+        UsageError: the destination does not support conditional writes, or is the archive of another store.
         StoreNotFoundError, StoreAccessError, StoreChangedError, FormatError.
     """
     if retention_days is not None and retention_days < 1:
@@ -82,16 +82,16 @@ def with_archive(
 ) -> str:
     """Return the path of a store and its archive as one log, for every function that reads a store.
 
-    Log files that the store has are read from there, all others from the archive. An answer is incomplete if log
+    Log files that the store has are read from the store, all others from the archive. An answer is incomplete if log
     files between the two are missing. Functions that open the path refuse the archive of another store.
 
     Args:
         store: A store, or its URL.
         archive: A folder or URL that `archive` has written.
-        storage_options: As for `open_store`.
+        storage_options: Options as for `open_store`.
 
     Raises:
-        UsageError: the store is an archive itself.
+        UsageError: `store` is an archive.
         StoreNotFoundError, StoreAccessError.
     """
     return joined_path(store, archive, storage_options)
@@ -107,19 +107,19 @@ def verify_archive(
     storage_options: Mapping[str, str] | None = None,
     progress: Progress = silent,
 ) -> VerifyReport:
-    """Compare every byte of an archive with its checksums, or prove that one message is unchanged.
+    """Compare every byte of an archive with its checksums, or prove that one message is unchanged since its archiving.
 
     Args:
-        archive: A folder or URL that `archive` has written; or a proof file, which is verified by itself.
+        archive: A folder or URL that `archive` has written; or a proof file, which is verified without the archive.
         physical_offset: Verify only the message at this physical offset.
-        proof: Write the proof of that message into this new file.
+        proof: Write the proof of this message into a new file at this path.
         signing_key: A file with an Ed25519 key in PEM format, which signs the proof.
         storage_options: As for `open_store`.
         progress: Called with the phase, units done and units in all.
 
     Raises:
         UsageError: the file of the proof exists.
-        MessageNotFoundError, CorruptMessageError: no message is at that physical offset, or it is damaged.
+        MessageNotFoundError, CorruptMessageError: no message begins at the physical offset, or it is damaged.
         StoreNotFoundError, StoreAccessError; FormatError for a manifest or a proof that cannot be read.
     """
     place = fspath(archive)
@@ -153,14 +153,14 @@ def restore(
 ) -> RestoreReport:
     """Write the archived log files into a new store, byte for byte, and rebuild its indexes; or copy some messages.
 
-    With topics or keys, only these messages are put into the new store. They get new offsets and store times, and the
-    properties REPUT_ORIGIN_STORE, REPUT_ORIGIN_OFFSET and REPUT_ORIGIN_QUEUE_OFFSET.
+    With topics or keys, only matching messages are put into the new store. They get new offsets and store times, and
+    the properties REPUT_ORIGIN_STORE, REPUT_ORIGIN_OFFSET and REPUT_ORIGIN_QUEUE_OFFSET.
 
     Args:
         archive: A folder or URL that `archive` has written.
-        destination: A folder that is missing or empty, or that a killed run has begun to write: that run is continued.
-        begin, end: Restore the log files from the first to the last with messages of this time window. With topics or
-            keys, copy only messages of the window.
+        destination: A folder that is missing or empty. If a killed run has begun to write it, continue that run.
+        begin, end: Restore only the log files from the first to the last with messages stored between these times. With
+            topics or keys, copy only messages stored between these times.
         topics: Copy messages of these topics.
         keys: Copy messages with one of these keys or unique keys.
         storage_options: Options of the archive, as for `open_store`.
@@ -185,9 +185,9 @@ def restore(
 
 
 def _end_offsets_with_queues(store: Path) -> int:
-    """Set committed offsets beyond the end of their queue to that end, and return how many.
+    """Set committed offsets after the end of their queue to this end, and return their number.
 
-    A consumer would lose the next messages of the queue, whose numbers are lower than its offset.
+    Otherwise, consumers would miss the next messages of the queue, whose queue offsets are lower.
     """
     offsets, count = ConsumerOffsets(store, is_kept=True), 0
     with MessageStore(store) as opened:

@@ -27,8 +27,8 @@ class CheckReport(Report):
     """The report of a check.
 
     Attributes:
-        store: Its path.
-        findings: All findings; identical findings of one file are grouped.
+        store: Path of the store.
+        findings: All findings; identical findings of one file are one finding with a count.
         is_quick: Whether only names, sizes, headers, ends and samples were checked.
     """
 
@@ -74,7 +74,7 @@ class CheckReport(Report):
 
     @property
     def last_line(self) -> str:
-        """Return the verdict and the number of findings."""
+        """The verdict, and the number of findings."""
         return f"{self.verdict}: {self.counted}" if self.findings else self.verdict
 
     @property
@@ -111,9 +111,9 @@ def check(
     """Check a store: every record and its CRC, every queue entry, every index entry. Nothing is written.
 
     Args:
-        store: The folder that contains `commitlog/`, or its URL: then all of it is copied into a temporary folder.
-        quick: Look at names, sizes, headers, ends and samples only.
-        config: The broker's settings; None to take the sizes from the store's files.
+        store: The folder that contains `commitlog/`, or its URL; then the whole store is copied to a temporary folder.
+        quick: Check only names, sizes, headers, ends and samples.
+        config: The broker's settings; by default derived from the store's files.
         runner: "auto", "serial", "processes", "spark", or a SparkSession.
         on_finding: Called with each finding as soon as it is known.
         storage_options: Options of the URL's file system.
@@ -134,7 +134,7 @@ def check(
             original = stack.enter_context(local_copy(path, storage_options, progress))
             path = original.path
         tasks: Runner = SerialRunner()
-        if not quick:  # A quick check has no tasks, and does not wait for kernels.
+        if not quick:  # a quick check has no tasks, and needs no kernels
             from reput.verify.warm_up import warm_up
 
             tasks = stack.enter_context(opened_runner(Chosen.of(runner), log_bytes(path), warm_up))
@@ -172,7 +172,7 @@ def finding_lines(finding: Finding, store: str) -> Iterator[str]:
 
 
 def repair_command(finding: Finding, store: str) -> str:
-    """Return the command that repairs it; empty if none does."""
+    """Return the command that repairs a finding, or an empty text."""
     options = {
         Kind.LOST_LOG_END: "",  # The messages stay lost, but the indexes need not lead to them.
         Kind.TORN_LOG_END: "--truncate-tail ",

@@ -18,7 +18,7 @@ from reput.store.store_reader import ReaderOptions
 from reput.text import printable
 
 DIFF_SCHEMA = "reput-diff/1"
-"""Version of the JSON output, raised with every change that affects programs; see docs/diff.md."""
+"""Version of the JSON form; its number grows with every incompatible change (docs/diff.md)."""
 _PARTS = {
     Part.MESSAGE: "messages",
     Part.QUEUE_ENTRY: "ConsumeQueue entries",
@@ -110,8 +110,8 @@ def diff(
 
     Args:
         a: A store or an export.
-        b: The other one.
-        name: The store's name in the export; None for its path, or the same log.
+        b: The other store or export.
+        name: The store's name in the export; by default its path, or the name of the same log.
         catalog: The catalog of an Iceberg export.
         table: The table of an Iceberg export.
         reading: Settings of the stores as for `open_store`.
@@ -176,7 +176,7 @@ def _remarks(found: Difference) -> list[str]:
 
 
 def _example_in_words(example: Example) -> str:
-    """Return a description such as `message only in A: orders, queue 1, queue offset 7 (offset 4711)`."""
+    """Describe an example: `message only in A: orders, queue 1, queue offset 7 (offset 4711)`."""
     a, b = example.physical_offset_a, example.physical_offset_b
     offsets = ""
     if a is not None and b is not None and a != b:

@@ -41,7 +41,7 @@ def erase(
 ) -> EraseReport:
     """Overwrite bodies and properties of some messages: in a copy of a store, or in an archive.
 
-    Messages that meet all conditions are erased, and all copies of them: in retry, dead-letter, delay, timer,
+    All messages that meet all conditions are erased, together with their copies in retry, dead-letter, delay, timer,
     half-transaction and trace topics. Records keep their length, place and queue offset.
 
     Args:
@@ -49,27 +49,27 @@ def erase(
         output: The folder of the copy. It must not exist. None for an archive.
         topics: Erase messages of these topics.
         keys: Erase messages with one of these keys or unique keys.
-        query: An SQL92 expression of RocketMQ over a message's properties.
+        query: Erase messages whose properties match this SQL92 expression of RocketMQ.
         begin, end: Erase messages stored between these times.
         plan_only: Only report the messages to erase.
-        reason, by: The reason and the person, for the record of the erasure. `by` defaults to this user.
+        reason, by: The reason and the person, for the record of the erasure; `by` is this user if it is empty.
         signing_key: A file with an Ed25519 key in PEM format, which signs the record.
-        hashes: Whether the record has SHA-256 of erased content. With them, anyone who guesses a message can prove that
-            it existed.
-        audit: The file of the record; by default `<output>.erasure.json`. An archive has its own.
+        hashes: Whether the record has the SHA-256 of erased content. A person who can guess a message can use these
+            hashes to prove that it existed.
+        audit: Path of the record; by default `<output>.erasure.json`. The record for an archive is in the archive.
         leave_out: Files and folders of the store that are not copied.
         tables: Lake tables, written by `export`, whose rows of these messages are counted. They are not changed.
-        config: The broker's settings; None to take the sizes from the store's files.
-        storage_options: As for `open_store`.
+        config: The broker's settings; by default sizes are derived from the store's files.
+        storage_options: Options as for `open_store`.
         progress: Called with the phase, units done and units in all.
 
     Returns:
         The erased messages. Nothing is written if no message was found.
 
     Raises:
-        UsageError: nothing was chosen, the output exists, a broker owns the store, or part of it cannot be copied.
-        StoreError: part of the log cannot be read, and may contain such messages. StoreNotFoundError, StoreAccessError,
-        StoreChangedError.
+        UsageError: no condition was given, the output exists, a broker owns the store, or a part cannot be copied.
+        StoreError: a part of the log is unreadable, and may contain such messages.
+        StoreNotFoundError, StoreAccessError, StoreChangedError.
     """
     choice = Choice(
         tuple(topics), tuple(keys), query, optional_milliseconds(begin), optional_milliseconds(end)

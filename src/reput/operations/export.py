@@ -52,25 +52,24 @@ def export(
     """Write the messages of stores into a table, each message exactly once.
 
     Args:
-        stores: Store directories, their commitlog folders, patterns of them, URLs of such, or NamedStores, which are
-            remembered by their names. Of several replicas, only the master is exported.
+        stores: Store directories, their commitlog folders, patterns or URLs of these, or NamedStores, which the table
+            remembers by their names. If stores are replicas of each other, only the master is exported.
         destination: The folder of the table; for "jsonl" a file's path, or an open binary stream.
         to: "parquet", "iceberg", "delta" or "jsonl", or a registered name.
-        request: Which messages, columns, partitions and JSON bodies; everything if None.
-        names: Names by which stores are remembered in the table, instead of their paths.
+        request: The messages, columns, partitions and JSON bodies to export; None for everything.
+        names: Names by which the table remembers stores, instead of their paths.
         name_from: A path such as "/data/{cluster}/{broker}/store", which names stores and fills the columns `cluster`
             and `broker`.
         incremental: Continue after the last commit to the table.
         fail_on_data_loss: Raise if messages expired before they were exported.
         catalog: The catalog of an Iceberg table: a URI, or a name in pyiceberg's configuration.
         table: The name of an Iceberg table.
-        catalog_properties: Properties of the catalog, beside pyiceberg's configuration.
-        split_bytes: Bytes of CommitLog that a task reads.
-        target_file_bytes: Small files of a partition are combined up to this size.
-        commit_every: Commit after this much CommitLog or time: "10GB", "10min". None for one commit.
-        compact_after: Combine the small files of the table after the last commit, if a partition has at least this
-            many.
-        max_rejects: Rejected rows with which a run still commits: a number, or a share such as "1%".
+        catalog_properties: Properties of the catalog, in addition to pyiceberg's configuration.
+        split_bytes: Bytes of CommitLog per task.
+        target_file_bytes: Size up to which small files of a partition are combined.
+        commit_every: Bytes of CommitLog ("10GB") or time ("10min") after which to commit; None for one commit.
+        compact_after: Number of small files in a partition from which on they are combined after the last commit.
+        max_rejects: Maximum of rejected rows with which a run commits: a number, or a share such as "1%".
         storage_options: Options of the file systems of URLs, of stores and of the destination.
         runner: "auto", "serial", "processes", "spark", or a SparkSession.
         progress: Called with the phase, units done and units in all.

@@ -1,6 +1,6 @@
 """Copy some messages of an archive or a store into a new store, for a test environment.
 
-They get new offsets and store times. Properties state the origin of each message.
+They get new offsets and store times. Their properties state the origin of each message.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ from reput.tasks import Progress, silent
 ORIGIN_STORE, ORIGIN_OFFSET, ORIGIN_QUEUE_OFFSET = (
     "REPUT_ORIGIN_STORE", "REPUT_ORIGIN_OFFSET", "REPUT_ORIGIN_QUEUE_OFFSET",
 )  # fmt: skip
-"""Properties of a copied message: the archive, its physical offset there, its queue offset there."""
+"""Properties of a copied message: the archive, and the message's physical offset and queue offset in it."""
 _HARMLESS = (CLUSTER, WAIT, RETRY_TOPIC)
 _DROPPED = (
     *(name for name in KEPT_PROPERTIES if name not in _HARMLESS), CRC_PROPERTY, ORIGIN_STORE, ORIGIN_OFFSET,
     ORIGIN_QUEUE_OFFSET,
 )  # fmt: skip
-"""Properties of the former broker that would make another broker delay or forward the message again."""
+"""Properties that the message's broker has set, because of which another broker would delay or forward it again."""
 _FLAGS = SYS_FLAG_TRANSACTION_MASK | SYS_FLAG_BORN_HOST_V6 | SYS_FLAG_STORE_HOST_V6
 _COLUMNS = (
     "topic", "queue_id", "queue_offset", "physical_offset", "flag", "sys_flag", "born_timestamp", "born_host",
@@ -93,7 +93,7 @@ def _copy(
     rows: Iterable[pa.RecordBatch], folder: Path, config: StoreConfig, keys: Sequence[str], archive: str,
     progress: Progress,
 ) -> tuple[int, int, int]:  # fmt: skip
-    """Put the rows into a new store; return the numbers of copied and skipped rows, and the end of the log."""
+    """Put rows into a new store; return the numbers of copied and of skipped rows, and the end of the log."""
     copied = left_out = done = 0
     with WritableStore.open(folder, config, None) as store:
         for batch in rows:
@@ -123,7 +123,7 @@ def _wanted(rows: pa.RecordBatch, keys: Sequence[str]) -> Mask:
 
 
 def _is_of_users(rows: pa.RecordBatch) -> Mask:
-    """Return flags for messages of users: not a broker's own, and neither prepared nor rolled back."""
+    """Return a mask of users' messages: not internal to a broker, and neither prepared nor rolled back."""
     topics = rows.column("topic")
     own = pc.or_(
         pc.is_in(topics, pa.array(sorted(SYSTEM_TOPICS))),

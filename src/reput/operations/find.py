@@ -35,7 +35,7 @@ from reput.store.store_reader import ReaderOptions
 from reput.text import one_line, printable
 
 StorePath = str | PathLike[str]
-_AT_ONCE = 32  # A query mostly waits for a disk or for object storage.
+_AT_ONCE = 32  # queries at a time: they mostly wait for a disk or for object storage
 _NAME_WIDTH, _KEYS_WIDTH = 40, 60
 
 
@@ -51,12 +51,12 @@ class FindReport(Report):
     """The messages of all stores, newest first, and the searched ranges of each store.
 
     Attributes:
-        messages: The messages by descending store time.
-        answers: One per store, in the order of the stores; a store that could not be read has an error.
+        messages: The messages, by descending store time.
+        answers: One answer per store, in the order of the stores; if a store could not be read, it has an error.
         is_limited: Whether a limit excluded older messages.
-        differing: Messages in which stores of one broker differ; both are in the answer.
-        is_by_time: Whether queues were read, because neither a key nor an id was given.
-        answered_by: The replica that was read completely, by name of a store that was not.
+        differing: Messages that differ between replicas; both versions are in the answer.
+        is_by_time: Whether neither a key nor an id was requested, so that queues were read.
+        answered_by: For each store that could not be read completely, the replica that was read instead, by names.
     """
 
     messages: tuple[FoundMessage, ...]
@@ -74,7 +74,7 @@ class FindReport(Report):
 
     @property
     def is_complete(self) -> bool:
-        """Return whether each store, or a replica of it, was read completely."""
+        """Whether each store, or a replica of it, was completely readable."""
         return all(one.is_complete or one.store in self.answered_by for one in self.answers)
 
     @property
@@ -169,7 +169,7 @@ BY_QUEUES = (
     "Read ConsumeQueues, and samples of the log for deleted queues; reput check finds all of these."
 )
 MOST_BY_TIME = 1000
-"""Messages of an answer without a key if no limit is given."""
+"""Default limit of messages in an answer without a key."""
 
 
 @checked
@@ -186,7 +186,7 @@ def find(
     on_answer: Callable[[StoreAnswer[QueryResult]], None] = lambda answer: None,
     **reading: Unpack[ReaderOptions],
 ) -> FindReport:
-    """Find all messages with a key, with an id, or of a topic and time, in one store or many, newest first.
+    """Find all messages by key, by id, or by topic and time, in one store or in many, newest first.
 
     Args:
         stores: Paths, URLs, patterns of these, or NamedStores; each store is searched once.
@@ -201,8 +201,8 @@ def find(
         reading: Settings as for `open_store`; the options of a NamedStore take precedence.
 
     Raises:
-        UsageError: no store or no condition is given, or an argument is wrong. A store that cannot be read raises
-            nothing: the report names it, and is incomplete.
+        UsageError: no store or no condition is given, or an argument is wrong. A store that cannot be read raises no
+            error: the report names it, and is incomplete.
     """
     asked = Asked.of(key, message_id, topic, begin, end, tags, limit)
     return find_in(stores, asked, on_answer=on_answer, **reading)

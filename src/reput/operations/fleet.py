@@ -1,4 +1,4 @@
-"""The state of each store of a fleet in one line: findings, newest message, growth, index coverage, lag."""
+"""Describe each store of a fleet in one line: findings, newest message, growth, index coverage, lag."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ class SurveyReport(Report):
 
     Attributes:
         findings: Findings of the quick check.
-        log_bytes: Size of the log from its first message to its end.
-        newest_ms: Store time of the newest message.
-        bytes_per_day: Growth of the log over its last day, or over all of it if it is shorter.
-        days_until_full: Days until the disk is full at this rate if nothing expires.
+        log_bytes: Bytes from the first message to the end of the log.
+        newest_ms: Store time of the newest message, ms since 1970.
+        bytes_per_day: Growth of the log during its last day, or during a shorter span if it is younger.
+        days_until_full: Days until the disk is full at this rate, if nothing expires.
         indexed: Share of the log that IndexFiles cover, from 0 to 1.
-        lag: The largest lag of a consumer group in messages, and the group's name.
-        surveyed_ms: Time of the survey.
+        lag: Largest lag of a consumer group, in messages, and the group's name.
+        surveyed_ms: Time of the survey, ms since 1970.
     """
 
     findings: tuple[Finding, ...]
@@ -108,7 +108,7 @@ def survey(store: str | PathLike[str], **reading: Unpack[ReaderOptions]) -> Surv
 
 
 def _growth(store: MessageStore, end: int, newest_ms: int) -> float | None:
-    """Return bytes per day since the youngest log file that begins a day before the newest message."""
+    """Return bytes per day since the newest log file that begins at least a day before the newest message."""
     for file in reversed(store.commit_log.files):
         try:
             first = store.commit_log.get(file.start + file.gap)
@@ -140,7 +140,7 @@ def _largest_lag(store: MessageStore) -> tuple[int, str] | None:
     try:
         for queue in consumer_lag(store, store.path):
             totals[queue.group] += queue.lag or 0
-    except ReputError:  # A damaged consumerOffset.json costs only this figure.
+    except ReputError:  # with a damaged consumerOffset.json, only this figure is unknown
         return None
     return max(((lag, group) for group, lag in totals.items()), default=None)
 

@@ -1,4 +1,4 @@
-"""Keep indexes beside a log that another process writes, for `reput rebuild --follow`."""
+"""Maintain indexes of a log that another process writes, for `reput rebuild --follow`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from reput.pipeline.warm_up import warm_up
 from reput.tasks import Progress, silent
 
 Shown = Callable[[], AbstractContextManager[Progress]]
-"""Provides the progress of the initial rebuild, until it ends."""
+"""Returns a context that shows the progress of the first rebuild."""
 
 
 @checked

@@ -59,8 +59,8 @@ def inspect(
     Args:
         path: A store, a file of one, or the URL of one of these.
         config: The broker's settings.
-        hash_slots: Slots of an IndexFile; worked out from the file if None.
-        index_items: Items of an IndexFile; worked out from the file if None.
+        hash_slots: Number of slots of an IndexFile; by default derived from the file.
+        index_items: Number of items of an IndexFile; by default derived from the file.
         storage_options: Options of the URL's file system.
 
     Raises:
@@ -70,7 +70,7 @@ def inspect(
 
 
 def _named(value: Any) -> Any:
-    """Return a value for JSON in which every field, also of headers, has its name."""
+    """Return a value for JSON in which all fields, including those of headers, have names."""
     if isinstance(value, Finding):
         return value.as_json()
     if is_dataclass(value):

@@ -21,7 +21,7 @@ _MOST_BYTES = 1 << 30
 
 @dataclass(frozen=True, slots=True, repr=False)
 class KeptReport(Report):
-    """A report read from a journal: its headline and data."""
+    """A report from a journal: its headline and data."""
 
     text: str
     data: Mapping[str, Any]
@@ -54,7 +54,7 @@ class KeptReport(Report):
 class Journal:
     """A file of JSON lines: the operation and its options, then one line per store that was read.
 
-    An incomplete line, left by a killed process, is overwritten.
+    An incomplete last line, which a killed process may leave, is overwritten.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class Journal:
         self._end = len(whole)
         if len(data) > len(whole):
             with FileWriter(Path(self._path), self._end):
-                pass  # which cuts it there
+                pass  # the file is truncated there
         if not whole:
             self._append(header)
 

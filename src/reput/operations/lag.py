@@ -26,7 +26,7 @@ class LagReport(Report):
     """The lag of each queue of each group, by group, topic and queue id.
 
     Attributes:
-        queues: One for each queue with an offset committed by a group.
+        queues: The lag of each queue with a committed offset.
         is_filtered: Whether a group or topic was selected.
     """
 

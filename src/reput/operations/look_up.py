@@ -25,26 +25,26 @@ def look_up(
     processes: int | None = None,
     **options: Unpack[LookupOptions],
 ) -> pa.RecordBatchReader:
-    """Find all messages with the keys: one row per message, or one row of nulls for a key without messages.
+    """Find all messages with the given keys: one row per message, or one row of nulls per key without a message.
 
-    The look-up runs in the call; the reader returns its staged answer, in the order of the keys.
+    The look-up runs during the call; the reader returns its staged answer, in the order of the keys.
 
     Args:
-        stores: A store directory or its URL, or several of these and of NamedStores, each taken once; nothing is
-            written there. If one of several cannot be opened, the answer is incomplete.
-        keys: A table of Arrow's, Polars' or pandas', a reader of record batches, a mapping of columns, or a list of
+        stores: A store directory or its URL, a NamedStore, or several of these. Stores are only read. If one of several
+            stores cannot be opened, the answer is incomplete.
+        keys: A table of Arrow, Polars or pandas, a reader of record batches, a mapping of columns, or a list of
             (topic, key) or of mappings. It has `topic` and `key` (a unique key, or one of a message's KEYS), and
-            perhaps `begin` and `end`: store times, both inclusive, as milliseconds or timestamps, null for none. Other
-            columns are copied to the answer.
+            optionally `begin` and `end`: store times, both inclusive, as milliseconds or timestamps; null means no
+            limit. Further columns are passed on.
         runner: "auto", "serial", "processes", "spark", or a SparkSession. A program that uses processes must guard its
-            own work by `if __name__ == "__main__":`.
-        processes: Number of processes that run the tasks, in place of a runner; 1 is this process.
+            main part with `if __name__ == "__main__":`.
+        processes: Number of processes that run the tasks, instead of a runner; 1 is this process.
         options: `columns` of a message to add, `index` (another directory with index/), `config`, `staging` (a
             folder or URL), `storage_options` of URLs, `coverage` ("rows" adds it to each row), `progress`.
 
     Returns:
-        A reader of the keys' columns, the message's, and `is_complete`: whether everything searched for the row could
-            be read. `reput.reports.coverage_of` returns the coverage of each store.
+        A reader of the keys' columns, the message's columns, and `is_complete`: whether everything that was searched
+        for the row was readable. `reput.reports.coverage_of` returns the coverage of each store.
 
     Raises:
         UsageError, StoreNotFoundError, StoreAccessError, StoreChangedError, FormatError, WorkerLostError.

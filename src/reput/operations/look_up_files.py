@@ -27,7 +27,7 @@ from reput.store.named_stores import NamedStore
 from reput.tasks import Progress, Runner
 
 Shown = Callable[[], AbstractContextManager[Progress]]
-"""Provides the progress of the look-up; it ends before the answer is written."""
+"""Returns a context that shows the progress of the look-up, until the answer is written."""
 
 
 class FileLookup(NamedTuple):
@@ -49,10 +49,10 @@ class FileLookup(NamedTuple):
 
     @contextmanager
     def run(self, chosen: Chosen, shown: Shown, **options: Any) -> Iterator[Lookup]:
-        """Provide the finished look-up, whose output is written. The runner stays open until the body ends.
+        """Run the look-up, write its output, and yield the look-up. The runner exists until the body ends.
 
         Raises:
-            UsageError, MissingExtraError: the keys or the output lie where the runner cannot reach them.
+            UsageError, MissingExtraError: the runner cannot access the keys or the output.
             StoreNotFoundError, StoreAccessError, StoreChangedError, FormatError, WorkerLostError, SparkJobError.
         """
         check_paths(self.keys, self.output)
@@ -62,7 +62,7 @@ class FileLookup(NamedTuple):
         in_bucket = is_bucket(self.output or "")
         bucket = BucketOutput(str(self.output), storage) if in_bucket else None
         with writing_to(self.output or "", paths) if is_local else nullcontext():
-            # Check before anything is started, which takes seconds, so that a wrong path is reported at once.
+            # Report a wrong path at once, before starting a runner, which takes seconds.
             size_bytes = sum(bytes_of(store, storage) for store in self.stores)
             if self._is_spark(chosen, size_bytes):
                 with spark_session(chosen, warm_up) as spark:
@@ -77,7 +77,7 @@ class FileLookup(NamedTuple):
                         yield found
 
     def _write(self, runner: Runner, found: Lookup, bucket: BucketOutput | None) -> None:
-        """Write the coverage first, so that it exists once the answer does."""
+        """Write the coverage before the answer, so that a complete answer always has its coverage."""
         if bucket is not None:
             if found.answer.is_flat:
                 bucket.write_coverage(found)
@@ -109,7 +109,7 @@ class FileLookup(NamedTuple):
             yield found
 
     def _keys(self, spark: Any, storage: Mapping[str, str] | None) -> Any:
-        """Read the keys of a file in this process, which is faster than in Spark. Folders are read by Spark."""
+        """Read the keys of a file in this process, which is faster; let Spark read folders, whose layouts it knows."""
         if is_bucket(self.keys) or ("://" not in self.keys and Path(self.keys).is_file()):
             return read_keys(self.keys, storage)
         from reput.spark import lookup_files

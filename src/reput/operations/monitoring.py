@@ -1,4 +1,4 @@
-"""The states of stores as monitoring systems read them: a Nagios plugin's output, Prometheus text."""
+"""Format the states of stores for monitoring systems: a Nagios plugin's output, Prometheus text."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NUMBERS = {StoreState.OK: 0, StoreState.WARNING: 1, StoreState.DAMAGED: 2, Stor
 
 
 def nagios_status(report: StoresReport[Any], fail_on: Severity) -> tuple[str, int]:
-    """Return the status of a plugin and its exit code; warnings are OK if only damage counts as failure."""
+    """Return the status of a plugin and its exit code; warnings count as OK if `fail_on` is damage."""
     counts = report.counts
     if report.severity is Severity.DAMAGE:
         name = "CRITICAL"
@@ -74,7 +74,7 @@ def prometheus_lines(answers: Sequence[StoreAnswer[Any]]) -> Iterator[str]:
 def store_figures(answer: StoreAnswer[Any]) -> dict[str, float | None]:
     """Return the values of `STORE_METRICS`, None if unknown."""
     found: dict[str, float | None] = {"state": _NUMBERS[answer.state]}
-    if answer.report is None:  # 0 bytes of log would be an invented figure.
+    if answer.report is None:  # no figures: 0 bytes of log would be wrong
         return found
     found["log_bytes"] = answer.log_bytes
     found.update(answer.report.as_dict().get("metrics", {}))

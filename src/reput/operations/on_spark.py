@@ -1,4 +1,4 @@
-"""`reput.spark.rebuild` and `reput.spark.export`: the operations of `reput` with a SparkSession as first argument."""
+"""`reput.spark.rebuild` and `reput.spark.export`: operations of `reput` with a SparkSession as first argument."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def rebuild(spark: Any, store: StorePath, **options: Any) -> RebuildReport:
     """Rebuild ConsumeQueues and IndexFiles of a store: `reput.rebuild(store, runner=spark)`.
 
     Args:
-        spark: A SparkSession; on a cluster the store and the output must be paths that every executor sees.
+        spark: A SparkSession; on a cluster, every executor must have access to the paths of the store and the output.
         store: A store directory with `commitlog/`.
         options: As for `reput.rebuild`.
     """
@@ -43,15 +43,14 @@ def export(
     """Write the messages of stores into a table: `reput.export(stores, destination, to=format, runner=spark)`.
 
     Args:
-        spark: A SparkSession; on a cluster the destination and stores that are paths must be where every executor
-            sees them.
+        spark: A SparkSession; on a cluster, every executor must have access to the paths of stores and destination.
         stores: As for `reput.export`.
         destination: The folder of the table.
         format: `to` of `reput.export`.
-        request: Which messages, columns, partitions and JSON bodies.
+        request: The messages, columns, partitions and JSON bodies to export.
         split_size: `split_bytes` of `reput.export`.
         target_file_size: `target_file_bytes` of `reput.export`.
-        options: Further ones of `reput.export`.
+        options: Further options of `reput.export`.
     """
     return export_on(
         stores, destination, to=format, request=request, split_bytes=split_size,

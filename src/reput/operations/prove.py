@@ -34,7 +34,7 @@ class ProofReport(Report):
 
     Attributes:
         files: The IndexFiles, oldest first.
-        problems: Why other files of index/ are not used.
+        problems: Reasons why other files of index/ are not used.
     """
 
     files: tuple[ProvenFile, ...]

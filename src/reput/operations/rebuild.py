@@ -34,16 +34,16 @@ def rebuild(
     runner: Any = "auto",
     progress: Progress = silent,
 ) -> RebuildReport:
-    """Rebuild ConsumeQueues and IndexFiles, identical to the files of a broker's dispatch.
+    """Rebuild ConsumeQueues and IndexFiles, byte for byte as a broker's dispatch writes them.
 
     Args:
         store: A store with `commitlog/`, a folder or URL; nothing is written there unless it is the output.
-        only: Rebuild only one of the two.
-        output: Folder or URL for `consumequeue/`, `index/` and `checkpoint`; None for the store itself. Objects are
-            not replaced.
+        only: Rebuild only the ConsumeQueues or only the IndexFiles.
+        output: Folder or URL for `consumequeue/`, `index/` and `checkpoint`; None for the store itself. Existing
+            objects at a URL are not replaced.
         queues: Write queues as files or into RocksDB; None for the store's own kind.
-        config: Settings that decide the bytes; None takes the sizes of the store's own files.
-        split_size: Bytes of CommitLog that a scan task reads.
+        config: Settings that determine the bytes; by default sizes are derived from the store's files.
+        split_size: Bytes of CommitLog per scan task.
         salvage: After damage, resume at the next verifiable record, not at the next file.
         staging: URL of object storage for temporary files of tasks, if the workers share no folder.
         storage_options: Options of file systems, as for `reput.open_store`.

@@ -20,7 +20,7 @@ from reput.verify.repair.driver import check_repairable, plan_repair, repair_sto
 from reput.verify.repair.plan import Plan
 
 REPAIR_SCHEMA = "reput-repair/1"
-"""Version of the JSON output, raised with every change that affects programs; see docs/repair.md."""
+"""Version of the JSON form; its number grows with every incompatible change (docs/repair.md)."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -32,7 +32,7 @@ class RepairReport(Report):
 
     @property
     def is_complete(self) -> bool:
-        """Return whether the plan leaves no damage."""
+        """Whether the plan removes all damage."""
         return not self.plan.remaining
 
     def lines(self) -> Iterator[str]:
@@ -63,15 +63,15 @@ def repair(
 ) -> RepairReport:
     """Repair the findings of `check`: plan, build the repaired store beside the old one, check it, swap the two.
 
-    The old state is kept as a backup; `undo_repair` swaps back. A repair that is killed leaves the store as it was or
-    as planned.
+    The old state is kept as a backup; `undo_repair` swaps back. A repair that is killed leaves the store either
+    unchanged or as planned.
 
     Args:
         store: The folder that contains `commitlog/`.
         plan_only: Change nothing.
         truncate_tail: Cut the bytes after the last verifiable record of the log.
         salvage: Fill damaged ranges of the log, and so keep the records after them.
-        config: The broker's settings; None to take the sizes from the store's files.
+        config: The broker's settings; by default derived from the store's files.
         runner: "auto", "serial", "processes", "spark", or a SparkSession.
         on_plan: Called with the plan before it is carried out.
         progress: Called with the phase, units done and units in all.
@@ -102,7 +102,7 @@ class UndoReport(Report):
 
     Attributes:
         number: Number of the repair.
-        repaired: The folder that now has the repaired state.
+        repaired: The folder with the repaired state.
     """
 
     store: str
@@ -126,8 +126,8 @@ def undo_repair(store: str | PathLike[str]) -> UndoReport:
     Raises:
         StoreNotFoundError: there is nothing to undo.
         StoreLockedError: a broker or another writer owns the store, or a repair runs.
-        StoreError: the store was written since the repair, or is another store.
-        StoreAccessError: the operating system refuses something.
+        StoreError: the store was written since the repair, or is another one.
+        StoreAccessError: the operating system refuses an operation.
     """
     undone = driver.undo_repair(store)
     return UndoReport(fspath(store), undone.number, str(undone.repaired))

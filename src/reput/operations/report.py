@@ -36,12 +36,12 @@ class StoreReport(Report):
 
     @property
     def is_complete(self) -> bool:
-        """Return whether all of the log could be read."""
+        """Whether the whole log was readable."""
         return self.measured.is_complete
 
     @property
     def is_valid(self) -> bool:
-        """Return whether nothing is wrong, and all of the log could be read."""
+        """Whether nothing is wrong, and the whole log was readable."""
         return self.checked.is_valid and self.measured.is_complete
 
     @property
@@ -77,10 +77,10 @@ class StoreReport(Report):
 
 
 class ClusterPages:
-    """The pages of a report over several stores: one about all, and one per store in a folder beside it."""
+    """The pages of a report over several stores: one about all stores, and, in a folder beside it, one per store."""
 
     def __init__(self, output: str, names: Sequence[str]) -> None:
-        """Prepare the pages; `output` is the page about all. Nothing is written yet."""
+        """Prepare the pages; `output` is the path of the page about all stores. Nothing is written yet."""
         self._folder = Path(output).with_suffix(".stores")
         width = len(str(len(names)))
         self._files = {
@@ -124,9 +124,9 @@ def report(
     """Check a store, then measure it. Nothing is written.
 
     Args:
-        store: The folder that contains `commitlog/`, or its URL: then all of it is copied into a temporary folder.
-        quick: Check names, sizes, headers, ends and samples only.
-        check_config: Settings for the check; None takes `config`, else what the store's own files show.
+        store: The folder that contains `commitlog/`, or its URL; then the whole store is copied to a temporary folder.
+        quick: Check only names, sizes, headers, ends and samples.
+        check_config: Settings for the check; by default `config`, or settings derived from the store's files.
         runner: Runs the check: "auto", "serial", "processes", "spark", or a SparkSession.
         progress: Called with the phase, units done and units in all.
         reading: Settings as for `open_store`.

@@ -15,7 +15,7 @@ from reput.files.anchors import AnchoredRunner
 from reput.tasks import Runner, SerialRunner
 
 SMALL_BYTES = 256 << 20
-"""CommitLog bytes below which starting Spark or processes takes longer than the work."""
+"""Bytes of CommitLog below which starting Spark or other processes takes longer than the work."""
 INSTALL_SPARK = "pip install 'reput[spark]'"
 
 
@@ -26,10 +26,10 @@ class Chosen(NamedTuple):
     """The runner of an operation.
 
     Attributes:
-        runner: "auto", "serial" (this process), "processes" (of this machine), "spark" (a session of its own), or a
+        runner: "auto", "serial" (this process), "processes" (of this machine), "spark" (a new session), or a
             SparkSession.
-        master: The Spark master of a session of its own; "local[*]" if None.
-        announce: Called with a line that names the runner, if it may be unexpected.
+        master: The Spark master of a new session; "local[*]" if None.
+        announce: Called with a line that names the runner, if users may not expect it.
     """
 
     runner: Any = "auto"
@@ -44,7 +44,7 @@ class Chosen(NamedTuple):
     def is_spark(self, size_bytes: int) -> bool:
         """Return whether Spark runs the tasks of a job over `size_bytes` of CommitLog.
 
-        Raises UsageError for an unknown runner, MissingExtraError if Spark is asked for and is not installed.
+        Raises UsageError for an unknown runner, MissingExtraError if Spark is requested but not installed.
         """
         if not isinstance(self.runner, str):
             _check_session(self.runner)
@@ -91,7 +91,7 @@ def opened_runner(chosen: Chosen, size_bytes: int, prepare: Callable[[], None]) 
     """Provide the runner for a job until the body ends.
 
     Args:
-        chosen: The runner that the caller has chosen.
+        chosen: The requested runner.
         size_bytes: Size of the CommitLogs that the job reads.
         prepare: Compiles the kernels of the job, or loads them from their cache.
 
@@ -110,7 +110,7 @@ def opened_runner(chosen: Chosen, size_bytes: int, prepare: Callable[[], None]) 
 
 @contextmanager
 def spark_session(chosen: Chosen, prepare: Callable[[], None]) -> Iterator[Any]:
-    """Provide the caller's session, or a new one. Kernels are compiled while Spark starts, which is mostly waiting."""
+    """Yield the caller's session, or a new one; compile kernels while Spark starts, because starting mostly waits."""
     if not isinstance(chosen.runner, str):
         prepare()
         yield chosen.runner

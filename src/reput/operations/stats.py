@@ -19,7 +19,7 @@ from reput.store.store_reader import ReaderOptions
 from reput.text import one_line, printable
 
 STATS_SCHEMA = "reput-stats/1"
-"""Version of the JSON output, raised with every change that affects programs; see docs/stats.md."""
+"""Version of the JSON form; its number grows with every incompatible change (docs/stats.md)."""
 
 
 _MOST_ROWS = 20
@@ -36,7 +36,7 @@ class StatsReport(Report):
 
     @property
     def is_complete(self) -> bool:
-        """Return whether all of the log could be read."""
+        """Whether the whole log was readable."""
         return not self.figures.damage
 
     @property
@@ -116,7 +116,7 @@ def _topic_lines(figures: StoreFigures) -> Iterator[str]:
 
 
 def _bars(topic: TopicFigures) -> str:
-    """Return a character per part of the timeline, as high as its share of messages; a space for no messages."""
+    """Return a bar character per part of the timeline, by its number of messages; a space for none."""
     most = max(topic.messages)
     steps = len(_BARS) - 1
     return "".join(_BARS[-(-count * steps // most)] for count in topic.messages).rstrip()

@@ -1,6 +1,6 @@
 """Run an operation, which is written for one store, over many stores.
 
-A store that cannot be read affects only its own answer; the joint report names it and is incomplete.
+If a store cannot be read, the joint report names it and is incomplete; the answers of other stores are not affected.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ if TYPE_CHECKING:
     from reput.query.message_store import MessageStore
 
 MANY_STORES = 16
-"""From this number of stores on, processes save more time than they take to start, even for small stores."""
+"""Number of stores from which on processes save time, even if the stores are small."""
 
 _OF_ONE_STORE = ("index", "output")
 _READ_ARCHIVES = frozenset({"stats"})
-"""Operations that read a store and its archive as one log. The others are about the files of the store."""
+"""Operations that read a store and its archive as one log; other operations are about the store's files."""
 StorePath = str | PathLike[str]
 _Result = TypeVar("_Result", bound=Report, covariant=True)
 _Value = TypeVar("_Value")
 
 
 class HasCoverage(Protocol):
-    """An answer that says whether it is complete."""
+    """An answer with the attribute `is_complete`."""
 
     @property
     def is_complete(self) -> bool: ...
@@ -82,11 +82,11 @@ class StoreAnswer(Generic[_Answer]):
     """The answer of an operation for one store.
 
     Attributes:
-        store: Its name.
-        path: Its folder or URL.
+        store: Name of the store.
+        path: Folder or URL of the store.
         report: The operation's report; None if it failed.
-        error: The error; None if there is none.
-        log_bytes: Size of its CommitLog files; 0 if they could not be listed.
+        error: The error of a failed operation, else None.
+        log_bytes: Size of the store's CommitLog files; 0 if they could not be listed.
     """
 
     store: str
@@ -97,12 +97,12 @@ class StoreAnswer(Generic[_Answer]):
 
     @property
     def is_complete(self) -> bool:
-        """Return whether the store was read completely."""
+        """Whether the store was completely readable."""
         return self.report is not None and self.report.is_complete
 
     @property
     def state(self) -> StoreState:
-        """Return the state that corresponds to the worst finding."""
+        """The state, by the worst finding."""
         if self.report is None:
             return StoreState.NOT_READ
         severity: Severity | None = getattr(self.report, "severity", None)
@@ -110,7 +110,7 @@ class StoreAnswer(Generic[_Answer]):
 
     @property
     def headline(self) -> str:
-        """Return the report's headline, or the reason why it is missing."""
+        """The headline of the report, or the reason why it is missing, in one line."""
         text = str(self.error) if self.report is None else str(getattr(self.report, "headline", ""))
         return text.removeprefix(f"{self.path}: ")
 
@@ -120,8 +120,8 @@ class StoresReport(Report, Generic[_Result]):
     """The reports of an operation over several stores, in the order of the stores.
 
     Attributes:
-        answers: One per store.
-        replica_of: Name of another store with the same log, by name of a store.
+        answers: One answer per store.
+        replica_of: By name of a store, the name of another store with the same log.
         differing: Stores of one cluster and broker whose logs differ.
     """
 
@@ -149,7 +149,7 @@ class StoresReport(Report, Generic[_Result]):
 
     @property
     def is_complete(self) -> bool:
-        """Return whether each store was read completely."""
+        """Whether each store was completely readable."""
         return all(one.is_complete for one in self.answers)
 
     @property
@@ -240,7 +240,7 @@ class StoresReport(Report, Generic[_Result]):
 
 
 class StoresOperation(Protocol[_Arguments, _Result]):
-    """An operation that takes one store, and then returns its report, or several."""
+    """An operation that returns a report for one store, or a joint report for several."""
 
     @overload  # A string is a sequence of strings as well; the first match counts.
     def __call__(  # type: ignore[overload-overlap]
@@ -260,7 +260,7 @@ class StoresOperation(Protocol[_Arguments, _Result]):
 def takes_stores(
     operation: Callable[Concatenate[StorePath, _Arguments], _Result],
 ) -> StoresOperation[_Arguments, _Result]:
-    """Let an operation on one store take several: a list of paths, patterns and NamedStores, or one NamedStore."""
+    """Let an operation on one store accept several: a list of paths, patterns and NamedStores, or one NamedStore."""
     first = next(iter(signature(operation).parameters))
 
     def entrance(*args: Any, **options: Any) -> Any:
@@ -280,10 +280,10 @@ def takes_stores(
 def stores_of(stores: Stores, storage_options: Mapping[str, str] | None = None) -> list[NamedStore]:
     """Return the stores that paths and patterns name, each once, in the order given.
 
-    A path without a store is kept: the operation reports why it cannot be read.
+    Paths without a store are returned as well: the operation reports why it cannot be read.
 
     Raises:
-        UsageError: nothing is named, or two stores have one name.
+        UsageError: no store is named, or two stores have the same name.
     """
     given = [stores] if isinstance(stores, str | PathLike | NamedStore) else list(stores)
     if not given:
@@ -322,7 +322,7 @@ def _of_path(path: str) -> NamedStore:
 
 
 def open_named(store: NamedStore, **reading: Any) -> MessageStore:
-    """Open one of several stores; its own options take precedence. Raises as `open_store` does."""
+    """Open a NamedStore, whose own options take precedence. Raises as `open_store` does."""
     path, of_store = store.arguments(joined=True)
     from reput.query.open_store import open_store
 
@@ -346,21 +346,21 @@ def over_stores(
 ) -> StoresReport[_Result]:
     """Run an operation over several stores, a bounded number at a time.
 
-    A small store is one task of the runner. Stores of 256 MiB and more follow one another; an operation that takes a
-    runner divides each into tasks.
+    Each small store is one task of the runner. Stores of 256 MiB and more are processed one after the other; an
+    operation that accepts a runner divides each of them into tasks.
 
     Args:
         operation: A function of a module, with the store as its first argument.
-        stores: The stores; an option of a NamedStore takes precedence.
+        stores: The stores; options of a NamedStore take precedence.
         on_answer: Called in this thread with the answer of each store as soon as it is known.
         runner: "auto", "serial", "processes", "spark", or a SparkSession. "auto" uses this process for a few small
             stores.
-        resume: A file that keeps the answers. Stores with a kept answer are not read again; their reports have only a
-            headline and data.
-        options: Further arguments of the operation. Callbacks are called for large stores only.
+        resume: A file that keeps the answers. Stores with an answer in it are not read again; their reports have only
+            a headline and data.
+        options: Further arguments of the operation. Callbacks are called only for large stores.
 
     Raises:
-        UsageError: no store is named, or an option is wrong. A store that cannot be read raises nothing.
+        UsageError: no store is named, or an option is wrong. A store that cannot be read raises no error.
     """
     named = stores_of(stores, options.get("storage_options"))
     sizes = [bytes_of(store, options.get("storage_options")) for store in named]
@@ -418,9 +418,9 @@ def raise_if_misused(answers: Sequence[StoreAnswer[Any]]) -> None:
 def in_threads(
     ask: Callable[[NamedStore], _Answer], stores: Sequence[NamedStore], at_once: int
 ) -> Iterator[tuple[int, StoreAnswer[_Answer]]]:
-    """Query stores in threads of this process, which begin at once; yield positions and answers as they arrive.
+    """Call `ask` for stores in threads of this process, and yield places and answers as soon as they are known.
 
-    Raises UsageError. A store that cannot be read raises nothing.
+    Raises UsageError. A store that cannot be read raises no error.
     """
 
     def answer(place: int) -> tuple[int, StoreAnswer[_Answer]]:
@@ -435,11 +435,8 @@ def in_threads(
 
 
 def _in_threads(run: Callable[[int], _Value], count: int, threads: int) -> Iterator[_Value]:
-    """Call with 0, 1, …, `threads` calls at a time; yield results as they come.
-
-    Closing the iterator drops calls that have not begun.
-    """
-    from concurrent.futures import (  # Commands on one store start sooner without it.
+    """Call `run` with 0, 1, … in `threads` threads, and yield results; closing this drops calls that did not begin."""
+    from concurrent.futures import (  # commands on one store start sooner
         ThreadPoolExecutor,
         as_completed,
     )
@@ -467,7 +464,7 @@ def _runner_of_many(stack: ExitStack, chosen: Chosen, size_bytes: int, stores: i
 def _as_completed(
     tasks: Sequence[Callable[[], _Answer]], runner: Runner
 ) -> Iterator[tuple[int, _Answer]]:
-    """Run tasks, `parallelism` of them at a time; yield places and results as they come."""
+    """Run tasks, `parallelism` of them at a time; yield places and results as soon as they are known."""
     if runner.parallelism == 1:
         yield from ((place, task()) for place, task in enumerate(tasks))
         return
@@ -485,7 +482,7 @@ def _call(task: Callable[[], _Answer]) -> _Answer:
 def _task(
     operation: Callable[..., _Answer], store: NamedStore, size: int, options: Mapping[str, Any]
 ) -> Callable[[], StoreAnswer[_Answer]]:
-    """Return a function that runs an operation on one store. Its settings are read here, not by the runner."""
+    """Return a function that runs an operation on one store; read the store's settings now, not in the runner."""
     try:
         joined = getattr(operation, "__name__", "") in _READ_ARCHIVES
         path, of_store = store.arguments(joined=joined)
@@ -497,7 +494,7 @@ def _task(
 def _merged(
     operation: Callable[..., Any], options: Mapping[str, Any], of_store: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the options for one store. Its own take precedence, and `config` over `broker_config`."""
+    """Return the options for one store: its own options take precedence, and `config` over `broker_config`."""
     merged = {**options, **of_store}
     if merged.get("config") is not None:
         merged.pop("broker_config", None)
@@ -524,7 +521,7 @@ def _answer(
 
 
 def bytes_of(store: NamedStore, storage_options: Mapping[str, str] | None = None) -> int:
-    """Return the size of a log, 0 if it cannot be listed: the operation reports why."""
+    """Return the size of a log, or 0 if it cannot be listed; the operation reports the reason."""
     options = store.options.get("storage_options", storage_options)
     try:
         return log_bytes(with_logs(store.path, store.log_paths), options)

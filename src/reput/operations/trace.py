@@ -23,14 +23,14 @@ from reput.text import printable
 
 @dataclass(frozen=True, slots=True, repr=False)
 class TraceReport(Report):
-    """The records of a message in order of time, and what happened to it.
+    """The records of a message in order of time, and the reasons for its delivery.
 
     Attributes:
-        stores: Paths of the stores that were searched.
+        stores: Paths of the searched stores.
         asked: The requested key, message id and topic.
         life: Events, reasons and coverage.
         failed: Stores that could not be read.
-        replica_of: Name of the store with the same log, by name of a store that was not searched.
+        replica_of: For each store that was not searched, the name of the searched store with the same log.
         differing: Stores of one cluster and broker whose logs differ.
     """
 
@@ -43,7 +43,7 @@ class TraceReport(Report):
 
     @property
     def is_complete(self) -> bool:
-        """Return whether each store, and all of its searched parts, could be read."""
+        """Whether all searched parts of all stores were readable."""
         return self.life.is_complete and not self.failed
 
     @property
@@ -92,20 +92,20 @@ def trace(
     most_entries: int = 20_000,
     **reading: Unpack[ReaderOptions],
 ) -> TraceReport:
-    """Find all records of a message in stores, and explain what happened to it.
+    """Find all records of a message in stores, and explain its delivery.
 
     Args:
-        stores: Paths, URLs, patterns of these, or NamedStores. Of several replicas of one log, the first is searched.
-        key: One of the message's KEYS, or its unique key; or
-        message_id: its offset message id or unique key.
+        stores: Paths, URLs, patterns of these, or NamedStores. If stores are replicas, only the first is searched.
+        key: One of the message's KEYS, or its unique key.
+        message_id: Instead of `key`: the message's offset message id or unique key.
         topic: The topic in which to look for the key; None for all.
         most_messages: Messages per look-up, newest first.
         most_entries: Messages read per store from retry, dead letter, schedule and op queues.
         reading: Settings as for `open_store`.
 
     Raises:
-        UsageError, StoreNotFoundError, StoreAccessError, StoreChangedError: of several stores, only if none can be
-            read; else the report names the stores that cannot.
+        UsageError, StoreNotFoundError, StoreAccessError, StoreChangedError: no store can be read. If only some stores
+            cannot be read, the report names them.
     """
     if (key is None) == (message_id is None):
         raise UsageError("pass one of key and message_id", arguments=["key", "message_id"])
@@ -135,7 +135,7 @@ def trace(
 
 
 def _with_names(life: Life, names: Mapping[str, str]) -> Life:
-    """Return the trace with names of stores in place of their paths."""
+    """Replace the paths of stores in a trace by their names."""
     return replace(
         life,
         events=tuple(replace(one, store=names[one.store]) for one in life.events),

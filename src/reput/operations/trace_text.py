@@ -87,7 +87,7 @@ def role_in_words(event: Event) -> str:
 
 
 def reasons_by_life(life: Life) -> Iterator[tuple[int, list[str]]]:
-    """Return sentences by number of the message; 0 for a single message, and for sentences about several."""
+    """Yield the sentences on each message by its number; 0 for a single message, and for sentences about several."""
     several = len({event.life for event in life.events}) > 1
     of: dict[int, list[str]] = {}
     for reason in life.reasons:

@@ -1,4 +1,4 @@
-"""Compile the kernels of statistics and of JSON lines; see `reput.pipeline.warm_up`."""
+"""Compile the kernels of statistics and of messages as lines of JSON; see `reput.pipeline.warm_up`."""
 
 from __future__ import annotations
 

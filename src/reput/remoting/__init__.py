@@ -1,5 +1,5 @@
 """RocketMQ's remoting protocol: requests of stock clients and mqadmin, answers of a name server and a broker.
 
-`frames`, `headers`, `commands` and `session` turn bytes into requests and answers into bytes, and know no sockets. A
-room of handlers answers the requests of one store. `server` is the one module with sockets.
+`frames`, `headers`, `commands` and `session` convert bytes to requests and answers to bytes, without sockets. Handlers
+answer the requests of one store. `listening`, `connection` and `workers` have the sockets.
 """

@@ -2,11 +2,11 @@
 
 Mirrors `PlainAccessValidator`, `PlainPermissionManager`, `RemoteAddressStrategyFactory` and `AclUtils` (tag
 rocketmq-all-4.9.3), with the resources of `DefaultAuthorizationContextBuilder` (tag rocketmq-all-5.3.3). A request
-carries the account's access key, and a signature of its fields and body with the secret. As at a broker, what a name
-server answers is for everybody.
+contains the account's access key, and a signature of its fields and body with the secret. As in RocketMQ, requests to a
+name server need no permission.
 
-`_NEEDS` lists the resources that each request names. Messages that a request reads are checked by its handler, with the
-`Rights` of the request: a message by the topic that it has itself.
+`_NEEDS` lists the resources that each request names. If a request reads messages, its handler checks each message by
+the message's own topic, with the `Rights` of the request.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ _UNSIGNED = {"Signature", "_UNIQUE_KEY_QUERY"}
 
 
 class AccessList:
-    """The accounts, and the addresses that need none."""
+    """The accounts, and the addresses that need no account."""
 
     def __init__(self, accounts: Mapping[str, Account], white_list: list[str]) -> None:
         self._accounts, self._white_list = accounts, white_list
 
     @classmethod
     def read(cls, path: str | PathLike[str]) -> AccessList:
-        """From a plain_acl.yml. Raises UsageError, StoreAccessError, MissingExtraError."""
+        """Read a plain_acl.yml. Raises UsageError, StoreAccessError, MissingExtraError."""
         try:
             import yaml
         except ImportError:
@@ -93,7 +93,7 @@ def signature(request: Command, secret: bytes) -> bytes:
 
 
 def matches(pattern: str, address: str) -> bool:
-    """Return whether an address is one of a pattern: `*`, `10.0.*.*`, `10.0.0.1-99`, `10.0.0.{1,7}`, or several."""
+    """Return whether an address matches a pattern: `*`, `10.0.*.*`, `10.0.0.1-99`, `10.0.0.{1,7}`, or a list."""
     pattern = pattern.strip()
     if "{" not in pattern and "," in pattern:
         return any(matches(each, address) for each in pattern.split(","))
@@ -197,7 +197,7 @@ def _administration(request: Command) -> _Needs:
 
 
 def _nothing(request: Command) -> _Needs:
-    """Allow an answer that names no topics and groups, or only readable ones."""
+    """Require no permission: the answer names no topics and groups, or only readable ones."""
     yield from ()
 
 
@@ -280,7 +280,7 @@ def _account(found: Mapping[str, Any]) -> Account:
 
 
 def _permission(text: Any) -> int:
-    """Return the permission; DENY for an unknown text, as at a broker."""
+    """Return the permission; like a broker, return DENY for an unknown text."""
     return _PERMISSIONS.get(str(text).strip(), 0)
 
 

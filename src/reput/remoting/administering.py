@@ -1,8 +1,8 @@
-"""Changes that tools make to a broker: topics, groups and the offsets of groups.
+"""Answer tools' requests that change a broker: topics, groups and the offsets of groups.
 
-Mirrors `AdminBrokerProcessor` and `Broker2Client.resetOffset` (tags rocketmq-all-4.9.3 and rocketmq-all-5.3.3). The two
-versions differ by the store's version: a 4.9 broker has the members of a group reset their offsets, a 5.3
-broker resets them itself, and its members learn of that with their next pull.
+Mirrors `AdminBrokerProcessor` and `Broker2Client.resetOffset` (tags rocketmq-all-4.9.3 and rocketmq-all-5.3.3). The
+store's version decides which behaviour applies: a 4.9 broker asks the members of a group to reset their offsets. A 5.3
+broker resets them itself, and members learn of this with their next pull.
 """
 
 from __future__ import annotations
@@ -34,23 +34,22 @@ _ATTRIBUTES = {
     "queue.type": ("SimpleCQ",),
     "reserve.time": None,
 }
-"""Attributes of topics and their values (`TopicAttributes`, 5.3.3), as far as they are supported; None for a number of
-64 bits."""
+"""Supported attributes of topics and their values (`TopicAttributes`, 5.3.3); None for a number of 64 bits."""
 _STATUS = re.compile(
     rb'"messageQueueTable":(\{(?:\{[^{}]*+\}:-?[0-9]++,?)*+\})'
 )  # a map with queues as names
 _CHANGEABLE = ("message.type", "reserve.time")
 _MOST_DIGITS = 20
 _PATIENCE_S = 4.0
-"""mqadmin waits 5 s for the deletion of a topic."""
+"""Maximum wait during the deletion of a topic, in seconds; mqadmin waits 5 s for the answer."""
 _NOT_SET = "not set any response code"  # a broker's answer in places, which all tools accept
 
 
 class Administering:
-    """Changes of one broker whose store is written."""
+    """Handles changes of one broker with a writable store."""
 
     def __init__(self, broker: ServedBroker, on_reset: Callable[[str, str], None]) -> None:
-        """`on_reset` is called with a group and a topic whose offsets were reset here."""
+        """Prepare; `on_reset` is called with group and topic after their offsets were reset here."""
         self._broker, self._on_reset = broker, on_reset
 
     def handlers(self) -> dict[int, Handler]:
@@ -98,7 +97,7 @@ class Administering:
         return InThread(work)
 
     def _bad_topic(self, request: Command, topic: str) -> Command | None:
-        """Return the answer to a change of a topic that has no valid name, or is the broker's own."""
+        """Return the refusal of a change, if the topic's name is invalid or the topic is internal; else None."""
         code = ResponseCode.INVALID_PARAMETER if self._broker.is_five else ResponseCode.SYSTEM_ERROR
         try:
             check_name(topic, "topic")
@@ -141,7 +140,7 @@ class Administering:
 
     def _delete_group(self, request: Command, peer: Peer) -> Answer:
         group = request.text("groupName")
-        # 4.9.3 names it so, 5.3.3 otherwise.
+        # The field is removeOffset in 4.9.3, and cleanOffset in 5.3.3.
         is_forgotten = request.boolean("removeOffset") or request.boolean("cleanOffset")
 
         def work() -> Command:
@@ -180,7 +179,7 @@ class Administering:
         return self._have_reset(request, group, config)
 
     def _have_reset(self, asked: Command, group: str, config: TopicConfig) -> Answer:
-        """As a 4.9 broker: the members of the group reset their offsets, and commit them."""
+        """Reset offsets as a 4.9 broker does: the members of the group reset their offsets, and commit them."""
         topic, timestamp = config.name, asked.int64("timestamp")
         is_forced, is_c = asked.boolean("isForce"), asked.language == "CPP"
         offsets = self._broker.offsets
@@ -219,7 +218,7 @@ class Administering:
     def _reset_here(
         self, request: Command, topic: str, group: str, config: TopicConfig | None
     ) -> Answer:
-        """As a 5.3 broker: it resets the offsets itself."""
+        """Reset offsets as a 5.3 broker does: the broker resets them itself."""
         if config is None:
             return request.answer(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} does not exist")
         if not self._broker.subscriptions.is_known(group):
@@ -263,7 +262,7 @@ class Administering:
         return self._broker.offset_by_time(topic, queue_id, timestamp)
 
     def _consume_directly(self, asked: Command, peer: Peer) -> Answer:
-        """Have a consumer consume a message, and pass on its answer."""
+        """Ask a consumer to consume a message, and pass on its answer."""
         group, client_id = asked.text("consumerGroup"), asked.text("clientId")
         try:
             offset = decode_offset_id(asked.text("msgId")).physical_offset
@@ -285,7 +284,7 @@ class Administering:
 
 
 class Asking:
-    """Requests that a broker passes on to connected clients: their state, and how far they have consumed."""
+    """Handles requests that a broker passes on to connected clients: for their state, and their progress."""
 
     def __init__(self, broker: ServedBroker) -> None:
         self._broker = broker
@@ -302,7 +301,7 @@ class Asking:
         return ask_member(self._broker, request, group, client_id, request.fields, b"")
 
     def _status(self, asked: Command, peer: Peer) -> Answer:
-        """Return how far each member has consumed. A member that does not answer is excluded, as at a broker."""
+        """Return the progress of each member; like a broker, exclude members that do not answer."""
         group, topic = asked.text("group"), asked.text("topic")
         wanted = (asked.optional_text("clientAddr") or "").strip()
         everybody = asked_members(self._broker, group)
@@ -329,9 +328,9 @@ class Asking:
 
 
 def asked_members(broker: ServedBroker, group: str, body_bytes: int = 0) -> list[Client]:
-    """Return the consumers of a group, to send each the same.
+    """Return the consumers of a group, to which the same request will be sent.
 
-    Raises LimitError for more than a request may reach, or for more bytes than it may cause.
+    Raises LimitError if there are too many, or if the requests have too many bytes together.
     """
     found = broker.groups.consumer_group(group)
     members = list(found.clients.values()) if found is not None else []
@@ -375,7 +374,7 @@ def ask_member(
 
 
 _SECRETS = ("AccessKey", "Signature", "SecurityToken")
-"""Fields of the asking client, which a member does not see."""
+"""Fields with secrets of the requesting client, which are not passed on to a member."""
 
 
 def peer_of(client: Client) -> Peer:
@@ -388,13 +387,13 @@ def _offset_table(found: dict[MessageQueue, int]) -> bytes:
 
 
 def _offset_list(found: dict[MessageQueue, int]) -> bytes:
-    """Return the same for clients in C++, which do not read maps with objects as names."""
+    """Return the offsets as a list, for clients in C++, which cannot read maps with objects as names."""
     rows = [queue_as_json(queue) | {"offset": offset} for queue, offset in found.items()]
     return encode_body({"offsetTable": rows})
 
 
 def _joined_status(asked: Command, tables: dict[str, bytes], most_bytes: int) -> Command:
-    """Return the answers of several members as one; their tables have objects as names and are passed on as is."""
+    """Join the answers of several members; their tables, which have objects as names, are copied unparsed."""
     size = sum(map(len, tables.values()))
     if size > most_bytes:
         remark = f"the members answer {size} bytes: there may be {most_bytes}"
@@ -409,7 +408,7 @@ def _joined_status(asked: Command, tables: dict[str, bytes], most_bytes: int) ->
 
 
 def _changed_attributes(changes: str, current: dict[str, str], is_new: bool) -> dict[str, str]:
-    """Attributes after changes `+name=value,-name` (`AttributeParser`, `AttributeUtil`). Raises FieldError."""
+    """Apply changes `+name=value,-name` to attributes (`AttributeParser`, `AttributeUtil`). Raises FieldError."""
     found = dict(current)
     for change in filter(None, changes.split(",")):
         sign, (name, equals, value) = change[:1], change[1:].partition("=")

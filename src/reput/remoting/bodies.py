@@ -1,4 +1,4 @@
-"""Bodies of answers and requests, in JSON as RocketMQ's classes have them."""
+"""Encode and decode bodies of answers and requests, in the JSON form of RocketMQ's classes."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _encoder = msgspec.json.Encoder(order="deterministic")
 
 
 def encode_body(content: object) -> bytes:
-    """Return a body as JSON; the names of objects are in order."""
+    """Return a body as JSON, with sorted names in objects."""
     return _encoder.encode(content)
 
 
 def decode_body(request: Command) -> dict[str, Any]:
-    """Return a request's body; it is decoded once. Raises FieldError unless it is a JSON object."""
+    """Return a request's body, decoding it only once. Raises FieldError unless it is a JSON object."""
     if request.content is None:
         try:
             found = msgspec.json.decode(request.body)
@@ -52,7 +52,7 @@ def queue_map(values: Iterable[tuple[MessageQueue, Any]]) -> msgspec.Raw:
 
 
 def queue_as_json(queue: MessageQueue) -> dict[str, Any]:
-    """Return a queue as clients have it."""
+    """Return a queue in the JSON form of clients."""
     return {"brokerName": queue.broker_name, "queueId": queue.queue_id, "topic": queue.topic}
 
 

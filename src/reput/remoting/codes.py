@@ -5,11 +5,11 @@ from __future__ import annotations
 from enum import IntEnum
 
 VERSION = 399
-"""Number of version 4.9.3 (`MQVersion.Version.V4_9_3`), which answers state and clients decide by."""
+"""Number of version 4.9.3 (`MQVersion.Version.V4_9_3`) in answers, on which clients' behaviour depends."""
 VERSION_5 = 479
 """Number of version 5.3.3."""
 RETRY_LIMIT_VERSION = 121
-"""Number of version 3.4.9: since then clients say how often a message may be retried."""
+"""Number of version 3.4.9: from this version on, clients state how often a message may be retried."""
 
 
 class RequestCode(IntEnum):
@@ -92,7 +92,7 @@ class RequestCode(IntEnum):
 
 
 class ResponseCode(IntEnum):
-    """How a request ended."""
+    """Codes of answers."""
 
     SUCCESS = 0
     SYSTEM_ERROR = 1
@@ -145,4 +145,4 @@ OF_STATE = frozenset(
         RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER, RequestCode.VIEW_BROKER_STATS_DATA,
     }
 )  # fmt: skip
-"""Requests that only a process that keeps groups, offsets and counters can answer."""
+"""Requests that only the process with the state (groups, offsets and counters) can answer."""

@@ -1,7 +1,7 @@
 """Requests and answers (`RemotingCommand`, tag rocketmq-all-4.9.3).
 
-Fields are texts by name. Clients differ in how they write them: a number may be a JSON number or a string, a boolean
-`true`, `"true"`, `1` or `"1"`. Reading one by its type hides that.
+Fields are texts by name. Clients write them differently: a number may be a JSON number or a string, a boolean may be
+`true`, `"true"`, `1` or `"1"`. The methods of `Command` accept all forms.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _TRUE = {"true", "1"}
 
 
 class FieldError(RemotingError):
-    """A field of a request that is missing, or not of its type: the request fails, the connection does not."""
+    """A field of a request is missing or has the wrong type: the request fails, but the connection stays."""
 
 
 class Command(msgspec.Struct):
@@ -32,14 +32,14 @@ class Command(msgspec.Struct):
     Attributes:
         code: of the request (RequestCode) or of its outcome (ResponseCode)
         opaque: number of the request, which its answer repeats
-        flag: bit 0 set in answers, bit 1 in requests that want none
+        flag: bit 0 is set in answers, bit 1 in requests without an answer
         remark: a text for people
-        fields: the code's own header (`extFields`)
-        language: the client's, by name
-        serialization: how the header is written; an answer is written as its request was
-        content: of the body, once somebody has decoded it
-        rights: of its sender
-        begun_s: when a request arrived, by the monotonic clock; 0 once it waits for messages
+        fields: the fields of this code (`extFields`)
+        language: name of the client's language
+        serialization: form of the header; an answer has the form of its request
+        content: the decoded body, or None before it is decoded
+        rights: rights of the sender
+        begun_s: time at which the request arrived, by the monotonic clock; 0 once it waits for messages
     """
 
     code: int
@@ -61,7 +61,7 @@ class Command(msgspec.Struct):
 
     @property
     def is_one_way(self) -> bool:
-        """Return whether the client waits for no answer."""
+        """Whether the client expects no answer."""
         return bool(self.flag & _IS_ONE_WAY)
 
     def answer(
@@ -94,7 +94,7 @@ class Command(msgspec.Struct):
         return self._number(name, default, 31)
 
     def int64(self, name: str, default: int | None = None) -> int:
-        """Return the same of 64 bits."""
+        """Return a field of 64 bits. Raises as `int32` does."""
         return self._number(name, default, 63)
 
     def boolean(self, name: str, default: bool = False) -> bool:
@@ -124,7 +124,7 @@ class Command(msgspec.Struct):
 
 
 def request(code: int, fields: Mapping[str, Any] | None = None, body: bytes = b"") -> Command:
-    """Return a request of this server's to a client, which wants no answer."""
+    """Return a request of this server to a client, without an answer."""
     return Command(code, 0, _IS_ONE_WAY, None, dict(fields) if fields else {}, body)
 
 

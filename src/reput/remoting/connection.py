@@ -1,4 +1,4 @@
-"""One connection: reads requests for a port, within limits, and sends their answers."""
+"""Serve one connection: read requests for a port, within limits, and send their answers."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ if TYPE_CHECKING:
     from reput.remoting.server import Server
 
 _WRITE_BYTES = 1 << 20
-"""So much may wait to be sent before a connection is read no further."""
+"""Unsent bytes above which no more requests are read from a connection."""
 _PIECE_BYTES = 256 << 10
-"""So much is given to the transport at once: one with TLS does not count what it has passed on."""
+"""Bytes passed to the transport at once, because a TLS transport does not report all bytes that it holds."""
 _JOINED_BYTES = 64 << 10
 """Answers up to this size are written together."""
 _HANDED_S = 0.005
 _MOST_OPAQUE = (1 << 31) - 1
 _SLICE_S = 0.001
-"""So long requests of one connection are answered in a row; then it is the others' turn."""
+"""Seconds for which requests of one connection are answered in a row, before other connections are served."""
 
 
 _ASKED_S = 10.0
-"""So long a client may take to answer a request of this server (`Broker2Client.callClient`)."""
+"""Seconds in which a client must answer a request of this server (`Broker2Client.callClient`)."""
 
 
 class _OwnRequest(NamedTuple):
@@ -48,7 +48,7 @@ class _OwnRequest(NamedTuple):
 
 
 RelayedPeer = tuple[str, int, str]
-"""Address and port of a client, and by which address it reached this server."""
+"""Address and port of a client, and the address of this server that it used."""
 
 
 class Answering(Protocol):
@@ -91,7 +91,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def is_busy(self) -> bool:
-        """Return whether requests of it are not answered yet, or answers not sent."""
+        """Whether the connection has unanswered requests, or unsent answers."""
         return bool(self._in_flight or self._unsent_bytes or self._has_command())
 
     @property
@@ -117,7 +117,7 @@ class Connection(asyncio.Protocol):
         self._forget()
 
     def drop(self, reason: str) -> None:
-        """Close it at once, with all that it holds."""
+        """Close the connection at once, and drop its requests and answers."""
         self._server.warn(f"{self.address.address}: a connection is closed: {reason}")
         if self._transport is not None:
             self._transport.abort()
@@ -146,7 +146,7 @@ class Connection(asyncio.Protocol):
         self._work()
 
     def eof_received(self) -> bool:
-        """Note that the client sends no more: its requests are answered, but none waits for messages any longer."""
+        """Note that the client sends no more; answer its requests, without waiting for messages."""
         transport, self._is_ended = self._transport, True
         if transport is None or transport.get_extra_info("sslcontext") is not None:
             return False
@@ -207,17 +207,17 @@ class Connection(asyncio.Protocol):
         self._server.threads.submit(self._user, attempt, done)
 
     def stop_reading(self) -> None:
-        """Take no more requests."""
+        """Accept no more requests."""
         self._is_draining = True
         self._read(False)
 
     def close(self) -> None:
-        """Close it when all answers are sent."""
+        """Close the connection after all answers are sent."""
         if self._transport is not None:
             self._transport.close()
 
     def close_if_idle(self, now: float) -> None:
-        """Close it if its client is silent, does not finish a request, or reads no answers."""
+        """Close the connection if its client is silent, does not finish a request, or reads no answers."""
         limit = self._server.limits.idle_s
         is_idle = not self._in_flight and now - self._last_seen > limit
         is_stuck = self._session.buffered_bytes > 0 and now - self._frame_begun > limit
@@ -227,7 +227,7 @@ class Connection(asyncio.Protocol):
         self._account()
 
     def _begin(self) -> bool:
-        """Return whether a thread may build an answer now. The answer counts as held before it is there."""
+        """Return whether a thread may build an answer now; reserve memory for this answer."""
         limits, transport = self._server.limits, self._transport
         if transport is None or transport.is_closing() or self._choked_since is not None:
             return False
@@ -259,7 +259,7 @@ class Connection(asyncio.Protocol):
         )
 
     def _work(self) -> None:
-        """Answer the received requests, as far as the client reads answers and within its limits."""
+        """Answer received requests, within the client's limits and while it reads answers."""
         if self._is_working:
             return
         self._is_working = True
@@ -306,7 +306,7 @@ class Connection(asyncio.Protocol):
         self._close_if_ended()
 
     def settle_sends(self, answered: Sequence[tuple[Command, int, Answer]]) -> None:
-        """Send the answers to sends that `Server.put_later` has taken; each with its request, and the size of that."""
+        """Send the answers to sends of `Server.put_later`; each comes with its request and the request's size."""
         if self._transport is None:
             return
         is_working, self._is_working = self._is_working, True
@@ -326,7 +326,7 @@ class Connection(asyncio.Protocol):
         self._give(request, size, self.port.answer(request, self))
 
     def _give(self, request: Command, size: int, answer: Answer) -> None:
-        """Send the answer to a request, or note that it comes later."""
+        """Send the answer to a request, or note that it will come later."""
         if isinstance(answer, Command):
             self._server.note(self, request, answer)
             self._add(request, answer)
@@ -338,7 +338,7 @@ class Connection(asyncio.Protocol):
             self._settle(request, size, answer)
 
     def _hand_back(self) -> None:
-        """Give the connection to the process that keeps the state, once all that was asked before is answered."""
+        """Give the connection to the process with the state, after all earlier requests are answered."""
         request, transport = self._handing, self._transport
         if request is None or transport is None:
             return
@@ -394,7 +394,7 @@ class Connection(asyncio.Protocol):
         if request.is_one_way:
             return
         try:
-            if len(answer.body) > _JOINED_BYTES:  # it is not copied to stand after its header
+            if len(answer.body) > _JOINED_BYTES:  # avoid copying a large body
                 self._outgoing.append(self._session.send_head(answer))
                 self._flush()
                 self._unwritten.append(memoryview(answer.body))
@@ -420,7 +420,7 @@ class Connection(asyncio.Protocol):
             self._write()
 
     def _write(self) -> None:
-        """Pass answers to the transport, as many as it accepts; the rest waits until the client has read."""
+        """Pass answers to the transport until it accepts no more; the rest waits until the client has read."""
         while self._unwritten and self._choked_since is None and self._transport is not None:
             data = self._unwritten.popleft()
             if len(data) > _PIECE_BYTES:
@@ -459,12 +459,12 @@ class Connection(asyncio.Protocol):
 
 
 def _plain(address: str) -> str:
-    """Return an IPv4 address, where a socket of both kinds has it as an IPv6 one; without a scope."""
+    """Return an address without its scope, and an IPv4 address that is mapped to IPv6 as IPv4."""
     return address.removeprefix("::ffff:").partition("%")[0]
 
 
 def _is_reset(transport: asyncio.Transport) -> bool:
-    """Return whether its client is gone. The loop does not notice that while it reads nothing from it."""
+    """Return whether the client is gone, which the event loop does not notice while it reads nothing."""
     watch = select.poll()
     watch.register(transport.get_extra_info("socket").fileno(), 0)
     return bool(watch.poll(0))

@@ -1,4 +1,4 @@
-"""Requests of consumers besides messages: heartbeats, members of a group, offsets, locks.
+"""Answer requests of consumers except pulls: heartbeats, members of a group, offsets, locks.
 
 Mirrors `ClientManageProcessor`, `ConsumerManageProcessor`, `Broker2Client` and the locks of `AdminBrokerProcessor`
 (tag rocketmq-all-4.9.3).
@@ -28,7 +28,7 @@ from reput.remoting.rights import PUB
 _MOST_CHARACTERS = 512
 _STRATEGIES = ("AVG", "AVG_BY_CIRCLE")
 _MOST_NOTICES = 500
-"""Written at a time: a group of many members must not hold up everybody whenever one of them comes or goes."""
+"""Notices sent at a time, so that a change in a group with many members does not delay other clients."""
 
 
 class Consuming:
@@ -84,7 +84,7 @@ class Consuming:
         self._changed.setdefault(group, {}).update(dict.fromkeys(connections))
 
     def notify(self) -> None:
-        """Have the members of groups that have changed share their queues anew; to be called several times a second.
+        """Notify members of changed groups, so that they share queues again; call this several times per second.
 
         Each member gets one notice for all changes since the last call.
         """
@@ -126,7 +126,7 @@ class Consuming:
         if self._broker.writable is not None:
             self._broker.topics.create(f"{RETRY_TOPIC_PREFIX}{group}", config.retry_queues)
             return
-        # It is forgotten with the process, and nothing is ever sent to it: a group consumes without it as well.
+        # Nothing is sent to a retry topic of a read-only store, so a group works without it.
         with suppress(LimitError):
             self._broker.topics.create(f"{RETRY_TOPIC_PREFIX}{group}", config.retry_queues)
 
@@ -187,8 +187,8 @@ class Consuming:
     def _begins_at_zero(self, topic: str, queue_id: int) -> bool:
         """Return whether a group that is new to a queue begins at its first message, regardless of its settings.
 
-        A broker has it so where the first message is still in memory. Nothing in an archive is; here it is so where
-        the queue has all its messages: a consumer that asks an archive wants them.
+        A broker does this if the first message is still in memory. Here, this applies if the queue still has all its
+        messages, because consumers of an old store want to read them.
         """
         try:
             return self._broker.store.min_queue_offset(topic, queue_id, check=False) <= 0
@@ -199,7 +199,8 @@ class Consuming:
         group, topic = request.text("consumerGroup"), request.text("topic")
         queue_id, offset = request.int32("queueId"), request.int64("commitOffset")
         config = self._broker.topics.get(topic)
-        if config is None:  # as a broker of 5.x: offsets of a deleted topic would be kept for ever
+        # Like a 5.x broker; otherwise, offsets of a deleted topic would stay for ever.
+        if config is None:
             return request.answer(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
         if not 0 <= queue_id < max(config.read_queues, config.write_queues):
             return request.answer(
@@ -267,7 +268,7 @@ def check_expression(broker: ServedBroker, expression: str) -> Matcher:
 
 
 def _short(value: object) -> str:
-    """Return a text that is kept as long as its client is there."""
+    """Return a value as a text of limited length, because it is kept as long as the client is connected."""
     return str(value)[:_MOST_CHARACTERS]
 
 

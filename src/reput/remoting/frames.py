@@ -2,8 +2,8 @@
 
     length 4 | header length 4 | header | body
 
-Both lengths are big endian. `length` counts everything after itself. The first byte of the header length is how the
-header is written (`Serialization`); the other three are its length.
+Both lengths are big endian. `length` counts all bytes after it. The first byte of the header length is the header's
+form (`Serialization`); the other three bytes are its length.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _HEADER_BITS = 24
 _MOST_HEADER_BYTES = (1 << _HEADER_BITS) - 1
 _KEPT_BYTES = 64 << 10  # of frames that were taken, before the rest is moved to the front
 _JOINED_BYTES = 8 << 10
-"""A frame of which less has arrived is joined with the next bytes as bytes: their parts need not be copied twice."""
+"""Bytes of an incomplete frame up to which it is joined with the next bytes; larger ones go into a buffer."""
 
 
 class Serialization(IntEnum):
-    """How a header is written (`SerializeType`)."""
+    """The form of a header (`SerializeType`)."""
 
     JSON = 0
     ROCKETMQ = 1
@@ -37,7 +37,7 @@ _KINDS = tuple(Serialization)
 
 
 class Frame(NamedTuple):
-    """The parts of one frame, as bytes of their own."""
+    """The parts of one frame, as copied bytes."""
 
     serialization: Serialization
     header: bytes
@@ -47,7 +47,7 @@ class Frame(NamedTuple):
 def encode_frame(
     serialization: Serialization, header: bytes, body: bytes | memoryview = b""
 ) -> bytes:
-    """One frame. Raises RemotingError for a header or a frame that its length fields cannot hold."""
+    """Return one frame. Raises RemotingError if header or frame are too long for their length fields."""
     return b"".join((encode_frame_head(serialization, header, len(body)), body))
 
 
@@ -63,35 +63,35 @@ def encode_frame_head(serialization: Serialization, header: bytes, body_bytes: i
 
 
 class FrameReader:
-    """Cuts the bytes of a peer into frames, whatever their pieces."""
+    """Cuts the bytes of a peer, which arrive in arbitrary pieces, into frames."""
 
     def __init__(
         self, most_bytes: int = MOST_FRAME_BYTES, most_header_bytes: int = _MOST_HEADER_BYTES
     ) -> None:
-        """Limits of a frame and of its header."""
+        """Prepare to read; the arguments are the maximum sizes of a frame and of its header."""
         self._most_bytes, self._most_header_bytes = most_bytes, most_header_bytes
         self._data: bytes | bytearray = b""
         self._position = 0
 
     @property
     def buffered_bytes(self) -> int:
-        """Bytes of frames that were not taken yet, or have not arrived whole."""
+        """Number of received bytes that `next` has not returned yet."""
         return len(self._data) - self._position
 
     @property
     def has_frame(self) -> bool:
-        """Return whether a frame is there, whole. Raises as `next` does."""
+        """Whether a complete frame has arrived. Raises as `next` does."""
         if self._position == len(self._data):
             return False
         size = self._size()
         return size is not None and self.buffered_bytes >= size
 
     def rest(self) -> bytes:
-        """Return the bytes of frames that were not taken yet."""
+        """Return the received bytes that `next` has not returned yet."""
         return bytes(self._data[self._position :])
 
     def feed(self, data: bytes) -> None:
-        """Add bytes."""
+        """Add received bytes."""
         left = len(self._data) - self._position
         if not left:
             self._data, self._position = data, 0
@@ -105,7 +105,7 @@ class FrameReader:
     def next(self) -> Frame | None:
         """Return the next frame, or None if it is incomplete.
 
-        Raises RemotingError for lengths that cannot be right; nothing after that can be read.
+        Raises RemotingError for invalid lengths; nothing can be read afterwards.
         """
         size = self._size()
         if size is None or len(self._data) - self._position < size:
@@ -120,7 +120,7 @@ class FrameReader:
         return frame
 
     def _size(self) -> int | None:
-        """Bytes of the next frame, its length field included, as soon as that is there."""
+        """Return the size of the next frame, including its length field, or None before this field has arrived."""
         left = len(self._data) - self._position
         if left < _LENGTH_BYTES:
             return None

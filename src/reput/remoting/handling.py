@@ -1,4 +1,4 @@
-"""Answer a request: by a handler, at once or later; errors become answers."""
+"""Answer a request with a handler, at once or later; convert errors to answers."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ class Peer(Protocol):
     """The client at the other end of a connection.
 
     Attributes:
-        address: of the client
-        server_host: the address of this server that the client used, to be sent to it in routes
+        address: address of the client
+        server_host: the address of this server that the client used, which routes for it contain
     """
 
     address: Host
     server_host: str
 
     def __hash__(self) -> int:
-        """Clients are compared by identity."""
+        """Return a hash by identity, by which clients are compared."""
 
     def push(self, command: Command) -> None:
         """Send it a request without an answer, unless the client has stopped reading."""
@@ -44,21 +44,21 @@ class Peer(Protocol):
     ) -> None:
         """Run work for a request in a thread, when it is this client's turn.
 
-        `then` is called with the answer, in the thread that serves the connections; never if the client has left.
+        `then` is called with the answer, in the thread that serves the connections, unless the client has left.
         """
 
 
 class Later:
-    """An answer that is not there yet."""
+    """An answer that will come later."""
 
     def __init__(self) -> None:
         self._answer: Command | InThread | None = None
         self._taker: Callable[[Command | InThread], None] | None = None
 
     def resolve(self, answer: Command | InThread) -> None:
-        """Give the answer, or the work that leads to it. A second one is ignored.
+        """Set the answer, or the work that returns it; a second one is ignored.
 
-        To be called in the thread that serves the connections.
+        Call this in the thread that serves the connections.
         """
         if self._answer is None:
             self._answer = answer
@@ -66,14 +66,14 @@ class Later:
                 self._taker(answer)
 
     def then(self, taker: Callable[[Command | InThread], None]) -> None:
-        """Call `taker` with the answer when it is there."""
+        """Call `taker` with the answer as soon as it is set."""
         self._taker = taker
         if self._answer is not None:
             taker(self._answer)
 
 
 class InThread:
-    """An answer that takes its time: `work` is called in a thread, and nothing waits for it meanwhile.
+    """A slow answer: `work` runs in a thread, and other requests do not wait for it.
 
     `then` may replace the answer that `work` returns, in the thread that serves the connections.
     """
@@ -86,11 +86,11 @@ class InThread:
 
 Answer = Command | Later | InThread | None
 Handler = Callable[[Command, Peer], Answer]
-"""Answers a request; None if the protocol has no answer."""
+"""Answers a request; returns None if the protocol has no answer."""
 
 
 def answer_with(handlers: Mapping[int, Handler], request: Command, peer: Peer) -> Answer:
-    """Return the answer of the code's handler; errors become answers."""
+    """Return the answer of the handler for the request's code; convert errors to answers."""
     handler = handlers.get(request.code)
     if handler is None:
         return request.answer(
@@ -103,7 +103,7 @@ def answer_with(handlers: Mapping[int, Handler], request: Command, peer: Peer) -
 
 
 def failed(request: Command, error: BaseException) -> Command:
-    """Return the answer to a request that could not be carried out: the reason, and never "not found"."""
+    """Return the answer to a failed request, with the reason; its code is never "not found"."""
     if isinstance(error, AccessError):
         return request.answer(ResponseCode.NO_PERMISSION, str(error))
     if isinstance(error, ReputError):

@@ -1,6 +1,6 @@
-"""Headers of frames, in JSON or in RocketMQ's own form (`RocketMQSerializable`, tag rocketmq-all-4.9.3).
+"""Encode and decode headers, in JSON or RocketMQ's binary form (`RocketMQSerializable`, tag rocketmq-all-4.9.3).
 
-The latter is big endian:
+The binary form is big endian:
 
     code 2 | language 1 | version 2 | opaque 4 | flag 4 | remark length 4 | remark | fields length 4 | fields
 
@@ -48,7 +48,7 @@ _encoder = msgspec.json.Encoder()
 
 
 def decode_command(frame: Frame) -> Command:
-    """Return the request or answer that a frame holds. Raises RemotingError."""
+    """Return the request or answer in a frame. Raises RemotingError."""
     if frame.serialization is _JSON:
         return _decode_json(frame)
     try:
@@ -124,7 +124,7 @@ def _decode_binary(frame: Frame) -> Command:
 
 
 def _part(data: bytes, position: int, length_field: struct.Struct = _INT) -> tuple[bytes, int]:
-    """Return a part that its length precedes, and where it ends."""
+    """Return a length-prefixed part, and the position after it."""
     length: int = length_field.unpack_from(data, position)[0]
     begin = position + length_field.size
     if not 0 <= length <= len(data) - begin:

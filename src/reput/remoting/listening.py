@@ -17,7 +17,7 @@ _AT_ONCE = 64
 
 
 def bind(address: Host) -> tuple[socket.socket, Host]:
-    """Take an address, and refuse connections there until somebody listens; its socket, and the real port.
+    """Bind an address, which refuses connections until it is listened at; return the socket and the real address.
 
     Raises OSError, OverflowError.
     """
@@ -41,7 +41,7 @@ class Listening:
     def __init__(
         self, bound: socket.socket, take: Callable[[socket.socket], Coroutine[None, None, None]]
     ) -> None:
-        """`take` is given each connection. Raises OSError."""
+        """Begin to listen; `take` receives each connection. Raises OSError."""
         self._bound, self._take = bound, take
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -64,7 +64,7 @@ class Listening:
                 connection, _ = self._bound.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
-            except OSError as error:  # there are too many open files: later there may be fewer
+            except OSError as error:  # for instance too many open files; try again later
                 _log.warning("cannot accept a connection: %s", error.strerror)
                 self._loop.remove_reader(self._bound.fileno())
                 self._loop.call_later(_PAUSE_S, self._begin)

@@ -1,4 +1,4 @@
-"""The memory of all connections together, and which of them is closed when that is too much."""
+"""Limit the memory of all connections together, and choose the connection to close above the limit."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ class Holder(Protocol):
     """A connection.
 
     Attributes:
-        held_bytes: of its requests that are not answered, and of its answers that it has not read
-        held_since: when it held nothing, last; by the monotonic clock
+        held_bytes: bytes of its unanswered requests and unread answers
+        held_since: last time at which it held nothing, by the monotonic clock
     """
 
     held_bytes: int
     held_since: float
 
     def drop(self, reason: str) -> None:
-        """Close it at once; it holds nothing any more."""
+        """Close the connection at once, and free its memory."""
 
 
 class Memory:
-    """The sum over all connections, and its limit."""
+    """The bytes of all connections together, and their limit."""
 
     def __init__(self, most_bytes: int, holders: Callable[[], Collection[Holder]]) -> None:
         self.held_bytes, self._most_bytes, self._holders = 0, most_bytes, holders
@@ -34,7 +34,7 @@ class Memory:
     def hold(self, holder: Holder, held_bytes: int) -> None:
         """Note the bytes that a connection holds now. If the sum is too large, close the heaviest connection.
 
-        It need not be the last one: a client that fills the memory would shut all others out.
+        This need not be the connection that exceeded the limit: otherwise, one client could lock out all others.
         """
         if not holder.held_bytes:
             holder.held_since = time.monotonic()
@@ -48,6 +48,6 @@ class Memory:
 
 
 def _burden(holder: Holder) -> tuple[float, float]:
-    """Clients with little memory are closed only if all have little: a client that waits for messages keeps it long."""
+    """Return the rank of a connection for closing: large before small, because small waiting requests last long."""
     age = 1 + min(time.monotonic() - holder.held_since, _MOST_AGE_S)
     return max(holder.held_bytes - _FREE_BYTES, 0) * age, holder.held_bytes * age

@@ -14,10 +14,10 @@ from reput.remoting.handling import Answer, Handler, InThread, Peer
 
 
 class NameServer:
-    """Answers for all brokers of a cluster, on the port of each."""
+    """Answers name server requests for all brokers of a cluster, on each broker's port."""
 
     def __init__(self, cluster: Cluster, advertised: str | None = None) -> None:
-        """Clients are sent to the host `advertised`, or else to the one by which they reached this server."""
+        """Prepare; routes have the host `advertised`, or by default the host by which clients reached this server."""
         self._cluster, self._advertised = cluster, advertised
 
     def handlers(self) -> dict[int, Handler]:
@@ -37,7 +37,7 @@ class NameServer:
         }
 
     def changes(self) -> dict[int, Handler]:
-        """Return the handlers of requests that change something, by code: for brokers whose stores are written."""
+        """Return the handlers of requests that change something, by code, for brokers with writable stores."""
         return {
             RequestCode.PUT_KV_CONFIG: self._put_value,
             RequestCode.DELETE_KV_CONFIG: self._delete_value,
@@ -63,7 +63,7 @@ class NameServer:
         return request.answer()
 
     def _delete_topic(self, request: Command, peer: Peer) -> Command:
-        """Accept: routes follow from the topics of the brokers."""
+        """Do nothing and answer with success, because routes follow from the brokers' topics."""
         request.text("topic")
         return request.answer()
 

@@ -1,4 +1,4 @@
-"""Everything that one address answers: as the name server of all brokers, and as one broker."""
+"""Answer all requests at one address, as the name server of all brokers and as one broker."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class PortOptions:
     """Options of a port.
 
     Attributes:
-        advertised: host that clients are sent to; None for the one by which they reached this server
-        most_exact: most messages of a query by key, which then is exact; None for a broker's own answers
-        is_stateless: whether another process keeps the state of groups; connections that need it are handed there
+        advertised: host in routes; None for the host by which a client reached this server
+        most_exact: maximum messages of an exact query by key; None to answer queries as a broker does
+        is_stateless: whether another process has the state of groups; it gets connections that need this state
         is_synced: whether senders wait until their messages are durable
         has_sql_filters: whether clients may filter by SQL92
     """
@@ -41,7 +41,7 @@ class PortOptions:
 
 
 class Port:
-    """One address. Its broker may come and go with its store."""
+    """One address. Its broker may appear and disappear with its store."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class Port:
         access: AccessList | None = None,
         limits: Limits | None = None,
     ) -> None:
-        """With `access`, a broker's requests need its permission."""
+        """Prepare; with `access`, requests to a broker are checked against its permissions."""
         self._options, self._access = options or PortOptions(), access
         self._limits = limits or Limits()
         self._name_server = NameServer(cluster, self._options.advertised)
@@ -62,7 +62,7 @@ class Port:
         self._consuming: Consuming | None = None
 
     def open(self, broker: ServedBroker) -> None:
-        """Answer for this broker from now on."""
+        """Begin to answer for a broker."""
         self._broker = broker
         self._pulling = Pulling(broker)
         parts = [
@@ -89,7 +89,7 @@ class Port:
             self._pulling.answer_all()
 
     def close(self) -> None:
-        """Answer for no broker any more; pulls that wait are answered first."""
+        """Stop answering for the broker, after answering waiting pulls."""
         self.stop_waiting()
         self._broker = self._pulling = self._sending = self._consuming = None
         self._handlers = self._names
@@ -132,7 +132,7 @@ class Port:
         return answers
 
     def needs_state(self, request: Command) -> bool:
-        """Return whether only the process that keeps groups, offsets and counters can answer."""
+        """Return whether only the process with groups, offsets and counters can answer."""
         if not self._options.is_stateless:
             return False
         if request.code not in PULLS:
@@ -141,7 +141,7 @@ class Port:
         return not (str(flags).isdigit() and keeps_nothing(int(str(flags))))
 
     def _refused(self, request: Command) -> Command | None:
-        """Return the answer to a request with a longer body than it can have: no other would be kept so long."""
+        """Return the refusal of a request with a body that is too long for its kind, or None."""
         if request.code in SENDS or request.code not in self._handlers:
             return None
         most = self._limits.body_bytes if request.code in WITH_BODY else 0
@@ -151,7 +151,7 @@ class Port:
         return request.answer(ResponseCode.SYSTEM_ERROR, remark)
 
     def is_awaited(self, topic: str, queue_id: int) -> bool:
-        """Return whether somebody waits for messages of a queue; in any thread."""
+        """Return whether a client waits for messages of a queue. Thread-safe."""
         pulling = self._pulling
         return pulling is not None and pulling.is_awaited(topic, queue_id)
 
@@ -161,14 +161,14 @@ class Port:
             self._pulling.wake_up(topic, queue_id, end)
 
     def look(self) -> None:
-        """Answer pulls whose time has come, and notify groups; to be called several times a second."""
+        """Answer pulls that have waited long enough, and notify groups; call this several times per second."""
         if self._pulling is not None:
             self._pulling.look()
         if self._consuming is not None:
             self._consuming.notify()
 
     def growth(self) -> Callable[[], list[tuple[str, int, int]]] | None:
-        """Return a function that measures the growth of awaited queues, in any thread; None if none is awaited."""
+        """Return a function that measures the growth of awaited queues, in any thread, or None if there are none."""
         return None if self._pulling is None else self._pulling.growth()
 
     def ask_producers(self, due: Sequence[MessageExt]) -> None:

@@ -1,4 +1,4 @@
-"""Pulls, and pulls that wait for messages (`PullMessageProcessor`, `PullRequestHoldService`, 4.9.3)."""
+"""Answer pulls, including pulls that wait for messages (`PullMessageProcessor`, `PullRequestHoldService`, 4.9.3)."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from reput.remoting.rights import holds_others, may_be_of_others
 _COMMITS, _WAITS, _HAS_SUBSCRIPTION = 1, 2, 4
 _MOST_BYTES = 256 << 10  # maxTransferBytesOnMessageInMemory
 _MOST_WAIT_MS = 60_000
-_MOST_WOKEN = 500  # in a row; then it is the turn of other requests
+_MOST_WOKEN = 500  # pulls woken in a row, before other requests are answered
 _MOST_LOOKED_AT = 1024
-"""Messages that one pull with a filter looks at."""
+"""Maximum number of messages that one pull with a filter examines."""
 _OUTCOMES = {
     PullStatus.FOUND: (ResponseCode.SUCCESS, "FOUND"),
     PullStatus.NO_MATCHED_MESSAGE: (ResponseCode.PULL_RETRY_IMMEDIATELY, "NO_MATCHED_MESSAGE"),
@@ -42,12 +42,12 @@ _OUTCOMES = {
 
 
 def keeps_nothing(sys_flag: int) -> bool:
-    """Return whether a pull with these flags brings its subscription, and commits no offset."""
+    """Return whether a pull with these flags includes its subscription, and commits no offset."""
     return bool(sys_flag & _HAS_SUBSCRIPTION) and not sys_flag & _COMMITS
 
 
 class _Refused(Exception):
-    """A pull that gets no messages, and its answer."""
+    """A pull is refused with this answer."""
 
     def __init__(self, answer: Command) -> None:
         super().__init__()
@@ -67,7 +67,7 @@ class _Pull(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _Waiting:
-    """A pull that found nothing, and its answer if nothing comes."""
+    """A waiting pull, and its answer if no message arrives."""
 
     pull: _Pull
     peer: Peer
@@ -78,7 +78,7 @@ class _Waiting:
 
 
 class Pulling:
-    """Answers pulls from one broker's store. For the thread that serves the connections."""
+    """Answers pulls from one broker's store. Used only in the thread that serves the connections."""
 
     def __init__(self, broker: ServedBroker, clock_ms: Callable[[], int] = now_ms) -> None:
         self._broker, self._clock_ms = broker, clock_ms
@@ -96,7 +96,7 @@ class Pulling:
         }
 
     def is_awaited(self, topic: str, queue_id: int) -> bool:
-        """Return whether a pull waits for messages of a queue; in any thread."""
+        """Return whether a pull waits for messages of a queue. Thread-safe."""
         return (topic, queue_id) in self._waiting
 
     def wake_up(self, topic: str, queue_id: int, end: int) -> None:
@@ -129,15 +129,15 @@ class Pulling:
                 each.later.resolve(each.answer)
 
     def growth(self) -> Callable[[], list[tuple[str, int, int]]] | None:
-        """Return a function that finds the ends of awaited queues, in any thread; None if none is awaited.
+        """Return a function that finds the ends of awaited queues, in any thread, or None if there are none.
 
-        It is for stores that another process writes, without notice.
+        This is for stores that another process writes, without notifying this one.
         """
         queues = list(self._waiting)
         return (lambda: [(*queue, self._end(*queue)) for queue in queues]) if queues else None
 
     def answer_all(self) -> None:
-        """Answer all that wait, for the server ends."""
+        """Answer all waiting pulls, because the server ends."""
         for waiting in list(self._waiting.values()):
             for each in list(waiting):
                 self._forget(each)
@@ -151,7 +151,7 @@ class Pulling:
     def _end(self, topic: str, queue_id: int) -> int:
         try:
             return self._broker.max_offset(topic, queue_id)
-        except Exception:  # the pull, which is tried then, says why
+        except Exception:  # the pull is tried again then, and reports the error
             return (1 << 63) - 1
 
     def _pull(self, request: Command, peer: Peer) -> Answer:
@@ -254,7 +254,7 @@ class Pulling:
     def _wanted(
         self, request: Command, group: str, topic: str, sys_flag: int
     ) -> tuple[str | None, Matcher | None]:
-        """Return the tags that are wanted, or a filter. Raises _Refused for an invalid expression."""
+        """Return the requested tags, or a filter. Raises _Refused for an invalid expression."""
         if sys_flag & _HAS_SUBSCRIPTION:
             kind = request.optional_text("expressionType")
             expression = request.optional_text("subscription")
@@ -288,7 +288,7 @@ class Pulling:
         return expression, None
 
     def _at_once(self, pull: _Pull) -> Command | None:
-        """Return messages that need no thread, most of an archive; None if reading may take longer."""
+        """Return the answer if it can be read without a thread, or None if reading may take long."""
         if pull.matches is not None or holds_others(pull.topic) or not self._broker.is_quick:
             return None
         most = max(pull.request.int32("maxMsgNums"), 1)
@@ -312,7 +312,7 @@ class Pulling:
         most = max(pull.request.int32("maxMsgNums"), 1)
         try:
             found = self._records(pull, most)
-        except MessageNotFoundError:  # the topic has such a queue, and nothing was ever put there
+        except MessageNotFoundError:  # the queue exists, but has never had a message
             code = (
                 ResponseCode.PULL_OFFSET_MOVED if pull.queue_offset else ResponseCode.PULL_NOT_FOUND
             )
@@ -326,7 +326,7 @@ class Pulling:
         return self._found(pull, found, records)
 
     def _records(self, pull: _Pull, most: int) -> PulledRecords:
-        """Return the records that a pull wants. Raises MessageNotFoundError, UsageError."""
+        """Return the records for a pull. Raises MessageNotFoundError, UsageError."""
         place = pull.topic, pull.queue_id
         store, matches = self._broker.store, pull.matches
         if matches is None:

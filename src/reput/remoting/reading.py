@@ -1,4 +1,4 @@
-"""Answers about messages: by key, by place, by queue and time.
+"""Answer requests for messages: by key, by place, by queue and time.
 
 Mirrors `QueryMessageProcessor` and the offsets of `AdminBrokerProcessor` (tag rocketmq-all-4.9.3).
 """
@@ -26,10 +26,10 @@ _MOST_ENTRIES = 1 << 14
 
 
 class Reading:
-    """Answers from one broker's store."""
+    """Answers requests for messages from one broker's store."""
 
     def __init__(self, broker: ServedBroker, most_exact: int | None = None) -> None:
-        """With `most_exact` a query by key finds exactly the messages of its topic and key, at most that many."""
+        """Prepare; with `most_exact`, a query by key is exact, and returns at most this many messages."""
         self._broker, self._store, self._most_exact = broker, broker.store, most_exact
         self._most_bytes = broker.limits.answer_bytes
 
@@ -68,7 +68,7 @@ class Reading:
             self._broker.wait_dispatched()  # a client may ask for a message that it has just sent
             return answer(self._store.query_records(*asked, self._most_bytes))
 
-        # A thread for each query costs several times the query: threads wait for the interpreter.
+        # Running a query in a thread takes several times as long, because threads wait for the interpreter's lock.
         is_quick = self._broker.is_quick and self._broker.wait_dispatched(timeout_s=0)
         found = self._store.quick_query(*asked, self._most_bytes) if is_quick else None
         return InThread(work) if found is None else answer(found)
@@ -136,7 +136,7 @@ class Reading:
         return work() if self._broker.is_quick else InThread(work)
 
     def _min_offset(self, request: Command, peer: Peer) -> InThread:
-        """In a thread: the log may be walked for messages before the queue's first entry."""
+        """Answer in a thread, because the log may have to be walked for messages before the queue's first entry."""
         return InThread(self._offset(request, self._broker.min_offset))
 
     def _offset(self, request: Command, find: Callable[[str, int], int]) -> Callable[[], Command]:
@@ -146,7 +146,7 @@ class Reading:
     def _offset_by_time(self, request: Command, peer: Peer) -> InThread:
         topic, queue_id = request.text("topic"), request.int32("queueId")
         timestamp = request.int64("timestamp")
-        if looks_like_seconds(timestamp):  # to a broker that is before every message
+        if looks_like_seconds(timestamp):  # a broker would take it for a time before every message
             timestamp = 0
 
         def work() -> Command:

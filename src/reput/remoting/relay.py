@@ -1,6 +1,6 @@
-"""Encrypted connections that another process answers: this one decrypts, and passes the bytes on.
+"""Relay encrypted connections to another process: this process decrypts, and passes the bytes on.
 
-A connection with TLS cannot change the process. It stays here, and the other process gets one end of a pair of sockets.
+A TLS connection cannot move to another process. It stays here, and the other process gets one end of a socket pair.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import cast
 
 
 class Relay(asyncio.Protocol):
-    """One of two connections; its bytes are written to the other, no faster than the other accepts them."""
+    """One of two joined connections; its bytes are written to the other, as fast as the other accepts them."""
 
     def __init__(self, transport: asyncio.Transport | None = None) -> None:
         self._transport = transport
@@ -19,7 +19,7 @@ class Relay(asyncio.Protocol):
 
     @classmethod
     async def between(cls, client: asyncio.Transport, own: socket.socket) -> Relay:
-        """Join a client's connection, which is not read meanwhile, with one end of a pair. Raises OSError."""
+        """Join a client's connection, which nobody else may read, with one end of a socket pair. Raises OSError."""
         loop = asyncio.get_running_loop()
         inner = cls()
         outer = cls(client)
@@ -34,11 +34,11 @@ class Relay(asyncio.Protocol):
 
     @property
     def is_open(self) -> bool:
-        """Return whether its connection is there."""
+        """Whether the connection is open."""
         return self._transport is not None and not self._transport.is_closing()
 
     def close(self) -> None:
-        """Close both connections when they are written."""
+        """Close both connections after all bytes are written."""
         transport, other = self._transport, self._other
         self._transport = self._other = None
         if transport is not None:

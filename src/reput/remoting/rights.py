@@ -1,4 +1,4 @@
-"""The rights of a request's sender, by the topics of the messages themselves."""
+"""Check the rights of a request's sender, by the topics of the messages themselves."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _BOX_PREFIXES = (RETRY_TOPIC_PREFIX, DEAD_LETTER_TOPIC_PREFIX, SYSTEM_TOPIC_PREF
 
 
 class AccessError(RemotingError):
-    """A request that its sender may not make."""
+    """The sender has no right to make the request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """One account; permissions by topic and by group, 0 for none."""
+    """One account, with its permissions by topic and by group; 0 means no permission."""
 
     access_key: str
     secret: bytes
@@ -44,7 +44,7 @@ class Account:
     groups: Mapping[str, int] = field(default_factory=dict)
 
     def may(self, resource: str, permission: int) -> bool:
-        """Return whether it may read or send; a group is named by its retry topic."""
+        """Return whether the account may read or send; a group is named by its retry topic."""
         if resource.startswith(RETRY_TOPIC_PREFIX):
             group = resource.removeprefix(RETRY_TOPIC_PREFIX)
             owned = self.groups.get(group, self.default_group)
@@ -58,12 +58,12 @@ class Rights:
     """The rights of one sender."""
 
     def __init__(self, account: Account | None = None) -> None:
-        """None is for a server without accounts, or an address that needs none: everything is allowed."""
+        """Prepare; without an account (the server has none, or the address needs none), everything is allowed."""
         self._account = account
 
     @property
     def is_free(self) -> bool:
-        """Return whether nothing need be asked."""
+        """Whether everything is allowed."""
         return self._account is None
 
     @property
@@ -84,7 +84,7 @@ class Rights:
         return self.may(f"{RETRY_TOPIC_PREFIX}{group}", SUB)
 
     def may_read(self, message: MessageExt) -> bool:
-        """Return whether the sender may read a message: its topic, and the topic that it waits for or comes from."""
+        """Return whether the sender may read a message's topic, and the topic that it waits for or comes from."""
         topics = [message.topic]
         if holds_others(message.topic):
             topics += [message.properties.get(name, "") for name in (REAL_TOPIC, RETRY_TOPIC)]
@@ -113,5 +113,5 @@ def may_be_of_others(topic: str, records: Iterable[bytes]) -> bool:
 
 
 def holds_others(topic: str) -> bool:
-    """Return whether messages of other topics wait, or end, in this one."""
+    """Return whether this topic holds messages of other topics, which wait or end there."""
     return topic in _BOX_TOPICS or topic.startswith(_BOX_PREFIXES)

@@ -1,4 +1,4 @@
-"""Messages that clients send, send back, and decide about.
+"""Answer requests that send messages, send them back, or end transactions.
 
 Mirrors `SendMessageProcessor` and `EndTransactionProcessor` (tag rocketmq-all-4.9.3).
 """
@@ -49,7 +49,7 @@ from reput.remoting.rights import PUB, AccessError
 from reput.writer.put.message import Message, PutResult
 
 _MESSAGE_BYTES, _BATCH_BYTES = 256 << 10, 4 << 10
-"""Longer bodies are put in a thread: their checksums, copies or many messages take milliseconds."""
+"""Sizes above which a body is put in a thread, because checksums, copies or many messages take milliseconds."""
 _REGION = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
 _SHORT_NAMES = dict(
     zip(
@@ -62,9 +62,9 @@ _SHORT_NAMES = dict(
         strict=True,
     )
 )  # fmt: skip
-"""Fields of SEND_MESSAGE, and their names in SEND_MESSAGE_V2."""
+"""Names of the fields of SEND_MESSAGE, and the short names in SEND_MESSAGE_V2."""
 _LONG_NAMES = {name: name for name in _SHORT_NAMES}
-_OF_EACH = ("bornTimestamp", "properties")  # the other fields repeat from message to message
+_OF_EACH = ("bornTimestamp", "properties")  # differ between messages; other fields are mostly equal
 _REPEATED = tuple(name for name in _SHORT_NAMES if name not in _OF_EACH)
 _REPEATED_SHORT = tuple(_SHORT_NAMES[name] for name in _REPEATED)
 _MOST_KNOWN, _MOST_KNOWN_CHARACTERS = 1024, 512
@@ -82,15 +82,15 @@ class _AcceptedSend(NamedTuple):
 
 
 class _Commits:
-    """Answers that wait until their messages are durable: one sync is for all that wait when it begins."""
+    """Answers that wait until their messages are durable; one sync serves all answers that wait when it begins."""
 
     def __init__(self, sync: Callable[[], None]) -> None:
-        """Share syncs; `sync` makes all puts durable, and is called in a thread."""
+        """Prepare; `sync` makes all puts durable, and is called in a thread."""
         self._sync, self._is_syncing = sync, False
         self._waiting: list[tuple[Command, Command, Later]] = []
 
     def add(self, request: Command, answer: Command) -> Later:
-        """Give the answer to a request after the next sync that begins from now on."""
+        """Send the answer to a request after the end of a sync that begins later than this call."""
         later = Later()
         self._waiting.append((request, answer, later))
         if not self._is_syncing:
@@ -116,7 +116,7 @@ class _Commits:
 
 
 class Sending:
-    """Puts into one broker's store. `is_synced` has each sender wait until its message is durable."""
+    """Puts messages into one broker's store. With `is_synced`, each sender waits until its message is durable."""
 
     def __init__(self, broker: ServedBroker, written: Written, is_synced: bool = False) -> None:
         self._broker, self._written, self._is_synced = broker, written, is_synced
@@ -143,7 +143,7 @@ class Sending:
                 topic, queue_id = queue_of_prepared(stored)
                 group = stored.properties.get(PRODUCER_GROUP, "")
                 known = self._broker.groups.producers(group)
-                # Any client can register as a producer of the group, and would see the message.
+                # Any client can register as a producer of the group, and must not see the message without permission.
                 if producers := [each for each in known if each.may_send(topic)]:
                     asked = replace(stored, topic=topic, queue_id=queue_id)
                     _ask(producers[stored.queue_offset % len(producers)], stored, asked)
@@ -184,7 +184,7 @@ class Sending:
         return self.send_all(((request, peer),))[0]
 
     def _waits_for_topic(self, sent_to: str, put_to: str) -> bool:
-        """Return whether a topic is new here, or in a send before that waits for it."""
+        """Return whether a send must wait until a new topic is saved, which it or an earlier send has created."""
         topics = self._broker.topics
         return not (topics.is_saved(sent_to) and topics.is_saved(put_to))
 
@@ -232,7 +232,7 @@ class Sending:
         repeated = (request.code, *map(request.fields.get, wanted))
         try:
             known = self._known.get(repeated)
-        except TypeError:  # a list or a map, which no field is
+        except TypeError:  # a value is a list or a map, which is invalid for every field
             known = None
         if known is None:
             sent = _sent(request, names, born_host)
@@ -275,11 +275,12 @@ class Sending:
 
     def _recall_handle(self, topic: str, message: Message) -> str:
         found = decode_properties(decode_utf8(properties_of(message)))
-        due = int(found[TIMER_OUT_MS]) + 1  # it was rounded down, and is again
+        # The time was rounded down, and will be rounded down again.
+        due = int(found[TIMER_OUT_MS]) + 1
         return RecallHandle(topic, self._broker.name, due, found[UNIQ_KEY]).encode()
 
     def _recall(self, request: Command, peer: Peer) -> Answer:
-        """Take back a timer message (`RecallMessageProcessor`, 5.3.3)."""
+        """Recall a timer message (`RecallMessageProcessor`, 5.3.3)."""
         topic, code = request.text("topic"), ResponseCode.ILLEGAL_OPERATION
         if not self._broker.is_five:
             remark = " request type 370 not supported"
@@ -333,7 +334,7 @@ class Sending:
         return self._commits.add(request, answer) if waits and self._is_synced else answer
 
     def _reply(self, asked: Command, peer: Peer) -> Answer:
-        """Give an answer to the client that waits for it, and store it."""
+        """Pass a reply on to the client that waits for it, and store it."""
         is_long = asked.code == RequestCode.SEND_REPLY_MESSAGE
         sent = _sent(asked, _LONG_NAMES if is_long else _SHORT_NAMES, peer.address)
         properties = decode_properties(sent.properties)
@@ -445,7 +446,7 @@ def _stored(request: Command, ids: str, queue_id: int, queue_offset: int) -> Com
 def _pushed(
     asked: Command, sent: Sent, properties: dict[str, str], store_host: Host
 ) -> dict[str, object]:
-    """Fields of a reply on its way to the client that asked."""
+    """Return the fields of a reply for the client that sent the request."""
     names = _LONG_NAMES if asked.code == RequestCode.SEND_REPLY_MESSAGE else _SHORT_NAMES
     return {
         "producerGroup": asked.optional_text(names["producerGroup"]) or "",
@@ -466,7 +467,7 @@ def _pushed(
 
 
 class NotSending:
-    """Answers of a broker with a read-only store."""
+    """Refuses sends to a broker with a read-only store."""
 
     def __init__(self, broker: ServedBroker) -> None:
         self._name = broker.name

@@ -1,4 +1,4 @@
-"""The connections of all addresses, and the threads for long requests."""
+"""Serve the connections of all addresses, with threads for long requests."""
 
 from __future__ import annotations
 
@@ -27,26 +27,26 @@ _log = logging.getLogger("reput.serve")
 _PATIENCE_S, _WARNED_S = 5.0, 1.0
 _MOST_WARNED = 1000
 _MOST_TOGETHER, _LARGE_BYTES = 32, 32 << 10
-"""Most sends that are put together, and the size above which a send is put at once."""
+"""Maximum number of sends that are put together, and the size above which a send is put at once."""
 _SHARED_AGAIN = 16
-"""After so many puts for one connection each, it is tried again whether several send at the same time."""
+"""Number of puts for a single connection after which the server checks again whether several send at once."""
 _UnputSend = tuple[Connection, Command, int]
-"""A connection, its request, and the size of that."""
+"""A connection, its request, and the request's size."""
 
 
 class Server:
     """The connections of all addresses, in one event loop.
 
     Attributes:
-        limits: the limits of clients
-        connections: that are served
-        handshakes: encrypted connections before they are served
-        memory: bytes that connections hold
-        threads: for the answers that take their time
-        traffic: their requests in numbers
-        audit: called with each request that reads or changes something, once it is answered
-        hand_back: gives a connection to a port, and the bytes that it has sent already, to the process that keeps the
-            state; if it is a relay, with its client. None in that process
+        limits: limits of clients
+        connections: open connections
+        handshakes: encrypted connections during their handshake
+        memory: bytes held by connections
+        threads: threads for slow answers
+        traffic: counts of requests
+        audit: called after each request that reads or changes something
+        hand_back: gives a connection to a port, its received bytes, and its client if it is relayed, to the process
+            with the state; None in that process
     """
 
     def __init__(self, limits: Limits | None = None, threads: int = 4) -> None:
@@ -102,9 +102,9 @@ class Server:
         received: bytes = b"",
         peer: RelayedPeer | None = None,
     ) -> None:
-        """Serve a connection that was accepted, if there is room; `received` are the bytes that it has sent already.
+        """Serve an accepted connection, if the limits allow it; `received` are bytes that were already read from it.
 
-        `peer` is its client if another process relays it.
+        `peer` is the client if another process relays the connection.
         """
         if not self._has_room():
             self.warn(f"refused a connection: there are {self.limits.connections}")
@@ -119,19 +119,19 @@ class Server:
             await loop.connect_accepted_socket(lambda: made, connection, ssl=tls, **limits)
             if received:
                 made.data_received(received)
-        except OSError:  # it is gone already, or its handshake failed
+        except OSError:  # the client has left, or its handshake failed
             connection.close()
         finally:
             self.handshakes.discard(made)
 
     def put_later(self, connection: Connection, request: Command, size: int) -> None:
-        """Put a client's messages together with others that arrive at the same time; call `put_soon` next."""
+        """Queue a send, to be put together with others that arrive at the same time; call `put_soon` next."""
         self._unput.append((connection, request, size))
         if len(self._unput) >= _MOST_TOGETHER or size > _LARGE_BYTES:
             self.put_now()
 
     def put_soon(self) -> None:
-        """Put at once, or after all connections with data are read if several of them send."""
+        """Put queued sends at once, or, if several connections send, after reading all connections with data."""
         self._puts += 1
         if not (self._is_shared or self._puts % _SHARED_AGAIN == 0):
             self.put_now()
@@ -140,7 +140,7 @@ class Server:
             asyncio.get_running_loop().call_soon(self.put_now)
 
     def put_now(self) -> None:
-        """Put the messages of `put_later`, and answer."""
+        """Put the queued sends, and answer them."""
         taken, self._unput, self._is_put_due = self._unput, [], False
         if not taken:
             return
@@ -157,7 +157,7 @@ class Server:
                 connection.settle_sends(answered)
 
     def relay(self, client: asyncio.Transport, own: socket.socket) -> None:
-        """Join an encrypted connection with the socket that leads to the process that answers it."""
+        """Join an encrypted connection with a socket to the process that answers it."""
 
         async def join() -> None:
             try:
@@ -189,7 +189,7 @@ class Server:
         oldest = min(silent, key=lambda each: each.begun, default=None)
         if oldest is None or time.monotonic() - oldest.begun < _PATIENCE_S:
             return False
-        oldest.drop("it asked nothing, and there are too many")
+        oldest.drop("it was silent, and there are too many connections")
         return True
 
     def note(self, connection: Connection, request: Command, answer: Command | None) -> None:
@@ -200,7 +200,7 @@ class Server:
             self.audit(audit_fields(request, answer, connection.address, seconds))
 
     def warn(self, text: str) -> None:
-        """Log a warning, but not every time: many clients can cause it."""
+        """Log a warning at a limited rate, because many clients can cause it."""
         now, kind = time.monotonic(), text.rpartition(": ")[2]
         if now - self._warned.get(kind, -_WARNED_S) >= _WARNED_S:
             if len(self._warned) >= _MOST_WARNED:
@@ -209,7 +209,7 @@ class Server:
             _log.warning("%s", text)
 
     def prepare(self, work: Callable[[], object]) -> None:
-        """Start slow preparations for the first answers. If they fail, the answers report it."""
+        """Start slow preparations for the first answers, which report the error if these fail."""
 
         def attempt() -> None:
             with suppress(ReputError):

@@ -28,7 +28,9 @@ from reput.remoting.stores import broker_name, find_stores, is_store, missing_st
 
 _log = logging.getLogger("reput.serve")
 _LOOK_S, _WATCH_S, _HOUSE_S = 0.1, 1.0, 5.0
-_SAVE_PAUSES = _LIST_PAUSES = 9  # so at most a tenth of the time is spent on it
+_SAVE_PAUSES = _LIST_PAUSES = (
+    9  # pause in durations of the task, which so takes a tenth of the time
+)
 Result = TypeVar("Result")
 
 
@@ -37,15 +39,15 @@ class ServiceOptions:
     """The stores to serve, and their addresses.
 
     Attributes:
-        listen: address of the first store; the others have the ports after it. None if no client of RocketMQ is served
+        listen: address of the first store; other stores get the following ports. None to serve no RocketMQ clients
         accepts_sends: whether stores are written, and created if missing
         port: the handler of each port
         limits: the limits of clients
-        tls: how connections are encrypted; None for not at all
+        tls: TLS settings of connections; None for no encryption
         access: permissions; None allows everything
         cluster: name of the cluster of all stores
-        clock_ms: the time by which delayed messages are delivered and producers asked
-        names: by path of a store: the name of its broker; others are named by their folders
+        clock_ms: clock for the delivery of delayed messages and for checks of transactions
+        names: names of brokers by path of the store; other brokers are named by their folders
     """
 
     listen: Host | None
@@ -64,9 +66,9 @@ class Served:
     """A store and its address.
 
     Attributes:
-        name: Of its broker; empty until the store was opened.
-        store: None while it is missing; then `missing` has the reason.
-        broker: What clients are answered from; None without a store, or without an address to listen at.
+        name: Name of its broker; empty until the store was opened.
+        store: The open store; None while it is missing, when `missing` has the reason.
+        broker: The broker that answers clients; None without a store, or without an address to listen at.
     """
 
     path: str
@@ -79,7 +81,7 @@ class Served:
 
 
 class OtherProcesses(Protocol):
-    """Others that serve the same stores (`reput.remoting.workers.Workers`)."""
+    """Other processes that serve the same stores (`reput.remoting.workers.Workers`)."""
 
     def tell(self, path: str, address: Host, is_there: bool) -> None: ...
 
@@ -89,10 +91,11 @@ class OtherProcesses(Protocol):
 class Service:
     """Stores and their ports, in one event loop.
 
-    It finds stores, listens, and informs other processes; or it is one of the others, and follows.
+    In the first process, it finds stores, listens, and informs other processes. In other processes, it serves the
+    stores that the first process announces.
 
     Attributes:
-        served: one for each store that was ever seen, in order of their ports
+        served: all stores that were ever seen, in order of their ports
     """
 
     def __init__(
@@ -102,7 +105,7 @@ class Service:
         options: ServiceOptions,
         others: OtherProcesses | None = None,
     ) -> None:
-        """`open_store` opens a store for an address."""
+        """Prepare the service; `open_store` opens a store for an address."""
         self._paths, self._open_store, self._options = paths, open_store, options
         self._others = others
         self._cluster = Cluster(options.cluster)
@@ -150,7 +153,7 @@ class Service:
             raise errors[0]
 
     def missing(self) -> list[MissingStore]:
-        """Return the stores that should be served and are not: they went, never came, or cannot be opened."""
+        """Return the stores that should be served but are gone, do not exist yet, or cannot be opened."""
         gone = [each.missing for each in self.served if each.store is None and each.missing]
         if self._options.accepts_sends:
             return gone
@@ -171,7 +174,7 @@ class Service:
         return self._options.tls is not None
 
     def stores(self) -> dict[str, SharedStore]:
-        """Return the stores that are there, by the names of their brokers."""
+        """Return the open stores by the names of their brokers."""
         return {each.name: each.store for each in self.served if each.store}
 
     def _name_of(self, path: str) -> str:
@@ -194,7 +197,8 @@ class Service:
                 self._try_to_open(served)
             elif (
                 is_there
-            ):  # until it is open, clients are refused: they would send again what waits
+                # Refuse clients until the store is open, because they would send waiting requests again.
+            ):
                 self._open(served)
             else:
                 self._tell(served)
@@ -219,7 +223,7 @@ class Service:
             self._tell(each)
 
     def follow(self, path: str, address: Host, is_there: bool) -> None:
-        """Serve a store at an address at which another process listens, or no more. Raises ReputError."""
+        """Begin or stop to serve a store at an address at which the first process listens. Raises ReputError."""
         served = next((each for each in self.served if each.address == address), None)
         if served is None:
             port = Port(
@@ -240,7 +244,7 @@ class Service:
         received: bytes = b"",
         peer: RelayedPeer | None = None,
     ) -> None:
-        """Serve a connection that another process has accepted at one of these addresses, or has served so far."""
+        """Serve a connection from another process, which has accepted it or served it until now."""
         served = next((each for each in self.served if each.address.port == port), None)
         if served is None:
             connection.close()
@@ -248,7 +252,7 @@ class Service:
             await self.server.take(served.port, connection, self._options.tls, received, peer)
 
     def _try_to_open(self, served: Served) -> None:
-        """Open a store, or note why it cannot be opened: an empty one waits for its first message."""
+        """Open a store, or note why it cannot be opened, for instance before its first message."""
         try:
             self._open(served)
         except ReputError as error:
@@ -312,7 +316,7 @@ class Service:
             each.port.look()
 
     async def _follow_growth(self) -> None:
-        """Wake up pulls of queues that have grown; less often where many are waited for."""
+        """Wake up pulls of queues that have grown; do it less often if pulls wait for many queues."""
         begun = time.monotonic()
         for each in self.served:
             if (growth := each.port.growth()) is not None:
@@ -373,14 +377,14 @@ class Service:
                 self._try_to_open(served)
 
     def _is_spare(self, served: Served) -> bool:
-        """Whether an address was opened before there was a store for it."""
+        """Return whether an address was opened before its store existed."""
         return served.store is None and served.path == self._paths[0] and not is_store(served.path)
 
 
 def _arrived(
     loop: asyncio.AbstractEventLoop, port: Port, topic: str, queue_id: int, end: int
 ) -> None:
-    """In the thread of dispatch: a queue has grown."""
+    """Note, in the thread of dispatch, that a queue has grown."""
     if port.is_awaited(topic, queue_id):
         loop.call_soon_threadsafe(port.wake_up, topic, queue_id, end)
 

@@ -1,4 +1,4 @@
-"""One connection without its socket: bytes in, requests out; answers in, bytes out."""
+"""Convert the bytes of one connection to requests, and answers to bytes, without a socket."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Session:
     """The state of the protocol on one connection.
 
     Attributes:
-        error: why no further bytes can be read; None while they can
+        error: the error after which no further bytes can be read, or None
     """
 
     def __init__(self, limits: Limits | None = None) -> None:
@@ -24,16 +24,16 @@ class Session:
 
     @property
     def buffered_bytes(self) -> int:
-        """Bytes that are not commands yet."""
+        """Number of received bytes that were not returned as commands yet."""
         return self._frames.buffered_bytes
 
     @property
     def has_command(self) -> bool:
-        """Return whether `next` has one. Raises as that does."""
+        """Whether `next` would return a command. Raises as `next` does."""
         return self._frames.has_frame
 
     def rest(self) -> bytes:
-        """Return the bytes that are not commands yet."""
+        """Return the received bytes that were not returned as commands yet."""
         return self._frames.rest()
 
     def feed(self, data: bytes) -> None:
@@ -41,9 +41,9 @@ class Session:
         self._frames.feed(data)
 
     def next(self) -> Command | None:
-        """Return the next command that is whole, else None.
+        """Return the next complete command, or None.
 
-        Raises RemotingError for bytes that are not the protocol's; the connection cannot be used any further.
+        Raises RemotingError for bytes that violate the protocol; the connection cannot be used any further.
         """
         if self.error is not None:
             raise self.error

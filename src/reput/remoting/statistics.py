@@ -1,4 +1,4 @@
-"""Requests of mqadmin about topics, groups and the broker itself (`AdminBrokerProcessor`, 4.9.3)."""
+"""Answer mqadmin's requests about topics, groups and the broker itself (`AdminBrokerProcessor`, 4.9.3)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _VERSION_NAME, _VERSION_NAME_5 = "V4_9_3", "V5_3_3"
 
 
 class Statistics:
-    """Answers about one broker."""
+    """Answers requests about one broker."""
 
     def __init__(self, broker: ServedBroker, is_synced: bool = False) -> None:
         self._broker, self._is_synced, self._begun_ms = broker, is_synced, now_ms()
@@ -112,14 +112,14 @@ class Statistics:
         return InThread(work)
 
     def _delivered(self) -> dict[int, int]:
-        """Return how far each delay level is delivered. Raises StoreAccessError, FormatError."""
+        """Return the delivery progress of each delay level. Raises StoreAccessError, FormatError."""
         written = self._broker.written
         if written is not None:
             return written.delays.offsets()
         return delay_offsets(Path(self._broker.store.path)) if self._broker.is_quick else {}
 
     def _delayed(self) -> dict[str, str]:
-        """Return of each delay level how far it is delivered, and how far it reaches."""
+        """Return the delivery progress and the end of each delay level's queue."""
         return {
             f"scheduleMessageOffset_{level}": f"{offset},{self._broker.max_offset(SCHEDULE_TOPIC, level - 1)}"
             for level, offset in self._delivered().items()
@@ -432,7 +432,7 @@ class Statistics:
 
 _NEVER = (1 << 31) - 1
 _LAG_BYTES = 150
-"""About so much an answer has of each queue of a group."""
+"""Approximate bytes in an answer per queue of a group."""
 _NOT_COUNTED = (
     "sendThreadPoolQueueSize", "sendThreadPoolQueueCapacity", "pullThreadPoolQueueSize",
     "pullThreadPoolQueueCapacity", "sendThreadPoolQueueHeadWaitTimeMills",
@@ -440,7 +440,7 @@ _NOT_COUNTED = (
     "pageCacheLockTimeMills", "queryThreadPoolQueueSize", "queryThreadPoolQueueCapacity",
     "EndTransactionQueueSize", "EndTransactionThreadPoolQueueCapacity", "dispatchMaxBuffer",
 )  # fmt: skip
-"""Queues and locks of a broker that this server does not have; tools want to read a number."""
+"""Names of a broker's queues and locks that this server lacks; they are answered with numbers, as tools expect."""
 _ONLY_OF_FIVE = {
     "brokerActive": "true",
     **dict.fromkeys(

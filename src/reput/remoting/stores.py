@@ -27,7 +27,7 @@ def find_stores(paths: Iterable[str]) -> list[str]:
 
 
 def missing_stores(paths: Iterable[str]) -> dict[str, str]:
-    """Return why nothing is served of each path that is no store and has none in it."""
+    """Return, for each path without a store, the reason why nothing is served."""
     reasons: dict[str, str] = {}
     for path in paths:
         if find_stores([path]):
@@ -46,12 +46,12 @@ def missing_stores(paths: Iterable[str]) -> dict[str, str]:
 def _folders(path: str) -> list[str]:
     try:
         return sorted(entry.path for entry in os.scandir(path) if entry.is_dir())
-    except OSError:  # it is not there yet
+    except OSError:  # the folder does not exist yet
         return []
 
 
 def is_store(path: str) -> bool:
-    """Return whether a folder has a CommitLog: its own, in several folders, or of DLedger."""
+    """Return whether a folder has a CommitLog: in commitlog/, in several folders, or of DLedger."""
     try:
         return any(map(os.path.isdir, StoreLog(path).folders))
     except ReputError:  # it is not there, or cannot be read

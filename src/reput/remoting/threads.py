@@ -1,4 +1,4 @@
-"""Threads for slow answers, shared fairly: the client that has used them least is next."""
+"""Share threads for slow answers fairly: the client that has used them least is next."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 _HALF_LIFE_S = 10.0
 _FIRST_S, _LIGHT_S, _LOOK_S = 1.0, 0.9, 0.5
-_WAITED = 0.1  # of a time for which work waited: other work may be why
+_WAITED = 0.1  # share of waiting time that counts as usage, because other work may be the cause
 _NOTHING = -math.inf
 
 
@@ -23,8 +23,8 @@ class Usage:
     """Processor time of threads, and a tenth of the time for which they waited; it halves every 10 seconds.
 
     Attributes:
-        rank: its logarithm, as of a fixed time. All usages halve at the same rate, so they compare as their
-            ranks do at any time, and a rank changes only if time is added.
+        rank: logarithm of the usage, converted to a fixed time. All usages halve at the same rate, so the order of
+            ranks is the order of usages at any time, and a rank changes only if time is added.
     """
 
     __slots__ = ("rank",)
@@ -33,7 +33,7 @@ class Usage:
         self.rank = _NOTHING
 
     def add(self, used_s: float, now: float) -> None:
-        """Count a time that has ended now."""
+        """Add a period that has just ended."""
         used_s += 2.0 ** (self.rank - now / _HALF_LIFE_S)
         if used_s > 0:
             self.rank = math.log2(used_s) + now / _HALF_LIFE_S
@@ -50,10 +50,10 @@ class User(Usage):
     """A client of the threads.
 
     Attributes:
-        begin: called before each of its jobs; where it returns False, its jobs wait until `FairThreads.wake`
-        waiting: its jobs that no thread has begun
-        running: how many of its jobs are in threads
-        is_gone: whether the outcomes of these are ignored
+        begin: called before each job; if it returns False, the client's jobs wait until `FairThreads.wake`
+        waiting: jobs that no thread has begun
+        running: number of jobs in threads
+        is_gone: whether the client has left, so that outcomes of its jobs are ignored
     """
 
     __slots__ = ("begin", "is_gone", "is_queued", "running", "waiting")
@@ -65,16 +65,16 @@ class User(Usage):
         self.running, self.is_queued, self.is_gone = 0, False, False
 
     def leave(self) -> None:
-        """Drop its waiting jobs. Running jobs finish."""
+        """Drop the client's waiting jobs; running jobs finish."""
         self.is_gone = True
         self.waiting.clear()
 
 
 class FairThreads:
-    """The threads. For the event loop's thread, except the work itself, which raises nothing.
+    """Runs jobs of clients in threads. Call it only in the event loop's thread; jobs must not raise errors.
 
-    While other clients wait, a client has one job in threads. Where all threads but one are taken by a client each, the
-    last is kept for clients that use little, or have waited for some time: they do not wait for slow answers of others.
+    While other clients wait, each client has at most one job in threads. If all threads except one are busy, the last
+    is kept for clients that use little, or have waited for some time, so that they need not wait for slow answers.
     """
 
     def __init__(self, threads: int, clock: Callable[[], float] = time.monotonic) -> None:
@@ -86,28 +86,28 @@ class FairThreads:
         self._timer: asyncio.TimerHandle | None = None
 
     def submit(self, user: User, work: Callable[[], Any], done: Callable[[Any], object]) -> None:
-        """Run `work` in a thread; `done` is called with its outcome in this one."""
+        """Run `work` in a thread; call `done` with its outcome in the calling thread."""
         if user.rank == _NOTHING:
             user.rank = self._usual_rank()
         user.waiting.append(Job(work, done))
         self.wake(user)
 
     def wake(self, user: User) -> None:
-        """Look again whether a client's jobs can begin."""
+        """Check again whether a client's jobs can begin."""
         self._enqueue(user)
         self._start()
 
     def shutdown(self) -> None:
-        """Begin nothing more."""
+        """Begin no more jobs."""
         self._queue.clear()
         self._most = 0
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _usual_rank(self) -> float:
-        """Return the usage with which a new client begins: the average of those at work, clients that left included.
+        """Return the initial usage of a new client: the average of active clients, including clients that have left.
 
-        It is a second at least. So clients that connect by the hundred, or anew for each request, are not before one
-        that stays and asks little.
+        It is at least a second. So clients that open hundreds of connections, or one per request, do not precede a
+        client that stays and requests little.
         """
         average = self._all.rank - math.log2(max(len(self._queue) + len(self._busy), 1))
         return max(average, math.log2(_FIRST_S) + self._clock() / _HALF_LIFE_S)
@@ -147,7 +147,7 @@ class FairThreads:
         return None
 
     def _look_again(self) -> None:
-        """Look again later, when waiting clients count as light users."""
+        """Check again later, when waiting clients count as light users."""
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(_LOOK_S, self._looked)
 

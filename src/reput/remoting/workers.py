@@ -1,10 +1,10 @@
-"""Processes that answer side by side: the first accepts connections and hands each in turn to one of them, or itself.
+"""Distribute connections among processes: the first process accepts them, and gives each to a worker or to itself.
 
-The first one keeps the state of groups. A connection that needs it comes back, with the bytes that were received. One
-with TLS is relayed: its worker goes on to decrypt it.
+The first process has the state of groups. A worker gives a connection that needs this state back, with the bytes that
+were received. A TLS connection is relayed: the worker continues to decrypt it.
 
-Only the first process decides which stores are served where, and informs the others, so they agree. Messages are
-JSON, one per packet of a Unix socket; a connection goes with its packet as a file descriptor.
+Only the first process decides at which address a store is served, and informs the workers. Messages are JSON, one per
+packet of a Unix socket. A packet for a connection has its file descriptor.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class _Message(msgspec.Struct):
     """The state of a store at a port, from the first process.
 
     Attributes:
-        port: of the store
-        host: address of the store; None if a connection follows
-        path: its folder
-        is_there: whether it can be opened
-        peer: client of a connection that comes, if a worker relays it
+        port: port of the store
+        host: host of the store's address; None if the message has a connection
+        path: folder of the store
+        is_there: whether the store can be opened
+        peer: client of the connection, if a worker relays it
     """
 
     port: int
@@ -51,15 +51,15 @@ def channel() -> tuple[socket.socket, socket.socket]:
     """Return the two ends of a channel between processes."""
     try:
         return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    except OSError:  # as on macOS: a worker does not notice then that the first process was killed
+    except OSError:  # on macOS; then a worker does not notice that the first process was killed
         return socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
 
 
 class Workers:
-    """The other processes, as the first one sees them."""
+    """The workers, as the first process sees them."""
 
     def __init__(self, channels: Sequence[socket.socket]) -> None:
-        """`channels` lead to them, one each."""
+        """Prepare; `channels` has one channel per worker."""
         self._channels: list[socket.socket | None] = [
             None,
             *channels,
@@ -71,7 +71,7 @@ class Workers:
             channel.setblocking(False)
 
     def listen(self, service: Service) -> None:
-        """Take the connections that they hand back, in this event loop."""
+        """Accept connections that workers give back, in this event loop."""
         self._service = service
         for channel in self._channels:
             if channel is not None:
@@ -87,7 +87,7 @@ class Workers:
             return
         except OSError:
             data, descriptors = b"", []
-        if not data:  # it has ended; the next message to it drops it
+        if not data:  # the worker has ended; the next message to it removes it
             asyncio.get_running_loop().remove_reader(channel.fileno())
             return
         if len(descriptors) != 2 or self._service is None:
@@ -104,7 +104,7 @@ class Workers:
         task.add_done_callback(self._tasks.discard)
 
     def add(self, channel: socket.socket) -> None:
-        """Start a process in place of one that ended."""
+        """Add a worker in place of one that has ended."""
         channel.setblocking(False)
         self._channels.append(channel)
         if self._service is not None:
@@ -117,7 +117,7 @@ class Workers:
         for channel in list(self._channels):
             if channel is None or self._send(channel, message):
                 continue
-            if channel in self._channels:  # it is busy
+            if channel in self._channels:  # the worker is busy
                 watch = select.poll()
                 watch.register(channel, select.POLLOUT)
                 watch.poll(_PATIENCE_S * 1000)
@@ -125,7 +125,7 @@ class Workers:
                     self._drop(channel)
 
     def hand_on(self, connection: socket.socket, port: int) -> bool:
-        """Return whether another process has taken a connection to a port; this one closes it then."""
+        """Give a connection to a port to a worker; return whether one has taken it, so that the caller closes it."""
         self._turn = (self._turn + 1) % len(self._channels)
         channel = self._channels[self._turn]
         return channel is not None and self._send(channel, _Message(port), [connection.fileno()])
@@ -135,7 +135,7 @@ class Workers:
     ) -> bool:
         try:
             socket.send_fds(channel, [msgspec.json.encode(message)], list(descriptors))
-        except BlockingIOError:  # it is busy
+        except BlockingIOError:  # the worker is busy
             return False
         except OSError:
             self._drop(channel)
@@ -152,12 +152,12 @@ class Workers:
 
 
 class Worker:
-    """One of the others: serves the stores and connections that the first process passes on."""
+    """The side of a worker: serves the stores and connections that the first process passes on."""
 
     def __init__(
         self, channel: socket.socket, service: Service, gone: Callable[[], object]
     ) -> None:
-        """`gone` is called where the first process is."""
+        """Prepare; `gone` is called when the first process has ended."""
         self._channel, self._service, self._gone = channel, service, gone
         self._tasks: set[asyncio.Task[None]] = set()
         service.server.hand_back = self._hand_back
@@ -165,7 +165,7 @@ class Worker:
     def _hand_back(
         self, connection: socket.socket, port: int, received: bytes, peer: RelayedPeer | None
     ) -> bool:
-        """Give a connection to the first process; whether it took it."""
+        """Give a connection back to the first process; return whether it has taken it."""
         try:
             with passed_bytes(received) as descriptor:  # a message has no room for a large request
                 descriptors = [connection.fileno(), descriptor]
@@ -176,12 +176,12 @@ class Worker:
         return True
 
     def start(self) -> None:
-        """Listen to the first process, in this event loop."""
+        """Begin to receive messages of the first process, in this event loop."""
         self._channel.setblocking(False)
         asyncio.get_running_loop().add_reader(self._channel.fileno(), self._receive)
 
     def close(self) -> None:
-        """Listen to it no more."""
+        """Stop receiving messages of the first process."""
         asyncio.get_running_loop().remove_reader(self._channel.fileno())
         self._channel.close()
 

@@ -74,7 +74,16 @@ class ParquetTable:
 
     def state(self, stores: Sequence[str]) -> State | None:
         last = self._last()
-        return None if last is None else self._read(last).state
+        if last is None:
+            return None
+        commit = self._read(last)
+        # Its checkpoints would skip messages that no file has.
+        if commit.rows.rows and next(self.folder.rglob("*.parquet"), None) is None:
+            raise UsageError(
+                f"{self.name}: its files are gone, and {self.control} says what was exported there; "
+                "bring them back, or delete that folder to begin anew"
+            )
+        return commit.state
 
     def prepare(
         self, request: ExportRequest, schema: pa.Schema, reject_schema: pa.Schema

@@ -1,1 +1,1 @@
-"""HTML pages of commands, which need no network, no script and no other file."""
+"""Render HTML pages of commands; pages need no network, no script and no other file."""

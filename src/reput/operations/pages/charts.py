@@ -1,6 +1,6 @@
-"""Charts as numbers. Templates draw them as SVG, in a drawing of 100 by 100 that is stretched.
+"""Compute the numbers of charts. Templates draw them as SVG of 100 by 100 units, stretched to the page's width.
 
-A stretched drawing has no text, so that its words, which stand beside it, stay as large as the rest of the page.
+The stretched drawing has no text; labels are beside it, so that they have the page's font size.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 Tell = Callable[[int], str]
-_LEAST_WIDTH = 0.4  # Smallest height of a value above zero.
-_GAP = 0.12  # Gap between two columns, as a share of a column.
+_LEAST_WIDTH = 0.4  # width of the smallest value above zero
+_GAP = 0.12  # between two columns, as a share of a column
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class BarSegment:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A bar with its words."""
+    """A bar with its label, value and note."""
 
     label: str
     value: str
@@ -62,10 +62,10 @@ def stacked(
     """Return stacked columns.
 
     Args:
-        series: Name, style and values of each, the lowest first.
-        tell: Returns a value in words.
-        base: Numbers on the axis are round to this base, 10 or 1024.
-        gaps: Where to shade the background: x and width, of 100.
+        series: Name, style and values of each series, the lowest series first.
+        tell: Returns the text for a value.
+        base: Base to which numbers on the axis are round: 10 or 1024.
+        gaps: Shaded parts of the background: x and width, in units of 100.
     """
     parts = len(series[0][2]) if series else 0
     sums = [sum(values[part] for _, _, values in series) for part in range(parts)]
@@ -80,7 +80,7 @@ def stacked(
 
 
 def sparkline(values: Sequence[int], top: int) -> str:
-    """Return the path of small columns; `top` is as high as the drawing."""
+    """Return the SVG path of small columns; `top` is the value at the drawing's full height."""
     return _columns_path(values, [0] * len(values), top)
 
 
@@ -103,7 +103,7 @@ def bar(
 ) -> Bar:
     """Return a bar of consecutive parts, each with its style; `whole` is as long as the drawing."""
     widths = [max(100 * size / whole, _LEAST_WIDTH) if whole and size else 0.0 for size, _ in parts]
-    too_long = sum(widths) / 100  # Many widened parts together can exceed the whole.
+    too_long = sum(widths) / 100  # widening many small parts may make the sum exceed the drawing
     widths = [width / max(too_long, 1.0) for width in widths]
     starts = accumulate(widths, initial=0.0)
     segments = tuple(
@@ -115,7 +115,7 @@ def bar(
 
 
 def round_up(value: int, base: int = 10) -> int:
-    """Round up to 1, 2, 5 or 10 times a power of `base`, and to an even number, so that its half is one as well."""
+    """Round up to 1, 2, 5 or 10 times a power of `base`, and to an even number, so that its half is a whole number."""
     if value < 2:
         return 2
     power: int = base ** int(math.log(value, base) + 1e-9)
@@ -126,7 +126,7 @@ def round_up(value: int, base: int = 10) -> int:
 
 
 def logarithmic(duration_ms: int, longest_ms: int) -> float:
-    """Return the place of a time after the first one, of 100, on a logarithmic axis."""
+    """Return the position of a duration on a logarithmic axis, from 0 to 100."""
     if longest_ms <= 0:
         return 0.0
     return 100 * math.log1p(max(duration_ms, 0) / 100) / math.log1p(longest_ms / 100)

@@ -1,4 +1,4 @@
-"""The page of `reput report` over several stores: brokers, topics over brokers, retention, findings."""
+"""Render the page of `reput report` over several stores: brokers, topics over brokers, retention, findings."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class ClusterStore:
 
     Attributes:
         name: Its name.
-        state: In a word: ok, warning, damaged, not read.
-        text: The worst finding, or why it was not read.
-        figures: None if it was not read.
-        replica_of: The store with the same log; its figures are not in the sums.
-        page: The name of its own page; empty if it has none.
+        state: State in words: ok, warning, damaged, not read.
+        text: The worst finding, or the reason why it was not read.
+        figures: Figures of the store; None if it was not read.
+        replica_of: Name of the store of which this one is a replica, so that its figures are not in the sums.
+        page: Name of the store's own page; empty if it has none.
     """
 
     name: str
@@ -46,8 +46,8 @@ def cluster_page(
     Args:
         stores: The worst first.
         headline: The counts of all stores.
-        differing: Stores of one broker whose logs differ.
-        is_quick: Whether the checks were quick ones.
+        differing: Findings about stores of one broker whose logs differ.
+        is_quick: Whether the checks were quick checks.
     """
     counted = {
         one.name: one.figures for one in stores if one.figures is not None and not one.replica_of
@@ -99,7 +99,7 @@ def _legend(names: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def _topic_bars(topics: _Shares, place: int, names: Sequence[str]) -> list[Bar]:
-    """Return a bar per topic with a part per store; the note says how uneven the shares are."""
+    """Return a bar per topic with a part per store; the note describes how uneven the shares are."""
     totals = {topic: sum(one[place] for one in shares.values()) for topic, shares in topics.items()}
     largest = max(totals.values(), default=0)
     ordered = sorted(totals.items(), key=lambda one: (-one[1], one[0]))[:_MOST_TOPICS]
@@ -137,7 +137,7 @@ def _broker_bars(counted: Mapping[str, StoreFigures], field: str) -> list[Bar]:
 
 
 def _retention_bars(counted: Mapping[str, StoreFigures]) -> list[Bar]:
-    """Return how far back each store goes, the shortest first."""
+    """Return a bar for the retention time of each store, the shortest first."""
     now = now_ms()
     spans = {
         name: (now - one.timeline.begin_ms, one.timeline.begin_ms)

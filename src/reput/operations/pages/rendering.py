@@ -1,4 +1,4 @@
-"""Jinja's environment: every value is escaped, and control characters are spelled out."""
+"""Render templates with Jinja, with all values escaped and control characters made visible."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def render(template: str, **values: object) -> str:
 
 
 def seconds(timestamp_ms: int) -> str:
-    """Return a time to the second, in UTC, as a page shows it."""
+    """Return a time to the second, in UTC, in the form of pages."""
     text = format_time(timestamp_ms)
     return text[:19].replace("T", " ") if text.endswith("Z") else text
 

@@ -1,4 +1,4 @@
-"""The page of `reput report`: figures and findings of a store, as charts."""
+"""Render the page of `reput report`: figures and findings of a store, with charts."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class IndexRow:
 
 
 def coverage_bar(coverage: IndexCoverage) -> Bar | None:
-    """Return the bar of the log from its beginning to its end; None if it is empty."""
+    """Return a bar of the log's ranges by coverage, or None if the log is empty."""
     if not coverage.log_bytes:
         return None
     parts = [(float(one.end - one.begin), _STYLES[one.basis]) for one in coverage.ranges]
@@ -106,8 +106,9 @@ def store_page(
 
     Args:
         figures: Figures of the store.
-        findings: Findings of its check; `command_of` returns the command that repairs a finding, or "".
-        is_quick: Whether the check was a quick one.
+        findings: Findings of its check.
+        command_of: Returns the command that repairs a finding, or an empty string.
+        is_quick: Whether the check was a quick check.
     """
     return render(
         "store.html",
@@ -136,7 +137,7 @@ def store_page(
 
 
 def _span(figures: StoreFigures) -> tuple[str, str, str]:
-    """Return begin, middle and end of the timeline."""
+    """Return the labels of the timeline's begin, middle and end."""
     line = figures.timeline
     ends = (0, line.parts * line.part_ms // 2, line.parts * line.part_ms)
     shown = 16 if ends[-1] > DAY_MS else 19 if ends[-1] > _SHORT_MS else 23  # minutes, seconds, ms
@@ -280,7 +281,7 @@ def _by_kind(
 
 
 def _disk(figures: StoreFigures) -> dict[str, Any] | None:
-    """Return the state of the disk now, and how long until it is full; None if unknown."""
+    """Return the state of the disk, and the time until it is full; None if unknown."""
     sizing = figures.sizing
     if sizing.used_bytes is None or sizing.free_bytes is None:
         return None
