@@ -166,7 +166,7 @@ class ParquetIndex:
             for start, column in zip(starts, columns, strict=True)
         ]
         if not 0 <= min(starts) <= max(stops) <= self.part.object_bytes:
-            raise ValueError(f"row group {number} lies outside the object the object")
+            raise ValueError(f"row group {number} lies outside the object")
         unpacked = sum(column.total_uncompressed_size for column in columns)
         if max(max(stops) - min(starts), unpacked) > _MOST_GROUP_BYTES:
             raise ValueError(f"row group {number} is longer than the archiver writes")
