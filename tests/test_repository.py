@@ -2,6 +2,7 @@
 
 import configparser
 import re
+import subprocess
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -127,6 +128,19 @@ def test_the_unit_runs_a_command_that_there_is_and_can_be_stopped() -> None:
     assert service["KillSignal"] == "SIGTERM"
     assert service["NoNewPrivileges"] == "yes"
     assert unit["Install"]["WantedBy"] == "multi-user.target"
+
+
+def test_the_service_for_clients_outside_lists_a_port_per_store() -> None:
+    page = (CHECKOUT / "docs" / "serve.md").read_text(encoding="utf-8")
+    (script,) = re.findall(r"^```sh\n(cat <<END\n.*?)^```$", page, re.M | re.S)
+    printed = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True)
+    service = yaml.safe_load(printed.stdout)
+    ports = [port["port"] for port in service["spec"]["ports"]]
+    assert ports == list(range(9876, 9876 + 40))
+    text = (CHECKOUT / "deploy" / "kubernetes.yaml").read_text(encoding="utf-8")
+    deployment, *_ = yaml.safe_load_all(text)
+    labels = deployment["spec"]["template"]["metadata"]["labels"]
+    assert service["spec"]["selector"].items() <= labels.items()
 
 
 def test_the_kubernetes_manifest_serves_read_only_and_its_names_agree() -> None:

@@ -11,6 +11,7 @@ from starlette.testclient import TestClient
 
 import reput
 from reput import Message
+from reput.console import live_page
 from reput.messages.body_decoders import BodyFields
 from tests.console.serving import console
 from tests.small import SMALL
@@ -81,6 +82,31 @@ def test_only_messages_that_are_asked_for_are_shown(tmp_path: Path) -> None:
         found = [watched(client, link)[0] for link in links]
         assert found == [["k1"], ["k2"], ["k3"], ["k3"], []]
         assert client.get("/live?contains=(&how=regex").status_code == 400
+
+
+def test_the_address_of_a_page_over_many_stores_is_short(tmp_path: Path) -> None:
+    """And each message is shown once, a request is repeated, and a forgotten page says so."""
+    put(tmp_path / "a", "first")
+    many = {f"store-{number:03d}": tmp_path / "a" for number in range(60)}
+    with console(many) as client:
+        _, first = watched(client, "/live")
+        assert len(first) < 100
+        put(tmp_path / "a", "k1")
+        for _ in range(2):  # the answer was lost on its way
+            keys, second = watched(client, first)
+            assert keys == ["k1"] * len(many)
+        put(tmp_path / "a", "k2")
+        keys, _ = watched(client, second)
+        assert keys == ["k2"] * len(many)
+        assert "begins anew" in client.get(first).text
+        assert "begins anew" in client.get("/live?at=unknown").text
+
+
+def test_cursors_that_are_kept_are_few() -> None:
+    kept = live_page._KeptCursors(most=100)
+    names = [kept.put(dict.fromkeys(map(str, range(30)), number), "") for number in range(5)]
+    assert [kept.get(name) is not None for name in names] == [False, False, True, True, True]
+    assert kept.get(kept.put(dict.fromkeys(map(str, range(500)), 1), "")) is not None
 
 
 class _Reversed:

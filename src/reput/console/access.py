@@ -72,7 +72,11 @@ class Access:
         headers, path = connection.headers, connection.url.path
         is_known_host = self._hosts is None or _host_of(headers) in self._hosts
         if not is_known_host and path not in _HEALTH_PATHS:  # kubelet asks by the pod's address
-            return _refused(421, "host", "this host name is not served here")
+            return _refused(
+                421,
+                "host",
+                "this host name is not served here; it can be allowed when the server starts",
+            )
         if _is_foreign(connection.scope, headers):
             return _refused(403, "cross_site", "a page of another site sent this request")
         if path in _OPEN_PATHS or path.startswith("/static/"):

@@ -1,8 +1,14 @@
-"""Show new messages, filtered. The page requests them every two seconds; the server keeps no state in between."""
+"""Show new messages, filtered. The page requests them every two seconds.
+
+The address of a page says where to continue in each store. Of many stores that would be too long for proxies: then the
+address names cursors that are kept here.
+"""
 
 from __future__ import annotations
 
+import secrets
 import time
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlencode
@@ -29,6 +35,38 @@ _FIRST_ROWS, _MOST_ROWS = 20, 200
 _SECONDS = 1.0
 """Time for which one request may walk logs; the next request continues at the same place."""
 _MOST_BEHIND_BYTES = 64 << 20
+_MOST_IN_ADDRESS, _MOST_KEPT = 50, 100_000
+_FORGOTTEN = "This page was not asked for some time, and the server has forgotten where it was; it begins anew."
+
+
+class _KeptCursors:
+    """Cursors of pages over many stores, by random names: the last ones, at most so many. For one thread."""
+
+    def __init__(self, most: int = _MOST_KEPT) -> None:
+        self._most, self._count = most, 0
+        self._kept: OrderedDict[str, tuple[dict[str, int], str]] = OrderedDict()
+
+    def get(self, name: str) -> dict[str, int] | None:
+        """Return cursors, and drop those of the request before, which the page has left behind."""
+        found = self._kept.get(name)
+        if found is None:
+            return None
+        self._kept.move_to_end(name)
+        self._drop(found[1])
+        return found[0]
+
+    def put(self, cursors: dict[str, int], before: str) -> str:
+        """Keep cursors, which replace those of the name `before` once they are used; return their name."""
+        name = secrets.token_urlsafe(12)
+        self._kept[name] = cursors, before
+        self._count += len(cursors)
+        while self._count > self._most and len(self._kept) > 1:
+            self._drop(next(iter(self._kept)))
+        return name
+
+    def _drop(self, name: str) -> None:
+        dropped = self._kept.pop(name, None)
+        self._count -= len(dropped[0]) if dropped else 0
 
 
 class LivePage:
@@ -36,6 +74,7 @@ class LivePage:
 
     def __init__(self, views: Views) -> None:
         self._views, self._mounts = views, views.mounts
+        self._kept = _KeptCursors()
 
     async def live(self, request: Request) -> Response:
         return await self._answer(request, "live.html")
@@ -59,18 +98,24 @@ class LivePage:
 
             content = parse_content(choice(query, "how", tuple(How)), q["contains"])
         cursors = cursors_of(query, [name for name, _ in stores])
-        tails = _Watched(stores, wanted, content, cursors)
+        at = text(query, "at") or ""
+        kept = self._kept.get(at) if at else None
+        tails = _Watched(stores, wanted, content, {**cursors, **(kept or {})})
+        if at and kept is None:
+            tails.notes.append(_FORGOTTEN)
         await self._mounts.search(tails.read)
         return await self._views.page(
-            request, template, view="live", q=q, tails=tails, live_query=_query
+            request, template, view="live", q=q, tails=tails, link=self._query(tails, q, at)
         )
 
-
-def _query(tails: _Watched, q: Mapping[str, str]) -> str:
-    """Return the query string for later messages."""
-    pairs = [(name, value) for name, value in q.items() if value]
-    pairs += [("after", f"{name}:{offset}") for name, offset in tails.cursors.items()]
-    return "?" + urlencode(pairs, errors="surrogatepass")
+    def _query(self, tails: _Watched, q: Mapping[str, str], before: str) -> str:
+        """Return the query string that asks for later messages."""
+        pairs = [(name, value) for name, value in q.items() if value]
+        if len(tails.cursors) > _MOST_IN_ADDRESS:
+            pairs.append(("at", self._kept.put(tails.cursors, before)))
+        else:
+            pairs += [("after", f"{name}:{offset}") for name, offset in tails.cursors.items()]
+        return "?" + urlencode(pairs, errors="surrogatepass")
 
 
 class _Watched:

@@ -8,11 +8,12 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from contextvars import copy_context
 from dataclasses import dataclass, field
+from threading import BoundedSemaphore
 from weakref import WeakValueDictionary
 
 from reput.broker.limits import HTTP
 from reput.console.arguments import Failure, SearchForm
-from reput.console.searching import Outcome, Progress, Share, Until, search
+from reput.console.searching import Outcome, Progress, Share, Steps, Until, search
 from reput.errors import ReputError
 from reput.format.commit_log import MessageExt
 from reput.messages.body_text import body_preview
@@ -23,6 +24,7 @@ from reput.text import one_line
 _LEAST_SHARE_BYTES = 64 << 10
 _BEAT_S = 0.3
 _PREVIEW, _KEYS, _TAGS = 240, 80, 32
+_AT_WORK = BoundedSemaphore(HTTP.search_threads)
 EXHAUSTED = -1
 """The cursor of a store that has no older messages."""
 
@@ -187,7 +189,7 @@ class Results:
         share = Share(max(HTTP.answer_bytes // max(len(self._stores), 1), _LEAST_SHARE_BYTES))
         wanted = self._wanted._replace(after=self._given.get(part.name))
         try:
-            for step in search(store, wanted, share, self.until):
+            for step in _in_turn(search(store, wanted, share, self.until)):
                 if isinstance(step, Outcome):
                     part.outcome = step
                 elif isinstance(step, Progress):
@@ -257,6 +259,19 @@ class Results:
                 self._scanned_bytes
             )
             yield f"Searched {self._log_bytes:,} bytes of log{scanned}."
+
+
+def _in_turn(steps: Steps) -> Iterator[tuple[MessageExt, ...] | Progress | Outcome]:
+    """Yield steps. All searches together do few at a time, because each takes memory."""
+    try:
+        while True:
+            with _AT_WORK:
+                step = next(steps, None)
+            if step is None:
+                return
+            yield step
+    finally:
+        steps.close()
 
 
 class Searches:

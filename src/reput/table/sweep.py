@@ -35,6 +35,7 @@ _BATCH_BYTES = 1 << 20
 _CHECKED_AT_ONCE = 16
 _ASIDE = SYS_FLAG_COMPRESSED | SYS_FLAG_INNER_BATCH  # bits of messages that are examined one by one
 Offsets = npt.NDArray[np.int64]
+_SPARE = list[ScanBuffers]()  # as many as pieces were read at once: a search that waits needs none
 
 
 class SweptTo(NamedTuple):
@@ -80,7 +81,6 @@ class Sweep:
         self._store, self._log, self._wanted = store, store.commit_log, wanted
         self._content, self._stop = content, _EVER if after is None else after
         self._most_body_bytes = most_body_bytes
-        self._buffers = ScanBuffers()
         self._damage: dict[Finding, None] = {}
         self.unsearched = 0
 
@@ -127,16 +127,20 @@ class Sweep:
         if self._content is not None:
             columns += ["body"] * self._content.reads_bodies
             columns += ["properties"] * self._content.reads_properties
-        batches = RangeBatches(
-            part, columns, self._conditions(piece), on_corrupt="skip", decompressed=False,
-            batch_bytes=_BATCH_BYTES, open_file=self._log.source.open, buffers=self._buffers,
-        )  # fmt: skip
-        found: list[int] = []
-        for batch in batches:
-            offsets: Offsets = batch.column("physical_offset").to_numpy()
-            found += offsets[self._may_match(batch) & (offsets < self._stop)].tolist()
-        self._damage |= dict.fromkeys(batches.report.damage)
-        return found
+        buffers = _SPARE.pop() if _SPARE else ScanBuffers()
+        try:
+            batches = RangeBatches(
+                part, columns, self._conditions(piece), on_corrupt="skip", decompressed=False,
+                batch_bytes=_BATCH_BYTES, open_file=self._log.source.open, buffers=buffers,
+            )  # fmt: skip
+            found: list[int] = []
+            for batch in batches:
+                offsets: Offsets = batch.column("physical_offset").to_numpy()
+                found += offsets[self._may_match(batch) & (offsets < self._stop)].tolist()
+            self._damage |= dict.fromkeys(batches.report.damage)
+            return found
+        finally:
+            _SPARE.append(buffers)
 
     def _conditions(self, piece: TimedPiece) -> list[Condition]:
         wanted, found = self._wanted, list[Condition]()
