@@ -210,7 +210,7 @@ def test_commands_join_a_store_and_its_archive(
 def test_an_archive_is_joined_with_one_store(both: tuple[str, str]) -> None:
     left, place = both
     for stores, message in (
-        ((left, left), "--archive: for one STORE"),
+        ((left, left), "--archive: only for one STORE"),
         ((place,), "pass the store first"),
     ):
         found = run("query", *stores, "--archive", place, "--key", "x")

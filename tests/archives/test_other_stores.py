@@ -130,7 +130,7 @@ def test_nothing_expires_if_the_archive_changes_after_it_was_compared(
     before = _log(store)
     assert main(["expire", str(store), "--before", "now", "--archived", place]) != 0
     assert _log(store) == before
-    assert "not there" in capsys.readouterr().err
+    assert "no longer exists" in capsys.readouterr().err
 
 
 def test_erased_files_do_not_expire(store: Path, place: str) -> None:

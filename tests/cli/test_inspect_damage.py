@@ -33,7 +33,7 @@ def damaged_index(golden: Golden, folder: Path, at: int, value: bytes) -> tuple[
 @pytest.mark.parametrize(
     ("at", "value", "offset", "says"),
     [
-        (36, struct.pack(">i", 4001), 36, "index count 4001, the file has 4000 items"),
+        (36, struct.pack(">i", 4001), 36, "index count 4001, but the file has room for 4000 items"),
         (36, struct.pack(">i", -5), 36, "index count -5"),
         (32, struct.pack(">i", 5), 32, "the header counts 5 used slots, but 983 are used"),
         (40 + 4 * 553, struct.pack(">i", 5000), 40 + 4 * 553, "slot 553 leads to item 5000"),

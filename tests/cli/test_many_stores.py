@@ -374,7 +374,7 @@ def test_stores_are_rebuilt_into_folders_of_their_names(fleet: Path, tmp_path: P
     ran = reput("rebuild", "--stores", named, "--output", tmp_path / "out")
     assert "needs a name in a fleet file" in one_line(ran)
     ran = reput("rebuild", "--stores", fleet, "--queue-entries", "5")
-    assert "--queue-entries: for one store" in one_line(ran)
+    assert "--queue-entries: only for one store" in one_line(ran)
 
 
 def test_figures_proofs_and_lag_are_of_all_stores(fleet: Path) -> None:

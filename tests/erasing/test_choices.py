@@ -184,7 +184,7 @@ def test_it_refuses_in_one_line(golden: Golden, tmp_path: Path) -> None:
         with pytest.raises(UsageError, match=words):
             reput.erase(store, **{"output": out, **given})
     (store / "other").write_bytes(b"x")
-    with pytest.raises(UsageError, match="other may hold copies"):
+    with pytest.raises(UsageError, match="other may contain copies"):
         reput.erase(store, out, keys=["k"])
     (store / "other").unlink()
     log = sorted((store / "commitlog").iterdir())[0]

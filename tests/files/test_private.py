@@ -43,7 +43,7 @@ def test_a_parent_that_others_can_write_is_refused(
     tmp_path: Path, mode: int, access: Access
 ) -> None:
     tmp_path.chmod(mode)
-    with pytest.raises(StoreAccessError, match=f"mode {mode:04o} lets others write"):
+    with pytest.raises(StoreAccessError, match=f"mode {mode:04o} lets other users write"):
         new_private_folder("p-", tmp_path, access)
     assert not list(tmp_path.iterdir())
 

@@ -93,7 +93,7 @@ def test_without_queues_the_topic_must_be_given(golden: Golden, tmp_path: Path) 
     (path / "consumequeue").rename(tmp_path / "elsewhere")
     row = next(row for row in golden("basic").messages if row.uniq_key)
     with reput.open_store(path) as opened:
-        with pytest.raises(UsageError, match="give the topic"):
+        with pytest.raises(UsageError, match="pass the topic"):
             opened.find_by_id(row.uniq_key or "")
         assert (
             opened.get_by_id(row.uniq_key or "", row.topic).physical_offset == row.physical_offset

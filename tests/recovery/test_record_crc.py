@@ -70,7 +70,7 @@ def test_recovery_follows_the_setting(tmp_path: Path) -> None:
 
 def test_a_log_without_crcs_is_not_cut_for_that(tmp_path: Path) -> None:
     offsets = written(tmp_path / "s", replace(CONFIG, append_record_crc=False))
-    with pytest.raises(StoreError, match=r"without a CRC.*recover without this setting"):
+    with pytest.raises(StoreError, match=r"has no CRC.*recover without this setting"):
         reput.open_store(tmp_path / "s", mode="rw", config=FORCED)
     with reput.open_store(tmp_path / "s", mode="rw", config=CONFIG) as opened:
         assert opened.get(offsets[-1]).body == b"body"

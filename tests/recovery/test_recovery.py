@@ -95,7 +95,7 @@ def test_what_a_broker_made_of_damage(torn: Torn, tmp_path: Path, name: str, end
 
 def test_a_store_that_no_broker_starts_on(torn: Torn, tmp_path: Path) -> None:
     store = copy_store(torn(REFUSED).before, tmp_path / "store")
-    with pytest.raises(StoreError, match="files of one size"):
+    with pytest.raises(StoreError, match="must have one size"):
         StoreWriter(store, store_config(torn(REFUSED)))
     assert not (store / "abort").exists()
 

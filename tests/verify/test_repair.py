@@ -407,7 +407,7 @@ def test_exchanged_log_files_are_refused_with_the_way_out(tmp_path: Path) -> Non
     for first, second in ((0, 1), (1, 3), (2, len(log) - 1)):
         exchange(log[first], log[second])
         wrong = held(store)
-        with pytest.raises(StoreError, match="have names of others") as refused:
+        with pytest.raises(StoreError, match="have exchanged names") as refused:
             full_plan(store)
         assert held(store) == wrong
         assert "\n" not in str(refused.value)
