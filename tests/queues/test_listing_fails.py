@@ -8,7 +8,7 @@ import pytest
 
 from reput.errors import StoreAccessError
 from reput.files.open_files import OpenFiles
-from reput.files.storage import FolderEntry, LocalStorage
+from reput.files.storage import LocalStorage
 from reput.format.consume_queue_ext import LAST_ADDRESS
 from reput.queues.reader import ConsumeQueueReader, ExtensionFiles
 from reput.queues.store_queues import ConsumeQueueSetReader
@@ -21,7 +21,7 @@ class FailsOnce(LocalStorage):
 
     is_due = False
 
-    def list(self, folder: str) -> Sequence[FolderEntry]:
+    def list(self, folder: str) -> Sequence[os.DirEntry[str]]:
         if self.is_due:
             self.is_due = False
             raise StoreAccessError(f"{folder}: cannot be read")

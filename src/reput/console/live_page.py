@@ -36,7 +36,9 @@ _SECONDS = 1.0
 """Time for which one request may walk logs; the next request continues at the same place."""
 _MOST_BEHIND_BYTES = 64 << 20
 _MOST_IN_ADDRESS, _MOST_KEPT = 50, 100_000
-_FORGOTTEN = "This page was idle for so long that the server no longer knows its place; it begins anew."
+_FORGOTTEN = (
+    "This page was idle for so long that the server no longer knows its place; it begins anew."
+)
 
 
 class _KeptCursors:

@@ -334,7 +334,7 @@ class ExtensionFiles:
 
     def __init__(self, folder: str, open_files: OpenFiles, storage: Storage = LOCAL) -> None:
         self.folder, self._storage, self._open_files = folder, storage, open_files
-        self._files = Watched(storage.watch(folder), self._list, [])
+        self._files = Watched(storage.watch(folder), self._list, list[QueueFile]())
 
     def unit(self, address: int) -> ExtensionUnit | None:
         """Return the unit with this address, or None if it is missing or unreadable. Raises StoreAccessError."""

@@ -48,7 +48,7 @@ class QueueSetReader(Closing, Generic[_Reader]):
         self._open_files = OpenFiles(storage.open)
         self._queues: OrderedDict[tuple[str, int], _Reader] = OrderedDict()
         # A cluster has tens of thousands of topics.
-        self._topics = Watched(storage.watch(self.folder), self._list_topics, [])
+        self._topics = Watched(storage.watch(self.folder), self._list_topics, list[str]())
 
     def topics(self) -> list[str]:
         """Return the topics that have a folder, sorted. Raises StoreAccessError."""
