@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -53,8 +55,8 @@ def _own_environment() -> Iterator[None]:
 def _short_pauses() -> Iterator[None]:
     """Repeat failed tasks of this process as often as users' tasks are repeated, in a hundredth of the time."""
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("_FIRST_PAUSE_S", "_LONGEST_PAUSE_S", "_PAUSES_S"):
-            patch.setattr(tasks, name, getattr(tasks, name) / 100)
+        clock = SimpleNamespace(sleep=lambda seconds: time.sleep(seconds / 100))
+        patch.setattr(tasks, "time", clock)
         yield
 
 

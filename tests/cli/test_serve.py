@@ -55,7 +55,8 @@ def test_it_serves_until_a_signal_and_answers_what_is_under_way(store: Path, wor
             "commitOffset": 0, "suspendTimeoutMillis": 30_000, "subscription": "*", "subVersion": 0,
         }  # fmt: skip
         waiting = client.send(RequestCode.PULL_MESSAGE, fields)
-        time.sleep(0.5)
+        # The server reads requests in order: once this one is answered, it has the pull.
+        client.ask(RequestCode.HEART_BEAT, {}, b'{"clientID":"c"}')
         process.send_signal(signal.SIGTERM)
         if workers == 1:
             answer = client.receive()

@@ -45,7 +45,7 @@ def slowly(function, task):
 
 class Slow(SparkRunner):
     def run(self, function, tasks, weights, progress):
-        if hasattr(tasks[0], "split"):
+        if tasks and hasattr(tasks[0], "split"):
             function = partial(slowly, function)
         return super().run(function, tasks, weights, progress)
 

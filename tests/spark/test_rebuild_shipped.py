@@ -42,7 +42,7 @@ def slowly(function, task):
 
 class Slow(SparkRunner):
     def run(self, function, tasks, weights, progress):
-        if not hasattr(tasks[0], "split"):
+        if tasks and not hasattr(tasks[0], "split"):
             function = partial(slowly, function)
         return super().run(function, tasks, weights, progress)
 

@@ -121,8 +121,9 @@ def test_the_readers_log_says_what_was_left_out(
         "reput: topic = 'payments'",
         f"reput: {store}: 6 of 7 files left out by store_timestamp",
     ]
-    assert printed[3].startswith(f"reput: {store}: topic through its ConsumeQueues")
-    assert printed[4] == "reput: 1 ranges of 1048576 bytes to look at, in 1 tasks"
+    assert printed[3] == f"reput: {store}: 6483472 of 6549067 bytes left out by store_timestamp"
+    assert printed[4].startswith(f"reput: {store}: topic through its ConsumeQueues")
+    assert printed[5] == "reput: 1 ranges of 65595 bytes to look at, in 1 tasks"
     (partition,) = reader.partitions()
     capsys.readouterr()
     rows = sum(map(len, reader.read(partition)))

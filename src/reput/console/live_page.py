@@ -36,7 +36,9 @@ _SECONDS = 1.0
 """Time for which one request may walk logs; the next request continues at the same place."""
 _MOST_BEHIND_BYTES = 64 << 20
 _MOST_IN_ADDRESS, _MOST_KEPT = 50, 100_000
-_FORGOTTEN = "This page was not asked for some time, and the server has forgotten where it was; it begins anew."
+_FORGOTTEN = (
+    "This page was idle for so long that the server no longer knows its place; it begins anew."
+)
 
 
 class _KeptCursors:
@@ -56,7 +58,7 @@ class _KeptCursors:
         return found[0]
 
     def put(self, cursors: dict[str, int], before: str) -> str:
-        """Keep cursors, which replace those of the name `before` once they are used; return their name."""
+        """Keep cursors and return their name; once they are used, the cursors of the name `before` are dropped."""
         name = secrets.token_urlsafe(12)
         self._kept[name] = cursors, before
         self._count += len(cursors)

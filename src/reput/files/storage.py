@@ -9,11 +9,11 @@ from __future__ import annotations
 import os
 import stat
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from os import PathLike, fspath
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from reput.errors import StoreAccessError, StoreNotFoundError
 from reput.files.places import LOCAL_ARCHIVE, is_archive, is_pattern, local_path, split_joined
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 # Longer than a tick of any file system's clock: within this time, a second change may not show.
 _SETTLED_NS = 2_000_000_000
 _Stamp = tuple[int, int] | None
+_Listing = TypeVar("_Listing")
 
 
 class FolderWatch:
@@ -88,6 +89,23 @@ class Watch(Protocol):
     """Reports whether the entries of a folder may have changed since the last call."""
 
     def changed(self) -> bool: ...
+
+
+class Watched(Generic[_Listing]):
+    """What a function reads in a folder, read again after each change of its entries. Not thread-safe."""
+
+    def __init__(self, watch: Watch, read: Callable[[], _Listing], first: _Listing) -> None:
+        self._watch, self._read, self._found = watch, read, first
+        self._is_unread = True
+
+    def get(self) -> _Listing:
+        """Return the present state. Raises what the function raises."""
+        if self._watch.changed() or self._is_unread:
+            # Until reading succeeds, because the watch reports a change only once.
+            self._is_unread = True
+            self._found = self._read()
+            self._is_unread = False
+        return self._found
 
 
 class Storage(Protocol):

@@ -9,7 +9,7 @@ is not trusted for these keys, and its range is scanned. `reput.index.search` im
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from enum import StrEnum
 from itertools import product
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -67,7 +67,7 @@ class Candidate(NamedTuple):
     key_hash: int
 
 
-class KeyHashes(Set[int]):
+class KeyHashes(Collection[int]):
     """The hashes of keys in topics, with both: an index that is sorted by these need not be searched whole.
 
     Hashes of many topics are computed as an array.

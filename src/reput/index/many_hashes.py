@@ -29,7 +29,7 @@ Mask = npt.NDArray[np.bool_]
 def worth_following(
     file: IndexFileReader, hashes: npt.NDArray[np.int32], slots: SlotPages | None
 ) -> list[int]:
-    """Return the hashes that are to be followed one by one, ascending. Raises StoreAccessError, StoreChangedError.
+    """Return the hashes to follow one by one, ascending. Raises StoreAccessError, StoreChangedError.
 
     Args:
         file: The IndexFile.
@@ -51,10 +51,10 @@ def worth_following(
 def _in_doubt(file: IndexFileReader, slots: SlotPages, hashes: Hashes, numbers: Hashes) -> Mask:
     """Return for which hashes, in slots of ascending numbers, `SlotPages.check` would have to look at the items."""
     pages = (HEADER_BYTES + SLOT_BYTES * numbers) // SLOT_PAGE_BYTES
-    is_believed = np.frombuffer(slots.is_believed, np.bool_)
-    unknown = pages[~is_believed[pages]]
+    is_trusted = np.frombuffer(slots.is_trusted, np.bool_)
+    unknown = pages[~is_trusted[pages]]
     unknown = unknown[np.diff(unknown, prepend=-1) > 0]
-    in_doubt, few = np.zeros(len(is_believed), np.bool_), np.zeros(len(is_believed), np.bool_)
+    in_doubt, few = np.zeros(len(is_trusted), np.bool_), np.zeros(len(is_trusted), np.bool_)
     for begin in range(0, len(unknown), _PIECE_PAGES):
         piece = unknown[begin : begin + _PIECE_PAGES]
         counts = _counts_of_pages(file, int(piece[0]), int(piece[-1]) + 1)
@@ -70,9 +70,9 @@ def _in_doubt(file: IndexFileReader, slots: SlotPages, hashes: Hashes, numbers: 
                 each = zip(used.tolist(), newest.tolist(), strict=True)
                 doubts = [slots.doubt(int(length), *page, last) or 0.0 for page in each]
                 in_doubt[piece[alike]] = np.array(doubts) >= LEAST_DOUBT
-    believed = unknown[~(in_doubt | few)[unknown]]
-    for page in believed.tolist():
-        slots.is_believed[page] = True
+    trusted = unknown[~(in_doubt | few)[unknown]]
+    for page in trusted.tolist():
+        slots.is_trusted[page] = True
     found = in_doubt[pages]
     rows = np.flatnonzero(few[pages])
     if len(rows):

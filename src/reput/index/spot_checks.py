@@ -148,19 +148,19 @@ class SlotPages:
 
     def __init__(self, file: IndexFileReader) -> None:
         self._file = file
-        self.is_believed = bytearray(file.slot_pages)  # by number of the page
+        self.is_trusted = bytearray(file.slot_pages)  # by number of the page
         self._unfounded = 0
 
     def check(self, key_hash: int) -> None:
         """Raise LostSlotsError, or BrokenChainError, if a look-up of this hash would miss an item."""
         page = self._file.slot_page_of(key_hash % self._file.hash_slots)
-        if self.is_believed[page]:
+        if self.is_trusted[page]:
             return
         slots, last = self._file.slot_page(page), self._file.next_item - 1
         used, newest = len(slots) - slots.count(0), max(slots)
         doubt = self.doubt(len(slots), used, newest, last)
         if doubt is not None and doubt < LEAST_DOUBT:
-            self.is_believed[page] = True
+            self.is_trusted[page] = True
             return
         # The hashes of these keys do not spread evenly.
         if doubt is not None and self._unfounded >= _MOST_UNFOUNDED:

@@ -22,7 +22,7 @@ from itertools import islice
 from reput.errors import MessageNotFoundError, StoreNotFoundError
 from reput.files.open_files import OpenFiles
 from reput.files.reader import SparseReader
-from reput.files.storage import LOCAL, Storage
+from reput.files.storage import LOCAL, Storage, Watched
 from reput.format.batch_consume_queue import BatchEntry
 from reput.format.consume_queue import PRE_BLANK, ConsumeQueueEntry, encode_entry
 from reput.format.consume_queue_ext import (
@@ -68,7 +68,7 @@ class ConsumeQueueReader:
         self.folder, self.kind, self._storage = folder, kind, storage
         self._entry_bytes = kind.entry_bytes
         self._open_files = OpenFiles(storage.open) if open_files is None else open_files
-        self._watch = storage.watch(folder)
+        self._listing = Watched(storage.watch(folder), self._list, None)
         self._files: list[QueueFile] = []
         self._starts: list[int] = []
         self._end: int | None = None  # the queue's end when it was last read
@@ -86,8 +86,7 @@ class ConsumeQueueReader:
 
     def refresh(self) -> bool:
         """List the files again if one stat shows a change; return whether there are any files."""
-        if self._watch.changed():
-            self._list()
+        self._listing.get()
         return bool(self._files)
 
     def close(self) -> None:
@@ -335,18 +334,15 @@ class ExtensionFiles:
 
     def __init__(self, folder: str, open_files: OpenFiles, storage: Storage = LOCAL) -> None:
         self.folder, self._storage, self._open_files = folder, storage, open_files
-        self._watch = storage.watch(folder)
-        self._files: list[QueueFile] = []
+        self._files = Watched(storage.watch(folder), self._list, list[QueueFile]())
 
     def unit(self, address: int) -> ExtensionUnit | None:
         """Return the unit with this address, or None if it is missing or unreadable. Raises StoreAccessError."""
-        if self._watch.changed():
-            self._files = list_queue_files(self.folder, self._storage, EXTENSION)
-        position = position_of(address)
-        place = bisect_right(self._files, position, key=lambda file: file.start) - 1
-        if place < 0 or position >= self._files[place].stop:
+        files, position = self._files.get(), position_of(address)
+        place = bisect_right(files, position, key=lambda file: file.start) - 1
+        if place < 0 or position >= files[place].stop:
             return None
-        file = self._files[place]
+        file = files[place]
         try:
             reader, at = self._open_files.get(file.path, file.inode), position - file.start
             head = reader.read(at, min(UNIT_BYTES, file.count - at))
@@ -359,10 +355,11 @@ class ExtensionFiles:
 
     def files_before(self, address: int) -> list[str]:
         """Return files that end before the unit with this address, oldest first. Raises StoreAccessError."""
-        if self._watch.changed():
-            self._files = list_queue_files(self.folder, self._storage, EXTENSION)
         position = position_of(address)
-        return [file.path for file in self._files if file.stop <= position]
+        return [file.path for file in self._files.get() if file.stop <= position]
+
+    def _list(self) -> list[QueueFile]:
+        return list_queue_files(self.folder, self._storage, EXTENSION)
 
 
 class ExtendedQueueReader(ConsumeQueueReader):

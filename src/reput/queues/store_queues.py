@@ -14,7 +14,7 @@ from reput.closing import Closing
 from reput.config import StoreConfig
 from reput.errors import FormatError, MessageNotFoundError
 from reput.files.open_files import OpenFiles
-from reput.files.storage import LOCAL, Storage
+from reput.files.storage import LOCAL, Storage, Watched
 from reput.format.consume_queue import ConsumeQueueEntry
 from reput.format.file_names import CONSUME_QUEUE_FOLDER, is_folder_name
 from reput.log.reader import CommitLogReader
@@ -47,14 +47,15 @@ class QueueSetReader(Closing, Generic[_Reader]):
         self.folder, self._storage = os.path.join(fspath(store), self.kind.folder), storage
         self._open_files = OpenFiles(storage.open)
         self._queues: OrderedDict[tuple[str, int], _Reader] = OrderedDict()
-        self._watch = storage.watch(self.folder)
-        self._topics: list[str] = []
+        # A cluster has tens of thousands of topics.
+        self._topics = Watched(storage.watch(self.folder), self._list_topics, list[str]())
 
     def topics(self) -> list[str]:
         """Return the topics that have a folder, sorted. Raises StoreAccessError."""
-        if self._watch.changed():  # A cluster has tens of thousands of topics.
-            self._topics = [entry.name for entry in walk_topics(self.folder, self._storage)]
-        return list(self._topics)
+        return list(self._topics.get())
+
+    def _list_topics(self) -> list[str]:
+        return [entry.name for entry in walk_topics(self.folder, self._storage)]
 
     def list(self, topic: str | None = None) -> list[tuple[str, int]]:
         """Return (topic, queue id) of every queue, or of the queues of a topic, sorted. Raises StoreAccessError."""

@@ -87,6 +87,7 @@ class Pulling:
         self._by_time: list[tuple[int, int, _Waiting]] = []
         self._woken: deque[_Waiting] = deque()
         self._numbers, self._count, self._is_waking = count(), 0, False
+        self._is_ending = False
 
     def handlers(self) -> dict[int, Handler]:
         """Return the handlers by request code."""
@@ -137,7 +138,8 @@ class Pulling:
         return (lambda: [(*queue, self._end(*queue)) for queue in queues]) if queues else None
 
     def answer_all(self) -> None:
-        """Answer all waiting pulls, because the server ends."""
+        """Answer all waiting pulls, and later ones without waiting, because the server ends."""
+        self._is_ending = True
         for waiting in list(self._waiting.values()):
             for each in list(waiting):
                 self._forget(each)
@@ -171,7 +173,8 @@ class Pulling:
         def then(answer: Command) -> Command | Later:
             self._note(pull, answer)
             is_held = answer.code == ResponseCode.PULL_NOT_FOUND and sys_flag & _WAITS
-            if not is_held or self._count >= self._broker.limits.waiting:
+            is_full = self._count >= self._broker.limits.waiting
+            if not is_held or is_full or self._is_ending:
                 return answer
             waiting = _Waiting(pull, peer, answer, Later(), self._clock_ms() + wait_ms)
             self._remember(waiting)
