@@ -150,7 +150,7 @@ class ConsumerOffsets:
 
     def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
         """Return the offset to which a queue was reset, once; None if it was not."""
-        if not self._resets:  # asked with every pull
+        if not self._resets:  # quick, because every pull calls this
             return None
         key = f"{topic}{_SEPARATOR}{group}"
         with self._guard:

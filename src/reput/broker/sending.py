@@ -196,7 +196,7 @@ class SentMessages:
         if is_prepared:
             if self._is_five and UNIQ_KEY in given:
                 given[TRANSACTION_ID] = given[UNIQ_KEY]
-            for name in (DELAY, *_TIMES):  # a client that sends a half message does not delay it
+            for name in (DELAY, *_TIMES):  # half messages are not delayed
                 given.pop(name, None)
             given |= {REAL_TOPIC: topic, REAL_QUEUE_ID: str(queue_id)}
             topic, queue_id, flags = HALF_TOPIC, 0, flags & ~SYS_FLAG_TRANSACTION_MASK

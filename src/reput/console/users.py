@@ -58,12 +58,12 @@ CURRENT: ContextVar[ConsoleUser] = ContextVar("user", default=NOBODY)
 
 
 def may(permission: Permission) -> bool:
-    """Return whether the user of this request has a role."""
+    """Return whether the user of this request has a permission."""
     return permission in CURRENT.get().permissions
 
 
 def demand(*permissions: Permission) -> None:
-    """Raise ForbiddenError unless the user of this request has all these roles."""
+    """Raise ForbiddenError unless the user of this request has all these permissions."""
     lacking = [one for one in permissions if not may(one)]
     if lacking:
         raise ForbiddenError(f"this needs the role {' and '.join(lacking)}")

@@ -100,7 +100,7 @@ def _extent_of(
 
 
 def most_bytes(sources: Sequence[LogListing], state: State | None) -> int:
-    """Return the most bytes that an export may read, before the ends of the logs are known."""
+    """Return an upper bound of the bytes that an export reads, before the ends of the logs are known."""
     ends = {} if state is None else {name: mark.end for name, mark in state.marks.items()}
     return sum(
         max(file.end - max(file.start, ends.get(source.name, 0)), 0)

@@ -1,4 +1,4 @@
-"""The request of an export; every run on a table must have the same."""
+"""The request of an export, which must be the same for every run on a table."""
 
 from __future__ import annotations
 

@@ -184,7 +184,7 @@ class _Iceberg:
             )
             rejects = with_ids(reject_schema, reject_table.schema())
         with self._explained():
-            transaction = table.transaction()  # which is not committed
+            transaction = table.transaction()  # never committed
             evolve(transaction, schema)
             self._schema = with_ids(schema, transaction.table_metadata.schema())
         return self._schema, rejects
@@ -321,7 +321,7 @@ class _Iceberg:
             raise StoreAccessError(f"{self.name}: the table {name} no longer exists")
         if _is_in(table, commit.state.run):
             return
-        # After the snapshot that the new one is based on: a run that takes the table later conflicts with it.
+        # Check ownership after loading the parent snapshot: if another run takes the table later, the commits conflict.
         self._files.check_owner()
         paths = self._paths(name, commit, is_reject)
         state = {_STATE: commit.state.as_text()}

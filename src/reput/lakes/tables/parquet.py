@@ -77,7 +77,7 @@ class ParquetTable:
         if last is None:
             return None
         commit = self._read(last)
-        # Its checkpoints would skip messages that no file has.
+        # Its marks would skip messages that no file has.
         if commit.rows.rows and next(self.folder.rglob("*.parquet"), None) is None:
             raise UsageError(
                 f"{self.name}: its files are gone, and {self.control} says what was exported there; "

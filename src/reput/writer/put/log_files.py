@@ -150,7 +150,7 @@ class LogFiles:
         return self.start + self.file_bytes
 
     def roll(self) -> None:
-        """Make the next file the last. Raises StoreAccessError, and then nothing has changed."""
+        """Begin the next file. Raises StoreAccessError before any change."""
         start = self.end
         if len(self._open) >= _MOST_OPEN:  # each mapped file keeps two descriptors
             self.sync(min(self._open), self.start)
