@@ -1,1 +1,1 @@
-"""The only room that opens, maps, syncs, renames or unlinks files."""
+"""Open, map, sync, rename and delete files. No other package of reput does this."""

@@ -1,11 +1,12 @@
-"""Folders below which nothing is opened through a link, even if names are exchanged at the same time.
+"""Anchors: open folders below which no path is resolved through a symbolic link.
 
-Commands name files by paths, and the owner of a folder can exchange any name in it between two system calls. An anchor
-is a folder that was opened once. A path below it is walked from the anchor's descriptor, name by name, and a link on
-the way is refused. Any other path is opened normally.
+The owner of a folder can replace any name in it between two system calls. A command that runs as root could thereby be
+led to write to a file of an attacker's choice. An anchor prevents this: it is a folder that was opened once. A path
+below an anchor is resolved from the anchor's descriptor, name by name, and a link on the way is refused. Any other path
+is opened normally.
 
-Files and folders that root creates below an anchor get the owner of the anchor's folder: a broker must be able to
-write to all files of its store.
+Files and folders that root creates below an anchor get the owner of the anchor's folder: a broker must be able to write
+to all files of its store.
 """
 
 from __future__ import annotations
@@ -28,18 +29,17 @@ Task = TypeVar("Task")
 Result = TypeVar("Result")
 AnyPath = str | os.PathLike[str]
 
+# The kernel's limit of links in one path. Opening a path with more of them fails with ELOOP.
 _MOST_LINKS = 40
 _FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Anchor(NamedTuple):
-    """A folder that is held open; another process can hold it as well.
+    """An open folder, described so that another process can open and verify the same one.
 
-    name   the path that commands use
-    place  the path without links, which is opened
-    inode  identifies the folder under any name
-    boot   boot id of the machine that saw the inode: other machines may see other numbers on a shared disk
-    owner  user and group that get entries created by root below it
+    name   the path that commands use place  the same path without links; this path is opened inode  identifies the
+    folder even if it is renamed boot   boot id of the machine that read the inode; other machines may see other inodes
+    on a shared disk owner  user and group that get the entries that root creates in the folder
     """
 
     name: str
@@ -51,7 +51,7 @@ class Anchor(NamedTuple):
 
 @dataclass(slots=True)
 class _Held:
-    """An anchor in this process."""
+    """An anchor that this process holds, and the number of its users."""
 
     anchor: Anchor
     descriptor: int
@@ -59,8 +59,9 @@ class _Held:
 
 
 _held: dict[str, list[_Held]] = {}
-"""Anchors by name; the last of each counts, because a repair may replace a folder."""
+"""Anchors by name. The last one of a list is in use: a repair that replaces a folder adds a newer anchor."""
 _guard = threading.RLock()
+# A thread of the parent may hold the lock at the fork, and does not exist in the child.
 os.register_at_fork(after_in_child=lambda: globals().update(_guard=threading.RLock()))
 
 
@@ -70,9 +71,10 @@ def explained(path: str | os.PathLike[str], action: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        # Some of reput's errors are OSErrors as well, but more specific.
+        # A ReputError that is also an OSError already names the file and the remedy.
         if isinstance(error, ReputError):
             raise
+        # The numbers are ENOSPC, EACCES and EROFS.
         hint = {
             28: "; free some space and run it again",
             13: "; check its permissions",
@@ -97,15 +99,15 @@ def boot_id() -> str:
 def anchored(
     folder: AnyPath, place: AnyPath | None = None, owner: AnyPath | None = None
 ) -> Iterator[None]:
-    """Hold a folder for the body.
+    """Hold a folder as an anchor during the body.
 
     Args:
         folder: an existing folder.
-        place: the path without links of the folder, if `folder` is an allowed link to it.
-        owner: a folder whose owner gets what root creates; by default `folder`.
+        place: the path of the folder without links, if `folder` is an allowed link to it.
+        owner: a folder whose owner gets the entries that root creates; by default `folder`.
 
     Raises:
-        StoreAccessError: it cannot be opened, or only through a link.
+        StoreAccessError: the folder cannot be opened, or its path contains a link.
     """
     name = os.path.abspath(folder)
     real = os.fspath(place) if place is not None else real_path(name)
@@ -113,23 +115,25 @@ def anchored(
         status = _status_of(real)
         model = status if owner is None else _status_of(os.path.realpath(owner))
     found = (real, status.st_ino, boot_id(), (model.st_uid, model.st_gid))
+    # Callers use either path, so an anchor is held for both.
     with holding(tuple(Anchor(each, *found) for each in {name, real})):
         yield
 
 
 @contextmanager
 def reading_for(output: AnyPath, stores: Iterable[AnyPath]) -> Iterator[None]:
-    """Hold the stores that root reads during the body, in which it writes into another user's folder.
+    """Hold the stores that root reads during the body, while it writes into another user's folder.
 
-    A link in a store's folder is still followed if root created it, or if the link and its target have the same owner.
+    A link in a store's folder is still followed if root created the link, or if the link and its target have the same
+    owner.
 
     Raises:
-        StoreAccessError: a file cannot be opened, or only through another link.
+        StoreAccessError: a file cannot be opened, or its path contains another link.
     """
     with ExitStack() as stack:
         place = os.path.abspath(output)
         above = _above(place)
-        # Nobody can exchange the name of a folder that is held.
+        # No user can replace a folder that is held open, so its own owner counts, not the owners of its parents.
         held = 0 if above is None else os.fstat(above[0].descriptor).st_uid
         if os.geteuid() == 0 and any((held, *map(_owner_of, (place, os.path.dirname(place))))):
             for store in stores:
@@ -146,9 +150,9 @@ def reading_for(output: AnyPath, stores: Iterable[AnyPath]) -> Iterator[None]:
 def writing_to(output: AnyPath, stores: Iterable[AnyPath] = ()) -> Iterator[None]:
     """Hold the folder in which root writes during the body, and the stores that it reads for this.
 
-    Nothing is held if no other user can exchange names there. Missing folders above the output are created.
+    Nothing is held if no other user can change names there. Missing folders above the output are created.
 
-    Raises StoreAccessError if something cannot be opened, or only through a link.
+    Raises StoreAccessError if a folder cannot be opened, or its path contains a link.
     """
     if is_out_of_reach(output):
         yield
@@ -173,7 +177,7 @@ def _owner_of(path: AnyPath) -> int:
 
 
 def anchors() -> tuple[Anchor, ...]:
-    """Return all anchors of this process, for a task in another one."""
+    """Return all anchors of this process, to be held by a task in another process."""
     with _guard:
         return tuple(held[-1].anchor for held in _held.values())
 
@@ -182,7 +186,7 @@ def anchors() -> tuple[Anchor, ...]:
 def holding(wanted: Sequence[Anchor]) -> Iterator[None]:
     """Hold these anchors during the body.
 
-    Raises StoreChangedError if a path leads to another folder now, StoreAccessError.
+    Raises StoreChangedError if a path now leads to another folder, StoreAccessError.
     """
     with ExitStack() as stack:
         for anchor in wanted:
@@ -201,6 +205,7 @@ def _hold(anchor: Anchor) -> None:
         descriptor = -1
         try:
             descriptor = _open_real(anchor.place)
+            # On another machine, or after a reboot, a different inode proves nothing.
             is_same = os.fstat(descriptor).st_ino == anchor.inode
             if not is_same and anchor.boot == boot_id():
                 raise StoreChangedError(
@@ -209,6 +214,7 @@ def _hold(anchor: Anchor) -> None:
         except BaseException:
             if descriptor >= 0:
                 os.close(descriptor)
+            # An empty list would leave a name without an anchor, which `_above` does not expect.
             if not stack:
                 del _held[anchor.name]
             raise
@@ -228,9 +234,9 @@ def _let_go(anchor: Anchor) -> None:
 
 
 def real_path(path: AnyPath) -> str:
-    """Return the path without links to the same place. A path below an anchor stays unchanged.
+    """Return the absolute path of the same place without links. A path below an anchor is not resolved further.
 
-    Raises StoreAccessError if root would follow another user's link to a folder that this user does not own.
+    Raises StoreAccessError if root would follow another user's link to a place that this user does not own.
     """
     above = _above(path)
     if above is not None:
@@ -240,6 +246,7 @@ def real_path(path: AnyPath) -> str:
         name = names.pop()
         place = os.path.normpath(os.path.join(real, name))
         with suppress(OSError):
+            # A missing name is kept as it is: the caller may want to create it.
             status = os.lstat(place)
             if stat.S_ISLNK(status.st_mode) and len(links) < _MOST_LINKS:
                 links[place] = status.st_uid
@@ -268,7 +275,7 @@ def _status_of(real: str) -> os.stat_result:
 
 
 def _open_real(real: str) -> int:
-    """Open a folder by a path without links, from the anchor above it or from the root.
+    """Open a folder by a path without links, starting at the anchor above it or at the root folder.
 
     Raises StoreAccessError for a link, OSError.
     """
@@ -284,15 +291,17 @@ def _open_real(real: str) -> int:
 
 
 def _walk(start: int, names: Sequence[str], path: str, create: _Held | None = None) -> int:
-    """Open the folder that these names lead to. With `create`, create the missing ones."""
+    """Return a descriptor of the folder that these names lead to from `start`.
+
+    If `create` is given, missing folders are created, with the owner of this anchor.
+    """
     descriptor = os.dup(start)
     try:
         for name in names:
             below = _step(descriptor, name, path, create)
-            descriptor, above = (
-                below,
-                descriptor,
-            )  # An interrupt at this point leaves one descriptor open, but closes none twice.
+            # An interrupt between these two lines leaks a descriptor. In the other order, it would be closed twice, and
+            # the second close could hit a file of another thread.
+            descriptor, above = below, descriptor
             os.close(above)
     except BaseException:
         os.close(descriptor)
@@ -317,6 +326,7 @@ def _step(folder: int, name: str, path: str, create: _Held | None) -> int:
 
 
 def _refusal(error: OSError, folder: int, name: str, path: str) -> Exception:
+    # O_NOFOLLOW fails with ELOOP, EMLINK (BSD) or ENOTDIR (with O_DIRECTORY).
     if error.errno in (errno.ELOOP, errno.ENOTDIR, errno.EMLINK):
         with suppress(OSError):
             if stat.S_ISLNK(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
@@ -325,7 +335,7 @@ def _refusal(error: OSError, folder: int, name: str, path: str) -> Exception:
 
 
 def refused_link(path: AnyPath) -> StoreAccessError:
-    """Return the error for a link at a path, or above it."""
+    """Return the error for a path that is a link, or that contains one."""
     return StoreAccessError(
         f"{os.fspath(path)}: is a link, but a store is written only in its own folder; replace "
         f"the link with its target"
@@ -333,7 +343,10 @@ def refused_link(path: AnyPath) -> StoreAccessError:
 
 
 def _above(path: AnyPath, strictly: bool = False) -> tuple[_Held, list[str]] | None:
-    """Return the innermost anchor that a path is or lies below, and the names from there."""
+    """Return the innermost anchor at or above a path, and the names that lead from it to the path.
+
+    With `strictly`, only an anchor above the path counts.
+    """
     if not _held:
         return None
     text = os.path.abspath(path)
@@ -350,9 +363,9 @@ def _above(path: AnyPath, strictly: bool = False) -> tuple[_Held, list[str]] | N
 
 @contextmanager
 def at(path: AnyPath) -> Iterator[tuple[int | None, str]]:
-    """Yield the descriptor of a file's folder and the name there; without an anchor, None and the path.
+    """Yield the descriptor of the folder of a file, and the file's name there. Without an anchor: None and the path.
 
-    Raises StoreAccessError for a link above it, OSError.
+    Raises StoreAccessError for a link in the path, OSError.
     """
     above = _above(path, strictly=True)
     if above is None:
@@ -367,10 +380,12 @@ def at(path: AnyPath) -> Iterator[tuple[int | None, str]]:
 
 
 def open_anchored(path: AnyPath, flags: int, mode: int = 0o666) -> int:
-    """Open a file or folder as `os.open` does. Raises StoreAccessError for a link below an anchor, OSError.
+    """Open a file or folder as `os.open` does.
 
-    A hard-linked file of a user who does not own its folder is refused as well: it can be any file of the machine if
-    users may create hard links.
+    A file with several hard links whose owner does not own its folder is refused. If users may create hard links, it
+    could be any file of the machine.
+
+    Raises StoreAccessError for a link below an anchor, OSError.
     """
     flags |= os.O_CLOEXEC
     above = _above(path)
@@ -399,6 +414,8 @@ def _open_or_create(folder: int, name: str, flags: int, mode: int, owner: tuple[
     """Open as `os.open` does. A created file gets the anchor's owner."""
     if not flags & os.O_CREAT:
         return os.open(name, flags, dir_fd=folder)
+    # A new file must be recognised, because only its owner is changed: so the file is first opened without O_CREAT,
+    # then created with O_EXCL. Another process may create or delete it in between, so both are tried again.
     while True:
         if not flags & os.O_EXCL:
             with suppress(FileNotFoundError):
@@ -425,17 +442,18 @@ def _check_owner(descriptor: int, folder: int, path: AnyPath) -> None:
 
 
 def _give(descriptor: int, owner: tuple[int, int]) -> None:
-    """Give entries that root has just created to the owner of the anchor."""
+    """Give a file or folder that root has just created to the owner of the anchor."""
     if os.geteuid() != 0 or owner == (0, 0):
         return
     if stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.fchown(descriptor, *owner)
+    # Between mkdir and open, the folder's owner may have replaced the new folder by another one of root's.
     elif _is_new(descriptor):
         os.chown(".", *owner, dir_fd=descriptor, follow_symlinks=False)
 
 
 def _is_new(folder: int) -> bool:
-    """Whether a folder is root's and empty: another one could have been put in the place of the one just created."""
+    """Return whether a folder is root's and empty, as a new one is."""
     listed = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
     try:
         return os.fstat(listed).st_uid == 0 and not os.listdir(listed)
@@ -444,7 +462,7 @@ def _is_new(folder: int) -> bool:
 
 
 def make_folders(path: AnyPath) -> None:
-    """Create a folder and those above it, unless they are there. Raises StoreAccessError for a link, OSError."""
+    """Create a folder and its missing parents. Raises StoreAccessError for a link, OSError."""
     above = _above(path)
     if above is None:
         os.makedirs(path, exist_ok=True)
@@ -454,9 +472,9 @@ def make_folders(path: AnyPath) -> None:
 
 
 def make_own_folder(path: AnyPath) -> None:
-    """Create a folder that only this user can enter; one that root creates stays root's.
+    """Create a folder that only this user can enter. If root creates it, it stays root's.
 
-    Raises StoreAccessError if another folder was put in its place, OSError, also if it exists already.
+    Raises StoreAccessError if another folder has replaced it, OSError, also if it exists already.
     """
     with at(path) as (folder, name):
         os.mkdir(name, 0o700, dir_fd=folder)
@@ -464,13 +482,13 @@ def make_own_folder(path: AnyPath) -> None:
 
 
 def check_own_folder(path: AnyPath) -> None:
-    """Raise StoreAccessError for a link, or for a folder that another user owns or may write. Raises OSError."""
+    """Raise StoreAccessError for a link, or for a folder that another user owns or can write to. Raises OSError."""
     if not is_own_folder(path):
         raise StoreAccessError(f"{os.fspath(path)}: another user may write there; delete it")
 
 
 def is_own_folder(path: AnyPath) -> bool:
-    """Return whether nobody but this user may write in a folder. Raises StoreAccessError for a link, OSError."""
+    """Return whether only this user can write in a folder. Raises StoreAccessError for a link, OSError."""
     descriptor = open_anchored(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         status = os.fstat(descriptor)
@@ -482,11 +500,12 @@ def is_own_folder(path: AnyPath) -> bool:
 
 @contextmanager
 def native(path: AnyPath) -> Iterator[str]:
-    """Yield a path to a file for a library that opens files by itself; the folder in it cannot be exchanged.
+    """Yield a path to a file for a library that opens files itself. The file's folder in this path cannot be replaced.
 
-    Raises StoreAccessError for a link above it, OSError.
+    Raises StoreAccessError for a link above the file, OSError.
     """
     with at(path) as (folder, name):
+        # A path below /proc/self/fd starts at the open descriptor, so no name above it is resolved again.
         is_linux = os.path.exists("/proc/self/fd")
         yield (
             os.fspath(path) if folder is None or not is_linux else f"/proc/self/fd/{folder}/{name}"
@@ -495,9 +514,10 @@ def native(path: AnyPath) -> Iterator[str]:
 
 @contextmanager
 def native_folder(folder: AnyPath) -> Iterator[str]:
-    """Yield a path for a library that creates and opens files in a folder by itself.
+    """Yield a path to a folder for a library that creates and opens files in it itself.
 
-    Raises StoreAccessError for a link, and as root for a folder of another user, who could put links in it; OSError.
+    Raises StoreAccessError for a link. As root, it is also raised for another user's folder: this user could put links
+    in it. Raises OSError.
     """
     above = _above(folder)
     if above is None:
@@ -520,7 +540,7 @@ def native_folder(folder: AnyPath) -> Iterator[str]:
 def give(path: AnyPath) -> None:
     """Give a file that a library created below an anchor to the anchor's owner.
 
-    No other user may write in its folder. Raises StoreAccessError for a link, OSError.
+    No other user may be able to write in its folder. Raises StoreAccessError for a link, OSError.
     """
     above = _above(path)
     if above is not None and os.geteuid() == 0:
@@ -532,7 +552,7 @@ def give(path: AnyPath) -> None:
 
 
 class Anchored(Generic[Task, Result]):
-    """A task's function that holds the anchors of the process that created it, in any process."""
+    """A function of tasks that holds the creating process's anchors in every process that calls it."""
 
     def __init__(self, function: Callable[[Task], Result]) -> None:
         self.function, self._anchors = function, anchors()
@@ -543,7 +563,7 @@ class Anchored(Generic[Task, Result]):
 
 
 class AnchoredRunner(WrappedRunner):
-    """A `reput.tasks.Runner` whose tasks hold the anchors that this process holds when they are started."""
+    """A `reput.tasks.Runner` whose tasks hold the anchors that this process holds when it starts them."""
 
     def wrapped(self, function: Callable[[Task], Result]) -> Callable[[Task], Result]:
         """Return a function that holds the anchors while it runs."""

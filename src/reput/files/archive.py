@@ -1,7 +1,8 @@
-"""Read archives: manifest, ranges of log files, row groups of indexes. Every byte is verified.
+"""Read archives: the manifest, ranges of log files, and row groups of indexes. Every byte is verified.
 
 An object never changes once the manifest names it, so cached reads remain valid. The tails of log objects and the
-footers of indexes are cached in the user's cache folder, by their digests.
+footers of indexes are cached in the user's cache folder. The names of the cached files are SHA-256 digests of their
+content.
 """
 
 from __future__ import annotations
@@ -51,8 +52,10 @@ from reput.format.file_names import ARCHIVE_MANIFEST, is_folder_name
 from reput.format.seekable_zstd import FRAME_BYTES, Frames, decode_tail, tail_bytes
 
 DIGESTS, QUEUES = b"reput.digests", b"reput.queues"
-"""Keys of an index's metadata: SHA-256 of the bytes of each row group; the queues of a queue index, in order."""
+"""Keys of an index's metadata: the SHA-256 of each row group, and the queues of a queue index in the order of its rows.
+"""
 GROUP_ROWS = 1 << 16
+# Limits on sizes that the archive's own metadata states: damaged or hostile metadata must not exhaust memory.
 _MOST_GROUP_BYTES = 64 << 20
 MOST_QUEUE_OFFSET = (1 << 62) // ENTRY_BYTES
 KEY_SCHEMA = pa.schema([("key_hash", pa.int32()), ("physical_offset", pa.int64())])
@@ -76,7 +79,8 @@ _CACHE_BYTES = 1 << 30
 _READ_AT_ONCE_BYTES = 8 << 20
 _THREADS = 16
 _FRAMES_IN_THREADS = 32
-"""So many frames are decompressed and hashed in threads. With fewer, threads cost more than they save."""
+"""The least number of frames that are decompressed and hashed in threads. For fewer, threads cost more than they save.
+"""
 _Key = TypeVar("_Key")
 _Item = TypeVar("_Item")
 
@@ -86,10 +90,10 @@ class QueueRows(NamedTuple):
 
     Attributes:
         topic, queue_id: the queue
-        row: its first row
+        row: number of its first row
         rows: number of its rows
-        least, greatest: the least and the greatest queue offset
-        follows: whether the queue offsets of its rows are consecutive
+        least, greatest: its least and greatest queue offset
+        follows: whether its rows have consecutive queue offsets
         is_batch: whether it is a batch queue (5.x), in which a row covers several queue offsets
     """
 
@@ -104,7 +108,7 @@ class QueueRows(NamedTuple):
 
 
 class _Kept(OrderedDict[Any, Any]):
-    """The newest items, up to a number of bytes."""
+    """A cache that evicts the least recently used items above a number of bytes."""
 
     def __init__(self, most_bytes: int) -> None:
         super().__init__()
@@ -127,10 +131,10 @@ class _Kept(OrderedDict[Any, Any]):
 
 
 class ParquetIndex:
-    """One index of an archive; its footer and each row group that is read are verified."""
+    """One index of an archive. Its footer, and each row group when it is read, are verified."""
 
     def __init__(self, part: IndexObject, footer: bytes, path: str) -> None:
-        """Read the footer. Raises FormatError for a footer that the archiver cannot have written."""
+        """Parse the footer. Raises FormatError for a footer that the archiver cannot have written."""
         self.part, self.path = part, path
         try:
             self.metadata = pq.read_metadata(
@@ -155,6 +159,7 @@ class ParquetIndex:
             raise FormatError(path, 0, "the fields of its footer contradict each other")
 
     def _range(self, number: int) -> tuple[int, int]:
+        """Return where the bytes of a row group begin and end in the object. Raises ValueError."""
         group = self.metadata.row_group(number)
         columns = [group.column(place) for place in range(group.num_columns)]
         starts = [
@@ -173,7 +178,7 @@ class ParquetIndex:
         return min(starts), max(stops)
 
     def table(self, number: int, data: bytes) -> pa.Table:
-        """Return a row group from its bytes, which are verified. Raises FormatError."""
+        """Return a row group from its bytes, which the caller has verified. Raises FormatError."""
         start = self.ranges[number][0]
         source = pa.PythonFile(_FilePiece(self.part.object_bytes, start, data))
         schema = QUEUE_SCHEMA if self._is_of_queues else KEY_SCHEMA
@@ -181,7 +186,8 @@ class ParquetIndex:
             texts = ["topic"] if self._is_of_queues else None
             file = pq.ParquetFile(source, metadata=self.metadata, read_dictionary=texts)
             found = file.read_row_group(number)
-            if self._is_of_queues:  # A long topic repeated in each row would take gigabytes.
+            # A long topic repeated in each row would take gigabytes after the cast to plain strings.
+            if self._is_of_queues:
                 topics = found.column("topic").combine_chunks().dictionary
                 if (pc.max(pc.binary_length(topics)).as_py() or 0) > _MOST_TOPIC_BYTES:
                     raise LookupError("its topics are too long")
@@ -194,11 +200,12 @@ class ParquetIndex:
 
     @cached_property
     def least_hashes(self) -> npt.NDArray[np.int64]:
-        """Return, for an index of keys, the least hash of each row group, then one above all: int64[groups + 1]."""
+        """Return the least key hash of each row group, then a value above all hashes: int64[groups + 1]."""
         return self._bounds("min", 1 << 31)
 
     @cached_property
     def greatest_hashes(self) -> npt.NDArray[np.int64]:
+        """Return the greatest key hash of each row group, then a value above all hashes: int64[groups + 1]."""
         return self._bounds("max", 1 << 31)
 
     def _bounds(self, which: str, last: int) -> npt.NDArray[np.int64]:
@@ -212,7 +219,7 @@ class ParquetIndex:
 
 
 class _FilePiece:
-    """A file with one loaded range, outside of which pyarrow does not read."""
+    """A file of which only one range is loaded, as a file object for pyarrow."""
 
     def __init__(self, size: int, start: int, data: bytes) -> None:
         self._size, self._start, self._data, self._at = size, start, data, 0
@@ -232,7 +239,8 @@ class _FilePiece:
         stop = self._size if length < 0 else min(self._at + length, self._size)
         begin, self._at = self._at, stop
         if begin < self._start and stop == self._size:
-            # pyarrow looks for the footer in the last 64 KiB.
+            # pyarrow reads the last 64 KiB to find the footer. The bytes of this range before the footer are not
+            # loaded, and not used, so zeros stand for them.
             return bytes(self._start - begin) + self._data
         if self._start <= begin and stop <= self._start + len(self._data):
             return self._data[begin - self._start : stop - self._start]
@@ -255,18 +263,18 @@ class _FilePiece:
 
 
 class Archive:
-    """An archive in its state when it was opened; for use from several threads.
+    """An archive in its state when it was opened. It may be used from several threads.
 
     Attributes:
-        place: its path or URL
-        objects: its objects
+        place: path or URL of the archive
+        objects: the object store that holds it
         manifest: the manifest, which names all objects
     """
 
     def __init__(
         self, place: str, options: Mapping[str, str] | None = None, *, is_cached: bool = True
     ) -> None:
-        """Open an archive; with `is_cached`, the user's cache provides earlier reads of a bucket.
+        """Open an archive. With `is_cached`, earlier reads from a bucket are reused from the user's cache.
 
         Raises StoreNotFoundError, StoreAccessError, FormatError, UsageError.
         """
@@ -278,7 +286,7 @@ class Archive:
         self._directories = _Kept(_KEPT_BYTES)
 
     def _read_manifest(self) -> Manifest:
-        """Return the manifest. For a bucket, the cached manifest is used unless the bucket has another one."""
+        """Return the manifest. For a bucket, the cached manifest is used if the bucket still has this version."""
         if not self._is_cached:
             return read_manifest(self.objects)
         name = kept_manifest(self.place, self.options)
@@ -292,6 +300,7 @@ class Archive:
                 return before
         found = self.objects.get(ARCHIVE_MANIFEST)
         manifest = manifest_of(self.objects, found.data)
+        # An archive never loses content in this way, so an older manifest was put back, or objects were replaced.
         if before and (problem := problem_since(before, manifest)):
             kept_in = self._cache.folder / name
             raise FormatError(
@@ -322,17 +331,17 @@ class Archive:
         return posixpath.join(self.place, name)
 
     def each(self, function: Callable[[_Key], _Item], items: Sequence[_Key]) -> list[_Item]:
-        """Call a function that requests something with each item, several at once."""
+        """Call a function that makes requests with each item, several at once."""
         if len(items) < 2 or not is_url(self.place):
             return list(map(function, items))
         return list(self._threads.map(function, items))
 
     def read(self, file: LogFile, position: int, length: int) -> bytes:
-        """Return bytes of a log file.
+        """Return bytes of a log file; bytes after the archived ones are zeros.
 
         Raises:
-            CorruptMessageError: the bytes differ from the archived ones. StoreNotFoundError, StoreAccessError,
-            StoreChangedError.
+            CorruptMessageError: the bytes differ from the archived ones.
+            StoreNotFoundError, StoreAccessError, StoreChangedError: the object cannot be read.
         """
         parts, end, left = [], min(position + length, file.data_bytes), length
         while position < end:
@@ -346,6 +355,7 @@ class Archive:
         known = [self._decoded.found((file.object, frame)) for frame in range(first, last)]
         if any(one is None for one in known):
             known = self.frames(file, first, last)
+            # A longer read is a scan, whose frames are not read again: it would only evict the others.
             if last - first <= 16:
                 for frame, data in enumerate(known, first):
                     self._decoded.take((file.object, frame), data, len(data))
@@ -353,12 +363,13 @@ class Archive:
         return data[position - first * FRAME_BYTES : stop - first * FRAME_BYTES]
 
     def frames(self, file: LogFile, first: int, last: int) -> list[bytes]:
-        """Return the contents of some frames, from one request. Raises as `read` does."""
+        """Return the content of frames from `first` to before `last`, with one request. Raises as `read` does."""
         try:
             frames = self.directory(file)
             starts = frames.starts[first : last + 1].tolist()
             stored = memoryview(self._range(file.object, starts[0], starts[-1] - starts[0]))
-        except FormatError as error:  # so that an answer says which part of the log it lacks
+        # The error must name the physical offset, so that an answer can report which part of the log it does not cover.
+        except FormatError as error:
             at = file.begin + first * FRAME_BYTES
             raise CorruptMessageError(error.path, error.offset, error.reason, at) from None
 
@@ -369,7 +380,7 @@ class Archive:
 
         if last - first < _FRAMES_IN_THREADS:
             return list(map(content, range(first, last)))
-        # Threads of this call alone: a process may fork between two reads.
+        # The pool lasts for this call only: threads do not survive a fork, and the process may fork between two reads.
         with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
             return list(pool.map(content, range(first, last)))
 
@@ -390,7 +401,7 @@ class Archive:
         return data
 
     def directory(self, file: LogFile) -> Frames:
-        """Return where the frames of a log file lie. Raises FormatError, and as `index` does."""
+        """Return the positions and digests of the frames of a log file. Raises FormatError, and as `index` does."""
         found: Frames | FormatError | None = self._directories.found(file.object)
         if found is None:
             length = tail_bytes(file.frames)
@@ -401,19 +412,21 @@ class Archive:
                 found = error
             except ValueError as error:
                 found = FormatError(self.path(file.object), file.tail_start, str(error))
-            # An error as well: else a scan would request the tail once per frame.
+            # Errors are cached as well. Otherwise a scan would request the damaged tail again for every frame.
             self._directories.take(file.object, found, length)
         if isinstance(found, FormatError):
+            # Raise a new error: a cached one would collect the tracebacks of all its readers.
             raise FormatError(found.path, found.offset, found.reason)
         return found
 
     def index(self, part: IndexObject) -> ParquetIndex:
-        """Return an index; only its footer is read. Raises FormatError, StoreNotFoundError, StoreAccessError."""
+        """Return an index. Only its footer is read. Raises FormatError, StoreNotFoundError, StoreAccessError."""
         found: ParquetIndex | None = self._directories.found(part.object)
         if found is None:
             start = part.object_bytes - part.footer_bytes
             footer = self._verified(part.object, start, part.footer_bytes, part.footer_sha256)
             found = ParquetIndex(part, footer, self.path(part.object))
+            # Parsed metadata takes several times the memory of the footer.
             self._directories.take(part.object, found, 4 * len(footer))
         return found
 
@@ -438,8 +451,8 @@ class Archive:
     def _range(self, name: str, start: int, length: int) -> bytes:
         """Read a range of an object that the manifest names.
 
-        Raises FormatError if the object is missing. A StoreNotFoundError would mean that messages have expired, which
-        readers of a log skip.
+        Raises FormatError if the object is missing. A StoreNotFoundError would mean that messages have expired, and
+        readers of a log skip expired messages silently.
         """
         try:
             return self.objects.get_range(name, start, length)
@@ -476,17 +489,17 @@ def kept_manifest(place: str, options: Mapping[str, str]) -> str:
 
 
 def is_known(place: str, options: Mapping[str, str]) -> bool:
-    """Return whether a place was an archive when this user read it last. Nothing is requested."""
+    """Return whether a place was an archive when this user last read it. No request is made."""
     return OwnCache("archives").has(kept_manifest(place, options))
 
 
 def path_of(place: str) -> str:
-    """Return the prefix of paths in an archive at a place."""
+    """Return the path that stands for the root of the archived store, for an archive at a place."""
     return place.rstrip("/") if is_url(place) else LOCAL_ARCHIVE + os.path.abspath(place)
 
 
 def objects_at(place: str, options: Mapping[str, str]) -> ObjectStore:
-    """Return the objects of an archive; nothing is requested or created. Raises UsageError, MissingExtraError."""
+    """Return the object store of an archive, without a request. Raises UsageError, MissingExtraError."""
     return Bucket(place, options) if is_url(place) else ObjectFolder(place, is_made=False)
 
 
@@ -496,7 +509,7 @@ def read_manifest(objects: ObjectStore) -> Manifest:
 
 
 def manifest_of(objects: ObjectStore, data: bytes) -> Manifest:
-    """Parse `data`. Raises FormatError."""
+    """Parse a manifest. Raises FormatError."""
     try:
         return decode_manifest(data)
     except ValueError as error:
@@ -505,12 +518,12 @@ def manifest_of(objects: ObjectStore, data: bytes) -> Manifest:
 
 @lru_cache(16)
 def opened(place: str, options: tuple[tuple[str, str], ...], generation: int) -> Archive:
-    """Return the open archive of this process at a place, of a generation or a later one."""
+    """Return an archive, opened once per process. Its generation is this one or a later one."""
     return Archive(place, dict(options))
 
 
 def packed(queues: Iterable[QueueRows]) -> bytes:
-    """Return the list of queues as an index's metadata has it: JSON, compressed, in base 64."""
+    """Return the list of queues for an index's metadata: JSON, compressed, in base 64."""
     text = json.dumps([list(queue) for queue in queues], separators=(",", ":")).encode()
     return base64.b64encode(
         len(text).to_bytes(8, "little") + pa.Codec("zstd").compress(text, asbytes=True)
@@ -518,7 +531,7 @@ def packed(queues: Iterable[QueueRows]) -> bytes:
 
 
 def _queues_of(data: bytes | None, rows: int) -> tuple[QueueRows, ...]:
-    """Return the queues of an index with so many rows. Raises ValueError, TypeError."""
+    """Parse the queues of an index with this number of rows. Raises ValueError, TypeError."""
     found = tuple(msgspec.convert(_unpacked(data), list[QueueRows]))
     row = 0
     for queue in found:

@@ -1,8 +1,8 @@
-"""An archive as a `reput.files.storage.Storage`: the archived store, for readers of ordinary stores.
+"""An archive as a `reput.files.storage.Storage`: readers of ordinary stores can read the archived store.
 
-It has the broker's CommitLog files. Its ConsumeQueue files are computed from the queue index when they are read, and
-its configuration comes from the newest snapshot. It has no IndexFiles: `reput.index.archive_index` searches the key
-index.
+The storage shows the broker's CommitLog files. Its ConsumeQueue files are computed from the queue index when they are
+read, and its configuration files come from the newest snapshot. It shows no IndexFiles, because
+`reput.index.archive_index` searches the archive's key index.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ from reput.format.file_names import (
 
 _LEAST_STEP_BYTES = 1 << 20
 _PRE_BLANK_BYTES = (1 << 31) - 1
-"""The size in the entries that a broker writes before the first message of a queue (ConsumeQueue.fillPreBlank)."""
+"""Size in the entries that a broker writes before the first message of a queue (ConsumeQueue.fillPreBlank)."""
+# A damaged index could state any queue offset, and a listing of all its files would exhaust memory.
 _MOST_QUEUE_FILES = 1 << 20
 _QUEUE_FOLDERS = (CONSUME_QUEUE_FOLDER, BATCH_QUEUE_FOLDER)
 _Read = Callable[[int, int], bytes]
@@ -81,7 +82,7 @@ class ArchiveEntry(NamedTuple):
 class ArchivedFile(Closing):
     """A `reput.files.reader.SparseReader` of one file of the archived store.
 
-    Bytes after the first `data_bytes` are zeros.
+    All bytes from `data_bytes` on are zeros.
     """
 
     def __init__(self, path: str, size: int, data_bytes: int, read: _Read) -> None:
@@ -94,7 +95,7 @@ class ArchivedFile(Closing):
         """Do nothing, because nothing is read ahead."""
 
     def read(self, position: int, length: int) -> bytes:
-        """Read bytes. Raises StoreChangedError, CorruptMessageError, StoreAccessError."""
+        """Return bytes of the file. Raises StoreChangedError, CorruptMessageError, StoreAccessError."""
         if position < 0 or position + length > self.size:
             raise StoreChangedError(f"{self.path}: ends at {self.size}")
         return self._read(position, length) if length else b""
@@ -126,7 +127,7 @@ class ArchivedFile(Closing):
 
 
 class _QueueSpan(NamedTuple):
-    """Rows of a queue in one index."""
+    """The rows of a queue in one index."""
 
     source: ParquetIndex
     rows: QueueRows
@@ -134,7 +135,7 @@ class _QueueSpan(NamedTuple):
 
 @dataclass(frozen=True)
 class _Queue:
-    """One queue of the archived store: its rows, in the order of the log."""
+    """One queue of the archived store: its rows in each index, in the order of the log."""
 
     spans: tuple[_QueueSpan, ...]
 
@@ -157,7 +158,7 @@ class _Queue:
 
 @dataclass(frozen=True)
 class ArchiveFiles:
-    """Opens files of an archived store; can be sent to another process."""
+    """A function that opens files of an archived store. It can be sent to another process."""
 
     place: str
     options: tuple[tuple[str, str], ...]
@@ -241,7 +242,10 @@ class ArchiveStorage:
         return ArchivedFile(path, len(data), len(data), lambda at, length: data[at : at + length])
 
     def queue_end(self, topic: str, queue_id: int) -> int | None:
-        """Return the queue offset after a queue's last archived message; None without one. Raises FormatError."""
+        """Return the queue offset after a queue's last archived message; None if no message is archived.
+
+        Raises FormatError.
+        """
         queue = self._queues.get((topic, queue_id))
         return None if queue is None else queue.end
 
@@ -260,7 +264,7 @@ class ArchiveStorage:
         return {file.path: file for file in self.archive.manifest.log}
 
     def _tree_of(self, inside: str) -> dict[str, dict[str, ArchiveEntry]]:
-        """Return all folders and files but the queues, by folder. Only the configuration takes a request."""
+        """Return all folders and files except queues, by folder. Only the configuration takes a request."""
         return self._whole_tree if inside.split("/")[0] in ("", CONFIG_FOLDER) else self._log_tree
 
     @cached_property
@@ -269,7 +273,8 @@ class ArchiveStorage:
         for file in self.archive.manifest.log:
             self._add(tree, file.path, file.size, int(file.sha256[:15], 16))
         self._add(tree, CONSUME_QUEUE_FOLDER, 0, is_folder=True)
-        if self.archive.manifest.version == "5.x":  # Readers recognise a store of 5.x by it.
+        # Readers recognise a store of 5.x by this folder.
+        if self.archive.manifest.version == "5.x":
             self._add(tree, BATCH_QUEUE_FOLDER, 0, is_folder=True)
         return tree
 
@@ -293,7 +298,7 @@ class ArchiveStorage:
 
     @cached_property
     def _snapshot(self) -> dict[str, bytes]:
-        """Return the files of the newest snapshot that readers use: the broker's configuration."""
+        """Return the files of the newest snapshot that readers use, which are the broker's configuration."""
         snapshots = self.archive.manifest.snapshots
         if not snapshots:
             return {}
@@ -312,7 +317,7 @@ class ArchiveStorage:
 
     @cached_property
     def _folders(self) -> dict[str, dict[str, tuple[int, ...]]]:
-        """Return queue ids by topic, by folder of queues."""
+        """Return queue ids by topic, for each folder of queues."""
         folders: dict[str, dict[str, tuple[int, ...]]] = {name: {} for name in _QUEUE_FOLDERS}
         for (topic, queue_id), queue in self._queues.items():
             of_kind = folders[BATCH_QUEUE_FOLDER if queue.is_batch else CONSUME_QUEUE_FOLDER]
@@ -365,7 +370,7 @@ class ArchiveStorage:
         return ArchivedFile(path, size, min((end - base) * entry_bytes, size), read)
 
     def _batches(self, queue: _Queue, first: int, stop: int) -> npt.NDArray[np.void]:
-        """Return the entries of a batch queue, one per row, and zeros after the last."""
+        """Return entries of a batch queue: one per archived row, then zeros."""
         entries = np.zeros(stop - first, BATCH_ENTRY_DTYPE)
         before = 0
         for index, rows in queue.spans:
@@ -383,7 +388,7 @@ class ArchiveStorage:
         return entries
 
     def _rows(self, index: ParquetIndex, begin: int, end: int) -> Iterator[tuple[Any, int]]:
-        """Yield the rows [begin, end) of an index, and the number of the first of each piece."""
+        """Yield the rows [begin, end) of an index in pieces, each with the number of its first row."""
         if begin >= end:
             return
         last = bisect_right(index.row_starts, end - 1)
@@ -393,10 +398,10 @@ class ArchiveStorage:
             yield self.archive.group(index, group).slice(start - base, end - start), start
 
     def _entries(self, queue: _Queue, first: int, stop: int) -> npt.NDArray[np.void]:
-        """Return entries of a queue as ConsumeQueue files have them; zeros for entries that were not archived."""
+        """Return entries of a queue as its ConsumeQueue files have them; zeros for entries that were not archived."""
         entries = np.zeros(stop - first, ENTRY_DTYPE)
         entries["size"][: max(queue.begin - first, 0)] = _PRE_BLANK_BYTES
-        # Of two messages with one queue offset, the first has the entry.
+        # If two messages have the same queue offset, the first one has the entry. So later rows are written first.
         for index, rows in reversed(queue.spans):
             if rows.greatest < first or stop <= rows.least:
                 continue
@@ -412,13 +417,14 @@ class ArchiveStorage:
         return entries
 
     def _blank_unused(self, entries: npt.NDArray[np.void]) -> None:
-        """Write pre-blank entries at numbers without a message, so that readers search the log for it.
+        """Write pre-blank entries at queue offsets without a message, so that readers search the log for it.
 
-        If log files between the neighbours were never archived, the numbers are lost and get no entry.
+        Entries whose log files were never archived stay zero: no search could find their messages.
         """
         is_unused = entries["size"] == 0
         if not is_unused.any():
             return
+        # An unused number belongs to a hole if a hole lies between the physical offsets of its neighbours.
         known = np.flatnonzero(~is_unused & (entries["size"] != _PRE_BLANK_BYTES))
         unused = np.flatnonzero(is_unused)
         after = np.searchsorted(known, unused)
@@ -429,11 +435,12 @@ class ArchiveStorage:
 
     @cached_property
     def _holes(self) -> tuple[tuple[int, int], ...]:
-        """Return the ranges of physical offsets between archived log files that the archive lacks."""
+        """Return the ranges of physical offsets between archived log files that were never archived."""
         pairs = pairwise(self.archive.manifest.log)
         return tuple((one.end, two.begin) for one, two in pairs if one.end < two.begin)
 
     def _place(self, entries: npt.NDArray[np.void], first: int, rows: Any) -> None:
+        """Write these rows into the entries; of rows with the same queue offset, the first one wins."""
         at = rows.column("queue_offset").to_numpy() - first
         wanted = (at >= 0) & (at < len(entries))
         at = at[wanted][::-1]
@@ -442,7 +449,7 @@ class ArchiveStorage:
 
 
 class _Unchanged:
-    """A `reput.files.storage.Watch` of files that never change."""
+    """A `reput.files.storage.Watch` of files that never change: it reports a change once, for the first reading."""
 
     def __init__(self) -> None:
         self._was_asked = False
@@ -453,12 +460,12 @@ class _Unchanged:
 
 
 def storage_in(files: ArchiveFiles) -> ArchiveStorage:
-    """Return the storage that opens some files, in any process."""
+    """Return the storage that opens these files, in any process."""
     return ArchiveStorage(opened(files.place, files.options, files.generation))
 
 
 def read_snapshot(archive: Archive, snapshot: Snapshot) -> dict[str, bytes]:
-    """Return the files of a snapshot, by path: plain files of the configuration, and nothing else.
+    """Return the files of a snapshot, by path. A snapshot has only plain files of the configuration.
 
     Raises FormatError, StoreNotFoundError, StoreAccessError.
     """
@@ -471,7 +478,9 @@ def read_snapshot(archive: Archive, snapshot: Snapshot) -> dict[str, bytes]:
                 folder, _, name = member.name.partition("/")
                 is_right = folder == CONFIG_FOLDER and is_folder_name(name)
                 if not is_right or not member.isreg() or member.issparse():
-                    raise FormatError(path, member.offset, f"a snapshot has no {member.name!r}")
+                    raise FormatError(
+                        path, member.offset, f"unexpected entry {member.name!r} in a snapshot"
+                    )
                 at = member.offset_data
                 files[member.name] = data[at : at + member.size]
                 if len(files[member.name]) != member.size:

@@ -1,4 +1,7 @@
-"""Arrow's file format: record batches are written at once, and mapped for reading. Paths may name staged objects."""
+"""Read and write Arrow and .npy files.
+
+They are written in one go and mapped for reading; paths may name staged objects.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +27,9 @@ _MOST_FETCHED = 32
 def write_arrow(
     path: str | PathLike[str], schema: pa.Schema, batches: Iterable[pa.RecordBatch]
 ) -> None:
-    """Write batches to a file with a name of this attempt's own, then rename it.
+    """Write batches to a temporary file of this attempt, then rename it.
 
-    Users of its folder may read the file. Raises StoreAccessError.
+    Users of its folder can read the file. Raises StoreAccessError.
     """
     name = fspath(path)
     with writing(name) as attempt, explained(name, "be written"):
@@ -38,7 +41,7 @@ def write_arrow(
 
 
 def map_arrow(path: str) -> pa.ipc.RecordBatchFileReader:
-    """Return a reader whose batches lie in the mapped file, read only on use. Raises StoreAccessError."""
+    """Return a reader whose batches are views of the mapped file, loaded on first use. Raises StoreAccessError."""
     if is_url(path):
         return pa.ipc.open_file(_fetched(path))
     with explained(path, "be read"):
@@ -47,13 +50,16 @@ def map_arrow(path: str) -> pa.ipc.RecordBatchFileReader:
 
 @lru_cache(maxsize=_MOST_FETCHED)
 def _fetched(url: str) -> pa.Buffer:
-    """Return the content of an object, mapped from an unnamed file and cached, because tasks read some repeatedly."""
+    """Return the content of an object, mapped from an unnamed file.
+
+    It is cached, because tasks read some objects repeatedly.
+    """
     with reading(url) as path, explained(url, "be read"):
         return pa.memory_map(path).read_buffer()
 
 
 def save_array(path: str, array: npt.NDArray[Any]) -> None:
-    """Write a .npy file that users of its folder may read. Raises StoreAccessError."""
+    """Write a .npy file that users of its folder can read. Raises StoreAccessError."""
     if is_url(path):
         with writing(path) as attempt, attempt.open("wb") as file:
             np.save(file, array)
@@ -64,7 +70,8 @@ def save_array(path: str, array: npt.NDArray[Any]) -> None:
 
 
 def map_array(path: str) -> npt.NDArray[Any]:
-    """Return the array of a .npy file, mapped. Raises OSError, ValueError."""
-    with reading(path) as local:  # A mapping remains valid after its file is deleted.
+    """Return the array of a .npy file as a mapping. Raises OSError, ValueError."""
+    # The mapping remains valid after its file is deleted.
+    with reading(path) as local:
         mapped: npt.NDArray[Any] = np.load(local, mmap_mode="r")
     return mapped

@@ -1,4 +1,4 @@
-"""Objects in a bucket of S3, GCS or Azure, through obstore, or in a folder."""
+"""Objects in a bucket of S3, GCS or Azure (through obstore), or in a folder."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ _Infos = list[ObjectInfo]
 _VARIABLES = {
     "s3": "AWS", "gs": "GOOGLE", "gcs": "GOOGLE", "az": "AZURE", "abfs": "AZURE", "abfss": "AZURE",
 }  # fmt: skip
-"""Prefixes of the environment variables that obstore reads, by scheme."""
+"""Prefixes of the environment variables that obstore reads, by URL scheme."""
+# The settings of pyarrow's S3FileSystem, which users pass, and the names of the same settings in obstore.
 _S3_NAMES = {
     "access_key": "access_key_id",
     "secret_key": "secret_access_key",
@@ -51,12 +52,14 @@ _S3_NAMES = {
 _PART_BYTES = 16 << 20
 _RETRIES = 8
 _LISTED_AT_ONCE = 1000
+# S3's answer to an upload without a checksum into a bucket with Object Lock.
 _NEEDS_CHECKSUM = re.compile(r"Content-MD5 or .{1,60} required", re.IGNORECASE)
+# obstore has no error class for temporary faults, so they are recognised by text.
 _TRANSIENT = re.compile(r"HTTP error: |status code: (408|429|5\d\d) ")
 
 
 def is_bucket(path: str | PathLike[str]) -> bool:
-    """Return whether a path is the URL of a place that `Bucket` writes."""
+    """Return whether a path is a URL of a bucket that `Bucket` can write."""
     return urlsplit(os.fspath(path)).scheme in _VARIABLES
 
 
@@ -94,9 +97,10 @@ class Bucket:
         except ObjectConflictError as conflict:
             return settle_conflict(self, name, data, conflict)
         except StoreNotFoundError:
-            if mode != "create":  # Some servers answer a condition on a deleted object in this way.
+            # Some servers answer "not found" if the object of a condition was deleted.
+            if mode != "create":
                 raise ObjectConflictError(f"{self.place}/{name}: was deleted meanwhile") from None
-            raise StoreAccessError(f"{self.place}: there is no such bucket") from None
+            raise StoreAccessError(f"{self.place}: no such bucket; check its name") from None
         return str(written[self._version])
 
     def upload(self, name: str, chunks: Iterable[bytes]) -> int:
@@ -105,7 +109,7 @@ class Bucket:
             raise ObjectConflictError(f"{self.place}/{name}: exists already")
         upload = _Upload(chunks)
         try:
-            # An iterable is written in parts; the upload is aborted if the iterable raises.
+            # obstore uploads an iterable in parts, and aborts the upload if the iterable raises.
             self._ask(
                 name, POLICY.for_bytes(2 * _PART_BYTES),
                 lambda: self._obstore.put(
@@ -114,9 +118,12 @@ class Bucket:
                 lambda: upload.size,
             )  # fmt: skip
         finally:
+            # After a time-out, obstore's thread still reads the iterable, which must then stop.
             upload.is_over = True
         if (found := self.head(name).size) != upload.size:
-            raise StoreAccessError(f"{self.place}/{name}: has {found} bytes, not {upload.size}")
+            raise StoreAccessError(
+                f"{self.place}/{name}: has {found} bytes instead of {upload.size} after the upload; run it again"
+            )
         return upload.size
 
     def get(self, name: str) -> StoredObject:
@@ -138,7 +145,8 @@ class Bucket:
             )  # fmt: skip
         except StoreUnreachableError:
             raise
-        except StoreAccessError:  # Perhaps the object is empty.
+        # Servers refuse any range of an empty object, even one of length 0.
+        except StoreAccessError:
             if self.head(name).size > start:
                 raise
             data = b""
@@ -155,7 +163,7 @@ class Bucket:
         found = self._list_after(folder, None, seen)
         while found:
             yield from (info for info in found if info.name.startswith(prefix))
-            # A server may end a listing early: there may be more after its last object.
+            # A server may end a listing early. The listing is complete only when nothing follows its last object.
             found = self._list_after(folder, found[-1].name, seen) if self._is_s3 else []
 
     def _list_after(self, folder: str | None, name: str | None, seen: set[str]) -> _Infos:
@@ -163,14 +171,17 @@ class Bucket:
         pages = self._obstore.list(self._store, folder, offset=name, chunk_size=_LISTED_AT_ONCE)
         while page := self._asked(self.place, POLICY.metadata, lambda: next(pages, None)):
             infos = list(map(_info, page))
+            # A server that ignores `offset` would otherwise keep this loop going for ever.
             if infos[0].name in seen:
-                raise StoreAccessError(f"{self.place}: its server lists the same objects again")
+                raise StoreAccessError(
+                    f"{self.place}: the server repeats its listing from the start, so it ignores start-after"
+                )
             seen.add(infos[0].name)
             found += infos
         return found
 
     def copy(self, source: str, name: str) -> None:
-        """See ObjectStore. The bytes stay at the provider. S3 copies objects of at most 5 GB in this way."""
+        """See ObjectStore. The provider copies the bytes. S3 copies objects of at most 5 GB in this way."""
         check_name(source)
         self._ask(name, POLICY.data, lambda: self._obstore.copy(self._store, source, name))
 
@@ -224,21 +235,22 @@ class Bucket:
 
 
 class _Upload:
-    """A stream of chunks for an upload, which raises once the upload was aborted."""
+    """A stream of chunks for an upload, which raises after the upload was aborted."""
 
     def __init__(self, chunks: Iterable[bytes]) -> None:
         self._chunks, self.size, self.is_over = chunks, 0, False
 
     def __iter__(self) -> Iterator[bytes]:
         for chunk in self._chunks:
-            if self.is_over:  # Ending here would complete the object without its rest.
+            # To stop without an error would complete the object, although its rest is missing.
+            if self.is_over:
                 raise StoreUnreachableError("the upload was aborted")
             self.size += len(chunk)
             yield chunk
 
 
 def object_settings(url: str, options: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings of a place as the Rust crate object_store names them, for libraries that are built on it.
+    """Return the settings of a place under the names of the Rust crate object_store, for libraries that use it.
 
     Args:
         url: The place.
@@ -300,7 +312,7 @@ def _info(found: Mapping[str, Any]) -> ObjectInfo:
 
 
 def _reason(error: Exception) -> str:
-    """Return the readable part of obstore's error: the end of its first line, without the response body."""
+    """Return the readable part of obstore's error: the end of its first line, without the body of the response."""
     line = (str(error).strip().splitlines() or [type(error).__name__])[0]
     return line.rpartition(" - ")[2].partition(": <")[0]
 
@@ -308,7 +320,7 @@ def _reason(error: Exception) -> str:
 def open_object_store(
     place: str | PathLike[str], options: Mapping[str, str] | None = None
 ) -> ObjectStore:
-    """Open a folder, which is created, or a place in a bucket, for conditional writes.
+    """Open a folder (created if missing) or a place in a bucket for conditional writes.
 
     Args:
         place: A path, or a URL of S3, GCS or Azure.
@@ -316,8 +328,8 @@ def open_object_store(
 
     Raises:
         MissingExtraError: obstore is not installed.
-        UsageError: no conditional writes are possible there.
-        StoreAccessError: it cannot be written.
+        UsageError: conditional writes are not possible there.
+        StoreAccessError: the place cannot be written.
     """
     if is_url(place):
         found: ObjectStore = Bucket(str(place), dict(options or {}))

@@ -1,4 +1,4 @@
-"""Create a second folder with the files of another, by hard links or by copies."""
+"""Create copies of files and folders, with hard links or byte by byte."""
 
 from __future__ import annotations
 
@@ -16,11 +16,16 @@ from reput.files.writer import FileWriter
 
 _COPIED_BYTES = 1 << 20
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_BLOCK_BYTES = 512  # The unit of st_blocks.
+# The unit of st_blocks.
+_BLOCK_BYTES = 512
 
 
 class TreeEntry(NamedTuple):
-    """A file or folder below a root: its relative path and its status."""
+    """A file or folder below a root: its relative path and its status.
+
+    changed_ns  time of the last change of its content or status (ctime) used_bytes  allocated bytes, which are fewer
+    than `size` if the file has holes
+    """
 
     name: str
     is_folder: bool
@@ -32,11 +37,11 @@ class TreeEntry(NamedTuple):
 
 
 def tree_entries(root: Path) -> Iterator[TreeEntry]:
-    """Return everything below a folder, by name, folders before their contents; nothing is opened.
+    """Yield all entries below a folder, sorted by name, each folder before its content. No file is opened.
 
     Raises:
-        StoreAccessError: something cannot be read, or is a link.
-        StoreError: something is neither file nor folder, or lies on another file system.
+        StoreAccessError: an entry cannot be read, or is a link.
+        StoreError: an entry is neither a file nor a folder, or lies on another file system.
     """
     with explained(root, "be read"):
         folder = open_anchored(root, os.O_RDONLY | os.O_DIRECTORY)
@@ -78,15 +83,16 @@ def _entries(root: Path, below: str, folder: int, device: int) -> Iterator[TreeE
 
 
 def copy_file(source: Path, target: Path, inode: int | None = None) -> None:
-    """Create a file with the bytes, holes, times and permissions of another, not synced.
+    """Create a file with the bytes, holes, times and permissions of another. It is not synced.
 
     Args:
         source: not a link.
         target: the new file.
-        inode: of the source, if the caller has looked at it before.
+        inode: inode of the source, if the caller has already inspected it.
 
     Raises:
-        StoreChangedError: the source was replaced meanwhile. StoreAccessError.
+        StoreChangedError: the source was replaced meanwhile.
+        StoreAccessError: a file cannot be read or written.
     """
     with FileReader(str(source)) as reader, FileWriter(target, size=reader.size) as writer:
         if inode is not None and os.fstat(reader.fileno).st_ino != inode:
@@ -100,7 +106,7 @@ def copy_file(source: Path, target: Path, inode: int | None = None) -> None:
 
 
 def look_like(path: Path, model: Path) -> None:
-    """Give a file or folder the permissions and times of another, and its owner if this user may.
+    """Give a file or folder the permissions and times of another, and its owner if this user may change it.
 
     Raises StoreAccessError, also for a link.
     """
@@ -110,7 +116,7 @@ def look_like(path: Path, model: Path) -> None:
 
 
 def own_like(path: Path, model: Path) -> None:
-    """Give a file or folder the owner of another, if this user may; a broker must be able to write it.
+    """Give a file or folder the owner of another, if this user may change it, so that a broker can write to it.
 
     Raises StoreAccessError, also for a link.
     """
@@ -131,19 +137,21 @@ def _copy_look(source: int, changed: int) -> None:
     status = os.fstat(source)
     _copy_owner(status, changed)
     os.fchmod(changed, stat.S_IMODE(status.st_mode))
-    with suppress(OSError, AttributeError):  # Access control lists, if system and disk have them.
+    # Access control lists are copied if the system and both file systems have them.
+    with suppress(OSError, AttributeError):
         for name in os.listxattr(source):
             os.setxattr(changed, name, os.getxattr(source, name))
     os.utime(changed, ns=(status.st_atime_ns, status.st_mtime_ns))
 
 
 def _copy_owner(status: os.stat_result, changed: int) -> None:
+    # Only root may change an owner.
     if os.geteuid() == 0:
         os.fchown(changed, status.st_uid, status.st_gid)
 
 
 def inode_of(path: Path) -> int | None:
-    """Return the number that identifies a folder on its file system; None if there is no folder.
+    """Return the inode of a folder; None if there is no folder at the path.
 
     Raises StoreAccessError.
     """
@@ -157,6 +165,6 @@ def inode_of(path: Path) -> int | None:
 
 
 def shares_parent_s_disk(folder: Path) -> bool:
-    """Return whether a folder lies on the file system of its parent: no mount point. Raises StoreAccessError."""
+    """Return whether a folder lies on the file system of its parent, so is no mount point. Raises StoreAccessError."""
     with explained(folder, "be looked at"):
         return os.stat(folder).st_dev == os.stat(folder.parent).st_dev

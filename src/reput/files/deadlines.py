@@ -1,7 +1,7 @@
-"""Deadlines for requests to object storage: one policy for all libraries that make them.
+"""Deadlines for requests to object storage: one policy for all libraries that make requests.
 
-Libraries have time-outs of their own, which differ, add up over retries, or do not exist. So each call runs in a
-thread that is abandoned after its time; the library's work in it ends with the process.
+The time-outs of these libraries differ, add up over retries, or do not exist. So each call runs in a thread that is
+abandoned at its deadline. The library may continue its work in this thread until the process ends.
 """
 
 from __future__ import annotations
@@ -15,27 +15,28 @@ from reput.errors import StoreUnreachableError
 Result = TypeVar("Result")
 
 CONNECT_S = 3.0
+# The slowest network for which transfers succeed.
 _LEAST_BYTES_PER_S = 1 << 20
 
 
 class Deadlines(NamedTuple):
     """Deadlines in seconds, including all retries.
 
-    metadata  to open a file, to ask for its size, to list a folder
-    data      to read or write, with one second more per MiB; to list everything below a folder
+    metadata  to open a file, request its size, or list a folder data      to read or write, with one second more per
+    MiB; to list everything below a folder
     """
 
     metadata: float = 10.0
     data: float = 30.0
 
     def for_bytes(self, count: int) -> float:
-        """Return the deadline for moving this number of bytes."""
+        """Return the deadline for transferring this number of bytes."""
         return self.data + count / _LEAST_BYTES_PER_S
 
 
 POLICY = Deadlines()
 OF_CACHES = Deadlines(3600.0, 3600.0)
-"""For libraries that fetch whole files before they open them, as fsspec's caches do."""
+"""Deadlines for libraries that fetch whole files before they open them, as fsspec's caches do."""
 
 
 def within(
@@ -44,13 +45,13 @@ def within(
     """Return the result of a call, or raise its error.
 
     Args:
-        seconds: The time until the first progress, and between later ones.
+        seconds: Longest time until the first progress, and between two changes of progress.
         place: The place, for messages.
-        call: Runs in a thread of its own.
+        call: A function, which runs in a thread of its own.
         progress: Returns a value that changes while the call makes progress.
 
     Raises:
-        StoreUnreachableError: the call takes longer; it may still have an effect.
+        StoreUnreachableError: the deadline has passed; the call may still have an effect.
     """
     results: list[Result] = []
     errors: list[BaseException] = []
@@ -58,13 +59,13 @@ def within(
     def run() -> None:
         try:
             results.append(call())
-        # Context variables of the caller's thread, not of the new one.
         except BaseException as error:
             errors.append(error)
 
     thread = threading.Thread(target=run, name=f"reput: {place}", daemon=True)
     thread.start()
     before = None
+    # The first round always waits, because `before` is None. Later rounds wait only after progress.
     while thread.is_alive() and before != (now := progress()):
         before = now
         thread.join(seconds)

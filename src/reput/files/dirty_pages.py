@@ -1,4 +1,4 @@
-"""Decide whether a file has enough dirty pages to be worth a flush."""
+"""Decide whether a file has enough dirty pages for a flush."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import mmap
 
 
 def is_worth_a_flush(flushed: int, written: int, least_pages: int, file_bytes: int) -> bool:
-    """Return whether the bytes from `flushed` to `written` are worth a flush, in consecutive files of `file_bytes`.
+    """Return whether to flush the bytes from `flushed` to `written`, in consecutive files of `file_bytes`.
 
-    A full file always is. With least_pages 0, any byte is. Source: `MappedFile.isAbleToFlush` (tag rocketmq-all-4.9.3).
+    A full file is always flushed. With least_pages 0, any byte is enough. Source: `MappedFile.isAbleToFlush` (tag
+    rocketmq-all-4.9.3).
     """
     if written <= flushed or written // file_bytes > flushed // file_bytes:
         return written > flushed

@@ -1,7 +1,7 @@
-"""The steps by which a writable store changes its files, each of which a crash or a full disk can interrupt.
+"""The file operations of a writable store. A crash or a full disk can interrupt it between any two of them.
 
-A store changes its files only through one `Disk` and the writers that this returns. Tests replace it by a disk that
-fails, or that loses unsynced data.
+A store changes its files only through one `Disk` and the writers that it returns. Tests substitute a disk that fails,
+or that loses unsynced data.
 """
 
 from __future__ import annotations
@@ -28,17 +28,27 @@ from reput.files.writer import (
 
 
 class PooledWriter(Pooled[FileWriter]):
-    """A file that is written by position, as by FileWriter. `sync` makes the writes of all descriptors durable."""
+    """A FileWriter whose descriptor is open only during use.
+
+    `sync` makes the writes of all earlier descriptors durable.
+    """
 
     __slots__ = ("_check", "_open_file", "identity")
 
     def __init__(
         self, path: Path, open_file: Callable[[], FileWriter], check: Callable[[Identity], None]
     ) -> None:
-        """Open the file, or create it. `check` raises if another file has the name when the file is reopened."""
+        """Open the file, or create it.
+
+        Args:
+            path: the file.
+            open_file: opens or creates the file.
+            check: raises if another file has the name when the file is reopened.
+        """
         super().__init__(os.fspath(path))
         self._open_file, self._check = open_file, check
-        self.identity: Identity = (0, 0)  # No file is open yet.
+        # No identity is known before the first open.
+        self.identity: Identity = (0, 0)
         self._pins.append(None)
         try:
             self._taken()
@@ -47,13 +57,13 @@ class PooledWriter(Pooled[FileWriter]):
 
     def _open(self) -> FileWriter:
         if self.identity != (0, 0):
-            # Noted before the file is created in place of a deleted one.
+            # This check comes first: opening the file would create a new one in place of a deleted one.
             self._check(self.identity)
         file = self._open_file()
         identity = identity_of(file.fileno)
         if self.identity == (0, 0):
             self.identity = identity
-        # The file was deleted after the check, and is created anew.
+        # Otherwise the file was deleted between the check and the open, and a new one was created.
         elif identity != self.identity:
             file.close()
             raise displaced(Path(self.path), "deleted or renamed")
@@ -67,7 +77,7 @@ class PooledWriter(Pooled[FileWriter]):
             self._pins.pop()
 
     def start_writeback(self) -> None:
-        """See FileWriter; a file that is closed is left to `sync`."""
+        """See FileWriter. A file that is not open is skipped; `sync` writes its pages."""
         self._pins.append(None)
         try:
             if (file := self._file) is not None:
@@ -86,34 +96,35 @@ class PooledWriter(Pooled[FileWriter]):
 class Disk:
     """The file system. Every method raises StoreAccessError if the operating system refuses.
 
-    deleted  files deleted through this disk and not created again; other threads of the owner may have them open
+    deleted  files that this disk deleted and has not created again; other threads of the owner may still have them open
     """
 
     def __init__(self) -> None:
         self.deleted: set[Path] = set()
 
     def open(self, path: Path, size: int) -> FileWriter:
-        """Return a writer for a file of `size` bytes, created if missing; its name is durable after `sync_folder`."""
+        """Return a writer for a file of `size` bytes, created if missing. Its name is durable after `sync_folder`."""
         self.deleted.discard(path)
         return FileWriter(path, size=size)
 
     def open_pooled(self, path: Path, size: int) -> PooledWriter:
-        """Return a writer like that of `open`, for one of very many files: it has a descriptor only during use.
+        """Return a writer like that of `open` that has a descriptor only during use, for stores with very many files.
 
-        Also raises StoreFailedError, if another file has its name when it is reopened.
+        It also raises StoreFailedError if another file has the name when the file is reopened.
         """
         return PooledWriter(
             path, lambda: self.open(path, size), lambda own: self.check_in_place(path, own)
         )
 
     def map(self, path: Path, size: int) -> MappedWriter:
-        """Return a writer like that of `open`, preallocated and mapped."""
+        """Return a writer like that of `open` whose file is preallocated and mapped."""
         self.deleted.discard(path)
         return MappedWriter(path, size)
 
     def make_folder(self, path: Path) -> None:
         """Create a folder and its missing parents, and make their names durable."""
         missing = [path]
+        # A synced folder could still be lost with an unsynced parent, so each level is synced in turn.
         while not missing[-1].parent.exists():
             missing.append(missing[-1].parent)
         for folder in reversed(missing):
@@ -129,12 +140,12 @@ class Disk:
         sync_folder(path)
 
     def delete(self, path: Path) -> None:
-        """Delete a file if it is there; durable after `sync_folder`."""
+        """Delete a file if it exists; durable after `sync_folder`."""
         self.deleted.add(path)
         delete(path)
 
     def rename(self, path: Path, name: Path) -> None:
-        """Rename; durable after `sync_folder`."""
+        """Rename a file; durable after `sync_folder`."""
         rename(path, name)
 
     def check_in_place(self, path: Path, identity: Identity) -> None:
@@ -149,16 +160,16 @@ class Disk:
                 raise
 
     def usage(self, path: Path) -> tuple[int, int]:
-        """Return the used bytes of the file system, and the total that this user could use."""
+        """Return the used bytes of the file system, and the bytes still available to this user."""
         with explained(path, "be looked at"):
             status = os.statvfs(path)
         used = (status.f_blocks - status.f_bfree) * status.f_frsize
         return used, status.f_bavail * status.f_frsize
 
     def clear(self, path: Path, keep: int, size: int) -> int:
-        """Zero a file from byte `keep` on and set its size to `size`, durably, unless it already is in this state.
+        """Zero a file from byte `keep` on and set its size to `size`, durably, unless it is already so.
 
-        Returns the position after its last byte that was not zero, or 0.
+        Return the position after the last byte that was not zero before, or 0.
         """
         with FileReader(str(path)) as reader:
             size_before, last = reader.size, reader.last_nonzero(reader.size)

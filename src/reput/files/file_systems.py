@@ -1,4 +1,4 @@
-"""Files on other file systems that pyarrow.fs or fsspec opens."""
+"""Open files on remote file systems through pyarrow.fs or fsspec."""
 
 from __future__ import annotations
 
@@ -31,16 +31,14 @@ _TRANSIENT = re.compile(
     r"HTTP status (408|429|5\d\d)|SLOW_DOWN|SERVICE_UNAVAILABLE|INTERNAL_FAILURE|THROTTLING|REQUEST_TIMEOUT"
     r"|NETWORK_CONNECTION"
 )
-"""pyarrow's texts for errors that a provider's library calls retryable."""
+"""Parts of pyarrow's error texts for faults that the provider's library calls retryable."""
 
 
 @dataclass(frozen=True)
 class FileSystem:
     """A remote file system.
 
-    arrow   lists files and opens them
-    prefix  the part before a path: the scheme of its URL
-    limits  deadlines for its answers
+    arrow   lists and opens files prefix  part of a URL before the path: its scheme limits  deadlines of its requests
     """
 
     arrow: pa.fs.FileSystem
@@ -48,13 +46,13 @@ class FileSystem:
     limits: Deadlines = POLICY
 
     def info(self, path: str) -> pa.fs.FileInfo:
-        """Return the state of a path. Raises StoreAccessError."""
+        """Return the type and size of a path. Raises StoreAccessError."""
         place = self.prefix + path
         with _explained(place):
             return within(self.limits.metadata, place, lambda: self.arrow.get_file_info(path))
 
     def entries(self, folder: str, recursive: bool = False) -> list[pa.fs.FileInfo]:
-        """List a folder, and its subfolders if `recursive`, by name. Raises StoreAccessError."""
+        """List a folder by name, and its subfolders if `recursive`. Raises StoreAccessError."""
         wanted = pa.fs.FileSelector(folder, allow_not_found=True, recursive=recursive)
         place, limit = self.prefix + folder, self.limits.data if recursive else self.limits.metadata
         with _explained(place):
@@ -63,18 +61,19 @@ class FileSystem:
 
 
 def resolve(url: str, options: Mapping[str, str]) -> tuple[FileSystem, str]:
-    """Return the file system of a URL, and the path there.
+    """Return the file system of a URL, and the path in it.
 
     options  `s3.NAME` are arguments of pyarrow.fs.S3FileSystem, `fsspec.NAME` of the fsspec file system
 
     Raises UsageError for a scheme that no library opens, StoreAccessError.
     """
+    # "::" chains fsspec file systems; caches, which fetch whole files, are used in this way.
     limits = OF_CACHES if "::" in url else _limits(options)
     return within(limits.metadata, url, lambda: _resolve(url, options, limits))
 
 
 def _limits(options: Mapping[str, str]) -> Deadlines:
-    """Return the deadlines, extended if the options of S3 require it. Raises UsageError."""
+    """Return the deadlines, extended to a longer s3.request_timeout. Raises UsageError."""
     try:
         asked = float(options.get("s3.request_timeout", 0))
     except ValueError as error:
@@ -90,7 +89,7 @@ def _resolve(url: str, options: Mapping[str, str], limits: Deadlines) -> tuple[F
         if scheme == "s3" and s3:
             return FileSystem(_s3(s3), prefix, limits), rest
         if scheme in ("s3", "gs", "gcs", "hdfs", "viewfs", "abfs", "abfss"):
-            # A pattern is not a URL: its ? would begin the query.
+            # Only the bucket is parsed as a URL. The path may be a pattern, whose ? would begin the query of a URL.
             bucket, slash, path = rest.partition("/")
             arrow, root = pa.fs.FileSystem.from_uri(prefix + bucket)
             return FileSystem(arrow, prefix, limits), f"{root}{slash}{path}"
@@ -108,7 +107,8 @@ def _s3(options: dict[str, str]) -> pa.fs.FileSystem:
         arguments: dict[str, Any] = {
             name: value == "true"
             if value in ("true", "false")
-            else float(value)  # In seconds.
+            # Time-outs are in seconds.
+            else float(value)
             if name.endswith("_timeout")
             else value
             for name, value in options.items()
@@ -125,7 +125,7 @@ def _fsspec(
         from fsspec.core import url_to_fs
     except ImportError:
         raise UsageError(
-            f"{url}: pyarrow opens no {scheme}:// paths; install fsspec and its package for them"
+            f"{url}: pyarrow does not support {scheme}://; install fsspec and its package for this scheme"
         ) from None
     try:
         with _explained(url):
@@ -138,7 +138,7 @@ def _fsspec(
 
 @dataclass(frozen=True)
 class RemoteFiles:
-    """Opens files of one file system by their URLs; can be sent to another process."""
+    """A function that opens files of one file system by their URLs. It can be sent to another process."""
 
     system: FileSystem
 
@@ -147,9 +147,9 @@ class RemoteFiles:
 
 
 class RemoteReader(Closing):
-    """A `reput.files.reader.RangeReader` over a file that is not local.
+    """A `reput.files.reader.RangeReader` of a remote file.
 
-    Raises StoreNotFoundError, StoreAccessError, StoreChangedError.
+    Its methods raise StoreNotFoundError, StoreAccessError, StoreChangedError.
     """
 
     def __init__(self, system: FileSystem, path: str) -> None:
@@ -165,6 +165,7 @@ class RemoteReader(Closing):
         self._file.close()
 
     def read_into(self, buffer: npt.NDArray[np.uint8], position: int) -> None:
+        # A file system may return fewer bytes than requested, so the rest is requested again.
         view, done = buffer.data, 0
         while done < len(view):
             with _explained(self._name):
@@ -187,10 +188,10 @@ class RemoteReader(Closing):
         return buffer.tobytes()
 
     def stop_read_ahead(self) -> None:
-        """Do nothing: reading a remote file does not fill its holes."""
+        """Do nothing: holes exist only in local files."""
 
     def next_run(self, position: int) -> tuple[int, int] | None:
-        """Return the whole rest of the file: remote file systems do not report holes."""
+        """Return the rest of the file as one run: remote file systems do not report holes."""
         return (position, self.size) if position < self.size else None
 
 
@@ -208,6 +209,7 @@ def _explained(path: str) -> Iterator[None]:
     except (OSError, pa.ArrowException) as error:
         if isinstance(error, StoreAccessError):
             raise
+        # Later lines of an error contain the response body.
         reason = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
         kind = StoreUnreachableError if _TRANSIENT.search(reason) else StoreAccessError
         raise kind(f"{path}: cannot be read: {reason}") from error

@@ -1,4 +1,4 @@
-"""Get short JSON documents from an HTTP service, within a time limit and with retries."""
+"""Get short JSON documents from an HTTP service, with a time limit and retries."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ _TRY_TIMEOUTS = 3
 _TRIES = 4
 _FIRST_PAUSE_S = 0.2
 _MOST_BYTES = 4 << 20
+# Status codes of faults that may pass, so the request is repeated.
 _PASSING = (408, 425, 429, 500, 502, 503, 504)
 
 
@@ -29,12 +30,12 @@ _PASSWORD = re.compile(r"//[^/\s]*@")
 
 
 def without_password(text: str) -> str:
-    """Return a text without the users and passwords of URLs in it."""
+    """Return a text in which users and passwords of URLs are masked."""
     return _PASSWORD.sub("//***@", text)
 
 
 class _NoRedirects(HTTPRedirectHandler):
-    """Refuses redirects, which would send the password to another host."""
+    """Refuse redirects, because they would send the password to another host."""
 
     def redirect_request(
         self, req: Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
@@ -47,9 +48,9 @@ class HttpService:
 
     Args:
         url: An http or https URL, which may contain user and password.
-        argument: Name of the caller's argument with the URL.
+        argument: Name of the caller's argument that holds the URL, for messages.
         timeout_s: Time-out of each step: connecting, and waiting for more bytes. A try takes at most three time-outs.
-        pause: Waits some seconds before the next try.
+        pause: Function that waits some seconds before the next try.
 
     Raises:
         UsageError: The URL is not valid.
@@ -85,13 +86,14 @@ class HttpService:
         """Return the document at a path below the URL, or None if the path does not exist.
 
         Raises:
-            StoreUnreachableError: The service refuses, does not answer, or answers with something else.
+            StoreUnreachableError: The service refuses the request, does not answer, or its answer is not a document.
         """
         request = Request(f"{self.name}/{path}", headers=self._headers)
         pause_s = _FIRST_PAUSE_S
         for left in reversed(range(_TRIES)):
             try:
-                # The time-out of a socket restarts with every byte.
+                # The time-out of a socket restarts with every received byte, so the whole try has a deadline of its
+                # own.
                 whole_s = _TRY_TIMEOUTS * self._timeout_s
                 data = within(whole_s, f"{self.name}/{path}", partial(self._read, request))
                 break
@@ -119,6 +121,7 @@ class HttpService:
 
     def _read(self, request: Request) -> bytes:
         with build_opener(_NoRedirects).open(request, timeout=self._timeout_s) as answer:
+            # One byte more than the limit shows that the answer is too long.
             data: bytes = answer.read(_MOST_BYTES + 1)
         return data
 

@@ -1,7 +1,6 @@
-"""Refuse links below a store that is written, because they could lead to files outside.
+"""Refuse symbolic links in a store that is written, because they could lead to files outside the store.
 
-Files are also opened for writing without following a link (`O_NOFOLLOW`). This check covers folders as well, and files
-that are deleted, or read before they are changed.
+Files are also opened for writing with `O_NOFOLLOW`. This check also covers folders, and files that are deleted or read.
 """
 
 from __future__ import annotations
@@ -14,15 +13,15 @@ from reput.files.anchors import explained, refused_link
 
 
 def refuse_links(root: Path, names: Iterable[str], allowed: Path | None = None) -> None:
-    """Check these names in `root`, and everything below folders among them.
+    """Check these entries of `root`, and all entries of their folders.
 
     Args:
         root: may be a link itself.
-        names: missing ones are skipped.
+        names: names in `root`; missing entries are skipped.
         allowed: a folder to which a link directly in `root` may lead.
 
     Raises:
-        StoreError: for the first link.
+        StoreError: for the first link found.
         StoreAccessError: a folder cannot be read.
     """
     for name in names:

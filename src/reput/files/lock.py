@@ -1,8 +1,9 @@
 """Lock a file's first byte, as Java's FileChannel.tryLock(0, 1, false) does.
 
-Java takes POSIX record locks. A process loses these when any code in it opens and closes the file, for example to copy
-the folder. Open-file-description locks conflict with them but belong to the descriptor. They are used if the system has
-them (Linux since 3.15). Otherwise POSIX locks are used, and the process must not open the file elsewhere.
+Java takes POSIX record locks. A process loses such a lock as soon as any of its code opens and closes the file, for
+example to copy the folder. Open-file-description (OFD) locks conflict with POSIX locks, but belong to the descriptor.
+So OFD locks are used if the system has them (Linux since 3.15). Otherwise POSIX locks are used, and the process must
+not open the file elsewhere.
 """
 
 from __future__ import annotations
@@ -23,29 +24,33 @@ from reput.files.own_place import check_in_place
 from reput.files.reader import identity_of
 
 _DESCRIPTION_LOCK: int | None = getattr(fcntl, "F_OFD_SETLK", None)
-# struct flock: type, whence, start, length, process id, which is 0 for these locks.
+# struct flock: type, whence, start, length, process id. The process id must be 0 for OFD locks.
 _FLOCK = struct.Struct("hhqqi4x")
 _FIRST_BYTE = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
+# POSIX allows either error for a lock that another process holds.
 _IS_HELD = {errno.EACCES, errno.EAGAIN}
 
-# Without such locks: device and inode of files locked by this process, which could lock the same file twice.
+# Only with POSIX locks: device and inode of the files that this process has locked. The system would let the same
+# process lock a file twice.
 _held: set[tuple[int, int]] = set()
 _held_guard = Lock()
 
 
 @contextmanager
 def locked(path: Path, owner: str, arguments: Iterable[str] = ()) -> Iterator[Callable[[], None]]:
-    """Hold the lock for the body; the file is created if it is missing, and stays.
+    """Hold the lock during the body. The file is created if it is missing, and is not deleted afterwards.
 
-    The body gets a function that raises StoreFailedError if the file was deleted or replaced: another process can then
-    take the lock as well. A forked child does not hold it.
+    The body gets a function that raises StoreFailedError if the file was deleted or replaced, because another process
+    can then lock the new file. A forked child does not hold the lock.
 
     Raises:
-        StoreLockedError: another process has it; the message names the `owner` and these `arguments` of the caller.
+        StoreLockedError: another process has the lock; the message contains `owner`, and the error names the
+            `arguments`.
         StoreAccessError: the file cannot be opened or locked.
     """
     with _held_guard:
-        if _identity(path) in _held:  # Opening and closing the file would end the lock.
+        # To open and close the file here would release the POSIX lock of this process.
+        if _identity(path) in _held:
             raise StoreLockedError(f"{path}: {owner}", arguments=arguments)
         file = _LockFile(path)
         try:
@@ -61,7 +66,7 @@ def locked(path: Path, owner: str, arguments: Iterable[str] = ()) -> Iterator[Ca
 
 
 def is_locked(path: Path) -> bool:
-    """Return whether another, or this process, holds the lock; the file is only read, and not created.
+    """Return whether this or another process holds the lock. The file is opened only for reading, and not created.
 
     Raises StoreAccessError.
     """
@@ -82,16 +87,17 @@ def is_locked(path: Path) -> bool:
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """Return device and inode; None if the file is missing."""
+    """Return device and inode; None if the file cannot be inspected."""
     try:
         status = os.stat(path)
-    except OSError:  # Opening it reports the reason.
+    # The caller then opens the file, which reports the reason.
+    except OSError:
         return None
     return status.st_dev, status.st_ino
 
 
 class _LockFile:
-    """The open file whose byte is locked."""
+    """An open file whose first byte is locked."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -103,11 +109,11 @@ class _LockFile:
         _open_files.add(self)
 
     def check_in_place(self) -> None:
-        """Raise StoreFailedError if the lock file was replaced; StoreAccessError."""
+        """Raise StoreFailedError if the lock file was deleted or replaced. Raises StoreAccessError."""
         check_in_place(self._path, self._opened)
 
     def try_lock(self) -> bool:
-        """Return whether the lock is held now. Raises StoreAccessError."""
+        """Try to lock the file, and return whether it is locked now. Raises StoreAccessError."""
         with explained(self._path, "be locked"):
             try:
                 if _DESCRIPTION_LOCK is None or not self._lock_description(_DESCRIPTION_LOCK):
@@ -122,7 +128,7 @@ class _LockFile:
         return True
 
     def _lock_description(self, command: int) -> bool:
-        """Return whether the system knows such locks. Raises OSError where another holds one."""
+        """Return whether the system supports OFD locks. Raises OSError if another process holds the lock."""
         try:
             fcntl.fcntl(self._fd, command, _FIRST_BYTE)
         except OSError as error:
@@ -132,7 +138,7 @@ class _LockFile:
         return True
 
     def close(self) -> None:
-        """Release the lock; a released lock stays released."""
+        """Release the lock. Further calls do nothing."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
@@ -145,7 +151,7 @@ _open_files: WeakSet[_LockFile] = WeakSet()
 
 
 def _forget_in_child() -> None:
-    """Close a forked child's copies of the parent's descriptors, so that only the parent has the lock."""
+    """Close a forked child's copies of the lock files' descriptors, so that only the parent holds the locks."""
     global _held_guard
     _held_guard = Lock()
     for file in list(_open_files):

@@ -1,7 +1,8 @@
 """Map files into memory for reading only.
 
 A map shows the writes of other processes, and remains valid after the file is deleted. A mapped file must not be
-truncated: no broker does so, and a process that copies over a store must not.
+truncated, because reading beyond its end kills the process (SIGBUS). Brokers do not truncate files, and neither may a
+process that copies files over a store.
 """
 
 from __future__ import annotations
@@ -21,11 +22,12 @@ from reput.files.anchors import open_anchored
 
 
 class MappedFile:
-    """One whole file, with its size when it was opened.
+    """A mapped file, with its size at the time of opening.
 
-    data       the bytes of the file
-    scattered  scattered reads load only the pages read, not their surroundings
-    Raises StoreNotFoundError, StoreAccessError, and FormatError for a file that is empty.
+    data       the bytes of the file scattered  whether the kernel loads only the pages that are read, without
+    read-ahead
+
+    Raises StoreNotFoundError, StoreAccessError, and FormatError for an empty file.
     """
 
     __slots__ = ("_map", "data", "path", "size")
@@ -33,11 +35,12 @@ class MappedFile:
     def __init__(self, path: str, scattered: bool = False) -> None:
         self.path = path
         try:
-            # Opening a pipe or a device would block.
+            # Without O_NONBLOCK, opening a pipe or a device would block.
             descriptor = open_anchored(path, os.O_RDONLY | os.O_NONBLOCK)
         except FileNotFoundError:
             raise StoreNotFoundError(f"{path}: no longer exists") from None
-        except StoreAccessError:  # The file is a link.
+        # The file is a link below an anchor.
+        except StoreAccessError:
             raise
         except OSError as error:
             raise StoreAccessError(f"{path}: cannot be opened: {error.strerror}") from error
@@ -51,7 +54,7 @@ class MappedFile:
         self.data = memoryview(self._map)
 
     def close(self) -> None:
-        """Close the map; if arrays over it remain, for example in a traceback, the last of them closes it."""
+        """Close the map. If arrays over it still exist, for example in a traceback, the last of them closes it."""
         with suppress(BufferError):
             self.data.release()
             self._map.close()
@@ -70,9 +73,9 @@ def _map(path: str, descriptor: int) -> mmap.mmap:
 
 
 class MappedFiles:
-    """Maps by path, for any thread. The least recently used are closed if there are too many.
+    """Maps by path, for any thread. The least recently used ones are closed above a limit.
 
-    A map keeps a descriptor, and a store may have more files than a process may have open.
+    A map keeps a descriptor open, and a store may have more files than a process may have open.
     """
 
     def __init__(self, limit: int = 64) -> None:
@@ -80,7 +83,7 @@ class MappedFiles:
         self._files: OrderedDict[str, MappedFile] = OrderedDict()
 
     def array(self, path: str) -> npt.NDArray[np.uint8]:
-        """Return the bytes of a file. The map lives as long as the array. Raises the errors of MappedFile."""
+        """Return the bytes of a file. The map exists as long as the array. Raises the errors of MappedFile."""
         with self._lock:
             file = self._files.pop(path, None)
             if file is None:
@@ -91,7 +94,7 @@ class MappedFiles:
             return np.frombuffer(file.data, np.uint8)
 
     def close(self, path: str) -> None:
-        """Close the map of a file, because a deleted file's space is freed only with its last map."""
+        """Close the map of a file: the space of a deleted file is freed only with its last map."""
         with self._lock:
             if file := self._files.pop(path, None):
                 file.close()

@@ -1,6 +1,6 @@
 """Write files through a memory map.
 
-They are preallocated, so that a full disk raises an error and does not kill the process.
+The files are preallocated. Otherwise a full disk would kill the process with SIGBUS instead of raising an error.
 """
 
 from __future__ import annotations
@@ -16,15 +16,16 @@ import numpy.typing as npt
 from reput.files.writer import FileWriter, explained
 
 _NOTHING: npt.NDArray[np.uint8] = np.empty(0, np.uint8)
-_POPULATE_WRITE = 23  # MADV_POPULATE_WRITE of Linux
+# MADV_POPULATE_WRITE of Linux, which Python's mmap module does not define.
+_POPULATE_WRITE = 23
 
 
 class MappedWriter(FileWriter):
-    """A FileWriter whose bytes are also an array; all readers see stores to it at once.
+    """A FileWriter whose bytes are also mapped. All readers see writes to the map at once.
 
-    data  memoryview of the whole file
-    array the whole file as uint8 Neither can be used after the file is closed. The map stays as long as a view of
-    either exists.
+    data   the whole file as a memoryview array  the whole file as uint8
+
+    Neither can be used after the file is closed. The memory is released when the last view of them is gone.
     """
 
     def __init__(self, path: Path, size: int) -> None:
@@ -43,26 +44,28 @@ class MappedWriter(FileWriter):
         self.array: npt.NDArray[np.uint8] = np.frombuffer(self.data, np.uint8)
 
     def close(self) -> None:
-        """Close the file and release its memory; a closed file stays closed."""
+        """Close the file and release its memory. Further calls do nothing."""
         super().close()
         self.array = _NOTHING
-        with suppress(BufferError):  # A view still exists: the map is released with it.
+        # If a view still exists, it releases the map when it is deleted.
+        with suppress(BufferError):
             self.data.release()
             self._map.close()
 
     def prepare(self, begin: int, end: int) -> None:
         """Load the pages of bytes `begin` to `end` for writing.
 
-        Page faults at the first write of each page cost ten times as much.
+        Without it, the first write to each page causes a page fault, which costs ten times as much.
         """
         begin -= begin % mmap.PAGESIZE
-        with suppress(OSError):  # A kernel before 5.14 loads them one by one.
+        # Linux before 5.14 lacks the call, and loads the pages one by one at their first write.
+        with suppress(OSError):
             self._map.madvise(_POPULATE_WRITE, begin, min(end, self.size) - begin)
 
     def prepare_empty(self, begin: int, end: int) -> None:
-        """Load the pages of bytes that are still empty, by writing zeros.
+        """Load the pages of bytes that are still zero, by writing zeros.
 
-        The system allocates memory in large pieces for writes, but in small ones for mapped bytes.
+        The system allocates memory in large pieces for writes, but in small pieces for page faults of a map.
         """
         end = min(end, self.size)
         self.write_zeros(begin, end)
@@ -70,6 +73,7 @@ class MappedWriter(FileWriter):
 
 
 def _allocate(descriptor: int, size: int) -> None:
-    # Once is enough: the second time would turn reserved pages of tmpfs into data.
+    # Files that already have their blocks are skipped: on tmpfs, a second allocation would turn reserved pages into
+    # data.
     if hasattr(os, "posix_fallocate") and os.fstat(descriptor).st_blocks * 512 < size:
         os.posix_fallocate(descriptor, 0, size)

@@ -1,4 +1,4 @@
-"""Objects in a local folder: one file each, written by one process at a time."""
+"""Objects in a local folder. Each object is a file, and one process at a time writes."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ _PAUSE_S = 0.002
 
 
 class ObjectFolder:
-    """See `reput.files.object_store.ObjectStore`. A version is a digest of the content."""
+    """See `reput.files.object_store.ObjectStore`. A version is the SHA-256 of the content."""
 
     def __init__(self, place: str, *, is_made: bool = True) -> None:
-        """Open the folder; `is_made` states whether to create it. For reading, it may be missing."""
+        """Open the folder, and create it if `is_made`. A missing folder can be opened for reading."""
         self.place, self._root = place, Path(place).absolute()
         if is_made:
             make_folder(self._root)
@@ -73,6 +73,7 @@ class ObjectFolder:
         return self._write(path, chunks)
 
     def _write(self, path: Path, chunks: Iterable[bytes]) -> int:
+        # These folders are created below, and each name is synced in its parent.
         missing = [folder for folder in path.parents if not folder.exists()]
         make_folder(path.parent)
         with replacing(path) as attempt:
@@ -140,11 +141,14 @@ class ObjectFolder:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Wait for other writers, as long as for a bucket. Raises StoreUnreachableError, StoreAccessError."""
+        """Hold the folder's lock during the body; wait for it as long as for a bucket.
+
+        Raises StoreUnreachableError, StoreAccessError.
+        """
         path, until = self._root / _LOCK_FILE, time.monotonic() + POLICY.data
         while True:
             try:
-                with locked(path, "another writer is at work there; run the command again later"):
+                with locked(path, "another process is writing there; run the command again later"):
                     yield
                 return
             except StoreLockedError as error:

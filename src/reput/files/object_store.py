@@ -1,10 +1,11 @@
 """Objects in a bucket or folder that several writers can replace without losing each other's changes.
 
-Writers need two conditions: `put_new` creates an object only if none has its name, and `put_if_match` replaces only the
-version that was read. S3, GCS and Azure implement them by If-None-Match and If-Match (through obstore, because
-pyarrow.fs silently ignores them), a folder by a lock. An acknowledgement may be lost. So if a write is refused and the
-object has exactly its bytes, the write counts as done. Each writer's bytes must therefore differ, for example by a
-random number.
+Writers need two conditions. `put_new` creates an object only if none has its name. `put_if_match` replaces only the
+version that was read. S3, GCS and Azure implement the conditions by If-None-Match and If-Match. They are sent through
+obstore, because pyarrow.fs silently ignores them. A folder implements them by a lock.
+
+The acknowledgement of a successful write may be lost, and a retry is then refused. So a refused write counts as done if
+the object has exactly its bytes. Each writer's bytes must therefore differ, for example by a random number.
 """
 
 from __future__ import annotations
@@ -16,15 +17,16 @@ from typing import NamedTuple, Protocol
 
 from reput.errors import ObjectConflictError, StoreAccessError, StoreNotFoundError, UsageError
 
+# S3 allows 1,024 bytes, of which some are left for the path of the place.
 _MOST_NAME_BYTES = 900
 MOST_PUT_BYTES = 64 << 20
-"""The largest conditional write, which is one request: uploads in parts have no condition."""
+"""The largest conditional write. It is a single request, because multipart uploads have no condition."""
 MOST_GET_BYTES = 4 * MOST_PUT_BYTES
-"""The largest object that is read at once; reput writes no larger object to be read so."""
+"""The largest object that `get` reads. Larger objects are read by ranges."""
 
 
 class ObjectInfo(NamedTuple):
-    """An object of a listing: its name, its bytes, and when it was written (ns since 1970)."""
+    """An object of a listing: name, size in bytes, and time of its last write (ns since 1970)."""
 
     name: str
     size: int
@@ -32,17 +34,17 @@ class ObjectInfo(NamedTuple):
 
 
 class StoredObject(NamedTuple):
-    """The bytes of an object, and its version for `put_if_match`."""
+    """The content of an object, and its version for `put_if_match`."""
 
     data: bytes
     version: str
 
 
 class ObjectStore(Protocol):
-    """Objects by name, below one place. For use from several threads; can be sent to another process.
+    """Objects by name, below one place. Any thread may use it, and it can be sent to another process.
 
     Every method raises StoreUnreachableError for a temporary fault, after which a write may or may not have happened.
-    It raises StoreAccessError for a permanent fault, and UsageError for a name that no object can have.
+    It raises StoreAccessError for a permanent fault, and UsageError for an invalid object name.
     """
 
     place: str
@@ -50,21 +52,22 @@ class ObjectStore(Protocol):
     def put_new(self, name: str, data: bytes) -> str:
         """Create an object and return its version. Raises ObjectConflictError if it exists.
 
-        Data of more than MOST_PUT_BYTES is refused with a UsageError, here and below.
+        Raises UsageError for more than MOST_PUT_BYTES, as does `put_if_match`.
         """
 
     def put_if_match(self, name: str, data: bytes, version: str) -> str:
-        """Replace the object if it has this version; return the new one.
+        """Replace the object if it has this version, and return the new version.
 
-        Raises ObjectConflictError for another version.
+        Raises ObjectConflictError if it has another version.
         """
 
     def upload(self, name: str, chunks: Iterable[bytes]) -> int:
-        """Write a large object in parts, whole or not at all, and return its bytes.
+        """Write a large object in parts, whole or not at all, and return its size.
 
-        Without a condition: the name must be the writer's own, for instance with a UUID in it. An object that exists
-        before the upload begins is not replaced; of two simultaneous writers, the last wins. Raises ObjectConflictError
-        if the object exists.
+        The write has no condition, so the name must be unique to the writer, for example by a UUID. An object that
+        exists before the upload begins is not replaced; of two simultaneous writers, the last one wins.
+
+        Raises ObjectConflictError if the object exists.
         """
 
     def get(self, name: str) -> StoredObject:
@@ -74,13 +77,13 @@ class ObjectStore(Protocol):
         """Return whether an object has the version that `get` returned. Raises StoreNotFoundError."""
 
     def get_range(self, name: str, start: int, length: int) -> bytes:
-        """Read part of an object. Raises StoreChangedError if the object ends before, StoreNotFoundError."""
+        """Return part of an object. Raises StoreChangedError if the object is too short, StoreNotFoundError."""
 
     def head(self, name: str) -> ObjectInfo:
-        """Return an object's size and version. Raises StoreNotFoundError."""
+        """Return an object's size and time of writing. Raises StoreNotFoundError."""
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        """Yield all objects whose names begin so, in any order."""
+        """Yield all objects whose names begin with `prefix`, in any order."""
 
     def copy(self, source: str, name: str) -> None:
         """Write an object with the bytes of another, replacing an existing object.
@@ -93,9 +96,9 @@ class ObjectStore(Protocol):
 
 
 def check_conditions(store: ObjectStore, folder: str = "") -> None:
-    """Try both conditions on a test object in a folder, whose name ends with /.
+    """Test both conditions with a temporary object in a folder, whose name ends with /.
 
-    Raises UsageError if one is ignored.
+    Raises UsageError if the store ignores a condition.
     """
     name = f"{folder}reput-probe-{uuid.uuid4().hex}"
     try:
@@ -120,7 +123,7 @@ def check_conditions(store: ObjectStore, folder: str = "") -> None:
 
 
 def check_name(name: str) -> None:
-    """Raise UsageError for a name that would leave the place, or that not every store can have."""
+    """Raise UsageError for a name that leads out of the place, or that some stores do not allow."""
     parts = name.split("/")
     if (
         not name
@@ -129,30 +132,32 @@ def check_name(name: str) -> None:
         or not name.isprintable()
         or "\\" in name
     ):
-        raise UsageError(f"{name!r}: no name for an object")
+        raise UsageError(f"{name!r}: is not a valid object name")
 
 
 def check_size(name: str, data: bytes) -> None:
     """Raise UsageError for more bytes than a conditional write accepts."""
     if len(data) > MOST_PUT_BYTES:
         raise UsageError(
-            f"{name}: {len(data):,} bytes, but a conditional write takes at most {MOST_PUT_BYTES:,}; upload them under "
-            "a name of their own, and write that name"
+            f"{name}: {len(data):,} bytes, but a conditional write takes at most {MOST_PUT_BYTES:,}; upload them as "
+            "an object of their own, and write its name instead"
         )
 
 
 def check_readable(place: str, size: int) -> None:
     """Raise StoreAccessError for more bytes than `get` returns."""
     if size > MOST_GET_BYTES:
-        raise StoreAccessError(f"{place}: has {size:,} bytes; at most {MOST_GET_BYTES:,} are read")
+        raise StoreAccessError(
+            f"{place}: has {size:,} bytes, but reput writes at most {MOST_GET_BYTES:,} there"
+        )
 
 
 def settle_conflict(
     store: ObjectStore, name: str, data: bytes, conflict: ObjectConflictError
 ) -> str:
-    """Return the version of the object if it has this data, written by our own unacknowledged attempt.
+    """Return the version of the object if it has this data: an unacknowledged attempt of this process has written it.
 
-    Otherwise raises the conflict.
+    Otherwise raise the conflict.
     """
     try:
         found = store.get(name)

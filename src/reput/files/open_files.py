@@ -1,8 +1,8 @@
-"""Manage this process's descriptors for files of stores: opened on use, never too many at once.
+"""Manage this process's descriptors for files of stores: files are opened on use, within a limit.
 
 A store may have more files than a process may have open, and a process may read many stores. So readers and writers of
-CommitLog, ConsumeQueue and IndexFiles have no descriptor of their own: `PooledReader` and `PooledWriter` take one from
-the pool during a call. It stays open for later calls until another file needs its place.
+CommitLog, ConsumeQueue and IndexFiles do not own a descriptor. `PooledReader` and `PooledWriter` take one from the pool
+during a call. It stays open for later calls until another file needs its place.
 """
 
 from __future__ import annotations
@@ -26,16 +26,18 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 _MOST_FILES = 1 << 16
+# The pool never takes all descriptors of a process; see `_most_pooled`.
 _LEAST_POOLED, _MOST_POOLED = 16, 4096
 _NO_MORE = {errno.EMFILE, errno.ENFILE}
 
 
 def allow_files(count: int = _MOST_FILES) -> None:
-    """Raise this process's limit of open files to `count`, as far as permitted."""
+    """Raise this process's limit of open files to `count`, or to its hard limit if that is lower."""
     least, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = count if most == resource.RLIM_INFINITY else min(count, most)
     if least != resource.RLIM_INFINITY and wanted > least:
-        with suppress(OSError, ValueError):  # The system has a lower limit of its own.
+        # The system may have a lower limit of its own.
+        with suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
 
 
@@ -48,10 +50,10 @@ _Result = TypeVar("_Result")
 
 
 class Pooled(Generic[_File]):
-    """A file that stays open during use, and afterwards until another file needs its place.
+    """A file that is open during each call, and afterwards until another file needs its descriptor.
 
-    Any thread may call it. `_pins` has an item for each call in progress. Adding and removing items is atomic and needs
-    no lock; changing a count is not atomic.
+    Any thread may call it. `_pins` has an item for each call in progress. It is a list, because appending and popping
+    are atomic and need no lock, unlike changing a count.
     """
 
     __slots__ = ("_file", "_pins", "_was_used", "path")
@@ -66,7 +68,7 @@ class Pooled(Generic[_File]):
         raise NotImplementedError
 
     def _taken(self) -> _File:
-        """Return the open file for a caller that has added its pin. Raises the errors of `_open`."""
+        """Return the open file. The caller has added its pin before. Raises the errors of `_open`."""
         file = self._file
         if file is None:
             file = _POOL.open(self)
@@ -74,23 +76,25 @@ class Pooled(Generic[_File]):
         return file
 
     def close(self) -> None:
-        """Close the descriptor. The file is reopened when it is used again."""
+        """Close the descriptor. The next call reopens the file."""
         _POOL.close(self)
 
 
 class _Pool:
-    """The open files of all stores, in the order in which they were opened or last kept open."""
+    """The open files of all stores, in the order of opening. A file that is spared from closing moves to the end."""
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._open: OrderedDict[int, Pooled[Any]] = OrderedDict()
 
     def open(self, pooled: Pooled[_File]) -> _File:
-        """Open a file, and close others if there are too many. Raises its errors."""
+        """Open a file, and close other files above the limit. Raises the errors of the file's `_open`."""
         with self._lock:
-            if pooled._file is not None:  # Another thread has opened the file, or kept it open.
+            # Another thread has opened the file meanwhile, or decided not to close it.
+            if pooled._file is not None:
                 return pooled._file
             self._make_room(_most_pooled() - 1)
+        # Opening may take long on a network file system, so it happens outside the lock.
         return self._kept(pooled, self._opened(pooled))
 
     def _opened(self, pooled: Pooled[_File]) -> _File:
@@ -99,12 +103,13 @@ class _Pool:
         except StoreAccessError as error:
             if getattr(error.__cause__, "errno", None) not in _NO_MORE:
                 raise
-        with self._lock:  # Sockets and mappings have used the other descriptors.
+        # Sockets and mappings have used more descriptors than expected.
+        with self._lock:
             self._make_room(len(self._open) // 2)
         return pooled._open()
 
     def _kept(self, pooled: Pooled[_File], file: _File) -> _File:
-        """Return the file, or the same file opened by another thread meanwhile."""
+        """Return the file, or the same file if another thread has opened it meanwhile."""
         with self._lock:
             if (other := pooled._file) is None:
                 pooled._file = file
@@ -114,7 +119,9 @@ class _Pool:
         return other
 
     def _make_room(self, most: int) -> None:
-        turns = 2 * len(self._open)  # Files that remain after two rounds are all in use.
+        # The clock algorithm: the first round clears the marks of use. Files that remain after the second are all
+        # pinned.
+        turns = 2 * len(self._open)
         while len(self._open) > max(most, 0) and turns > 0:
             turns -= 1
             _, oldest = self._open.popitem(last=False)
@@ -123,7 +130,7 @@ class _Pool:
                 self._open[id(oldest)] = oldest
 
     def _closed(self, pooled: Pooled[Any]) -> bool:
-        """Close a file unless it is in use; return whether it is closed."""
+        """Close a file if no call uses it; return whether it is closed."""
         file, pooled._file = pooled._file, None
         # From here on, a thread that adds a pin finds no file and waits for the lock.
         if pooled._pins:
@@ -141,7 +148,7 @@ class _Pool:
             file.close()
 
     def forget_in_child(self) -> None:
-        """Replace the lock in a forked child: a thread of the parent may have held it."""
+        """Replace the lock in a forked child, because a thread of the parent may hold it."""
         self._lock = Lock()
 
 
@@ -150,7 +157,7 @@ os.register_at_fork(after_in_child=_POOL.forget_in_child)
 
 
 def _most_pooled() -> int:
-    """Return half of this process's descriptors; the others are for sockets, mappings and other files."""
+    """Return half of this process's descriptors. The other half is for sockets, mappings and other files."""
     allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if allowed == resource.RLIM_INFINITY:
         return _MOST_POOLED
@@ -158,14 +165,20 @@ def _most_pooled() -> int:
 
 
 class PooledReader(Pooled[SparseReader], Closing):
-    """A SparseReader of one file. If another file gets its name later, reading raises StoreNotFoundError."""
+    """A SparseReader of one file. Reading raises StoreNotFoundError if another file has taken its name."""
 
     __slots__ = ("_identity", "_inode", "_is_scattered", "_open_file")
 
     def __init__(
         self, path: str, open_file: Callable[[str], SparseReader] = FileReader, inode: int = 0
     ) -> None:
-        """Describe a file; `inode` is its inode when listed, or 0 for the file found at the first open."""
+        """Describe a file.
+
+        Args:
+            path: the file.
+            open_file: opens the file.
+            inode: the file's inode when it was listed; 0 accepts any file at the first open.
+        """
         super().__init__(path)
         self._open_file, self._inode = open_file, inode
         self._identity: Identity | None = None
@@ -195,7 +208,8 @@ class PooledReader(Pooled[SparseReader], Closing):
     def read(self, position: int, length: int) -> bytes:
         pins = self._pins
         pins.append(None)
-        try:  # Inlined `_taken`: a query by key reads some hundred times.
+        # This is `_taken` inlined: a query by key reads hundreds of times.
+        try:
             file = self._file
             if file is None:
                 file = _POOL.open(self)
@@ -222,7 +236,7 @@ class PooledReader(Pooled[SparseReader], Closing):
             self._pins.pop()
 
     def use_descriptor(self, use: Callable[[int], _Result]) -> _Result | None:
-        """Return the result of `use` for the file's descriptor, or None if another machine has the file."""
+        """Return the result of `use` for the file's descriptor; None if the file is not local."""
         self._pins.append(None)
         try:
             file = self._taken()
@@ -261,14 +275,14 @@ class PooledReader(Pooled[SparseReader], Closing):
 
 
 class OpenFiles:
-    """Readers by path and inode: another file of the same name is another reader."""
+    """Readers by path and inode. A new file of the same name gets a new reader."""
 
     def __init__(self, open_file: Callable[[str], SparseReader] = FileReader) -> None:
         self._open = open_file
         self._readers: dict[tuple[str, int], PooledReader] = {}
 
     def get(self, path: str, inode: int) -> PooledReader:
-        """Return the reader of a file as it was listed. Reading raises StoreNotFoundError, StoreAccessError."""
+        """Return the reader of a listed file. Reading raises StoreNotFoundError, StoreAccessError."""
         reader = self._readers.get((path, inode))
         if reader is None:
             reader = self._readers[path, inode] = PooledReader(path, self._open, inode)
@@ -276,7 +290,7 @@ class OpenFiles:
         return reader
 
     def drop(self, files: Iterable[tuple[str, int]]) -> None:
-        """Close these files if they are open: a deleted file's space is freed only when no process has it open."""
+        """Close these files if they are open, because a deleted file's space is freed only after its last close."""
         for file in files:
             if reader := self._readers.pop(file, None):
                 reader.close()

@@ -1,7 +1,7 @@
 """Check whether an open file still has the name under which it was opened.
 
-A lock keeps other owners out of a store, but a broker deletes and renames files before it takes the lock. The owner
-would otherwise continue to write into a file without a name, which vanishes when it is closed.
+A lock keeps other owners out of a store. But a broker deletes and renames files before it takes the lock. Without the
+check, the owner would continue to write into a file without a name, which vanishes when it is closed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from reput.files.writer import explained
 
 
 def check_in_place(path: Path, identity: Identity) -> None:
-    """Check that the name still leads to this file. Raises StoreFailedError if it is not, StoreAccessError."""
+    """Raise StoreFailedError if the path does not lead to this file any more. Raises StoreAccessError."""
     with explained(path, "be looked at"):
         try:
             named = os.stat(path, follow_symlinks=False)
@@ -26,7 +26,7 @@ def check_in_place(path: Path, identity: Identity) -> None:
 
 
 def displaced(path: Path, what: str) -> StoreFailedError:
-    """Return the error for a file that another process deleted, replaced or created."""
+    """Return the error for a file that another process deleted, renamed or replaced."""
     return StoreFailedError(
         f"{path}: another process {what} this file while the store was open, as a broker started "
         f"by mistake would"

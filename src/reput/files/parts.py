@@ -1,4 +1,4 @@
-"""Folders of part-* files: Spark's, which are renamed by content, and reput's own."""
+"""Write folders of part-* files. Spark's parts get the suffix of their content."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from reput.files.writer import explained, make_folder, remove_tree
 
 
 def rename_parts(folder: Path, suffix: str, new_suffix: str) -> None:
-    """Rename part-* files with a suffix, and delete their checksums, which Hadoop keeps by name. Raises OSError."""
+    """Replace the suffix of part-* files, and delete their checksum files, which have the old name. Raises OSError."""
     for path in folder.glob(f"part-*{suffix}"):
         path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
         path.rename(path.with_suffix(new_suffix))
@@ -22,7 +22,7 @@ def rename_parts(folder: Path, suffix: str, new_suffix: str) -> None:
 
 @contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
-    """Yield a folder of this attempt's own to write into; when the body succeeds it is renamed to `path`.
+    """Yield a temporary folder, which is renamed to `path` when the body succeeds.
 
     Raises StoreAccessError, also if `path` exists and is not an empty folder.
     """
@@ -38,7 +38,8 @@ def new_folder(path: Path) -> Iterator[Path]:
             ):
                 os.rename(there, here, src_dir_fd=old, dst_dir_fd=new)
         finally:
-            with suppress(OSError):  # The original error is more specific.
+            # The error of the body is more specific.
+            with suppress(OSError):
                 remove_tree(attempt)
 
 
@@ -49,5 +50,5 @@ def write_chunks(path: Path, chunks: Iterable[bytes | memoryview]) -> None:
 
 
 def open_part(path: Path) -> BinaryIO:
-    """Create a file. Raises StoreAccessError for a link if names can be exchanged under root, OSError."""
+    """Create a file. As root, raises StoreAccessError for a link that another user may have created. Raises OSError."""
     return open(path, "wb", opener=open_anchored)

@@ -1,4 +1,4 @@
-"""Pass bytes to another process as a file descriptor, because they may not fit in a message."""
+"""Pass bytes to another process as a file descriptor, because they may exceed the size of a message."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def passed_bytes(data: bytes) -> Iterator[int]:
-    """Yield a descriptor of a nameless file with these bytes, valid within the context. Raises OSError."""
+    """Yield the descriptor of a nameless file with these bytes, open during the body. Raises OSError."""
     with tempfile.TemporaryFile() as file:
         file.write(data)
         file.flush()
@@ -17,7 +17,7 @@ def passed_bytes(data: bytes) -> Iterator[int]:
 
 
 def received_bytes(descriptor: int) -> bytes:
-    """Return the bytes of a descriptor that another process has passed; it is closed. Raises OSError."""
+    """Return the bytes of a descriptor that another process has passed, and close it. Raises OSError."""
     with open(descriptor, "rb") as file:
         file.seek(0)
         return file.read()

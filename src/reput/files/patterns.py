@@ -1,4 +1,4 @@
-"""Patterns of paths: * ? [] in any part, on this machine as on every other file system."""
+"""Expand patterns of paths: * ? [] in any part, with the same rules on every file system."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def expand_to_one(storage: Storage, pattern: str) -> str:
 
 
 def expand(storage: Storage, pattern: str) -> list[str]:
-    """Return the paths that match a pattern, in order, at least one. A text without * ? [] matches itself.
+    """Return the paths that match a pattern, in order. A path without * ? [] is returned as it is.
 
     Raises:
         StoreNotFoundError: no path matches.

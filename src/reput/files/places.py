@@ -1,4 +1,4 @@
-"""Properties of a place, by its path."""
+"""Classify paths: URLs, archives, patterns, and archives joined with a store."""
 
 from __future__ import annotations
 
@@ -9,19 +9,22 @@ from reput.errors import UsageError
 from reput.format.file_names import ARCHIVE_MANIFEST
 
 LOCAL_ARCHIVE = "archive://"
-"""Prefix of the paths in a local archive, whose files are not files of the machine."""
+"""Prefix of paths in a local archive. They are not paths of the local file system."""
 _JOIN = " + "
 _CHARACTERS = frozenset("*?[")
 
 
 def is_url(path: str | PathLike[str]) -> bool:
-    """Return whether a path names a file system that is not this machine's."""
+    """Return whether a path belongs to a file system other than the local one."""
     text = fspath(path)
     return "://" in text and not text.startswith("file:")
 
 
 def joined_place(archive: str, store: str) -> str:
-    """Return the path of an archive and its store as one log; both are absolute or URLs. Raises UsageError."""
+    """Return the path that stands for an archive and its store, read as one log. Raises UsageError.
+
+    Both places are absolute paths or URLs.
+    """
     if _JOIN in archive:
         raise UsageError(
             f"{archive}: an archive with {_JOIN!r} in its name cannot be joined; rename it"
@@ -30,37 +33,37 @@ def joined_place(archive: str, store: str) -> str:
 
 
 def split_joined(path: str) -> tuple[str, str] | None:
-    """Return the archive and the store of a path of both; None for any other path."""
+    """Return archive and store of a path that `joined_place` returned; None for any other path."""
     archive, joint, store = path.partition(_JOIN)
     is_both = joint and "://" in archive and (store.startswith("/") or "://" in store)
     return (archive, store) if is_both else None
 
 
 def local_path(path: str | PathLike[str]) -> str:
-    """Return a path of this machine without the scheme that it may have."""
+    """Return a local path without a file: scheme."""
     text = fspath(path)
-    # Hadoop writes file:/data
+    # Hadoop also writes URLs with a single slash: file:/data.
     return text.removeprefix("file:").removeprefix("//") if text.startswith("file:") else text
 
 
 def is_pattern(path: str) -> bool:
-    """Return whether a path has * ? [] in it."""
+    """Return whether a path contains * ? or [."""
     return not _CHARACTERS.isdisjoint(path)
 
 
 def is_archive(path: str) -> bool:
-    """Return whether a folder of this machine is an archive."""
+    """Return whether a local folder is an archive."""
     return os.path.isfile(os.path.join(path, ARCHIVE_MANIFEST))
 
 
 def refuse_url(path: str | PathLike[str]) -> None:
-    """Raise UsageError for a URL, where a store on this machine is needed."""
+    """Raise UsageError for a URL, for commands that need a local store."""
     if is_url(path):
         raise UsageError(f"{fspath(path)}: this command needs a store on a local file system")
 
 
 def refuse_archive(path: str | PathLike[str]) -> None:
-    """Raise UsageError for a local archive, for callers that need a store with files of its own."""
+    """Raise UsageError for a local archive, for commands that need a store's own files."""
     place = fspath(path).removeprefix(LOCAL_ARCHIVE)
     if is_archive(place):
         raise UsageError(

@@ -1,7 +1,7 @@
-"""Temporary folders and files with message bodies, which no other user can read or change.
+"""Create temporary folders and files for message bodies, which no other user can read or change.
 
-A folder belongs to its owner only (0700, files 0600), or also to its group (2770, files 0660) if tasks run under other
-users of that group. It must lie where nobody else can replace it.
+A folder belongs only to its owner (0700, files 0600). If tasks run under other users of its group, it also belongs to
+the group (2770, files 0660). It must lie where no other user can replace it.
 """
 
 from __future__ import annotations
@@ -53,10 +53,11 @@ def new_private_folder(
 
 
 def _check_parent(parent: Path, access: Access) -> None:
-    """Check the parent: a user who can rename its entries can replace our folder."""
+    """Raise StoreAccessError if another user could rename entries of the parent, and so replace our folder."""
     with explained(parent, "be read"):
         status = parent.stat()
-    if status.st_mode & stat.S_ISVTX:  # A sticky folder, like /tmp: only owners can rename.
+    # In a sticky folder like /tmp, only owners can rename entries.
+    if status.st_mode & stat.S_ISVTX:
         return
     others = stat.S_IWOTH if access == "group" else stat.S_IWOTH | stat.S_IWGRP
     if status.st_mode & others:
@@ -77,16 +78,18 @@ def _of_another(parent: str | os.PathLike[str]) -> StoreAccessError:
 
 
 def create_like_folder(path: str | os.PathLike[str]) -> None:
-    """Create an empty file that users of its folder may read and write.
+    """Create an empty file that the users of its folder may read and write.
 
     Raises:
-        StoreAccessError: it exists already, or the system refuses.
+        StoreAccessError: the file exists already, or the system refuses.
     """
     with explained(path, "be created"):
         folder_mode = os.stat(os.path.dirname(path) or ".").st_mode
+        # Folders of mode 2770 come from `new_private_folder` with access "group".
         mode = 0o660 if folder_mode & _GROUP_MAY_ENTER and folder_mode & stat.S_ISGID else 0o600
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
         try:
-            os.fchmod(fd, mode)  # Set regardless of the umask.
+            # The umask may have removed permissions of the group.
+            os.fchmod(fd, mode)
         finally:
             os.close(fd)

@@ -1,4 +1,4 @@
-"""Cache folders for files that programs execute or load, which no other user may write."""
+"""Choose cache folders for files that programs execute or load, which no other user may be able to change."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from reput.ownership import is_out_of_reach
 
 
 def lasting_folder() -> Path | None:
-    """Create and return `$XDG_CACHE_HOME/reput`, or `~/.cache/reput`; None if others can write to it."""
+    """Create and return `$XDG_CACHE_HOME/reput`, or `~/.cache/reput`; None if other users can write to it."""
     cache = os.environ.get("XDG_CACHE_HOME", "")
     if not os.path.isabs(cache):
         cache = os.path.expanduser("~/.cache")
@@ -34,29 +34,32 @@ def lasting_folder() -> Path | None:
 
 
 def program_folders() -> Iterator[Path]:
-    """Return folders for programs, best first; the last belongs only to this process."""
+    """Yield folders for programs, best first. The last one belongs only to this process."""
     if (lasting := lasting_folder()) is not None:
         yield lasting
     yield folder_until_exit("reput-programs-")
 
 
 def linked_folder(within: Path, name: str, links: Mapping[str, Path]) -> Path:
-    """Return a folder with exactly these symbolic links, given by relative path; its name begins with `name`.
+    """Return a folder with exactly these symbolic links. Its name begins with `name`.
 
-    Once created it stays unchanged: other links get another folder. Raises OSError.
+    The folder never changes: another set of links gets another folder. Keys of `links` are relative paths. Raises
+    OSError.
     """
     text = "\n".join(f"{link}\0{target}" for link, target in sorted(links.items()))
     digest = hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()
     folder = within / f"{name}-{digest[:16]}"
     if not folder.is_dir():
         attempt = Path(tempfile.mkdtemp(dir=within))
+        # The finished folder is renamed, so no process ever sees half of its links.
         try:
             for link, target in links.items():
                 (attempt / link).parent.mkdir(parents=True, exist_ok=True)
                 (attempt / link).symlink_to(target)
             attempt.rename(folder)
         except OSError:
-            if not folder.is_dir():  # Another process was faster; its links are identical.
+            # If another process was faster, its links are identical.
+            if not folder.is_dir():
                 raise
         finally:
             shutil.rmtree(attempt, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Read ranges of a file with pread, so that a file that shrinks raises an error and does not kill the process."""
+"""Read ranges of files with pread. If a file shrinks, this raises an error, whereas a map would kill the process."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MOST_TEXT_BYTES = 1 << 30
 
 
 Identity = tuple[int, int]
-"""Device and inode."""
+"""Device and inode of a file."""
 
 
 def identity_of(descriptor: int) -> Identity:
@@ -33,7 +33,7 @@ def identity_of(descriptor: int) -> Identity:
 
 
 class RangeReader(Protocol):
-    """A reader of ranges of one open file, on any storage, with the methods of FileReader."""
+    """A reader of ranges of one open file on any storage. See FileReader for its methods."""
 
     def __enter__(self) -> Self: ...
 
@@ -47,11 +47,11 @@ class RangeReader(Protocol):
 
 
 OpenFile = Callable[[str], RangeReader]
-"""Opens a file by its path; can be sent to another process."""
+"""A function that opens a file by its path. It can be sent to another process."""
 
 
 class SparseReader(RangeReader, Protocol):
-    """A RangeReader that also finds the written parts of a file, and may stay open."""
+    """A RangeReader that also finds the data between holes of a file, and may stay open."""
 
     @property
     def size(self) -> int: ...
@@ -66,10 +66,10 @@ class SparseReader(RangeReader, Protocol):
 
 
 def data_runs(reader: RangeReader, position: int, stop: int) -> list[tuple[int, int]]:
-    """Return all data between `position` and `stop`, as (begin, end), found before any of it is read.
+    """Return all runs of data between `position` and `stop`, as (begin, end), before any of them is read.
 
-    In a preallocated file, read-ahead may turn part of the following hole into data. A search for data between reads
-    would therefore go on to the end of the file.
+    In a preallocated file, read-ahead may turn part of the following hole into data. If each run were searched after
+    reading the previous one, the search would see ever more data, to the end of the file.
     """
     runs = []
     while position < stop and (run := reader.next_run(position)) is not None and run[0] < stop:
@@ -79,7 +79,7 @@ def data_runs(reader: RangeReader, position: int, stop: int) -> list[tuple[int, 
 
 
 def read_file(path: str | os.PathLike[str], most_bytes: int) -> bytes:
-    """Return the content of a small file, at most its first `most_bytes`.
+    """Return the first `most_bytes` of a file, or all of a shorter file.
 
     Raises:
         StoreNotFoundError, StoreAccessError, StoreChangedError.
@@ -89,7 +89,7 @@ def read_file(path: str | os.PathLike[str], most_bytes: int) -> bytes:
 
 
 def read_text(path: str | os.PathLike[str]) -> str:
-    """Return the content of a text file of bounded size.
+    """Return the content of a text file. Longer files than 1 GiB are refused.
 
     Raises StoreNotFoundError, StoreAccessError, StoreChangedError, FormatError.
     """
@@ -105,7 +105,7 @@ def read_text(path: str | os.PathLike[str]) -> str:
 
 
 class FileReader(Closing):
-    """One open file. Context manager; raises StoreNotFoundError, StoreAccessError, StoreChangedError."""
+    """One open file. Its methods raise StoreNotFoundError, StoreAccessError, StoreChangedError."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -114,7 +114,8 @@ class FileReader(Closing):
             self._fd = open_anchored(path, os.O_RDONLY | os.O_NONBLOCK)
         except FileNotFoundError:
             raise StoreNotFoundError(f"{path}: no longer exists") from None
-        except StoreAccessError:  # The file is a link.
+        # The path is a link below an anchor.
+        except StoreAccessError:
             raise
         except OSError as error:
             raise StoreAccessError(f"{path}: cannot be opened: {error.strerror}") from error
@@ -136,7 +137,7 @@ class FileReader(Closing):
 
     @property
     def size(self) -> int:
-        """Return the present size of the file in bytes."""
+        """Return the current size of the file in bytes."""
         return os.fstat(self._fd).st_size
 
     def read_into(self, buffer: npt.NDArray[np.uint8], position: int) -> None:
@@ -164,13 +165,15 @@ class FileReader(Closing):
             raise self._unreadable(position, error) from error
         if len(data) == length:
             return data
-        del data  # A record may have 2 GiB, so it must not be held twice.
-        buffer = bytearray(length)  # The file was cut, or one call cannot read all of it.
+        # A record may have 2 GiB, so it is not held twice.
+        del data
+        # The file was truncated, or one call cannot read all bytes (Linux reads at most 2 GiB).
+        buffer = bytearray(length)
         self._fill(memoryview(buffer), position)
         return bytes(buffer)
 
     def read_each(self, positions: Sequence[int], lengths: Sequence[int]) -> list[bytes]:
-        """Return the bytes at many places, in hardly more time than the system calls take. Raises as `read` does."""
+        """Return the bytes at many places, with little more time than the system calls take. Raises as `read` does."""
         descriptor, pread = self._fd, os.pread
         try:
             found = [
@@ -179,6 +182,7 @@ class FileReader(Closing):
             ]
         except OSError as error:
             raise self._unreadable(positions[0], error) from error
+        # A read was short, so `read` repeats all of them and raises the error.
         if sum(map(len, found)) == sum(lengths):
             return found
         return list(map(self.read, positions, lengths))
@@ -187,8 +191,9 @@ class FileReader(Closing):
         return StoreAccessError(f"{self.path}: offset {position}: cannot be read: {error.strerror}")
 
     def last_nonzero(self, size: int) -> int | None:
-        """Return the position of the last nonzero byte below `size`, or None; a hole at the end is not read."""
-        low, high = 0, size  # Only a hole follows `high`.
+        """Return the position of the last nonzero byte below `size`, or None. A hole at the end is not read."""
+        # Bytes after `high` are a hole.
+        low, high = 0, size
         while low < high:
             middle = (low + high) // 2
             if self.next_data(middle) is None:
@@ -199,14 +204,14 @@ class FileReader(Closing):
         while stop > 0:
             start = max(stop - len(_ZEROS), 0)
             data = self.read(start, stop - start)
-            # Comparing is thirty times as fast as stripping.
+            # Comparing with zeros is thirty times as fast as stripping them.
             if data != _ZEROS and (data := data.rstrip(b"\0")):
                 return start + len(data) - 1
             stop = start
         return None
 
     def has_data(self, position: int, stop: int) -> bool:
-        """Return whether a byte in [position, stop) is not zero; holes are not read."""
+        """Return whether a byte in [position, stop) is not zero. Holes are not read."""
         for begin, end in data_runs(self, position, stop):
             for at in range(begin, end, len(_ZEROS)):
                 data = self.read(at, min(end - at, len(_ZEROS)))
@@ -215,15 +220,15 @@ class FileReader(Closing):
         return False
 
     def next_data(self, position: int) -> int | None:
-        """First byte at or after `position` that is not in a hole; None when only a hole follows."""
+        """Return the position of the next byte that is not in a hole; None if only a hole follows."""
         run = self.next_run(position)
         return None if run is None else run[0]
 
     def next_run(self, position: int) -> tuple[int, int] | None:
-        """Return the next data at or after `position`, and the begin of its next hole; None if only a hole follows.
+        """Return begin and end of the next data at or after `position`; None if only a hole follows.
 
-        Callers must not read further: reading a hole, also by read-ahead, turns it into data, so the whole file would
-        be read.
+        Callers must not read beyond this data. Reading a hole, also by read-ahead, turns it into data, so the whole
+        file would be read.
         """
         self.stop_read_ahead()
         size = self.size
@@ -231,6 +236,8 @@ class FileReader(Closing):
             start = os.lseek(self._fd, position, os.SEEK_DATA)
             return start, os.lseek(self._fd, start, os.SEEK_HOLE)
         except OSError as error:
+            # ENXIO: no data follows.
             if error.errno == errno.ENXIO or position >= size:
                 return None
-            return position, size  # The file system does not report holes.
+            # This file system does not report holes, so all bytes count as data.
+            return position, size

@@ -1,7 +1,7 @@
 """A `reput.files.storage.Storage` of remote files, for readers with scattered reads.
 
-Every request costs milliseconds, so results are cached: for a moment, one listing of everything below the root, and in
-bounded memory, blocks of files. Consecutive blocks are read in ever larger steps.
+Every request costs milliseconds, so results are cached. One listing of everything below the root is cached for a
+second. Blocks of files are cached in bounded memory. Consecutive blocks are read in ever larger steps.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _FOLDER = pyarrow.fs.FileType.Directory
 
 
 class RemoteFile:
-    """One remote file, whose bytes are loaded block by block.
+    """One remote file, whose blocks are loaded on demand.
 
-    `data` is address space for the whole file; only loaded blocks take memory.
+    `data` is address space for the whole file. Only loaded blocks take memory.
     """
 
     def __init__(
@@ -50,6 +50,7 @@ class RemoteFile:
     def load(self, position: int, length: int) -> None:
         number = max(position, 0) // BLOCK_BYTES
         stop = -(-min(position + length, self.size) // BLOCK_BYTES)
+        # All blocks of this call must stay loaded until the caller has read them.
         least = max(stop - number, 0)
         while number < stop:
             if self._blocks.touch(self, number):
@@ -61,9 +62,9 @@ class RemoteFile:
             number = self._fetch(number, end, least)
 
     def _fetch(self, number: int, end: int, least: int) -> int:
-        """Load blocks from `number` to `end`, and more in sequential reads; return the end of the loaded run.
+        """Load blocks from `number` to `end`, and more if reads are sequential; return the end of the loaded blocks.
 
-        At least the newest `least` blocks of all are kept.
+        At least the newest `least` blocks stay loaded.
         """
         most_ahead = _MOST_AHEAD_BYTES // BLOCK_BYTES
         self._step = min(2 * self._step, most_ahead) if number == self._next else 1
@@ -93,7 +94,7 @@ class RemoteFile:
             self._map.madvise(mmap.MADV_DONTNEED, start, min(BLOCK_BYTES, self.size - start))
 
     def close(self) -> None:
-        """Release the loaded blocks; the file can still be read."""
+        """Release the loaded blocks. The file can still be read."""
         self._blocks.forget(self)
         if self._reader is not None:
             self._reader.close()
@@ -101,7 +102,7 @@ class RemoteFile:
 
 
 class LoadedBlocks:
-    """The loaded blocks of files; the least recently used are dropped if there are too many."""
+    """The loaded blocks of all files. The least recently used blocks are dropped above a limit."""
 
     def __init__(self) -> None:
         self._loaded: OrderedDict[tuple[RemoteFile, int], None] = OrderedDict()
@@ -110,14 +111,14 @@ class LoadedBlocks:
         return (file, number) in self._loaded
 
     def touch(self, file: RemoteFile, number: int) -> bool:
-        """Return whether a block is loaded, which is then the last to go."""
+        """Return whether a block is loaded, and mark it as the most recently used."""
         if (file, number) not in self._loaded:
             return False
         self._loaded.move_to_end((file, number))
         return True
 
     def take(self, file: RemoteFile, number: int, end: int, least: int) -> None:
-        """Add loaded blocks; at least the newest `least` blocks are kept."""
+        """Add loaded blocks, and drop old ones above the limit. The newest `least` blocks stay loaded."""
         for its in range(number, end):
             self._loaded[file, its] = None
         while len(self._loaded) > max(_KEPT_BYTES // BLOCK_BYTES, least + end - number):
@@ -131,7 +132,7 @@ class LoadedBlocks:
 
 
 class CachedReader:
-    """A `reput.files.reader.SparseReader` through the loaded blocks of a file; large reads bypass them."""
+    """A `reput.files.reader.SparseReader` that reads the loaded blocks of a file. Large reads bypass them."""
 
     def __init__(self, file: RemoteFile) -> None:
         self._file, self.path = file, file.path
@@ -146,7 +147,7 @@ class CachedReader:
         """Do nothing: the blocks stay for the next reader of the file."""
 
     def stop_read_ahead(self) -> None:
-        """Do nothing: reading a remote file does not fill its holes."""
+        """Do nothing: holes exist only in local files."""
 
     @property
     def size(self) -> int:
@@ -170,11 +171,14 @@ class CachedReader:
         buffer[:] = np.frombuffer(file.data[position:end], np.uint8)
 
     def next_run(self, position: int) -> tuple[int, int] | None:
-        """Return the whole rest of the file: remote file systems do not report holes."""
+        """Return the rest of the file as one run: remote file systems do not report holes."""
         return (position, self._file.size) if position < self._file.size else None
 
     def last_nonzero(self, size: int) -> int | None:
-        """Return the position of the last nonzero byte below `size`, or None; everything before it counts as data."""
+        """Return the position of the last nonzero byte below `size`, or None.
+
+        A binary search by blocks assumes that no block before the last nonzero byte is all zeros.
+        """
         low, high = 0, -(-min(size, self._file.size) // BLOCK_BYTES)
         while low < high:
             middle = (low + high) // 2
@@ -202,7 +206,7 @@ class CachedReader:
 
 
 class RemoteStatus(NamedTuple):
-    """The part of os.stat_result that is known for a remote file; its holes are unknown."""
+    """The part of os.stat_result that is known for a remote file. It has no holes."""
 
     st_size: int
 
@@ -227,6 +231,7 @@ class RemoteEntry(NamedTuple):
         return not self.is_folder
 
     def inode(self) -> int:
+        # A remote file has no inode. A file that replaces it has another time of change.
         return self.modified_ns
 
     def stat(self) -> RemoteStatus:
@@ -234,14 +239,17 @@ class RemoteEntry(NamedTuple):
 
 
 class RemoteStorage:
-    """The file system of one store. Paths are URLs. Not for use from several threads at once."""
+    """The file system of one store. Paths are URLs. Only one thread at a time may use it."""
 
     is_local = False
     is_archive = False
     is_joined = False
 
     def __init__(self, system: FileSystem, root: str) -> None:
-        """List everything below the URL `root` at once, in the file system's form of paths; "" lists nothing ahead."""
+        """Prepare to list everything below `root`, a URL without its options, in one request.
+
+        An empty `root` means that folders are listed one by one.
+        """
         self._system, self.root = system, root.rstrip("/")
         self._listed: dict[str, dict[str, RemoteEntry]] = {}
         self._listed_at = -_LISTED_S
@@ -250,7 +258,7 @@ class RemoteStorage:
         self._blocks = LoadedBlocks()
 
     def __reduce__(self) -> tuple[type[RemoteStorage], tuple[FileSystem, str]]:
-        # The cache of reads is not sent to other processes.
+        # Caches of blocks are not sent to other processes.
         return type(self), (self._system, self.root)
 
     @classmethod
@@ -303,7 +311,7 @@ class RemoteStorage:
         return RemoteWatch(self)
 
     def refresh(self) -> int:
-        """Return the number of listings so far; list again if the last listing is not recent."""
+        """Return the number of listings so far, after a new listing if the last one is too old."""
         self._tree()
         return self.listings
 
@@ -321,7 +329,7 @@ class RemoteStorage:
         return RemoteEntry(url, posixpath.basename(url), is_folder, info.size or 0, modified_ns)
 
     def _tree(self) -> dict[str, dict[str, RemoteEntry]]:
-        """Return the entries below the root, by folder: listed now, or a moment ago."""
+        """Return the entries below the root, by folder, from a listing of the last second."""
         if time.monotonic() - self._listed_at >= _LISTED_S:
             tree: dict[str, dict[str, RemoteEntry]] = {}
             for info in self._system.entries(self._in_system(self.root), recursive=True):
@@ -329,7 +337,7 @@ class RemoteStorage:
                 while entry.path.startswith(f"{self.root}/"):
                     folder, _, name = entry.path.rpartition("/")
                     tree.setdefault(folder, {}).setdefault(name, entry)
-                    # An object store may have a file without an entry for its folder.
+                    # An object store may have files without entries for their folders.
                     entry = RemoteEntry(folder, posixpath.basename(folder), True, 0, 0)
             if tree != self._listed:
                 self._listed = tree

@@ -1,6 +1,7 @@
-"""Read a RocksDB database without opening its folder: a temporary folder with links to its files is opened.
+"""Read a RocksDB database through links in a temporary folder.
 
-The library writes into every folder that it opens, and a running broker holds the database's lock.
+The library writes into every folder that it opens, and a running broker holds the lock of the database. So the folder
+of the database itself is never opened.
 """
 
 from __future__ import annotations
@@ -19,19 +20,20 @@ from reput.files.writer import explained
 
 _READ_AHEAD_BYTES = 2 << 20
 _MOST_AT_ONCE = 256
-_ATTEMPTS = 3  # Tries, because a running broker may delete files while they are linked.
+# A running broker may delete files while they are linked, so opening is repeated.
+_ATTEMPTS = 3
 
 
 class FolderView:
-    """Hard links, in a temporary folder, to the present files of a folder, which stays unchanged.
+    """A temporary folder with links to the current files of another folder.
 
-    Symbolic links in it are skipped: they may lead out of the store.
+    Links in the other folder are skipped, because they may lead out of the store.
 
     path  the temporary folder, which is deleted by `close` or with this object
     """
 
     def __init__(self, folder: str, without: Collection[str] = ()) -> None:
-        """Link the files, except those named by `without`. Raises StoreAccessError."""
+        """Link the files, except those in `without`. Raises StoreAccessError."""
         with explained(folder, "be read"), os.scandir(folder) as entries:
             files = [
                 entry.path
@@ -48,11 +50,11 @@ class FolderView:
 
 
 class RocksFolder(Closing):
-    """A snapshot of a database's files when it was opened, without entries that a broker has only in memory.
+    """A snapshot of a database's files. It lacks entries that a broker still has only in memory.
 
     Args:
         folder: Folder of the database.
-        families: the column families to read; missing ones are empty.
+        families: Column families to read; missing ones are empty.
 
     Raises:
         MissingExtraError: rocksdict is not installed.
@@ -75,7 +77,8 @@ class RocksFolder(Closing):
             except ReputError:
                 self._view.close()
                 raise
-            except Exception as error:  # rocksdict raises no narrower exception.
+            # rocksdict raises plain Exceptions only.
+            except Exception as error:
                 self._view.close()
                 if attempt == _ATTEMPTS - 1:
                     raise self._broken(error) from None
@@ -83,18 +86,20 @@ class RocksFolder(Closing):
     def family_items(
         self, family: str, first: bytes | None = None
     ) -> Iterator[tuple[bytes, bytes]]:
-        """Yield keys and values in the order of the keys, from `first` on. Raises FormatError."""
+        """Yield keys and values in the order of keys, from key `first` on. Raises FormatError."""
         if family not in self._families:
             return
         with self._explained():
             yield from _all_items(self._families[family], first)
 
     def family_values(self, family: str, first: bytes, stop: bytes) -> Iterator[bytes]:
-        """Yield the values of the keys from `first` up to `stop`. Raises FormatError."""
+        """Yield the values of the keys from `first` to before `stop`. Raises FormatError."""
         value: bytes | None = None
         with self._explained():
             for value in self._families[family].values(from_key=first, read_opt=_bounded(stop)):
                 yield value
+            # The iterator ends silently at a damaged block. So its last value is compared with the last one of the
+            # range.
             last = self._families[family].iter(_bounded(stop))
             last.seek_to_last()
             last.status()
@@ -103,7 +108,7 @@ class RocksFolder(Closing):
                 raise _EndedEarlyError
 
     def family_item_before(self, family: str, key: bytes) -> tuple[bytes, bytes] | None:
-        """Return the item with this key, or the last before it. Raises FormatError."""
+        """Return the item with this key, or else the last item before it; None without one. Raises FormatError."""
         with self._explained():
             found = self._families[family].iter()
             found.seek_for_prev(key)
@@ -128,22 +133,23 @@ class RocksFolder(Closing):
             yield
         except ReputError:
             raise
-        except Exception as error:  # rocksdict raises no narrower exception.
+        # rocksdict raises plain Exceptions only.
+        except Exception as error:
             raise self._broken(error) from None
 
     def _broken(self, error: Exception) -> FormatError:
         lines = str(error).splitlines() or [type(error).__name__]
-        return FormatError(self.folder, 0, f"RocksDB cannot read it: {lines[0]}")
+        return FormatError(self.folder, 0, f"RocksDB cannot read the database: {lines[0]}")
 
 
 _leaving: set[str] = set()
 
 
 def leave_quickly_when_forked() -> None:
-    """Have forked children end without the library's own clean-up, which waits for threads that only the parent has.
+    """Let forked children exit without the library's own clean-up, which waits for threads of the parent.
 
-    The child would crash in it. Python's own clean-up and the exit code do not change. Call this when the library is
-    loaded; further calls do nothing. Without `on_exit`, as on macOS, nothing is changed.
+    The child would crash in this clean-up. Python's own clean-up and the exit code do not change. Call this function
+    when the library is loaded; further calls do nothing. Systems without `on_exit`, such as macOS, are not changed.
     """
     if _leaving:
         return
@@ -154,14 +160,16 @@ def leave_quickly_when_forked() -> None:
 
 
 class _EndedEarlyError(Exception):
-    """An iterator stopped at a damaged block. It looks like one at the end; only its status reports the damage."""
+    """An iterator ended at a damaged block. It looks like the end of the data; only its status reports the damage."""
 
     def __str__(self) -> str:
         return "entries after a damaged block"
 
 
 def _all_items(family: Any, first: bytes | None) -> Iterator[tuple[Any, Any]]:
+    """Yield all items from `first` on. Raises _EndedEarlyError if items follow a damaged block."""
     last, is_empty = first, True
+    # Batches save calls into the library. They grow, because many callers take only the first items.
     items, step = family.items(from_key=first), 1
     while some := list(islice(items, step)):
         yield from some
@@ -196,6 +204,7 @@ def _open(folder: str, families: Sequence[str]) -> tuple[Any, set[str]]:
         ) from None
     leave_quickly_when_forked()
     known = set(Rdict.list_cf(folder, Options(raw_mode=True)))
+    # RocksDB always requires the default family.
     opened = {name: Options(raw_mode=True) for name in {"default", *families} & known}
     access = AccessType.read_only(False)
     database = Rdict(folder, Options(raw_mode=True), column_families=opened, access_type=access)

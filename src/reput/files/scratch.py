@@ -1,4 +1,4 @@
-"""Temporary folders and files of this process, which are deleted when it ends."""
+"""Create temporary folders and files of this process, which are deleted when it ends."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from reput.files.private import Access, new_private_folder
 
 
 def unnamed_file() -> IO[bytes]:
-    """Return a new temporary file without a name: it is deleted when it is closed."""
+    """Return a new temporary file without a name. It is deleted when it is closed."""
     return tempfile.TemporaryFile()
 
 
 @contextmanager
 def scratch_folder() -> Iterator[Path]:
-    """Yield a new folder; delete it after the body."""
+    """Yield a new folder, and delete it after the body."""
     with tempfile.TemporaryDirectory(prefix="reput-") as root:
         yield Path(root)
 
 
 @contextmanager
 def scratch_file(folder: str, name: str, content: bytes) -> Iterator[Path]:
-    """Yield a new folder with one file, `folder`/`name` below it; delete it after the body."""
+    """Yield a new folder with one file, `folder`/`name`, and delete it after the body."""
     with scratch_folder() as root:
         path = root / folder / name
         path.parent.mkdir(exist_ok=True)
@@ -39,7 +39,7 @@ def scratch_file(folder: str, name: str, content: bytes) -> Iterator[Path]:
 def folder_until_exit(
     prefix: str, within: str | os.PathLike[str] | None = None, access: Access = "private"
 ) -> Path:
-    """Return a new folder, as `new_private_folder` creates it, deleted when the process ends.
+    """Return a new folder, created by `new_private_folder`. It is deleted when the process ends.
 
     Raises:
         UsageError, StoreAccessError.
@@ -50,7 +50,7 @@ def folder_until_exit(
 
 
 def discard_tree(folder: Path) -> None:
-    """Delete a folder of this process, as far as possible."""
+    """Delete a folder of this process. Entries that cannot be deleted are left."""
     shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -60,7 +60,7 @@ def private_folder(folder: Path) -> None:
 
 
 def write_executable(path: Path, content: bytes) -> None:
-    """Write a program by rename, so that another process never runs half of it. Raises OSError."""
+    """Write a program to a temporary file and rename it, so that no process runs half of it. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, temporary = tempfile.mkstemp(dir=path.parent)
     try:

@@ -1,4 +1,4 @@
-"""Ed25519 signatures with a user's key file (PEM), by the library cryptography."""
+"""Create and verify Ed25519 signatures, with a user's key file (PEM) and the library cryptography."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _MOST_KEY_BYTES = 1 << 16
 
 
 class Signer:
-    """Signs with one private key."""
+    """Create signatures with one private key."""
 
     def __init__(self, key: Ed25519PrivateKey) -> None:
         self._key = key
 
     @property
     def public_key(self) -> str:
-        """Return the 32 bytes of the public key in hexadecimal digits."""
+        """Return the 32 bytes of the public key as hexadecimal digits."""
         return self._key.public_key().public_bytes_raw().hex()
 
     def sign(self, data: bytes) -> Signature:
@@ -30,7 +30,7 @@ class Signer:
 
 
 def signer_of(path: str) -> Signer:
-    """Return the signer of a key file. Raises UsageError, StoreAccessError, MissingExtraError."""
+    """Return the signer for a key file. Raises UsageError, StoreAccessError, MissingExtraError."""
     _require()
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey

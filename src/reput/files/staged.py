@@ -1,7 +1,7 @@
-"""Files that one task leaves for another, on a shared file system or in object storage.
+"""Files that one task leaves for another ("staged" files), on a shared file system or in object storage.
 
-A path that is a URL names an object. The driver opens its place, and `PlacedRunner` passes it to the tasks. An object
-is written once, as a whole, from a local file of the task, and read through a local copy.
+A path that is a URL names an object. The driver opens the object store, and `PlacedRunner` passes it to the tasks. A
+task writes an object as a whole from a local file, and reads it through a local copy.
 """
 
 from __future__ import annotations
@@ -29,35 +29,36 @@ Result = TypeVar("Result")
 _CHUNK_BYTES = 16 << 20
 _REQUESTS_AT_ONCE = 16
 _places: dict[str, ObjectStore] = {}
-"""The places to which this process can write, by URL."""
+"""The object stores that this process can use for staged files, by the URL of their place."""
 
 
 def know(places: Sequence[ObjectStore]) -> None:
-    """Let this process read and write staged files in a place."""
+    """Register object stores, so that this process can read and write staged files in them."""
     _places.update((place.place, place) for place in places)
 
 
 def places_of(path: str) -> tuple[ObjectStore, ...]:
-    """Return the place that a path lies in; empty for a path of a file system."""
+    """Return the object store for a URL, as a tuple; an empty tuple for a path of a file system."""
     return (_object_of(path)[0],) if is_url(path) else ()
 
 
 def join(folder: str, *names: str) -> str:
-    """Return the path of a file in a folder, or the URL of an object."""
+    """Return the path or URL of a file in a folder."""
     return posixpath.join(folder, *names)
 
 
 def attempt_path(folder: str, name: str) -> str:
-    """Return the path at which an attempt at a task writes a file.
+    """Return the path at which one attempt of a task writes a file.
 
-    Attempts replace each other's files. Objects are not replaced, so each attempt gets its own name.
+    On a file system, an attempt replaces the file of an earlier one. Objects cannot be replaced, so each attempt gets
+    its own name.
     """
     return join(folder, f"{name}-{uuid.uuid4().hex}" if is_url(folder) else name)
 
 
 @contextmanager
 def reading(path: str) -> Iterator[str]:
-    """Yield the path of a local file with the content of a staged file: itself, or a temporary copy.
+    """Yield the path of a local file with the content of a staged file: the file itself, or a temporary copy.
 
     Raises StoreNotFoundError, StoreAccessError, StoreChangedError.
     """
@@ -72,10 +73,10 @@ def reading(path: str) -> Iterator[str]:
 
 @contextmanager
 def writing(path: str) -> Iterator[Path]:
-    """Yield the path of a temporary file, which becomes the staged file when the body succeeds.
+    """Yield the path of a temporary file. It becomes the staged file when the body succeeds.
 
     Raises:
-        ObjectConflictError: another attempt has written an object of other bytes.
+        ObjectConflictError: another attempt has written an object with other bytes.
         StoreAccessError.
     """
     if not is_url(path):
@@ -88,9 +89,10 @@ def writing(path: str) -> Iterator[Path]:
 
 
 def read_range(path: str, start: int, length: int) -> bytes:
-    """Return a part of a staged file. Raises StoreNotFoundError, StoreAccessError, StoreChangedError."""
+    """Return part of a staged file. Raises StoreNotFoundError, StoreAccessError, StoreChangedError."""
     if is_url(path):
         store, name = _object_of(path)
+        # Object stores refuse an empty range.
         return store.get_range(name, start, length) if length else b""
     with FileReader(path) as reader:
         return reader.read(start, length)
@@ -106,12 +108,13 @@ def delete_staged(path: str) -> None:
 
 
 def put_file(path: Path, store: ObjectStore, name: str) -> None:
-    """Write a file as an object. Another attempt may already have written the same bytes.
+    """Write a file as an object. It is no error if another attempt has already written the same bytes.
 
     Raises ObjectConflictError if the object has other bytes, StoreAccessError.
     """
     with FileReader(str(path)) as reader:
         size = reader.size
+        # `put_new` itself compares the bytes after a conflict.
         if size <= MOST_PUT_BYTES:
             store.put_new(name, reader.read(0, size))
             return
@@ -127,12 +130,12 @@ def put_file(path: Path, store: ObjectStore, name: str) -> None:
 
 
 def put_staged(path: Path, url: str) -> None:
-    """Write a file as an object that a URL names. Raises the errors of `put_file`."""
+    """Write a file as the object of a URL. Raises the errors of `put_file`."""
     put_file(path, *_object_of(url))
 
 
 def put_verified(path: Path, url: str) -> None:
-    """Write a file as an object, and compare the object with it.
+    """Write a file as an object, then read the object back and compare it.
 
     Raises StoreAccessError if they differ, and the errors of `put_file`.
     """
@@ -165,7 +168,7 @@ def fetch_file(store: ObjectStore, name: str, path: Path) -> None:
 
 
 def at_once(function: Callable[[Task], None], tasks: Sequence[Task]) -> None:
-    """Run a function over tasks, several at a time, because it waits for requests. Raises its errors."""
+    """Run a function over tasks with several threads, because it waits for requests. Raises the function's errors."""
     with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as pool:
         list(pool.map(function, tasks))
 
@@ -178,20 +181,21 @@ def delete_objects(store: ObjectStore, names: Sequence[str]) -> None:
 def _object_of(url: str) -> tuple[ObjectStore, str]:
     above = [place for place in _places if url.startswith(f"{place}/")]
     if not above:
-        raise StoreAccessError(f"{url}: is not in a place that this process knows")
-    place = max(above, key=len)  # Staging may lie in the output.
+        raise StoreAccessError(f"{url}: is in no place that this process may use for staged files")
+    # The place of staged files may lie in the place of the output.
+    place = max(above, key=len)
     return _places[place], url[len(place) + 1 :]
 
 
 class PlacedRunner(WrappedRunner):
-    """A Runner that passes the places of staged files to its tasks."""
+    """A Runner that passes the object stores of staged files to its tasks."""
 
     def __init__(self, runner: Runner, places: Sequence[ObjectStore]) -> None:
         super().__init__(runner)
         self._places = tuple(places)
 
     def wrapped(self, function: Callable[[Task], Result]) -> Callable[[Task], Result]:
-        """Return a function that knows the places while it runs."""
+        """Return a function that registers the object stores before it runs."""
         return partial(_placed, self._places, function)
 
 

@@ -1,11 +1,13 @@
-"""Stamps of files.
+"""Stamps of files, which show whether a file has changed since facts about it were stored.
 
 Facts about a file are stored with its stamp, and are valid while the stamp is unchanged. A stamp is taken before a file
-is read and compared afterwards. That is not enough for a file that another process has mapped: while a page is dirty, a
-write to it through an existing mapping does not change the file's time of change. On a disk the page is written back
-some 35 seconds later, and the next write updates the time. So a stamp is settled only if nobody has the file open for
-writing, or if it has not changed for a minute on a file system that writes pages back. In memory (tmpfs), a mapping
-that has read a page may write to it at any time without a trace, so no stamp is settled there.
+is read, and compared afterwards.
+
+This is not enough for a file that another process has mapped. While a page is dirty, a write to it through an existing
+mapping does not change the file's ctime. On a disk, the page is written back about 35 seconds later, and the next write
+updates the ctime. So a stamp is settled only in one of two cases: no process has the file open for writing, or it has
+not changed for a minute on a file system that writes pages back. In memory (tmpfs), a mapping that has read a page may
+write to it at any time without a trace. So no stamp is settled there.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 _TICK_NS = 20_000_000
-"""Two changes within one tick of a file system's clock have the same time; 10 ms on the slowest kernels."""
+"""Two changes within one tick of a file system's clock get the same time. A tick is 10 ms on the slowest kernels."""
+# Longer than the 35 seconds after which the kernel writes a page back.
 _SETTLED_NS = 60_000_000_000
 _WRITE_BACK = frozenset({"btrfs", "ext2", "ext3", "ext4", "f2fs", "nfs", "nfs4", "xfs"})
 _IN_MEMORY = frozenset({"devtmpfs", "hugetlbfs", "ramfs", "tmpfs"})
@@ -30,7 +33,7 @@ _EXPLICIT_SIGNAL = getattr(fcntl, "F_SETSIG", 10)
 
 
 class Stamp(NamedTuple):
-    """Inode, size and time of change (ctime, ns) of a file."""
+    """Inode, size and ctime (ns) of a file."""
 
     inode: int
     size: int
@@ -38,25 +41,25 @@ class Stamp(NamedTuple):
 
 
 NO_STAMP = Stamp(0, 0, 0)
-"""A stamp that equals no file's stamp."""
+"""A stamp that differs from the stamp of every file."""
 
 
 def stamp_of(path: str) -> Stamp:
-    """Return the stamp of a file as it is now. Raises OSError."""
+    """Return the current stamp of a file. Raises OSError."""
     return _stamp(os.stat(path))
 
 
 def present_stamp(path: str) -> Stamp | None:
-    """Return the present stamp of a file; None if the next change might get the same time.
+    """Return the current stamp of a file; None if a further change could get the same time.
 
-    Use it for facts that a process remembers between two reads. Raises OSError.
+    It is for facts that a process keeps between two reads. Raises OSError.
     """
     status = os.stat(path)
     return _stamp(status) if time.time_ns() - status.st_ctime_ns >= _TICK_NS else None
 
 
 def settled_stamp(path: str) -> Stamp | None:
-    """Return the stamp of a file, to compare after reading; None if it might not show later changes."""
+    """Return the stamp of a file, to be compared after reading; None if it might not show later changes."""
     try:
         status = os.stat(path)
         kind = _file_system(status.st_dev)
@@ -64,7 +67,8 @@ def settled_stamp(path: str) -> Stamp | None:
             return None
         age = time.time_ns() - status.st_ctime_ns
         if 0 <= age < _TICK_NS:
-            time.sleep((_TICK_NS - age) / 1e9)  # Changes from now on get another time.
+            # Changes from now on get another time.
+            time.sleep((_TICK_NS - age) / 1e9)
             age = _TICK_NS
         is_settled = age >= _TICK_NS and (
             is_open_for_writing(path) is False or _is_written_back(kind, age)
@@ -75,7 +79,7 @@ def settled_stamp(path: str) -> Stamp | None:
 
 
 def is_open_for_writing(path: str) -> bool | None:
-    """Return whether a process has a file open or mapped for writing; None if the system does not report it."""
+    """Return whether any process has a file open or mapped for writing; None if the system cannot tell."""
     if not hasattr(fcntl, "F_SETLEASE"):
         return None
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -87,7 +91,8 @@ def is_open_for_writing(path: str) -> bool | None:
         fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_UNLCK)
     except BlockingIOError:
         return True
-    except OSError:  # The file belongs to another user, or its file system has no leases.
+    # The file belongs to another user, or its file system has no leases.
+    except OSError:
         return None
     finally:
         os.close(descriptor)
@@ -99,24 +104,25 @@ def _stamp(status: os.stat_result) -> Stamp:
 
 
 def _is_written_back(kind: str, age_ns: int) -> bool:
-    """Return whether all pages changed before that time are written back, so that the next change updates the time."""
-    # Or the system is not Linux.
+    """Return whether all pages changed that long ago are written back, so that the next change updates the ctime."""
+    # Systems other than Linux are assumed to write pages back.
     is_known = kind in _WRITE_BACK or not hasattr(fcntl, "F_SETLEASE")
     return is_known and age_ns >= _SETTLED_NS and age_ns >= _longest_dirty_ns()
 
 
 def _longest_dirty_ns() -> float:
-    """Return how long a page may stay dirty; infinite without automatic write-back, 0 if unknown."""
+    """Return how long a page may stay dirty, in ns: infinite without automatic write-back, 0 if unknown."""
     try:
         expire, interval = (int(path.read_text()) for path in _PERIODS)
     except (OSError, ValueError):
         return 0
+    # Twice the kernel's periods, because its flusher may be late.
     return 2.0 * _CENTISECOND_NS * (expire + interval) if interval else float("inf")
 
 
 @cache
 def _file_system(device: int) -> str:
-    """Return the kind of file system of a device, empty if unknown."""
+    """Return the kind of file system of a device, as /proc/self/mountinfo names it; empty if unknown."""
     wanted = f"{os.major(device)}:{os.minor(device)}"
     try:
         lines = _MOUNTS.read_text().splitlines()

@@ -1,7 +1,7 @@
-"""Storages of stores: this machine, or any file system that `reput.files.file_systems` opens.
+"""Storages: the local machine, or a file system that `reput.files.file_systems` opens.
 
-Readers of a store list and open its files through a `Storage`, so they read a store on S3 like a local one.
-Paths of a storage that is not local are whole URLs.
+Readers of a store list and open its files through a `Storage`. So they read a store on S3 like a local store. Paths of
+a storage that is not local are whole URLs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from reput.format.file_names import ARCHIVE_MANIFEST
 if TYPE_CHECKING:
     from reput.files.archive_storage import ArchiveStorage
 
-# Longer than a tick of any file system's clock: within this time, a second change may not show.
+# Longer than a tick of any file system's clock. Within a tick, a second change may leave the time unchanged.
 _SETTLED_NS = 2_000_000_000
 _Stamp = tuple[int, int] | None
 _Listing = TypeVar("_Listing")
@@ -38,7 +38,7 @@ class FolderWatch:
         self._seen: _Stamp = (0, 0)
 
     def changed(self) -> bool:
-        """Return True at the first call, after every change, and while another change could go unnoticed."""
+        """Return True at the first call, after every change, and while a further change could go unnoticed."""
         stamp = self._stamp()
         if stamp == self._seen:
             return False
@@ -65,9 +65,9 @@ class FileStatus(Protocol):
 
 
 class FolderEntry(Protocol):
-    """A file or folder as it was listed: the part of os.DirEntry that readers use.
+    """A listed file or folder: the part of os.DirEntry that readers use.
 
-    A file that gets the same name later has another `inode`.
+    A new file of the same name has another `inode`.
     """
 
     @property
@@ -92,16 +92,16 @@ class Watch(Protocol):
 
 
 class Watched(Generic[_Listing]):
-    """What a function reads in a folder, read again after each change of its entries. Not thread-safe."""
+    """The result of reading a folder. It is read again after each change of the folder's entries. Not thread-safe."""
 
     def __init__(self, watch: Watch, read: Callable[[], _Listing], first: _Listing) -> None:
         self._watch, self._read, self._found = watch, read, first
         self._is_unread = True
 
     def get(self) -> _Listing:
-        """Return the present state. Raises what the function raises."""
+        """Return the current result. Raises the errors of the reading function."""
         if self._watch.changed() or self._is_unread:
-            # Until reading succeeds, because the watch reports a change only once.
+            # The watch reports a change only once. If reading fails, the flag makes the next call read again.
             self._is_unread = True
             self._found = self._read()
             self._is_unread = False
@@ -109,10 +109,10 @@ class Watched(Generic[_Listing]):
 
 
 class Storage(Protocol):
-    """A file system, for one thread at a time; can be sent to another process.
+    """A file system, for one thread at a time. It can be sent to another process.
 
     Attributes:
-        is_local: whether its files are this machine's
+        is_local: whether its files are local
         is_archive: whether it is an archived store, which has a key index instead of IndexFiles
         is_joined: whether it is a `JoinedStorage` of a store and its archive
     """
@@ -171,7 +171,7 @@ class LocalStorage:
 
 @dataclass(frozen=True)
 class JoinedFiles:
-    """Opens files of a store and its archive; can be sent to another process."""
+    """A function that opens files of a store and its archive. It can be sent to another process."""
 
     archive: str
     newer: OpenFile
@@ -184,18 +184,17 @@ class JoinedFiles:
 class JoinedStorage:
     """A Storage with the files of a store and of its archive.
 
-    `reput.log.archived` decides which archived log files continue the log backwards. Queues and keys are joined by
-    their readers (`reput.queues.joined`, `reput.index.archive_index`).
-
-    Files keep their own paths. The store's files are below `root`.
+    Files keep their own paths: the files of the store below `root`, the archived ones below the archive's root.
+    `reput.log.archived` decides which archived log files precede the store's log. Readers of queues and keys join them
+    (`reput.queues.joined`, `reput.index.archive_index`).
 
     Attributes:
-        root: the path of both (`reput.files.places.joined_place`)
+        root: the path that stands for both (`reput.files.places.joined_place`)
         newer: the storage of the store
-        store: its path there
+        store: path of the store in `newer`
         older: the archive, in its state when it was opened
-        joined_at: physical offset at which the store's own log began when it was compared with the archive; None before
-            that
+        joined_at: physical offset at which the store's own log began when it was last compared with the archive; None
+            before the first comparison
     """
 
     is_local = False
@@ -233,7 +232,7 @@ class JoinedStorage:
         return path.startswith(f"{self.older.root}/")
 
     def reopen_archive(self) -> None:
-        """Reopen the archive in its present state. Raises StoreNotFoundError, StoreAccessError, FormatError."""
+        """Replace the archive by its current state. Raises StoreNotFoundError, StoreAccessError, FormatError."""
         from reput.files.archive_storage import ArchiveStorage
 
         archive = self.older.archive
@@ -254,7 +253,7 @@ def absolute(path: str | PathLike[str]) -> str:
 
 
 def real_place(path: str | PathLike[str]) -> str:
-    """Return one path for all local paths to a folder; for a URL, remove its last slash."""
+    """Return the same path for all local paths of a folder. A URL only loses its last slash."""
     return fspath(path).rstrip("/") if is_url(path) else os.path.realpath(path)
 
 
@@ -269,7 +268,7 @@ def storage_of(
     Args:
         path: path of a store, or a pattern.
         options: options of file systems, see `reput.files.file_systems.resolve`.
-        lists_all: whether to list everything below a remote path at once, for readers of most of it.
+        lists_all: whether to list everything below a remote path in one request, for callers that read most of it.
 
     Raises:
         UsageError: no library opens such a URL.
@@ -277,7 +276,7 @@ def storage_of(
     """
     text = fspath(path)
     if is_url(text):
-        # Imported here: pyarrow takes longer to import than a local query takes.
+        # These imports are here because pyarrow takes longer to import than a local query takes.
         from reput.files.archive import is_known as is_known_archive
         from reput.files.archive_storage import ArchiveStorage
         from reput.files.remote import RemoteStorage
@@ -288,9 +287,10 @@ def storage_of(
         if text.startswith(LOCAL_ARCHIVE):
             return ArchiveStorage.of(text, options)
         if is_known_archive(text, options or {}):
-            # The archive was deleted, and a store may have taken its place.
+            # The archive may have been deleted since, and a store may be in its place.
             with suppress(StoreNotFoundError):
                 return ArchiveStorage.of(text, options)
+        # One request finds out whether a place that this user has not read before is an archive.
         if not is_pattern(text):
             one, place = RemoteStorage.of(text, options or {}, lists_all=False)
             if one.entry(f"{place}/{ARCHIVE_MANIFEST}") is not None:
@@ -313,7 +313,7 @@ def size_of(path: str, storage: Storage) -> int:
 
 
 class _Stated:
-    """An entry that was requested by path, not listed."""
+    """An entry that was requested by path, not taken from a listing."""
 
     def __init__(self, path: str, status: os.stat_result) -> None:
         self.path, self.name, self._status = path, os.path.basename(path), status

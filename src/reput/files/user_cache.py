@@ -1,4 +1,4 @@
-"""Files under the user's cache folder, trusted only if no other user can have written them."""
+"""Files in the user's cache folder. They are trusted only if no other user can have written them."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _CHECKSUM_DIGITS = 8
 _IDENTITY_BYTES = 100
 _ROUNDS = 16
-"""The size of the folder is checked once in this many writes."""
+"""The size of the folder is checked at about one in this many writes."""
 
 
 class OwnCache:
     """A folder of this user's files: `$XDG_CACHE_HOME/reput/NAME`, or `~/.cache/reput/NAME`.
 
-    A small file is not synced, because it is dispensable; its checksum shows whether a power cut has damaged it. A
-    large file, which another program writes and reads, is synced, and identified by its inode, size and time of change.
+    A small file is not synced, because it is dispensable. Its checksum shows whether a power cut has damaged it. A
+    large file, which another program writes and reads, is synced. It is identified by inode, size and time of change.
     """
 
     def __init__(self, name: str) -> None:
@@ -32,7 +32,7 @@ class OwnCache:
         self.folder = home / "reput" / name
 
     def read(self, name: str, most_bytes: int) -> bytes | None:
-        """Return a file's content; None if it is missing, too long or incomplete, or others could have written it."""
+        """Return a file's content; None if it is missing, too long or damaged, or if others could have written it."""
         if not self._is_ours():
             return None
         with suppress(OSError):
@@ -52,11 +52,11 @@ class OwnCache:
         return None
 
     def has(self, name: str) -> bool:
-        """Return whether there is a file of that name, without checking who wrote it."""
+        """Return whether a file of this name exists, without checking its owner."""
         return os.path.isfile(self.folder / name)
 
     def _make_room(self, most_bytes: int) -> None:
-        """If the folder exceeds a size, delete the oldest files until a quarter of that is free."""
+        """If the folder exceeds `most_bytes`, delete its oldest files until a quarter of this size is free."""
         found = []
         for entry in os.scandir(self.folder):
             with suppress(OSError):
@@ -73,23 +73,27 @@ class OwnCache:
                 left -= size
 
     def write(self, name: str, data: bytes, most_bytes: int | None = None) -> None:
-        """Give a file this content, all at once.
+        """Replace the content of a file atomically.
 
-        `most_bytes` is the limit of the whole folder: periodically, the oldest files are deleted.
+        Args:
+            name: name of the file.
+            data: the content.
+            most_bytes: limit for the whole folder. From time to time, the oldest files above it are deleted.
 
         Raises:
             StoreAccessError: the folder belongs to another user, the system refuses, or there is no home directory.
         """
         with self._writing():
             _replace(self.folder / name, _checksum(data) + data)
+            # The data's last byte serves as a random number.
             if most_bytes is not None and data and data[-1] % _ROUNDS == 0:
                 self._make_room(most_bytes)
 
     @contextmanager
     def keeping(self, name: str) -> Iterator[Path]:
-        """Yield a path to which the body writes a large file; afterwards `kept(name)` returns that file, synced.
+        """Yield a path to which the body writes a large file. Afterwards, `kept(name)` returns this file.
 
-        Raises the errors of `write` and of the body; no file is kept then.
+        Raises the errors of `write` and of the body; then no file is kept.
         """
         with self._writing():
             attempt = self.folder / f"{name}.{os.urandom(8).hex()}.tmp"
@@ -99,10 +103,11 @@ class OwnCache:
                 os.replace(attempt, self.folder / name)
             finally:
                 attempt.unlink(missing_ok=True)
+            # The identity is written last, so a crash before leaves a file that `kept` ignores.
             self.write(_identity_name(name), _identity(os.lstat(self.folder / name)))
 
     def kept(self, name: str) -> Path | None:
-        """Return a large file exactly as it was kept; None where it is not, or anybody else could have written it."""
+        """Return an unchanged large file; None if it is missing or changed, or if others could have written it."""
         path = self.folder / name
         with suppress(OSError):
             if identity := self.read(_identity_name(name), _IDENTITY_BYTES):
@@ -116,7 +121,10 @@ class OwnCache:
         return None
 
     def _is_ours(self) -> bool:
-        """Return whether the folder may exist: not without a home directory, nor in another user's home."""
+        """Return whether the folder can be used.
+
+        It cannot without a home directory, or as root in another user's home.
+        """
         return self.folder.is_absolute() and is_out_of_reach(self.folder)
 
     @contextmanager
@@ -126,8 +134,8 @@ class OwnCache:
         try:
             if not self._is_ours():
                 raise StoreAccessError(
-                    f"{self.folder}: lies where another user can exchange folders; set "
-                    f"XDG_CACHE_HOME to a folder of root's"
+                    f"{self.folder}: lies where another user can replace folders; set "
+                    f"XDG_CACHE_HOME to a folder that belongs to root"
                 )
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             if not _is_own(os.stat(self.folder, follow_symlinks=False)):
@@ -149,7 +157,8 @@ def _replace(path: Path, data: bytes) -> None:
             file.write(data)
         os.replace(attempt, path)
     except BaseException:
-        with suppress(OSError):  # The original error is more specific.
+        # The first error is more specific.
+        with suppress(OSError):
             os.unlink(attempt)
         raise
 

@@ -1,4 +1,4 @@
-"""Write, sync and rename files: every step that a crash or a full disk can interrupt is here."""
+"""Write, sync and rename files. A crash or a full disk can interrupt these steps at any point."""
 
 from __future__ import annotations
 
@@ -21,17 +21,21 @@ from reput.files.anchors import explained as explained
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
 _SYNC_FILE_RANGE_WRITE = 2
+# To inspect a file without read permission.
 _LOOK = getattr(os, "O_PATH", os.O_RDONLY | os.O_NONBLOCK)
-# A container's system call filter returns EPERM for unknown calls.
+# Errors of a system or file system without the call. Container runtimes return EPERM for unknown calls.
 _CANNOT_EXCHANGE = {errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EPERM}
 _ZEROS = memoryview(bytes(1 << 20))
 
 
 class FileWriter(Closing):
-    """A file that is written by position. Bytes are durable only after `sync`. A context manager that closes it."""
+    """A file that is written by position. Bytes are durable only after `sync`. A context manager closes it."""
 
     def __init__(self, path: Path, size: int | None = None) -> None:
-        """Open or create `path`, which must not be a link; `size` sets its length, with zeros in unwritten parts."""
+        """Open or create a file, which must not be a link.
+
+        With `size`, its length is set; unwritten parts read as zeros.
+        """
         self.path = path
         with explained(path, "be created"):
             flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -39,6 +43,7 @@ class FileWriter(Closing):
         try:
             if not stat.S_ISREG(os.fstat(self._fd).st_mode):
                 raise StoreAccessError(f"{path}: cannot be written: not a regular file")
+            # An unnecessary ftruncate would change the time of change.
             if size is not None and os.fstat(self._fd).st_size != size:
                 with explained(path, "be given its size"):
                     os.ftruncate(self._fd, size)
@@ -64,17 +69,19 @@ class FileWriter(Closing):
             self.write(_ZEROS[: stop - position], position)
 
     def start_writeback(self) -> None:
-        """Make the kernel start writing dirty pages, so that `sync` has fewer to wait for."""
-        with suppress(AttributeError):  # Not every C library has it, and nothing depends on it.
+        """Start writing dirty pages, so that a later `sync` has fewer to wait for."""
+        # Some C libraries lack the call. It is only an optimization.
+        with suppress(AttributeError):
             start = _libc().sync_file_range
             start(self._fd, ctypes.c_int64(0), ctypes.c_int64(0), _SYNC_FILE_RANGE_WRITE)
 
     def sync(self) -> None:
         with explained(self.path, "be synced"):
+            # fdatasync skips the times, but syncs the size.
             os.fdatasync(self._fd)
 
     def close(self) -> None:
-        """Close the file; a closed file stays closed."""
+        """Close the file. Further calls do nothing."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
@@ -88,16 +95,18 @@ def write_durable(path: Path, data: bytes | memoryview) -> None:
 
 
 def create_durable(path: Path, data: bytes | memoryview) -> None:
-    """Create a file whose content is complete as soon as its name exists.
+    """Create a file whose name appears only when its content is complete and durable.
 
-    Raises StoreAccessError, also if it exists already.
+    Raises StoreAccessError, also if the file exists already.
     """
     attempt = path.with_name(f"{path.name}.{uuid.uuid4().hex}.tmp")
     try:
         write_durable(attempt, data)
+        # Unlike rename, link fails if the name exists.
         link(attempt, path)
     finally:
-        with suppress(OSError):  # The original error is more specific.
+        # The first error is more specific.
+        with suppress(OSError):
             delete(attempt)
 
 
@@ -114,7 +123,7 @@ def rename(path: Path, name: Path) -> None:
 
 
 def put_in_place(path: Path, name: Path) -> None:
-    """Rename a file, replacing another; durable after `sync_folder`."""
+    """Rename a file, replacing an existing one; durable after `sync_folder`."""
     with explained(name, "be replaced"), at(path) as (old, there), at(name) as (new, here):
         os.replace(there, here, src_dir_fd=old, dst_dir_fd=new)
 
@@ -135,6 +144,7 @@ def link(path: Path, name: Path, inode: int | None = None) -> None:
         source = open_anchored(path, _LOOK)
         try:
             status = os.fstat(source)
+            # link takes a name, not the descriptor: so the new name is compared with the file that was checked.
             os.link(there, here, src_dir_fd=old, dst_dir_fd=new, follow_symlinks=False)
             linked = os.stat(here, dir_fd=new, follow_symlinks=False)
             is_same = os.path.samestat(status, linked) and inode in (None, linked.st_ino)
@@ -151,7 +161,7 @@ def _open_file(path: str, flags: int) -> int:
 
 @contextmanager
 def appending(path: Path, size: int, buffer_bytes: int) -> Iterator[BinaryIO]:
-    """Yield the file, to be written from `size` on; later bytes are cut off. Durable at the end."""
+    """Yield a file that is truncated to `size`, to be written from there. It is synced at the end."""
     with (
         explained(path, "be written"),
         open(path, "r+b", buffering=buffer_bytes, opener=_open_file) as file,
@@ -164,12 +174,13 @@ def appending(path: Path, size: int, buffer_bytes: int) -> Iterator[BinaryIO]:
 
 
 def append_line(path: str, line: bytes) -> None:
-    """Append a line to a file, which is created readable only by its owner; an empty line adds nothing.
+    """Append a line to a file. A new file is readable only by its owner; an empty line only creates it.
 
     Raises StoreAccessError.
     """
     with explained(Path(path), "be written"):
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+        # O_APPEND and a single write keep the lines of several processes apart.
         descriptor = os.open(path, flags, 0o600)
         try:
             if line:
@@ -179,7 +190,7 @@ def append_line(path: str, line: bytes) -> None:
 
 
 def sync_file(path: Path) -> None:
-    """Make the content of a file durable that other processes wrote."""
+    """Make the content of a file durable that other processes have written."""
     with explained(path, "be synced"):
         fd = open_anchored(path, os.O_RDONLY)
         try:
@@ -190,13 +201,14 @@ def sync_file(path: Path) -> None:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield a temporary name to write to; when the body succeeds, it is renamed to `path`."""
+    """Yield a temporary name to write to. When the body succeeds, the file is renamed to `path`."""
     attempt = path.with_name(f"{path.name}.{uuid.uuid4().hex}.tmp")
     try:
         yield attempt
         put_in_place(attempt, path)
     finally:
-        with suppress(OSError):  # The original error is more specific.
+        # The error of the body is more specific.
+        with suppress(OSError):
             delete(attempt)
 
 
@@ -226,17 +238,19 @@ def sync_folder(path: Path) -> None:
 
 
 def sync_tree(path: Path) -> None:
-    """Make the names in a folder and everything below it durable."""
+    """Make the names in a folder, and in all folders below it, durable."""
     with explained(path, "be synced"), at(path) as (parent, name):
         for _, _, _, folder in os.fwalk(name, dir_fd=parent):
             os.fsync(folder)
 
 
 def exchange(left: Path, right: Path) -> None:
-    """Swap two names, in one step if the file system can, so that neither is ever missing."""
+    """Swap two names. If the file system can do it in one step, neither name is ever missing."""
     with explained(left, "be swapped"):
         if exchange_at_once(left, right):
             return
+    # A crash between these renames leaves a .swap name. Callers identify folders by inode, and complete or undo the
+    # swap.
     aside = left.with_name(f"{left.name}.{uuid.uuid4().hex}.swap")
     rename(left, aside)
     rename(right, left)
@@ -244,7 +258,7 @@ def exchange(left: Path, right: Path) -> None:
 
 
 def exchange_at_once(left: Path, right: Path) -> bool:
-    """Swap two names in one step (renameat2); return False, without a change, if the system cannot.
+    """Swap two names in one step (renameat2). Return False without a change if the system cannot do it.
 
     Raises OSError, for example for a mount point or a missing name.
     """
