@@ -86,7 +86,7 @@ def test_a_body_that_is_longer_than_an_answer_is_left_out_and_can_be_downloaded(
     client: TestClient,
 ) -> None:
     (message,) = client.get("/api/messages", params={"topic": "escaped"}).json()["messages"]
-    assert (message["body"], "left out" in message["body_error"]) == ("", True)
+    assert (message["body"], "omitted" in message["body_error"]) == ("", True)
     (message,) = client.get("/api/messages", params={"topic": "huge"}).json()["messages"]
     assert f"larger than {HTTP.answer_bytes} bytes" in message["body_error"]
     path = f"/messages/{message['physical_offset']}"

@@ -163,7 +163,7 @@ def test_a_damaged_compressed_body_comes_as_it_is_stored_and_is_reported(
     assert [row["physical_offset"] for row in found] == offsets
     assert [row["corrupt_reason"] for row in found] == [None] * 4
     assert [row["body_error"] for row in found[::2]] == [None] * 2
-    stated = f"the body is as it is stored: {reason}"
+    stated = f"the body is shown as stored: {reason}"
     assert all(row["body_error"].startswith(stated) for row in found[1::2])
     assert [(each.physical_offset, each.detail) for each in reader.report.damage] == [
         (row["physical_offset"], row["body_error"]) for row in found[1::2]
@@ -186,7 +186,7 @@ def test_a_body_that_would_be_too_large_comes_as_it_is_stored(
         found = [row for batch in reader for row in batch.to_pylist()]
         body = packed if is_too_large else sent
         assert [row["body"] for row in found] == [b"fine", body, b"fine", body]
-        reason = "the body is as it is stored: decompressed it is larger than 10000 bytes"
+        reason = "the body is shown as stored: decompressed it is larger than 10000 bytes"
         told = [None, reason if is_too_large else None] * 2
         assert [row["body_error"] for row in found] == told
         damaged = [(each.physical_offset, each.detail) for each in reader.report.damage]

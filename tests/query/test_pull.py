@@ -186,7 +186,7 @@ def test_an_entry_of_another_size_is_told(golden: Golden, tmp_path: Path) -> Non
     path, topic, queue_id = overwritten(golden, tmp_path, 5, wrong)
     with (
         reput.open_store(path) as opened,
-        pytest.raises(CorruptMessageError, match=f"its entry says {row.size + 1}"),
+        pytest.raises(CorruptMessageError, match=f"its entry states {row.size + 1}"),
     ):
         opened.pull(topic, queue_id, 5)
 

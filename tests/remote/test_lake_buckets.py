@@ -225,7 +225,7 @@ def test_what_is_not_a_table_is_refused(golden: Golden, lake: Lake) -> None:
     assert lake.names() == ["messages/letter.txt"]
     with pytest.raises(UsageError, match="name a folder in a bucket"):
         open_table("s3://lake", "parquet", storage_options=s3)
-    with pytest.raises(UsageError, match="no conditional writes"):
+    with pytest.raises(UsageError, match="conditional writes are not supported"):
         open_table("hdfs://name/lake/messages", "parquet")
     store = upload_whole(path, "stores", s3)
     with pytest.raises(UsageError, match="lies in the store"):

@@ -280,7 +280,7 @@ def test_what_stays_wrong_is_not_transient(s3: Options, proxy: FaultyServer) -> 
     with pytest.raises(StoreAccessError) as error:
         missing.put_new("a", b"")
     assert not isinstance(error.value, StoreUnreachableError)
-    with pytest.raises(UsageError, match="no conditional writes"):
+    with pytest.raises(UsageError, match="conditional writes are not supported"):
         open_object_store("hdfs://name/folder")
 
 
