@@ -37,9 +37,11 @@ _FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | 
 class Anchor(NamedTuple):
     """An open folder, described so that another process can open and verify the same one.
 
-    name   the path that commands use place  the same path without links; this path is opened inode  identifies the
-    folder even if it is renamed boot   boot id of the machine that read the inode; other machines may see other inodes
-    on a shared disk owner  user and group that get the entries that root creates in the folder
+    name   the path that commands use
+    place  the same path without links; this path is opened
+    inode  identifies the folder even if it is renamed
+    boot   boot id of the machine that read the inode; other machines may see other inodes on a shared disk
+    owner  user and group that get the entries that root creates in the folder
     """
 
     name: str

@@ -22,8 +22,8 @@ _LEAST_BYTES_PER_S = 1 << 20
 class Deadlines(NamedTuple):
     """Deadlines in seconds, including all retries.
 
-    metadata  to open a file, request its size, or list a folder data      to read or write, with one second more per
-    MiB; to list everything below a folder
+    metadata  to open a file, request its size, or list a folder
+    data      to read or write, with one second more per MiB; to list everything below a folder
     """
 
     metadata: float = 10.0

@@ -38,7 +38,9 @@ _TRANSIENT = re.compile(
 class FileSystem:
     """A remote file system.
 
-    arrow   lists and opens files prefix  part of a URL before the path: its scheme limits  deadlines of its requests
+    arrow   lists and opens files
+    prefix  part of a URL before the path: its scheme
+    limits  deadlines of its requests
     """
 
     arrow: pa.fs.FileSystem

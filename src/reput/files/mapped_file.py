@@ -24,8 +24,8 @@ from reput.files.anchors import open_anchored
 class MappedFile:
     """A mapped file, with its size at the time of opening.
 
-    data       the bytes of the file scattered  whether the kernel loads only the pages that are read, without
-    read-ahead
+    data       the bytes of the file
+    scattered  whether the kernel loads only the pages that are read, without read-ahead
 
     Raises StoreNotFoundError, StoreAccessError, and FormatError for an empty file.
     """

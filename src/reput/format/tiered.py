@@ -4,8 +4,9 @@ Segments of a queue lie in its folder `<root>/<hash>_<cluster>/<broker>/<topic>/
 CONSUME_QUEUE or INDEX, each named by the first eight digits of the MD5 of its offset, then the offset in 20 digits. A
 segment of the index has
 
-    magic 4 | begin 8 | end 8 | used slots 4 | items 4 the header, both times in ms position 4 | bytes 4 of each slot's
-    items hash 4 | topic 4 | queue id 4 | offset 8 | size 4 | time 4 an item; the offset is in the queue's COMMIT_LOG
+    header  magic 4 | begin 8 | end 8 | used slots 4 | items 4             begin and end are times in ms
+    slot    position 4 | bytes 4                                           where the slot's items are
+    item    hash 4 | topic 4 | queue id 4 | offset 8 | size 4 | time 4     the offset is in the queue's COMMIT_LOG
 
 with the items of a slot in sequence, newest first. The file that a broker still fills has another magic. Each of its
 slots contains the number of the newest item. Its items, numbered from 1, have 32 bytes: the same fields, and the number
