@@ -23,8 +23,8 @@ _BLOCK_BYTES = 512
 class TreeEntry(NamedTuple):
     """A file or folder below a root: its relative path and its status.
 
-    changed_ns  time of the last change of its content or status (ctime) used_bytes  allocated bytes, which are fewer
-    than `size` if the file has holes
+    changed_ns  time of the last change of its content or status (ctime)
+    used_bytes  allocated bytes, which are fewer than `size` if the file has holes
     """
 
     name: str

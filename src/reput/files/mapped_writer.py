@@ -23,7 +23,8 @@ _POPULATE_WRITE = 23
 class MappedWriter(FileWriter):
     """A FileWriter whose bytes are also mapped. All readers see writes to the map at once.
 
-    data   the whole file as a memoryview array  the whole file as uint8
+    data   the whole file as a memoryview
+    array  the whole file as uint8
 
     Neither can be used after the file is closed. The memory is released when the last view of them is gone.
     """
