@@ -154,5 +154,5 @@ def test_a_manifest_of_earlier_is_told_from_a_later_one(store: Path, place: str)
     reput.erase(place, topics=["orders"], keys=["customer-48"])
     erased = Archive(place).manifest
     assert [problem_since(*pair) for pair in ((old, new), (new, erased), (old, erased))] == [""] * 3
-    assert "old one was put back" in problem_since(new, old)
-    assert "old one was put back" in problem_since(erased, new)
+    assert "older one replaced it" in problem_since(new, old)
+    assert "older one replaced it" in problem_since(erased, new)

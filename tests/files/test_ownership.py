@@ -55,7 +55,7 @@ def test_a_folder_that_all_may_write_must_be_sticky(
 
 def test_no_cache_and_no_staging_lie_there(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(home / "below"))
-    with pytest.raises(StoreAccessError, match="another user can exchange"):
+    with pytest.raises(StoreAccessError, match="another user can replace"):
         OwnCache("proofs").write("name", b"")
     assert OwnCache("proofs").read("name", 10) is None
     with pytest.raises(StoreAccessError, match="belongs to another user"):

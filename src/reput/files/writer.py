@@ -249,8 +249,7 @@ def exchange(left: Path, right: Path) -> None:
     with explained(left, "be swapped"):
         if exchange_at_once(left, right):
             return
-    # A crash between these renames leaves a .swap name. Callers identify folders by inode, and complete or undo the
-    # swap.
+    # A crash between these renames leaves one name missing, and its entry under the .swap name.
     aside = left.with_name(f"{left.name}.{uuid.uuid4().hex}.swap")
     rename(left, aside)
     rename(right, left)

@@ -1,7 +1,7 @@
 """The manifest of an archive, and the hash tree of its log files (docs/engineering/archive.md).
 
 The manifest is one JSON object that names every other object of the archive. It is replaced as a whole, on the
-condition that nobody else has replaced it since it was read.
+condition that no other writer has replaced it since it was read.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from reput.format.seekable_zstd import DIGEST_BYTES, FRAME_BYTES, tail_bytes
 
 FORM = 1
 MOST_SMALL_OBJECT_BYTES = 1 << 28
-"""Most bytes of a snapshot, and of an index's footer: both are read whole."""
+"""Maximum size of a snapshot, and of an index's footer. Both are read whole."""
 _MOST_LOG_FILE_BYTES = (1 << 31) - 1
-"""Most bytes of a log file: the broker's setting mappedFileSizeCommitLog is a Java int."""
+"""Maximum size of a log file. The broker's setting mappedFileSizeCommitLog is a Java int."""
+# These types make `decode_manifest` refuse sizes and names that an archiver never writes.
 _Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 62) - 1)]
 _FileBytes = Annotated[int, msgspec.Meta(ge=0, le=_MOST_LOG_FILE_BYTES)]
 _SmallBytes = Annotated[int, msgspec.Meta(ge=0, le=MOST_SMALL_OBJECT_BYTES)]
@@ -31,6 +32,7 @@ _IndexName = Annotated[
 ]
 _SnapshotName = Annotated[str, msgspec.Meta(pattern=r"^snapshots/[0-9a-f]{64}\.tar$")]
 _ErasureName = Annotated[str, msgspec.Meta(pattern=r"^erasures/[0-9a-f]{16}\.json$")]
+# The prefixes of RFC 6962: without them, a node could be presented as a leaf.
 _LEAF, _NODE = b"\0", b"\1"
 
 
@@ -42,24 +44,24 @@ class Times(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class LogFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A CommitLog file.
+    """A CommitLog file and its archived object.
 
     Attributes:
-        path: below the store's folder
+        path: path below the store's folder
         begin: physical offset of its first byte
-        size: its bytes
+        size: size of the file
         data_bytes: number of archived bytes; the rest of the file is zeros
-        is_sealed: whether a later file follows, so that nothing is appended to it any more
-        object: name of the object with its bytes
+        is_sealed: whether a later file exists, so that the broker appends nothing more to this one
+        object: name of the object that holds the bytes
         object_bytes: size of the object, including its tail
-        sha256: of the archived bytes
-        tail_sha256: of the object's tail
-        tree: the root of the hash tree over the frames' contents
+        sha256: SHA-256 of the archived bytes
+        tail_sha256: SHA-256 of the object's tail
+        tree: root of the hash tree over the frames' contents
         messages: number of messages that the scan found
-        messages_end: physical offset after the last message; the file's end if it is sealed
+        messages_end: physical offset after the last message; the file's end if the file is sealed
         times: store times of the messages; None without messages
-        is_indexed: whether the scan read all of it, so that the index has all keys of its messages
-        has_replaced_ids: whether a record has several UNIQ_KEYs (5.x), of which the index has the last
+        is_indexed: whether the scan could read the whole file, so that the index has all keys of its messages
+        has_replaced_ids: whether a record has several UNIQ_KEYs (5.x); the index contains only the last one
     """
 
     path: str
@@ -115,10 +117,10 @@ class IndexObject(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Snapshot(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A .tar of the broker's small files, such as its configuration, as they were at one time.
+    """A .tar of the broker's small files, such as its configuration, copied at one time.
 
     Attributes:
-        taken_ms: time of the snapshot, in milliseconds since 1970
+        taken_ms: time of the copy, in milliseconds since 1970
         log_end: physical offset at which the archived log ended at that time
     """
 
@@ -130,11 +132,11 @@ class Snapshot(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ErasureObject(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The record of an erasure (`reput.format.erasure`).
+    """The stored account of an erasure (`reput.format.erasure`).
 
     Attributes:
         sha256: SHA-256 of the object
-        begins: physical offsets of the log files that the erasure changed
+        begins: physical offsets at which the changed log files begin
     """
 
     object: _ErasureName
@@ -147,19 +149,20 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """The content of an archive.
 
     Attributes:
-        reput_archive: the version of the formats
-        id: random id of the archive, drawn when it was created
-        generation: number of this manifest, one more than that of the previous one
-        writer: a random id, drawn for each manifest so that no two have the same bytes
+        reput_archive: version of the formats
+        id: random id, drawn when the archive was created
+        generation: number of this manifest, one more than the number of the previous manifest
+        writer: random id, drawn for each manifest so that no two manifests have the same bytes
         version: RocketMQ version of the store: "4.9 or 5.x" or "5.x"
         settings: file sizes and dispatch rules, by field of StoreConfig
-        batch_topics: topics that had batch queues (5.x) when a log file was added; queries scan for them
+        batch_topics: topics that had batch queues (5.x) when a log file was added; queries scan the log for these
+            topics
         log: the log files, by physical offset
         keys, queues: the indexes, by physical offset
-        snapshots: oldest first
-        erasures: records of erasures, oldest first
-        clearings: number of times that erasures deleted unnamed objects; this voids merges that began before
-        before: link of the chain before the first log file: the chain over expired files
+        snapshots: snapshots, oldest first
+        erasures: accounts of erasures, oldest first
+        clearings: how often erasures have deleted unnamed objects; merges that began before such a deletion are void
+        before: link of the chain before the first log file, which stands for all expired files
         chain: last link of the chain over all log files; see `chained`
         checksum: checksum of all other fields; see `checksum_of`
     """
@@ -227,6 +230,7 @@ class _Version(msgspec.Struct):
 
 
 def _problems(manifest: Manifest) -> Iterator[str]:
+    """Yield the reasons why a decoded manifest is invalid."""
     if checksum_of(manifest) != manifest.checksum:
         yield "the manifest does not match its checksum"
     before = 0
@@ -252,19 +256,20 @@ def _problems(manifest: Manifest) -> Iterator[str]:
 
 
 def problem_since(before: Manifest, now: Manifest) -> str:
-    """Return why `now` cannot be a later manifest of the archive than `before`; an empty text if it can be.
+    """Return why `now` cannot be a later manifest of the same archive than `before`; an empty text if it can be.
 
     A later manifest may add log files and erasures. Only an erasure changes a sealed file, and only the oldest files
-    expire. An archive that was deleted and created again has another id.
+    expire. An archive that was deleted and created again has another id, so it is never compared.
     """
     if before.id != now.id:
         return ""
     if now.generation < before.generation:
-        return f"is manifest {now.generation:,}, but {before.generation:,} was read before: an old one was put back"
+        return f"is manifest {now.generation:,}, but {before.generation:,} was read before: an older one replaced it"
     if not set(before.erasures) <= set(now.erasures):
         return "lacks erasures that an earlier manifest had"
     erased = {begin for one in now.erasures for begin in one.begins}
     log = {file.begin: file for file in now.log}
+    # If files expired, `before` has changed, and the log begins later.
     begin = now.log[0].begin if now.log and now.before != before.before else 0
     for file in before.log:
         if file.begin < begin:
@@ -275,6 +280,7 @@ def problem_since(before: Manifest, now: Manifest) -> str:
 
 
 def _is_path_of(file: LogFile) -> bool:
+    # A hostile path could lead out of the folder into which the archive is restored.
     *folders, name = file.path.split("/")
     is_below = bool(folders) and not {"", ".", ".."}.intersection(folders)
     is_printable = len(file.path) < 1000 and file.path.isprintable()
@@ -317,7 +323,7 @@ def _tree(digests: bytes) -> Iterator[list[bytes]]:
 
 
 def tree_path(digests: bytes, number: int) -> tuple[str, ...]:
-    """Return the siblings of the nodes between a leaf and the root, in hexadecimal digits (RFC 6962, audit path)."""
+    """Return the sibling nodes on the path from a leaf to the root, in hexadecimal digits (RFC 6962, audit path)."""
     path = []
     for nodes in _tree(digests):
         if number ^ 1 < len(nodes):
@@ -327,7 +333,7 @@ def tree_path(digests: bytes, number: int) -> tuple[str, ...]:
 
 
 def root_above(digest: bytes, number: int, leaves: int, path: Sequence[str]) -> str:
-    """Return the root that follows from a leaf's digest and its path; an empty text if the path has another length."""
+    """Return the root computed from a leaf's digest and its path; an empty text if the path has the wrong length."""
     node, beside = hashlib.sha256(_LEAF + digest).digest(), list(path)
     while leaves > 1:
         if number ^ 1 < leaves:

@@ -1,13 +1,13 @@
 """Entries of batch queues (`BatchConsumeQueue`, tag rocketmq-all-5.3.3), for topics with `queue.type` BatchCQ.
 
-The files lie in `batchconsumequeue/`, each named by the byte offset of its first entry. An entry describes one record:
-a single message, or all messages of an inner batch. It is big endian:
+The files lie in `batchconsumequeue/`. Each is named by the byte offset of its first entry. An entry describes one
+record: a single message, or all messages of an inner batch. It is big endian:
 
     physical offset 8 | size 4 | tags code 8 | store timestamp 8 | base queue offset 8 | batch size 2 |
     compacted offset 4 (-1 as written) | reserved 4
 
-An entry covers `batch size` queue offsets, beginning with its base queue offset. As in a ConsumeQueue, the first
-unwritten entry ends the queue.
+An entry covers `batch size` queue offsets, beginning with its base queue offset. As in a ConsumeQueue, the queue ends
+at its first unwritten entry.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class BatchEntry(ConsumeQueueEntry):
 
     Attributes:
         store_timestamp: store time of the record, in milliseconds
-        base_offset: queue offset of its first message
+        base_offset: queue offset of the record's first message
         batch_size: number of messages; 1 for a record that is not a batch
         compacted_offset: -1 unless compaction has set it
     """
@@ -73,13 +73,14 @@ def batch_entry(
 
 
 def stated_batch_size(text: str | None) -> int | None:
-    """Return the number of messages that the property INNER_NUM states, or None if it is not a valid number."""
+    """Return the number of messages that the property INNER_NUM states; None if it is not a valid number."""
     is_number = text is not None and text.isascii() and text.isdigit() and len(text) < 6
     count = int(text) if text is not None and is_number else 0
     return count if 0 < count <= MAX_BATCH_SIZE else None
 
 
 def _entry_of(fields: tuple[int, ...]) -> BatchEntry:
+    # A NamedTuple subclass cannot add fields, so the further ones are attributes.
     entry = BatchEntry(*fields[:3])
     entry.store_timestamp, entry.base_offset, entry.batch_size, entry.compacted_offset = fields[3:7]
     return entry

@@ -1,6 +1,6 @@
 """The file `checkpoint`: store times up to which files were flushed (`StoreCheckpoint`, tag rocketmq-all-4.9.3).
 
-It has 4,096 bytes: three big-endian longs, two more in 5.x (tag rocketmq-all-5.3.3), then zeros.
+It has 4,096 bytes: three big-endian longs (five in 5.x, tag rocketmq-all-5.3.3), then zeros.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ _FIELDS = struct.Struct(">qqqqq")
 
 
 class Checkpoint(NamedTuple):
-    """Store timestamps in milliseconds of the last flushed message of CommitLog, ConsumeQueue, full IndexFile.
+    """Store timestamps (ms) of the last flushed message in CommitLog, ConsumeQueue and full IndexFile.
 
-    Two more fields, of 5.x, are physical offsets: up to where a master had flushed, and of the last record that its
-    last start found.
+    The two further fields, of 5.x, are physical offsets. `master_flushed_offset` is how far a master had flushed its
+    log. `confirmed_offset` is the last record found at the broker's last start.
     """
 
     physic_msg_timestamp: int = 0

@@ -1,4 +1,4 @@
-"""CommitLog records: layout, decode, encode, and the proof that bytes are a record.
+"""CommitLog records: layout, decoding, encoding, and the proof that bytes are a record.
 
 Mirrors `CommitLog.checkMessageAndReturnSize`, `CommitLog.calMsgLength`, `CommitLog.MessageExtEncoder` and
 `MessageDecoder.decode` of tag rocketmq-all-4.9.3. Brokers of 5.x write long topics with magic V2, whose topic length
@@ -10,9 +10,9 @@ A record is
     BORNTIMESTAMP 8 | BORNHOST 8 or 20 | STORETIMESTAMP 8 | STOREHOST 8 or 20 | RECONSUMETIMES 4 |
     PREPAREDTRANSACTIONOFFSET 8 | BODY 4+n | TOPIC 1+n (V2: 2+n) | PROPERTIES 2+n
 
-The last record of a file is a blank: the number of bytes left (4) and the blank's magic (4). The remaining bytes keep
-their former content. Decoding does not check that PHYSICALOFFSET is the record's place, because the record alone cannot
-show it. The CRC is compared only on request.
+The last record of a file is a blank: the number of bytes left (4) and the blank's magic (4). The bytes after it keep
+their former content. Decoding does not compare PHYSICALOFFSET with the position, because a buffer alone does not show
+it. The CRC is compared only on request.
 """
 
 from __future__ import annotations
@@ -35,8 +35,9 @@ TOPIC_V1 = struct.Struct(">b")
 TOPIC_V2 = struct.Struct(">h")
 PROPERTIES = struct.Struct(">h")
 FIXED_BYTES = HEAD.size + STORE_TIMESTAMP.size + TAIL.size + PROPERTIES.size
-"""Size of a record's parts other than its hosts, its body, its topic (with its length), and its properties."""
+"""Size of a record without its hosts, its body, its topic (with the length field) and its properties."""
 
+# Java's integers are signed, and so are the fields that are compared with these constants.
 MESSAGE_MAGIC = 0xDAA320A7 - (1 << 32)
 MESSAGE_MAGIC_V2 = 0xDAA320AB - (1 << 32)
 BLANK_MAGIC = 0xCBD43194 - (1 << 32)
@@ -68,22 +69,23 @@ def _fixed_part(born_host_bytes: int, store_host_bytes: int) -> struct.Struct:
     return struct.Struct(">" + "".join(part.lstrip(">") for part in (*parts, TAIL.format)))
 
 
-_HOST_BYTES = (8, 20)  # IPv4 and IPv6
+# IPv4 and IPv6 hosts.
+_HOST_BYTES = (8, 20)
 FIXED_PARTS = {
     (born, store): _fixed_part(born, store) for born in _HOST_BYTES for store in _HOST_BYTES
 }
-"""TOTALSIZE to the body's length, by the sizes of both hosts."""
+"""The fields from TOTALSIZE to the body's length, by the sizes of both hosts."""
 
 
 def record_bytes(fixed_part: struct.Struct, body: int, topic: int, properties: int) -> int:
-    """Return the TOTALSIZE of a record with these FIXED_PARTS and sizes; the topic's includes its length field."""
+    """Return the TOTALSIZE of a record with these FIXED_PARTS and sizes. `topic` includes its length field."""
     return fixed_part.size + body + topic + PROPERTIES.size + properties
 
 
 def join_record(
     fixed_part: bytes, body: bytes | memoryview, topic: bytes, properties: bytes
 ) -> bytes:
-    """Return a record: packed FIXED_PARTS and the fields after them; `topic` includes its length.
+    """Return a record: the packed FIXED_PARTS and the fields after them. `topic` includes its length field.
 
     Raises struct.error for properties that do not fit their field.
     """
@@ -95,7 +97,7 @@ class RecordError(ValueError):
 
 
 class ShortBufferError(RecordError):
-    """A length reaches past the end of the buffer. Decoding needs `needed_bytes` from the record's start."""
+    """Raised if a length reaches past the end of the buffer. Decoding needs `needed_bytes` from the record's start."""
 
     def __init__(self, reason: str, needed_bytes: int) -> None:
         super().__init__(reason)
@@ -103,7 +105,7 @@ class ShortBufferError(RecordError):
 
 
 class SizeMismatchError(RecordError):
-    """TOTALSIZE is not the sum of the record's valid lengths, `part_bytes`. The broker continues after the parts."""
+    """Raised if TOTALSIZE is not the sum of the record's parts, `part_bytes`. The broker continues after the parts."""
 
     def __init__(self, total_bytes: int, part_bytes: int) -> None:
         super().__init__(f"TOTALSIZE {total_bytes} is not the {part_bytes} bytes of its parts")
@@ -111,7 +113,7 @@ class SizeMismatchError(RecordError):
 
 
 class RecordLayout(NamedTuple):
-    """The positions and lengths, in bytes, of one record's parts in its buffer. All are checked."""
+    """Positions and lengths, in bytes, of the parts of one record in its buffer. All have been checked."""
 
     position: int
     total_bytes: int
@@ -200,12 +202,12 @@ class MessageExt:
 
 
 def body_crc(body: bytes | memoryview) -> int:
-    """Return the CRC-32 of a body without its top bit; 0 for an empty body (UtilAll.crc32)."""
+    """Return the CRC-32 of a body without its top bit, as `UtilAll.crc32` does; 0 for an empty body."""
     return crc32(body) & 0x7FFFFFFF
 
 
 def read_size_and_magic(buffer: bytes | memoryview, position: int) -> tuple[int, int]:
-    """Return the first two integers of a record or a blank. The caller has checked that 8 bytes are left."""
+    """Return size and magic of a record or a blank. The caller has checked that 8 bytes are left."""
     return SIZE_AND_MAGIC.unpack_from(buffer, position)
 
 
@@ -232,9 +234,12 @@ def body_length_position(sys_flag: int) -> int:
 def locate(buffer: bytes | memoryview, position: int, end: int) -> RecordLayout:
     """Check every length of the record at `position` against `end`, as the broker's reader does.
 
-    As in the broker, a negative length of body or properties counts as 0. Raises RecordError for a short buffer, a
-    wrong magic, or a length that exceeds TOTALSIZE. Its subclasses are ShortBufferError for a length that leaves the
-    buffer, and SizeMismatchError if TOTALSIZE is not the sum of the parts.
+    As in the broker, a negative length of body or properties counts as 0.
+
+    Raises:
+        ShortBufferError: a length leaves the buffer.
+        SizeMismatchError: TOTALSIZE is not the sum of the parts.
+        RecordError: there are too few bytes, the magic is wrong, or a length exceeds TOTALSIZE.
     """
     if end - position < MIN_RECORD_BYTES:
         raise RecordError(f"{end - position} bytes are too few for a record")
@@ -264,7 +269,8 @@ def locate(buffer: bytes | memoryview, position: int, end: int) -> RecordLayout:
         reason = f"properties of {properties_bytes} bytes reach past the end"
         raise ShortBufferError(reason, stop - position)
     if total_bytes != stop - position:
-        # The broker copies hosts, topic and properties into an array of TOTALSIZE bytes, and throws if one does not
+        # The broker copies hosts, topic and properties into a byte array of TOTALSIZE bytes. It throws if a part does
+        # not fit, and does not continue after the parts.
         # fit.
         host_bytes = (
             HOST_V6_BYTES
@@ -281,7 +287,7 @@ def locate(buffer: bytes | memoryview, position: int, end: int) -> RecordLayout:
 
 
 def is_proven(buffer: bytes | memoryview, position: int, end: int, physical_offset: int) -> bool:
-    """Return whether the bytes are the record at `physical_offset`: its magic, offset, lengths and CRC match."""
+    """Return whether the bytes are the record at `physical_offset`: magic, offset, lengths and CRC match."""
     try:
         layout = locate(buffer, position, end)
     except RecordError:
@@ -291,7 +297,7 @@ def is_proven(buffer: bytes | memoryview, position: int, end: int, physical_offs
 
 
 def crc_matches(buffer: bytes | memoryview, layout: RecordLayout) -> bool:
-    """Return whether the body's CRC is the stored one. As in the broker, the CRC of an empty body is not compared."""
+    """Return whether the body has the stored CRC. As in the broker, the CRC of an empty body is not compared."""
     if not layout.body_bytes:
         return True
     body = memoryview(buffer)[layout.body_position : layout.body_position + layout.body_bytes]
@@ -350,6 +356,7 @@ def encode(message: MessageExt) -> bytes:
         raise RecordError(
             f"properties of {len(message.properties_bytes)} bytes exceed {MAX_PROPERTIES_BYTES}"
         )
+    # The flags follow the hosts that are written, whatever the message's flags say.
     sys_flag = message.sys_flag & ~(SYS_FLAG_BORN_HOST_V6 | SYS_FLAG_STORE_HOST_V6)
     sys_flag |= SYS_FLAG_BORN_HOST_V6 if len(born) == HOST_V6_BYTES else 0
     sys_flag |= SYS_FLAG_STORE_HOST_V6 if len(store) == HOST_V6_BYTES else 0
@@ -366,7 +373,10 @@ def encode(message: MessageExt) -> bytes:
 
 
 def encode_blank(remaining_bytes: int) -> bytes:
-    """Return the 8 bytes of the blank that ends a file with `remaining_bytes` left; the rest stays unchanged."""
+    """Return the 8 bytes of the blank that ends a file with `remaining_bytes` left.
+
+    The bytes after it stay unchanged.
+    """
     return SIZE_AND_MAGIC.pack(remaining_bytes, BLANK_MAGIC)
 
 

@@ -1,12 +1,12 @@
 """ConsumeQueue entries (`ConsumeQueue`, tag rocketmq-all-4.9.3).
 
-A ConsumeQueue maps a queue offset to a record's place: entry n lies at byte n * 20 of the queue's files. Each file has
-room for `queue_entries` entries and is named by the byte offset of its first entry. An entry is big endian:
+A ConsumeQueue maps a queue offset to the place of a record: entry n lies at byte n * 20 of the queue's files. Each file
+has room for `queue_entries` entries, and is named by the byte offset of its first entry. An entry is big endian:
 
     physical offset 8 | size 4 | tags code 8
 
 An entry counts as written if its physical offset is >= 0 and its size > 0. The first unwritten entry ends the queue. If
-a queue starts above 0, its first file has pre-blank entries up to its first real entry.
+a queue starts above 0, its first file has pre-blank entries before its first real entry.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ENTRY_BYTES = _ENTRY.size
 
 
 class ConsumeQueueEntry(NamedTuple):
-    """One entry: the record's place, its size, and its tags code."""
+    """One entry: physical offset and size of a record, and its tags code."""
 
     physical_offset: int
     size: int
@@ -31,6 +31,7 @@ class ConsumeQueueEntry(NamedTuple):
         return self.physical_offset >= 0 and self.size > 0
 
 
+# ConsumeQueue.fillPreBlank writes these fields.
 PRE_BLANK = ConsumeQueueEntry(0, 2**31 - 1, 0)
 
 

@@ -1,13 +1,13 @@
-"""ConsumeQueue extension files (`ConsumeQueueExt`, tag rocketmq-all-5.3.3, as in 4.9.3): `enableConsumeQueueExt`.
+"""ConsumeQueue extension files (`ConsumeQueueExt`, tag rocketmq-all-5.3.3, as in 4.9.3), for `enableConsumeQueueExt`.
 
-A queue's files lie in `consumequeue_ext/<topic>/<queue id>/`, named by the byte offset of their first unit. A unit is
-big endian:
+A queue's files lie in `consumequeue_ext/<topic>/<queue id>/`. Each is named by the byte offset of its first unit. A
+unit is big endian:
 
     size 2 | tags code 8 | store timestamp 8 | size of the bit map 2 | bit map
 
-If the next unit and four more bytes do not fit, the file ends with a size of -1 and zeros. A ConsumeQueue entry with a
-unit has the unit's address in place of the tags code: its position in the queue's extension files plus the smallest
-64-bit integer. Tags codes are 32-bit hashes or times, so none is as small as an address.
+If the next unit and four more bytes do not fit, the file ends with a size of -1, then zeros. The ConsumeQueue entry of
+a unit has the unit's address in place of the tags code. The address is the unit's position in the queue's extension
+files plus the smallest 64-bit integer. Tags codes are 32-bit hashes or times, so none is as small as an address.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _UNIT = struct.Struct(">hqqh")
 UNIT_BYTES = _UNIT.size
 """Size of a unit without a bit map, including its length field."""
 FILE_END = b"\xff\xff"
-"""The marker after the last unit of a file that has no room for another."""
+"""The marker after the last unit of a file that has no room for another unit."""
 END_BYTES = 4
 """Bytes that must remain free in a file after each unit."""
 MAX_UNIT_BYTES = (1 << 15) - 1
@@ -28,7 +28,7 @@ LAST_ADDRESS = -(1 << 31) - 1
 
 
 class ExtensionUnit(NamedTuple):
-    """The extension of a ConsumeQueue entry; `bit_map` serves the broker's SQL filters."""
+    """The extension of a ConsumeQueue entry. `bit_map` serves the broker's SQL filters."""
 
     tags_code: int
     store_timestamp: int
@@ -54,13 +54,16 @@ def address_of(position: int) -> int:
 
 
 def unit_size(data: bytes) -> int:
-    """Return the size in the first two bytes of a unit; a size below UNIT_BYTES is invalid. Raises struct.error."""
+    """Return the size that the first two bytes of a unit state. Raises struct.error for fewer bytes.
+
+    A size below UNIT_BYTES is invalid.
+    """
     size: int = struct.unpack_from(">h", data)[0]
     return size
 
 
 def decode_unit(data: bytes) -> ExtensionUnit | None:
-    """Return the unit at the start of these bytes, or None if it is incomplete or its sizes contradict each other."""
+    """Return the unit at the start of these bytes; None if it is incomplete or its sizes contradict each other."""
     if len(data) < UNIT_BYTES:
         return None
     size, tags_code, store_timestamp, bit_map_bytes = _UNIT.unpack_from(data)

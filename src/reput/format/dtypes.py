@@ -1,6 +1,6 @@
-"""Records and entries as NumPy rows. They have a module of their own because a query by key needs no NumPy.
+"""NumPy dtypes of records and entries. They have their own module because a query by key needs no NumPy.
 
-The layouts of files mirror `reput.format.consume_queue` and `.index_file`, and must have the same sizes.
+The layouts mirror `reput.format.consume_queue` and `.index_file`, and must have the same sizes.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from reput.format.index_file import ITEM_BYTES
 from reput.format.rocksdb_queue import VALUE_BYTES
 
 ENTRY_DTYPE = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
-"""An entry of a ConsumeQueue as stored."""
+"""An entry in a ConsumeQueue file."""
 
 ROCKSDB_VALUE_DTYPE = np.dtype([*ENTRY_DTYPE.descr, ("store_timestamp", ">i8")])
-"""The value of an entry in RocksDB as stored."""
+"""The value of an entry in RocksDB."""
 
 ITEM_DTYPE = np.dtype(
     [("key_hash", ">i4"), ("physical_offset", ">i8"), ("time_diff_s", ">i4"), ("previous", ">i4")]
 )
-"""An item of an IndexFile as stored."""
+"""An item in an IndexFile."""
 
 HEAD_DTYPE = np.dtype(
     {
@@ -47,10 +47,10 @@ MESSAGE_DTYPE = np.dtype(
         ("key_count", "i4"),
     ]
 )
-"""A message of a DispatchBatch: `queue` is an index into the batch's queues, `key_count` counts its index entries."""
+"""A message of a DispatchBatch. `queue` is an index into the batch's queues; `key_count` counts its index entries."""
 
 MULTI_DTYPE = np.dtype([("queue_offset", "i8"), ("row", "i4"), ("queue", "i4")])
-"""A further queue of a message (INNER_MULTI_DISPATCH); `row` is the row of the message."""
+"""A further queue of a message (INNER_MULTI_DISPATCH). `row` is the row of the message."""
 
 assert HEAD_DTYPE.itemsize == body_length_position(0) + 4
 assert ENTRY_DTYPE.itemsize == ENTRY_BYTES

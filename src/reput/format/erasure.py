@@ -1,7 +1,7 @@
 """The account of an erasure: which records were erased, by whom, why and when, without their content.
 
-A record is identified by its place and the SHA-256 of its former bytes. With a copy of a message one can therefore
-prove that it was erased. The signature covers the bytes as stored.
+A record is identified by its place and by the SHA-256 of its former bytes. So the owner of a copy of a message can
+prove that this message was erased. The signature covers the bytes as stored.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ ERASURE_FORM = 1
 
 
 class ErasedRecord(msgspec.Struct, frozen=True, array_like=True):
-    """One record of the log.
+    """One erased record of the log.
 
     Attributes:
-        physical_offset, size: where it lies
+        physical_offset, size: its place
         sha256: SHA-256 of its former bytes; empty if the account has no hashes
         inner: queue offsets of the erased messages of a batch; None if the whole record was erased
     """
@@ -32,8 +32,8 @@ class ChangedFile(msgspec.Struct, frozen=True):
     """A log file with erased records.
 
     Attributes:
-        begin: its first physical offset
-        before, after: SHA-256 of its bytes before and after; `before` is empty if the account has no hashes
+        begin: physical offset at which it begins
+        before, after: SHA-256 of the file before and after the erasure; `before` is empty if the account has no hashes
     """
 
     begin: int
@@ -47,7 +47,7 @@ class Erasure(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         id: random id of the erasure, which its tombstones contain
         erased_at: time in UTC
-        by, reason: who asked for it and why, as stated
+        by, reason: the person who requested it and the reason, as the caller stated them
         source: the store or archive
         topics: the requested topics; keys and queries are not recorded, because they may be personal data
         records: the erased records, in the order of the log
@@ -66,12 +66,13 @@ class Erasure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Stored(msgspec.Struct, frozen=True):
+    # The raw JSON is kept, because another encoder could write the same account with other bytes.
     erasure: msgspec.Raw
     signature: Signature | None = None
 
 
 def encode_erasure(erasure: Erasure) -> bytes:
-    """Return the bytes of an account that are signed."""
+    """Return an account as JSON. These bytes are signed."""
     return msgspec.json.encode(erasure)
 
 

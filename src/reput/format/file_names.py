@@ -1,8 +1,8 @@
 """Names of a store's folders and files (`StorePathConfigHelper`, `BrokerPathConfigHelper`, `UtilAll.offset2FileName`).
 
-CommitLog and ConsumeQueue files are named by the offset of their first byte in 20 digits; an IndexFile by the local
-time of its creation, yyyyMMddHHmmssSSS, so that names sort in order of creation. `abort` is empty; it exists while a
-broker runs and after a crash. `lock` contains its own name; a running broker locks its first byte.
+CommitLog and ConsumeQueue files are named by the offset of their first byte in 20 digits. An IndexFile is named by the
+local time of its creation, yyyyMMddHHmmssSSS, so that names sort in order of creation. `abort` is empty. It exists
+while a broker runs, and after a crash. `lock` contains its own name. A running broker locks its first byte.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from reput.format.java_string import encode_utf8
 
 COMMIT_LOG_FOLDER = "commitlog"
 RESTORING_FOLDER = ".reput-restoring"
-"""In the destination of a restore that has not ended."""
+"""Folder in the destination of an unfinished restore."""
 CONSUME_QUEUE_FOLDER = "consumequeue"
 BATCH_QUEUE_FOLDER = "batchconsumequeue"
 EXTENSION_FOLDER = "consumequeue_ext"
 INDEX_FOLDER = "index"
 QUEUE_FOLDERS = (CONSUME_QUEUE_FOLDER, BATCH_QUEUE_FOLDER, EXTENSION_FOLDER)
-"""All folders that a rebuild of the queues replaces. A store of 4.9 has the first, and perhaps the last."""
+"""All folders that a rebuild of the queues replaces. A store of 4.9 has the first, and possibly the last."""
 CHECKPOINT_FILE = "checkpoint"
 ABORT_FILE = "abort"
 ABORT_COPY_FILE = "abort.bak"
 LOCK_FILE = "lock"
 RECOVERY_POINT_FILE = "reput.known"
-"""The file that reput adds to a store that it writes."""
+"""A file that reput adds to a store to which it writes."""
 
 CONFIG_FOLDER = "config"
 TOPICS_FILE = "topics.json"
@@ -55,7 +55,7 @@ TIERED_INDEX_FOLDER = "tiered_index_file"
 INDEX_DATABASE_FOLDER = "RocksDBMessageStore"
 
 ARCHIVE_MANIFEST = "archive.json"
-"""The manifest of an archive, which reput writes."""
+"""The manifest of an archive."""
 
 _MAX_NAME_BYTES = 255
 _OFFSET_DIGITS = 20
@@ -78,14 +78,14 @@ def parse_offset_file_name(name: str) -> int | None:
 def is_folder_name(topic: str) -> bool:
     """Return whether a topic is a valid folder name.
 
-    A broker's validator accepts only such topics, but a damaged or hostile log can contain any string.
+    A broker accepts only such topics, but a damaged or hostile log can contain any string.
     """
     special = topic in ("", ".", "..") or "/" in topic or "\0" in topic
     return not special and len(encode_utf8(topic)) <= _MAX_NAME_BYTES
 
 
 def is_index_file_name(name: str) -> bool:
-    """Return whether the broker loads this file from `index/`: Java's Long.parseLong must accept its name."""
+    """Return whether the broker loads a file of this name from `index/`. Long.parseLong must accept the name."""
     try:
         parse_int64(name)
     except ValueError:
@@ -96,9 +96,10 @@ def is_index_file_name(name: str) -> bool:
 def index_file_names(first_timestamps: Sequence[int], now_ms: int) -> list[str]:
     """Return names for IndexFiles whose first entries were stored at these times (ms), oldest file first.
 
-    The names are unique, ascend whatever the times are, and are never later than `now_ms`. A broker that continues the
-    store names its next file by its clock, and this name must sort last. Names are in local time, like the broker's.
+    The names are unique, ascend for any times, and are not later than `now_ms`. A broker that continues the store names
+    its next file by its clock, and this name must sort last. Names are in local time, as the broker's are.
     """
+    # The latest name that still leaves one earlier millisecond for each file before it.
     latest = _local_ms(now_ms) - len(first_timestamps)
     names, previous = [], 0
     for number, timestamp in enumerate(first_timestamps):
@@ -115,23 +116,29 @@ def _local_ms(timestamp: int) -> int:
 
 
 def index_file_name_of(previous: str | None, first_timestamp: int, now_ms: int) -> str:
-    """Return the name that `index_file_names` gives the file after `previous`.
+    """Return the name that `index_file_names` gives the file after `previous`, in milliseconds of local time.
 
-    The file's first entry was stored at `timestamp` (ms).
+    Args:
+        previous: name of the previous file, or None.
+        first_timestamp: store time (ms) of the file's first entry.
+        now_ms: current time.
     """
-    local = max(
-        _local_ms(min(max(first_timestamp, 0), now_ms)), 1
-    )  # Long.parseLong reads this name as 0, which is not a valid name there either.
+    # The name for 0 would be read as 0 by Long.parseLong, which is not a valid name for a broker.
+    local = max(_local_ms(min(max(first_timestamp, 0), now_ms)), 1)
     if previous is not None:
         try:
             before = (datetime.strptime(f"{previous}000", _INDEX_TIME) - _EPOCH) // _MS
-        except ValueError:  # A broker never writes such a name.
+        # A broker never writes such a name, but loads a file that has it.
+        except ValueError:
             return next_index_file_name(previous, first_timestamp)
         local = max(local, before + 1)
     return (_EPOCH + local * _MS).strftime(_INDEX_TIME)[:-3]
 
 
 def next_index_file_name(previous: str | None, now_ms: int) -> str:
-    """Return the name of an IndexFile created at `now_ms`, or the name after `previous` if that is not earlier."""
+    """Return the name of an IndexFile created at `now_ms`.
+
+    If `previous` is not earlier, the next number after it is used.
+    """
     name = (_EPOCH + _local_ms(now_ms) * _MS).strftime(_INDEX_TIME)[:-3]
     return name if previous is None or previous < name else f"{int(previous) + 1:0{len(name)}d}"

@@ -1,8 +1,8 @@
-"""The consumer group to which a retry or dead letter topic belongs.
+"""The consumer group of a retry or dead letter topic.
 
-Mirrors `MixAll.getRetryTopic` and `KeyBuilder.buildPopRetryTopic` (tag rocketmq-all-5.3.3): a group that sends messages
-back has the topic `%RETRY%group`. A group that pops has one retry topic for each topic: `%RETRY%group_topic`, or
-`%RETRY%group+topic` with enableRetryTopicV2.
+Mirrors `MixAll.getRetryTopic` and `KeyBuilder.buildPopRetryTopic` (tag rocketmq-all-5.3.3). A group that sends messages
+back has the topic `%RETRY%group`. A group that pops messages has one retry topic for each topic: `%RETRY%group_topic`,
+or `%RETRY%group+topic` with enableRetryTopicV2.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping
 
 from reput.format.properties import DEAD_LETTER_TOPIC_PREFIX, FIRST_POP_TIME, RETRY_TOPIC_PREFIX
 
+# The separators with and without enableRetryTopicV2.
 _NEW, _OLD = "+", "_"
 
 
@@ -22,14 +23,14 @@ def pop_retry_topics(group: str, topic: str) -> tuple[str, ...]:
 
 
 def is_pop_retry(topic: str, properties: Mapping[str, str]) -> bool:
-    """Return whether a message of a retry topic was popped and is redelivered because nobody acknowledged it."""
+    """Return whether a message of a retry topic was popped, and is redelivered because it was not acknowledged."""
     return topic.startswith(RETRY_TOPIC_PREFIX) and (_NEW in topic or FIRST_POP_TIME in properties)
 
 
 def popped_topics(topic: str, properties: Mapping[str, str]) -> tuple[str, ...]:
     """Return the topics from which a message of a retry topic may have been popped; empty if it was not popped.
 
-    In the old form, each "_" may be the separator between group and topic.
+    In the old form, any "_" may be the separator between group and topic.
     """
     if not is_pop_retry(topic, properties):
         return ()

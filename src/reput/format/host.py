@@ -58,7 +58,7 @@ def parse_host(text: str) -> Host:
     return Host(_unpacked(packed), int(port))
 
 
-# Hosts are cached by address without port: many messages come from few addresses, each from a port of its own.
+# Addresses are cached without their ports: many messages come from few addresses, but each connection has its own port.
 @lru_cache(1 << 14)
 def _packed(address: str) -> bytes:
     return ip_address(address).packed

@@ -1,4 +1,4 @@
-"""IndexFile: header, slots, items, and the hash that joins them.
+"""IndexFile: header, slots, items, and the hash of keys.
 
 Mirrors `index/IndexHeader` and `index/IndexFile` of tag rocketmq-all-4.9.3. All integers are big endian.
 
@@ -6,10 +6,10 @@ Mirrors `index/IndexHeader` and `index/IndexFile` of tag rocketmq-all-4.9.3. All
 
     header: begin timestamp 8, end timestamp 8, begin physical offset 8, end physical offset 8,
             used slots 4, index count 4
-    item:   key hash 4, physical offset 8, seconds since the header's begin 4, previous item of the slot 4
+    item:   key hash 4, physical offset 8, seconds since the header's begin timestamp 4, previous item of the slot 4
 
-Item 0 is never used: the count starts at 1 in memory, and on disk at 0 until the first put. A file is full when the
-count reaches index_items. A slot contains the number of its newest item; a slot with a value <= 0 or > count is empty.
+Item 0 is never used. The count starts at 1 in memory; on disk it is 0 until the first put. A file is full when the
+count reaches index_items. A slot contains the number of its newest item. A slot with a value <= 0 or > count is empty.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from reput.format.java_string import hash_code, hash_codes
 
-if TYPE_CHECKING:  # a query does without numpy
+# NumPy is imported only for typing: a query by key does not need it.
+if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
@@ -33,7 +34,7 @@ ITEM_BYTES = _ITEM.size
 
 
 class IndexHeader(NamedTuple):
-    """The first 40 bytes. Timestamps are in milliseconds; `index_count` is as stored: 0 before the first put."""
+    """The first 40 bytes. Timestamps are in milliseconds. `index_count` is the stored value, 0 before the first put."""
 
     begin_timestamp: int
     end_timestamp: int
@@ -44,11 +45,11 @@ class IndexHeader(NamedTuple):
 
     @property
     def next_item(self) -> int:
-        """Return the number that the next item gets; the items so far have the numbers 1 to next_item - 1."""
+        """Return the number that the next item gets. Existing items have the numbers 1 to next_item - 1."""
         return max(self.index_count, 1)
 
     def last_item(self, index_items: int) -> int:
-        """Return the number of the last item in a file with room for `index_items`; 0 for a file without items."""
+        """Return the number of the last item, in a file with room for `index_items`; 0 for a file without items."""
         return min(self.next_item, index_items) - 1
 
 
@@ -66,19 +67,20 @@ def index_key(topic: str, key: str) -> str:
     return f"{topic}#{key}"
 
 
-# Cached, because a query hashes its own key again for each candidate with that key.
+# The result is cached, because a query hashes its own key again for each candidate.
 @lru_cache(maxsize=64)
 def key_hash(text: str) -> int:
     """Return `Math.abs(hashCode())`, as IndexFile.indexKeyHashMethod does.
 
-    The result for the smallest integer is 0, because its absolute value needs more than 32 bits.
+    For the smallest integer the result is 0: its absolute value needs more than 32 bits, so Java's abs returns it
+    unchanged, and the broker replaces a negative hash by 0.
     """
     value = abs(hash_code(text))
     return 0 if value == 1 << 31 else value
 
 
 class HashedTopics(tuple[str, ...]):
-    """Many topics. They are hashed once, for any number of keys."""
+    """Topics whose hash codes are computed once, to be combined with any number of keys."""
 
     @cached_property
     def _hashes(self) -> npt.NDArray[np.uint32]:
@@ -86,18 +88,20 @@ class HashedTopics(tuple[str, ...]):
 
     def key_hashes(self, key: str) -> npt.NDArray[np.int32]:
         """Return `key_hash` of a key in each topic."""
+        # hashCode of a concatenation: hash(topic) * 31**len(end) + hash(end), modulo 2**32.
         import numpy as np
 
         end = index_key("", key)
         units = len(end.encode("utf-16-le", "surrogatepass")) // 2
         power, rest = pow(31, units, 1 << 32), hash_code(end) & 0xFFFFFFFF
         values = self._hashes * np.uint32(power) + np.uint32(rest)
-        positive = np.abs(values.view(np.int32))  # of the least integer, it is that again
+        # The absolute value of the smallest integer is negative again, and `maximum` makes it 0.
+        positive = np.abs(values.view(np.int32))
         return np.maximum(positive, 0)
 
 
 def item_seconds(stored_ms: int, begin_ms: int) -> int:
-    """Return the time difference that an item states, in a file whose first message was stored at `begin_ms`."""
+    """Return the time difference for an item, in a file whose first message was stored at `begin_ms`."""
     return 0 if begin_ms <= 0 else min(max((stored_ms - begin_ms) // 1000, 0), _INT32_MAX)
 
 

@@ -1,8 +1,8 @@
-"""Java's integers: `Integer.parseInt`, `Long.parseLong`, and a long that wraps around."""
+"""Java's integers: `Integer.parseInt`, `Long.parseLong`, and the wrap-around of a long."""
 
 from __future__ import annotations
 
-# Character.digit accepts the decimal digits of every script if they are one UTF-16 unit. Listed are the zeros.
+# Character.digit accepts the decimal digits of every script if they are one UTF-16 unit. These are the scripts' zeros.
 DIGIT_ZEROS = (
     0x0030, 0x0660, 0x06F0, 0x07C0, 0x0966, 0x09E6, 0x0A66, 0x0AE6, 0x0B66, 0x0BE6, 0x0C66, 0x0CE6,
     0x0D66, 0x0DE6, 0x0E50, 0x0ED0, 0x0F20, 0x1040, 0x1090, 0x17E0, 0x1810, 0x1946, 0x19D0, 0x1A80,
@@ -28,6 +28,7 @@ def wrap_int64(value: int) -> int:
 
 def _parse(text: str, bits: int) -> int:
     digits = text[1:] if text[:1] in ("+", "-") else text
+    # The smallest negative number has no positive counterpart.
     limit = (1 << (bits - 1)) - (text[:1] != "-")
     value, valid = 0, bool(digits)
     for character in digits:

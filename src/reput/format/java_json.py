@@ -1,4 +1,4 @@
-"""JSON as fastjson writes it in RocketMQ's files and bodies: numbers as names in maps are not quoted."""
+"""JSON as fastjson writes it in RocketMQ's files and bodies: number keys of maps are not quoted."""
 
 from __future__ import annotations
 
@@ -9,18 +9,20 @@ from typing import Any
 
 import msgspec
 
-# Matches a whole string, or an unquoted number in place of a name. An unterminated string is matched up to the end of
+# This matches a whole string, or an unquoted number in place of a name. An unterminated string is matched up to the end
+# of the text; trying again from each of its quotes would take quadratic time.
 # the text. Matching it again from each of its quotes would take quadratic time.
 _NAME = re.compile(r'"(?:[^"\\]|\\.)*+"?|(?<=[{,])\s*+-?[0-9]++\s*+(?=:)', re.DOTALL)
 
 
 def parse_java_json(data: bytes) -> Any:
-    """Return the value of JSON as RocketMQ writes it, with maps' keys as strings.
+    """Return the value of JSON as RocketMQ writes it. Keys of maps are strings.
 
     Raises ValueError for invalid JSON.
     """
     try:
         return msgspec.json.decode(data)
+    # Standard JSON is the usual case, and decodes without the slower replacement of names.
     except msgspec.DecodeError:
         pass
     except RecursionError:
@@ -37,12 +39,12 @@ def _quoted(match: re.Match[str]) -> str:
 
 
 def java_json_file(content: Mapping[str, Any]) -> bytes:
-    """Return the content of a RocketMQ file with tables of objects (`ConfigManager.persist`)."""
+    """Return the content of a RocketMQ file of tables of objects (`ConfigManager.persist`)."""
     return json.dumps(content, indent="\t", separators=(",", ":"), ensure_ascii=False).encode()
 
 
 def number_maps_file(name: str, maps: Mapping[str, Mapping[int, int]]) -> bytes:
-    """Return the content of a RocketMQ file with one table of maps from number to number (`ConfigManager.persist`)."""
+    """Return the content of a RocketMQ file of one table of maps from number to number (`ConfigManager.persist`)."""
     entries = ",".join(
         f"\n\t\t{json.dumps(key, ensure_ascii=False)}:{_number_map(value)}\n\t\t}}"
         for key, value in maps.items()
@@ -51,7 +53,7 @@ def number_maps_file(name: str, maps: Mapping[str, Mapping[int, int]]) -> bytes:
 
 
 def number_map_file(name: str, values: Mapping[int, int]) -> bytes:
-    """Return the content of a RocketMQ file with one map from number to number."""
+    """Return the content of a RocketMQ file of one map from number to number."""
     return f'{{\n\t"{name}":{_number_map(values)}\n\t}}\n}}'.encode()
 
 

@@ -1,7 +1,7 @@
-"""Java's strings: UTF-8 decoding with Java's replacements, `String.hashCode`, and their order in a `HashMap`.
+"""Java's strings: UTF-8 with Java's replacements, `String.hashCode`, and the order of keys in a `HashMap`.
 
 Mirrors `java.lang.String` and `java.util.HashMap` of OpenJDK 8 to 21: `new String(bytes, UTF_8)`, `getBytes(UTF_8)`,
-`hashCode()`, and the order of a map's keys, in which a broker writes a properties string.
+`hashCode()`, and the iteration order of a map. A broker writes a properties string in this order.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from functools import lru_cache
 from operator import mul
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # a query does without numpy
+# NumPy is imported only for typing: a query by key does not need it.
+if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
@@ -24,7 +25,7 @@ _LEAST_BUCKETS = 16
 
 
 def decode_utf8(data: bytes) -> str:
-    """Return the text that `new String(data, UTF_8)` returns: Java writes U+FFFD for malformed input."""
+    """Return the text that `new String(data, UTF_8)` returns. Java writes U+FFFD for malformed input."""
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError:
@@ -32,7 +33,7 @@ def decode_utf8(data: bytes) -> str:
 
 
 def encode_utf8(text: str) -> bytes:
-    """Return `text.getBytes(UTF_8)`: a lone surrogate becomes '?'."""
+    """Return `text.getBytes(UTF_8)`. A lone surrogate becomes '?'."""
     try:
         return text.encode("utf-8")
     except UnicodeEncodeError:
@@ -55,6 +56,7 @@ def hash_code(text: str) -> int:
         data = text.encode("utf-16-le", "surrogatepass")
         units = [high << 8 | low for low, high in zip(data[::2], data[1::2], strict=True)]
     value = 0
+    # Pieces of 256 units let `sum` and `map` do the work of the loop.
     for begin in range(0, len(units), _AT_ONCE):
         part = units[begin : begin + _AT_ONCE]
         value = value * _POWERS[len(part)] + sum(map(mul, reversed(part), _POWERS)) & 0xFFFFFFFF
@@ -73,10 +75,10 @@ def hash_codes(texts: Sequence[str]) -> npt.NDArray[np.uint32]:
 
 
 def _hash_codes(texts: Sequence[str]) -> npt.NDArray[np.uint32]:
-    """Return the hash codes of some strings, from the running sum of all their units.
+    """Return the hash codes of strings, computed from one running sum over all their units.
 
-    Each unit counts times a power of 1/31 by its place. The sum over one string is a difference of two running sums,
-    times a power of 31. 1/31 exists modulo 2**32, because 31 is odd.
+    The unit at position p of the joined strings is multiplied by 31**-p. The hash of one string is then a difference of
+    two running sums, times a power of 31. The inverse of 31 exists modulo 2**32, because 31 is odd.
     """
     import numpy as np
 
@@ -123,7 +125,7 @@ def _decode_malformed(data: bytes) -> str:
 
 
 def _sequence_length(data: bytes, position: int, end: int) -> int:
-    """Return the length of the well-formed sequence at `position`, or minus the length that one U+FFFD replaces."""
+    """Return the length of the valid sequence at `position`, or minus the number of bytes that one U+FFFD replaces."""
     first = data[position]
     if first < 0x80:
         return 1
@@ -145,7 +147,8 @@ def _sequence_length(data: bytes, position: int, end: int) -> int:
         if position + count >= end or data[position + count] & 0xC0 != 0x80:
             return -count
     if first == 0xED and data[position + 1] >= 0xA0:
-        return -3  # Java replaces an encoded surrogate by one U+FFFD, other decoders by three.
+        # Java replaces an encoded surrogate by one U+FFFD; other decoders write three.
+        return -3
     return width
 
 
@@ -163,9 +166,10 @@ def _second_byte_range(first: int) -> tuple[int, int]:
 def hash_map_order(names: tuple[str, ...], least_buckets: int = _LEAST_BUCKETS) -> tuple[str, ...]:
     """Return distinct `names`, given in order of insertion, in the order in which a `HashMap` iterates over them.
 
-    A table starts with 16 buckets, or a given number, and doubles when the keys exceed three quarters of the buckets.
-    Iteration goes through the buckets, and through each in order of insertion. In a table of at least 64 buckets, Java
-    turns a bucket of eight keys into a tree. Its order differs only in the root, which is not reproduced here.
+    A table starts with 16 buckets, or the given number, and doubles when the keys exceed three quarters of the buckets.
+    Iteration visits the buckets in order, and the keys of a bucket in order of insertion. In a table of at least 64
+    buckets, Java turns a bucket of eight keys into a tree. The tree moves its root to the front, which is not
+    reproduced here.
     """
     buckets = least_buckets
     while len(names) > buckets * 3 // 4:
@@ -174,5 +178,6 @@ def hash_map_order(names: tuple[str, ...], least_buckets: int = _LEAST_BUCKETS) 
 
 
 def _bucket(name: str, buckets: int) -> int:
+    # HashMap.hash mixes the upper bits into the lower ones.
     value = hash_code(name) & 0xFFFFFFFF
     return (value ^ value >> 16) & (buckets - 1)

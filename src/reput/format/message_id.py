@@ -1,8 +1,8 @@
 """The two message ids of RocketMQ.
 
-The offset id (`MessageDecoder.createMessageId`, `.decodeMessageId`) identifies a broker and a physical offset: the
-store host's address (4 or 16 bytes), its port (4) and the offset (8), in upper-case hexadecimal. The unique key
-(UNIQ_KEY, `MessageClientIDSetter`) is created by the client and found through the index.
+The offset id (`MessageDecoder.createMessageId`, `.decodeMessageId`) identifies a broker and a physical offset. It is
+the store host's address (4 or 16 bytes), its port (4) and the offset (8), in upper-case hexadecimal. The unique key
+(UNIQ_KEY, `MessageClientIDSetter`) is created by the client, and found through the index.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ def encode_offset_id(store_host: Host, physical_offset: int) -> str:
 
 
 def decode_offset_id(text: str) -> OffsetMessageId:
-    """Return the place in 32 (IPv4) or 56 (IPv6) hexadecimal digits. Raises ValueError for anything else.
+    """Return the place that 32 (IPv4) or 56 (IPv6) hexadecimal digits state. Raises ValueError for any other text.
 
-    A client's unique key has 32 digits as well, so it also decodes to an offset. Only the record at that offset shows
-    which of the two the text is.
+    A client's unique key also has 32 digits, so it decodes to an offset as well. Only the record at this offset shows
+    which of the two ids the text is.
     """
     if len(text) not in _LENGTHS:
         raise ValueError(

@@ -2,8 +2,9 @@
 
     record ─▶ frames of 64 KiB ─▶ hash tree of the log file ─▶ the file's entry ─▶ chain of the manifest ─▶ signature
 
-A proof contains the frames with the record, the path from each frame to the root of the tree, the entry of the log
-file, the link of the chain before it, and the entries after it. The signature covers the bytes as stored.
+A proof contains the frames with the record, and the path from each frame to the root of the tree. It also contains the
+entry of the log file, the link of the chain before this file, and the entries of later files. The signature covers the
+bytes as stored.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class MessageProof(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         archive: id of the archive
         generation: generation of its manifest
         physical_offset, size: place and size of the record
-        frames: the frames that contain it
+        frames: the frames that contain the record
         file: entry of the log file
         before: link of the chain before this file; empty for the first file
         after: entries of the later log files
@@ -60,10 +61,10 @@ class MessageProof(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     chain: str
 
     def record(self) -> bytes:
-        """Return the record if the proof is valid.
+        """Return the record that the proof contains, if the proof is valid.
 
         Raises:
-            ValueError: the proof is invalid, with the reason.
+            ValueError: the proof is invalid; the message states the reason.
         """
         start, end = (
             self.physical_offset - self.file.begin,
@@ -90,7 +91,7 @@ class MessageProof(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 def chain_of(before: str, files: Iterable[LogFile]) -> str:
-    """Return the link of the chain after the proof's files. Raises ValueError."""
+    """Return the link of the chain after these files. Raises ValueError."""
     link = bytes.fromhex(before)
     for file in files:
         link = linked(link, file)
@@ -103,7 +104,7 @@ class _StoredProof(msgspec.Struct, frozen=True):
 
 
 def encode_proof(proof: MessageProof) -> bytes:
-    """Return the bytes that are signed."""
+    """Return a proof as JSON. These bytes are signed."""
     return msgspec.json.encode(proof)
 
 

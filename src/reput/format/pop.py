@@ -2,9 +2,9 @@
 
 Mirrors `PopCheckPoint`, `AckMsg`, `BatchAckMsg`, `PopConsumerRecord` and `ConsumerOrderInfoManager.OrderInfo` (tag
 rocketmq-all-5.3.3). Checkpoints and acknowledgements are messages of `rmq_sys_REVIVE_LOG_<cluster>`, with tags `ck`,
-`ack` and `bAck`, whose bodies are JSON. A record has
+`ack` and `bAck`. Their bodies are JSON. A record is an item of a RocksDB database:
 
-    key    visible again 8 | group | @ | topic | @ | queue id 4 | @ | queue offset 8
+    key    time at which it is visible again 8 | group | @ | topic | @ | queue id 4 | @ | queue offset 8
     value  JSON
 """
 
@@ -17,6 +17,7 @@ from reput.format.java_json import parse_java_json
 REVIVE_TOPIC_PREFIX = "rmq_sys_REVIVE_LOG_"
 CHECKPOINT_TAG, ACK_TAG, BATCH_ACK_TAG = "ck", "ack", "bAck"
 POP_FAMILY = "popState"
+# Limits that a hostile body cannot exceed. A checkpoint states its number of messages in a Java byte.
 _MOST_MESSAGES, _MOST_IN_ORDER, _MOST_DIGITS = 127, 1 << 16, 9
 
 
@@ -34,11 +35,11 @@ class PopCheckpoint(NamedTuple):
     """The messages that one pop delivered to a consumer.
 
     Attributes:
-        key: the consumer group and queue
-        invisible_ms: time for which no other consumer gets them
+        key: consumer group, queue and time of the pop
+        invisible_ms: time during which no other consumer gets the messages
         offsets: queue offsets of the messages
-        acked: queue offsets that were acknowledged when the checkpoint was written
-        puts: how often the broker wrote it again because it could not redeliver a message
+        acked: queue offsets that were already acknowledged when the checkpoint was written
+        puts: how often the broker wrote the checkpoint again because it could not redeliver a message
     """
 
     key: PopKey
@@ -54,7 +55,7 @@ class PopCheckpoint(NamedTuple):
 
 
 class OrderedPop(NamedTuple):
-    """The messages that the last ordered pop delivered to a consumer; config/consumerOrderInfo.json has one per queue.
+    """The messages that the last ordered pop delivered; config/consumerOrderInfo.json has one such entry per queue.
 
     Attributes:
         offsets: queue offsets of the messages
@@ -88,6 +89,7 @@ def decode_checkpoint(body: bytes) -> PopCheckpoint:
     found = _object(body)
     key = _key(found, "c")
     count = _number(found, "n")
+    # Checkpoints without the list "d" cover consecutive queue offsets.
     steps = found.get("d") or range(count)
     if not 0 <= count <= _MOST_MESSAGES or len(steps) < count:
         raise ValueError(f"a checkpoint cannot have {count} messages")
@@ -103,9 +105,9 @@ def decode_checkpoint(body: bytes) -> PopCheckpoint:
 
 
 def decode_ack(body: bytes) -> tuple[PopKey, tuple[int, ...]]:
-    """Return the key of a pop, and the offsets that an acknowledgement, or a batch of them, confirms.
+    """Return the key of a pop, and the queue offsets that an acknowledgement or a batch of them confirms.
 
-    Raises ValueError for another body.
+    Raises ValueError for any other body.
     """
     found = _object(body)
     offsets = found.get("aol", found.get("ackOffsetList"))
@@ -117,9 +119,9 @@ def decode_ack(body: bytes) -> tuple[PopKey, tuple[int, ...]]:
 
 
 def decode_ordered(key: str, queue_id: str, found: Any) -> OrderedPop:
-    """Return the pop that an entry of the `ConsumerOrderInfoManager` table (`topic@group`) has for a queue.
+    """Return the pop that an entry of the `ConsumerOrderInfoManager` table (`topic@group`) records for a queue.
 
-    Raises ValueError for another value.
+    Raises ValueError for an invalid entry.
     """
     topic, separator, group = key.rpartition("@")
     if not (topic and separator and group and queue_id.isdigit() and len(queue_id) <= _MOST_DIGITS):
@@ -131,8 +133,10 @@ def decode_ordered(key: str, queue_id: str, found: Any) -> OrderedPop:
         raise ValueError("field o or ot is malformed")
     if not all(isinstance(one, int) for one in (*steps, *times.values())):
         raise ValueError("offsets or times are not numbers")
+    # All offsets after the first are stored relative to the first.
     offsets = tuple(one + (steps[0] if number else 0) for number, one in enumerate(steps))
     bits, pop_time = _number(found, "cm"), _number(found, "popTime")
+    # Java shifts a long by the count modulo 64.
     acked = frozenset(one for number, one in enumerate(offsets) if bits >> number % 64 & 1)
     usual = pop_time + _number({"i": found.get("i") or 0}, "i")
     visible = {one: times.get(str(one), usual) for one in offsets}

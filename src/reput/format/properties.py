@@ -6,8 +6,8 @@ system topics come from `TopicValidator` and `MixAll`.
 
     name \x01 value \x02 name \x01 value
 
-A chunk between two \x02 counts only if its first \x01 is neither its first nor its last character. Later duplicates
-win. Empty names and values are therefore dropped, and a value may contain further \x01.
+A chunk between two \x02 counts only if its first \x01 is neither its first nor its last character. So empty names and
+values are dropped, and a value may contain further \x01. Of several chunks with one name, the last one wins.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ REAL_TOPIC = "REAL_TOPIC"
 TIMER_OUT_MS = "TIMER_OUT_MS"
 TIMER_DELIVER_MS, TIMER_DELAY_MS = "TIMER_DELIVER_MS", "TIMER_DELAY_MS"
 TIMER_DELAY_SEC = "TIMER_DELAY_SEC"
-"""A client's ways to state the delivery time of a message (5.x)."""
+"""Properties by which a client states the delivery time of a message (5.x)."""
 TIMER_ENQUEUE_MS, TIMER_DEQUEUE_MS = "TIMER_ENQUEUE_MS", "TIMER_DEQUEUE_MS"
 TIMER_ROLL_TIMES = "TIMER_ROLL_TIMES"
 TIMER_RECALLED = "TIMER_DEL_UNIQKEY"
-"""In a recall: identifies the message to recall, see `timer_log.recall_key`."""
+"""Property of a recall: the message to recall, see `timer_log.recall_key`."""
 FIRST_POP_TIME = "1ST_POP_TIME"
-"""In a message redelivered because nobody acknowledged it: the time at which it was first popped."""
+"""Property of a redelivered message that was popped and not acknowledged: the time of its first pop."""
 REAL_QUEUE_ID = "REAL_QID"
 WAIT = "WAIT"
 CLUSTER = "CLUSTER"
@@ -60,7 +60,7 @@ MULTI_DISPATCH_SEPARATOR = ","
 LMQ_PREFIX = "%LMQ%"
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 TIMER_TOPIC = "rmq_sys_wheel_timer"
-"""The 5.x topic in which timed messages wait."""
+"""The topic in which timed messages of 5.x wait."""
 RETRY_TOPIC_PREFIX = "%RETRY%"
 SYSTEM_TOPIC_PREFIX = "rmq_sys_"
 DEAD_LETTER_TOPIC_PREFIX = "%DLQ%"
@@ -68,10 +68,10 @@ HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 OP_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 DISCARDED_HALF_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
 DEFAULT_TOPIC = "TBW102"
-"""The topic whose settings a broker copies when it creates a topic for a first send (`AUTO_CREATE_TOPIC_KEY_TOPIC`)."""
+"""The topic whose settings a broker copies when the first send creates a topic (`AUTO_CREATE_TOPIC_KEY_TOPIC`)."""
 TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 REPLY_TOPIC = "_REPLY_TOPIC"
-"""With the cluster's name before it: the topic for replies to requests (`MixAll.REPLY_TOPIC_POSTFIX`)."""
+"""Suffix, after the cluster's name, of the topic for replies to requests (`MixAll.REPLY_TOPIC_POSTFIX`)."""
 SYSTEM_TOPICS = frozenset(
     {
         DEFAULT_TOPIC, SCHEDULE_TOPIC, "BenchmarkTest", HALF_TOPIC, TRACE_TOPIC, OP_TOPIC,
@@ -85,9 +85,9 @@ NOT_ALLOWED_SEND_TOPICS = frozenset(
         "OFFSET_MOVED_EVENT",
     }
 )  # fmt: skip
-"""`TopicValidator.NOT_ALLOWED_SEND_TOPIC_SET` (tag rocketmq-all-5.3.3; 4.9.3 has only the first of them)."""
+"""`TopicValidator.NOT_ALLOWED_SEND_TOPIC_SET` (tag rocketmq-all-5.3.3; in 4.9.3 it has only SCHEDULE_TOPIC)."""
 TRACE_TOPIC_PREFIX = f"{SYSTEM_TOPIC_PREFIX}TRACE_DATA_"
-"""`TraceConstants.TRACE_TOPIC_PREFIX`: system topics that clients send to."""
+"""`TraceConstants.TRACE_TOPIC_PREFIX`. Clients send to these system topics."""
 
 
 def decode_properties(text: str) -> dict[str, str]:
@@ -101,10 +101,10 @@ def decode_properties(text: str) -> dict[str, str]:
 
 
 def unique_keys(text: str) -> list[str]:
-    """Return every value of UNIQ_KEY, in order; parsers and the index take the last.
+    """Return every value of UNIQ_KEY, in order. Parsers and the index use the last one.
 
-    A 5.x client creates an id for each message of a list and one for the list. A broker appends the list's properties
-    to those of each message, so the message's own id comes first. The producer receives this own id.
+    A 5.x client creates an id for each message of a list, and one for the list. A broker appends the list's properties
+    to the properties of each message, so the message's own id comes first. The producer is given this own id.
     """
     chunks = (chunk.partition(NAME_SEPARATOR) for chunk in text.split(PROPERTY_SEPARATOR))
     return [value for name, _, value in chunks if name == UNIQ_KEY and value]
@@ -112,19 +112,19 @@ def unique_keys(text: str) -> list[str]:
 
 def replaced_ids(text: str) -> list[str]:
     """Return the values of UNIQ_KEY that a later UNIQ_KEY replaces, in order."""
-    # Most records have one UNIQ_KEY, so splitting them would waste time.
+    # Most records have one UNIQ_KEY, so the text is split only if the name occurs twice.
     return unique_keys(text)[:-1] if text.count(_UNIQ_KEY_NAME) > 1 else []
 
 
 def may_be_replaced_id(key: str) -> bool:
-    """Return whether a key looks like an id that a client makes: 32 or more upper-case hexadecimal digits."""
+    """Return whether a key looks like an id created by a client: 32 or more upper-case hexadecimal digits."""
     return len(key) >= LEAST_ID_DIGITS and ID_DIGITS.issuperset(key)
 
 
 def encode_properties(properties: Mapping[str, str], order: Iterable[str] | None = None) -> str:
     """Return the properties string that a broker stores, without a separator at the end.
 
-    `order` lists the names in the order of writing; None means the mapping's own order.
+    `order` lists the names in the order of writing; None means the order of the mapping.
     """
     names = properties if order is None else order
     return PROPERTY_SEPARATOR.join(
@@ -134,7 +134,7 @@ def encode_properties(properties: Mapping[str, str], order: Iterable[str] | None
 
 
 def allows_light_queues(topic: str) -> bool:
-    """Return whether messages of a topic may also be in light queues.
+    """Return whether messages of a topic may also be in light queues (LMQ).
 
     This is `MixAll.topicAllowsLMQ`, tag rocketmq-all-5.3.3.
     """
@@ -142,7 +142,7 @@ def allows_light_queues(topic: str) -> bool:
 
 
 def index_keys(properties: Mapping[str, str]) -> list[str]:
-    """Return the keys of a message's index entries, in order: the unique key, then each of KEYS with repetitions."""
+    """Return the keys of a message's index entries, in order: the unique key, then the KEYS with repetitions."""
     unique_key = properties.get(UNIQ_KEY)
     keys = [unique_key] if unique_key else []
     return keys + split_keys(properties.get(KEYS, ""))
@@ -156,10 +156,10 @@ def split_keys(text: str) -> list[str]:
 def tags_code(
     topic: str, properties: Mapping[str, str], store_timestamp: int, delay_table_ms: list[int]
 ) -> int:
-    """Return the number by which ConsumeQueue entries are filtered.
+    """Return the tags code of a message, by which ConsumeQueue entries are filtered.
 
-    It is the hash of TAGS, or the due time of a delayed message. Raises ValueError if the DELAY of a scheduled message
-    is not an int32: the broker's reader fails there as well.
+    It is the hash of TAGS. For a delayed message, it is the due time. Raises ValueError if the DELAY of a scheduled
+    message is not an int32: the broker's reader fails there as well.
     """
     delay = properties.get(DELAY)
     if topic == SCHEDULE_TOPIC and delay is not None:

@@ -1,7 +1,8 @@
-"""The destination topic and queue of a message that is stored in another topic for now.
+"""The destination topic and queue of a message that waits in another topic.
 
-A broker stores a delayed, timed or half message in a topic of its own and records its destination in REAL_TOPIC and
-REAL_QID. A consumer that sends a message back for a retry records its topic in RETRY_TOPIC, which dead letters keep.
+A broker stores a delayed, timed or half message in a topic of its own, and records its destination in REAL_TOPIC and
+REAL_QID. A consumer that sends a message back for a retry records its topic in RETRY_TOPIC. Dead letters keep this
+property.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def is_meant_for_another(topic: str) -> bool:
 def real_queue(topic: str, properties: Mapping[str, str]) -> tuple[str | None, int | None]:
     """Return the destination topic and queue of a message in a topic for which `is_meant_for_another` is true.
 
-    Each is None if it is unknown. Nothing records the queue of a retried message.
+    Either is None if it is unknown. The queue of a retried message is not recorded anywhere.
     """
     queue_id = None
     if topic in _HOLDING:

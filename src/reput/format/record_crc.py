@@ -1,6 +1,6 @@
 """The CRC of a whole record, in its last property (`enabledAppendPropCRC`, tag rocketmq-all-5.3.3).
 
-The property is 20 bytes long and ends the record: `__CRC32#`, 0x01, ten decimal digits with the least significant
+The property is 20 bytes long and ends the record: `__CRC32#`, 0x01, ten decimal digits with the least significant digit
 first, 0x02. The number is the CRC-32, without its top bit, of all bytes of the record before the property.
 """
 
@@ -27,7 +27,7 @@ def stated_record_crc(record: bytes | memoryview) -> int | None:
 
 
 def record_crc(record: bytes | memoryview) -> int:
-    """Return the computed CRC of a record that ends with the property."""
+    """Compute the CRC of a record that ends with the property."""
     return crc32(record[:-CRC_PROPERTY_BYTES]) & 0x7FFFFFFF
 
 
@@ -42,10 +42,10 @@ def without_record_crc(properties: bytes) -> bytes:
 
 
 def record_crc_ok(record: bytes | memoryview) -> bool:
-    """Return whether a record matches its own CRC; True for a record without a CRC."""
+    """Return whether a record matches the CRC that it states; True for a record without a CRC."""
     return stated_record_crc(record) is None or has_right_record_crc(record)
 
 
 def has_right_record_crc(record: bytes | memoryview) -> bool:
-    """Return whether a record has a CRC and matches it."""
+    """Return whether a record states a CRC and matches it."""
     return stated_record_crc(record) == record_crc(record)

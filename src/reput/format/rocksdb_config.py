@@ -1,15 +1,15 @@
 """A broker's configuration in RocksDB: consumer offsets and topics (tag rocketmq-all-5.3.3).
 
-Version 1 (`broker.config.v1`) has a database for each kind, in `config/consumerOffsets/`, `config/topics/` and
-`config/subscriptionGroups/`, column family `default`. Keys are names, values are JSON. For offsets, the name is
-`topic@group` and the JSON is `{"offsetTable":{queue id:offset}}`.
+Version 1 (`broker.config.v1`) has one database for each kind of setting: `config/consumerOffsets/`, `config/topics/`
+and `config/subscriptionGroups/`, column family `default`. Keys are names, values are JSON. For offsets, the name is
+`topic@group`, and the JSON is `{"offsetTable":{queue id:offset}}`.
 
-Version 2 (`configManagerVersion=v2`, `broker.config.v2`) has one database, in `config/rdb/`, column family `default`:
+Version 2 (`configManagerVersion=v2`, `broker.config.v2`) has one database, `config/rdb/`, column family `default`:
 
     offset  1 | table 2 (1) | 2 | length 2 | group | 1 | length 2 | topic | 1 | queue id 4     value: offset 8
     topic   1 | table 2 (3) | 2 | length 2 | topic                                             value: 1 | JSON
 
-All integers are big endian.
+A number alone is one byte of this value. All integers are big endian.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ TOPICS_PREFIX_V2 = _PREFIX.pack(_TABLE, _TOPICS, _DATA)
 
 
 class CommittedOffset(NamedTuple):
-    """The number of the next message that a group reads from a queue."""
+    """The queue offset of the next message that a group reads from a queue."""
 
     group: str
     topic: str
@@ -43,7 +43,7 @@ class CommittedOffset(NamedTuple):
 
 
 def decode_offset_v2(key: bytes, value: bytes) -> CommittedOffset | None:
-    """Return the offset that an item of version 2 states, or None for another item."""
+    """Return the offset that an item of version 2 states; None for any other item."""
     if not key.startswith(OFFSETS_PREFIX_V2) or len(value) != _LONG.size:
         return None
     group = _name(key, len(OFFSETS_PREFIX_V2))
@@ -59,7 +59,7 @@ def decode_offset_v2(key: bytes, value: bytes) -> CommittedOffset | None:
 
 
 def decode_offsets_v1(key: bytes, value: bytes) -> Iterator[CommittedOffset]:
-    """Yield the offsets that an item of version 1 states; skip other items and malformed JSON."""
+    """Yield the offsets that an item of version 1 states. Other items and malformed JSON are skipped."""
     names = decode_utf8(key).split("@")
     try:
         table = parse_java_json(value).get("offsetTable")
@@ -72,7 +72,7 @@ def decode_offsets_v1(key: bytes, value: bytes) -> Iterator[CommittedOffset]:
 
 
 def decode_topic(key: bytes, value: bytes, version: int) -> tuple[str, dict[str, Any]] | None:
-    """Return a topic and its configuration, or None for another item."""
+    """Return a topic and its configuration; None for any other item."""
     if version == 1:
         name, json = decode_utf8(key), value
     else:

@@ -7,8 +7,8 @@ The database is `RocksDBMessageStore/` in the store, column family `default`:
     key    hour 8 | @ topic @ T @ tag @ unique key @ | physical offset 8      tags
     value  store timestamp 8
 
-The hour is the store timestamp rounded down to the hour, in milliseconds. `lastOffsetPy` has the physical offset of the
-last message that was indexed. All integers are big endian.
+The hour is the store timestamp in milliseconds, rounded down to the hour. The value of `lastOffsetPy` is the physical
+offset of the last indexed message. All integers are big endian.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _LEAST_BYTES = 2 * _LONG.size + len("@t@U@u@")
 
 
 class IndexedKey(NamedTuple):
-    """A topic and a key of a message: one reading of an index item."""
+    """A topic and a key, as one reading of an index item."""
 
     topic: str
     key: str
 
 
 class RocksIndexItem(NamedTuple):
-    """An item of the index. `names` has all its possible readings, because a key may contain the separator."""
+    """An item of the index. `names` has all readings of the item, because a key may contain the separator."""
 
     hour: int
     physical_offset: int
@@ -53,7 +53,7 @@ def first_of_hour(hour: int) -> bytes:
 
 
 def prefixes(hour: int, name: IndexedKey) -> tuple[bytes, bytes]:
-    """Return the prefixes of a key's items in an hour: one for a unique key, one for KEYS."""
+    """Return the prefixes of a key's items in an hour: as a unique key, and as one of KEYS."""
     begin = first_of_hour(hour)
     unique, key = (
         encode_utf8(f"@{name.topic}@{kind}@{name.key}@") for kind in (UNIQUE_TYPE, KEY_TYPE)
@@ -62,12 +62,12 @@ def prefixes(hour: int, name: IndexedKey) -> tuple[bytes, bytes]:
 
 
 def decode_offset(value: bytes | None) -> int | None:
-    """Return the number in a value of eight bytes, or None for another value."""
+    """Return the number in a value of eight bytes; None for any other value."""
     return int(_LONG.unpack(value)[0]) if value is not None and len(value) == _LONG.size else None
 
 
 def decode_item(key: bytes) -> RocksIndexItem | None:
-    """Return the item with this key, or None for items of tags and malformed keys."""
+    """Return the item with this key; None for items of tags and for malformed keys."""
     if len(key) < _LEAST_BYTES:
         return None
     text = decode_utf8(key[_LONG.size : -_LONG.size])
@@ -78,6 +78,7 @@ def decode_item(key: bytes) -> RocksIndexItem | None:
     if kind == UNIQUE_TYPE:
         keys = [rest]
     elif kind == KEY_TYPE:
+        # Both the key and the unique key after it may contain "@", so each "@" may end the key.
         keys = list(_beginnings(rest))
     else:
         return None
@@ -87,7 +88,7 @@ def decode_item(key: bytes) -> RocksIndexItem | None:
 
 
 def _beginnings(text: str) -> Iterator[str]:
-    """Yield each part of the text that ends before a separator."""
+    """Yield each part of a text that ends before a separator."""
     at = text.find(_SEPARATOR)
     while at >= 0:
         yield text[:at]

@@ -5,14 +5,15 @@ The database is the folder `consumequeue/` (`storeType=defaultRocksDB`). Column 
     key    length of the topic 4 | 1 | topic | 1 | queue id 4 | 1 | queue offset 8
     value  physical offset 8 | size 4 | tags code 8 | store timestamp 8
 
-The first three fields of a value are an entry of a ConsumeQueue, byte for byte. Column family `offset` has the ends of
-the queues as last written:
+The first three fields of a value are the bytes of a ConsumeQueue entry. Column family `offset` has the ends of the
+queues as last written:
 
     key    length of the topic 4 | 1 | topic | 1 | `max` or `min` | 1 | queue id 4
-    value  physical offset 8 | queue offset 8, of the queue's last (first) entry
+    value  physical offset 8 | queue offset 8, of the queue's last (`max`) or first (`min`) entry
 
-and under the topic CHECKPOINT_TOPIC, `max`, queue 0, eight bytes: the physical offset after the newest message that is
-in the database. All integers are big endian, so keys sort by length of topic, topic, queue id, queue offset.
+The item with topic CHECKPOINT_TOPIC, `max` and queue 0 is different. Its value is 8 bytes: the physical offset after
+the newest message in the database. All integers are big endian, so keys sort by length of topic, topic, queue id, queue
+offset.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ assert ENTRY_BYTES + _LONG.size == VALUE_BYTES
 
 
 class QueueEnd(NamedTuple):
-    """A queue and its last entry: physical offset and queue offset of the message."""
+    """The last entry of a queue: physical offset and queue offset of its message."""
 
     topic: str
     queue_id: int
@@ -43,7 +44,7 @@ class QueueEnd(NamedTuple):
 
 
 def queue_prefix(topic: str, queue_id: int) -> bytes:
-    """Return the common prefix of the keys of a queue's entries, up to the queue offset."""
+    """Return the common prefix of the keys of a queue's entries, which ends before the queue offset."""
     name = encode_utf8(topic)
     parts = _INT.pack(len(name)), name, _INT.pack(queue_id), b""
     return _SEPARATOR.join(parts)
@@ -54,7 +55,7 @@ def entry_key(prefix: bytes, queue_offset: int) -> bytes:
 
 
 def queue_offset_of(key: bytes, prefix: bytes) -> int | None:
-    """Return the queue offset in the key of an entry of this queue, or None for another key."""
+    """Return the queue offset in the key of an entry of this queue; None for any other key."""
     if len(key) != len(prefix) + _LONG.size or not key.startswith(prefix):
         return None
     offset: int = _LONG.unpack_from(key, len(prefix))[0]
@@ -62,7 +63,7 @@ def queue_offset_of(key: bytes, prefix: bytes) -> int | None:
 
 
 def decode_value(value: bytes) -> tuple[ConsumeQueueEntry, int] | None:
-    """Return the entry and its store timestamp (ms), or None for another value."""
+    """Return the entry and its store timestamp (ms); None for any other value."""
     if len(value) != VALUE_BYTES:
         return None
     physical_offset, size, tags_code, store_timestamp = _VALUE.unpack(value)
@@ -83,7 +84,7 @@ CHECKPOINT_KEY = end_key(CHECKPOINT_TOPIC, 0)
 
 
 def decode_end(key: bytes, value: bytes) -> QueueEnd | None:
-    """Return the end that an item of the family `offset` states, or None for another item."""
+    """Return the end that an item of the family `offset` states; None for any other item."""
     tail = _SEPARATOR + b"max" + _SEPARATOR
     stop = len(key) - _INT.size
     if len(value) != _OFFSETS.size or stop < _INT.size + 1 or key[stop - len(tail) : stop] != tail:

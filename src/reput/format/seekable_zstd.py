@@ -1,8 +1,8 @@
-"""A file as zstd frames of 64 KiB each, with its seek table: zstd's seekable format, version 0.1.0.
+"""A file as zstd frames of 64 KiB, with a seek table: zstd's seekable format, version 0.1.0.
 
-`zstd -dc` restores the file, and any reader of the seekable format can read a range of it. Two skippable frames follow,
-the `tail` of the object: reput's own list of the SHA-256 of each frame's content, and the seek table, which must come
-last.
+`zstd -dc` restores the file, and any reader of the seekable format can read a range of it. Two skippable frames follow
+the data and form the `tail` of the object. The first is reput's own list of the SHA-256 of each frame's content. The
+second is the seek table, which must come last.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ DIGEST_BYTES = 32
 _DIGESTS_MAGIC, _TABLE_MAGIC = 0x184D2A5D, 0x184D2A5E
 _SEEKABLE_MAGIC = 0x8F92EAB1
 _HEAD = struct.Struct("<II")
-"""The head of a skippable frame: its magic and the number of bytes that follow."""
+"""The head of a skippable frame: its magic and the length of its content."""
 _FOOTER = struct.Struct("<IBI")
 """The footer of the seek table: number of frames, flags (0: no checksums), magic."""
 _ENTRY_BYTES = 8
@@ -30,7 +30,7 @@ class Frames:
     """The frames of one object.
 
     Attributes:
-        starts: int64[n + 1], position of each frame in the object; the last is the tail's
+        starts: int64[n + 1], the position of each frame in the object, then the position of the tail
         data_bytes: size of the file
         digests: SHA-256 of each frame's content, concatenated
     """
@@ -46,13 +46,13 @@ class Frames:
         return self.digests[frame * DIGEST_BYTES : (frame + 1) * DIGEST_BYTES]
 
     def content_bytes(self, frame: int) -> int:
-        """Return the length of a frame's content. All frames but the last are full."""
+        """Return the length of a frame's content. Only the last frame may be shorter than FRAME_BYTES."""
         return min(self.data_bytes - frame * FRAME_BYTES, FRAME_BYTES)
 
 
 def tail_bytes(frames: int) -> int:
     """Return the length of the tail of an object with `frames` frames."""
-    # The seek table lists the skippable frame with the digests as well, as a frame without content.
+    # The seek table must also list the skippable frame with the digests; it appears as a frame without content.
     return 2 * _HEAD.size + frames * DIGEST_BYTES + (frames + 1) * _ENTRY_BYTES + _FOOTER.size
 
 
@@ -72,10 +72,10 @@ def encode_tail(sizes: Sequence[int], data_bytes: int, digests: bytes) -> bytes:
 
 
 def decode_tail(tail: bytes, data_bytes: int, tail_start: int) -> Frames:
-    """Return the frames of an object whose tail, at `tail_start`, has these bytes.
+    """Return the frames of an object from its tail, which begins at `tail_start`.
 
     Raises:
-        ValueError: it is not the tail of a file of `data_bytes` bytes.
+        ValueError: the bytes are not the tail for a file of `data_bytes` bytes.
     """
     count = -(-data_bytes // FRAME_BYTES)
     if len(tail) != tail_bytes(count):
@@ -85,6 +85,7 @@ def decode_tail(tail: bytes, data_bytes: int, tail_start: int) -> Frames:
     table = np.frombuffer(tail, "<u4", 2 * count, at).reshape(count, 2)
     sizes = table[:, 0].astype(np.int64)
     starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
+    # Encoding the parsed values again shows any other difference, such as wrong magics or content sizes.
     if encode_tail(table[:, 0].tolist(), data_bytes, digests) != tail or starts[-1] != tail_start:
         raise ValueError("its seek table contradicts the object's size")
     return Frames(starts, data_bytes, digests)

@@ -1,4 +1,4 @@
-"""Ed25519 signatures as stored."""
+"""Ed25519 signatures in their stored form."""
 
 from __future__ import annotations
 

@@ -1,16 +1,16 @@
 """Tiered storage (5.x, the plugin `tieredstore`, tag rocketmq-all-5.3.3): names of segments, and its index.
 
 Segments of a queue lie in its folder `<root>/<hash>_<cluster>/<broker>/<topic>/<queue id>/`, below COMMIT_LOG,
-CONSUME_QUEUE or INDEX, each named by the first eight digits of the MD5 of its offset, then the offset in 20 digits. A
-segment of the index has
+CONSUME_QUEUE or INDEX. Each is named by the first eight digits of the MD5 of its offset, then the offset in 20 digits.
+A segment of the index has
 
     header  magic 4 | begin 8 | end 8 | used slots 4 | items 4             begin and end are times in ms
     slot    position 4 | bytes 4                                           where the slot's items are
     item    hash 4 | topic 4 | queue id 4 | offset 8 | size 4 | time 4     the offset is in the queue's COMMIT_LOG
 
-with the items of a slot in sequence, newest first. The file that a broker still fills has another magic. Each of its
-slots contains the number of the newest item. Its items, numbered from 1, have 32 bytes: the same fields, and the number
-of the previous item in the slot. All integers are big endian.
+The items of a slot are consecutive, newest first. The file that a broker is still filling has another magic. Each of
+its slots contains the number of the newest item. Its items are numbered from 1 and have 32 bytes: the same fields, and
+the number of the previous item in the slot. All integers are big endian.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _HASH_DIGITS = 8
 
 
 class TieredItem(NamedTuple):
-    """An item of the index: a key's hash and the record with that key."""
+    """An item of the index: the hash of a key, and the place of a record with this key."""
 
     key_hash: int
     topic_id: int
@@ -48,7 +48,7 @@ class TieredItem(NamedTuple):
 
 
 class TieredIndexHeader(NamedTuple):
-    """The header of a segment, with its number of slots."""
+    """The header of a segment, and the number of its slots."""
 
     begin: int
     end: int
@@ -63,7 +63,7 @@ def segment_name(offset: int) -> str:
 
 
 def parse_segment_name(name: str) -> int | None:
-    """Return the offset at which the segment of this name begins, or None for another name."""
+    """Return the offset at which the segment of this name begins; None for any other name."""
     offset = parse_offset_file_name(name[_HASH_DIGITS:])
     return offset if offset is not None and segment_name(offset) == name else None
 
@@ -74,14 +74,16 @@ def tiered_key_hash(topic: str, key: str) -> int:
     It differs from an IndexFile's hash only for the smallest integer.
     """
     value = hash_code(index_key(topic, key))
+    # Java's Math.abs returns the smallest integer unchanged.
     return value if value == -(1 << 31) else abs(value)
 
 
 def decode_tiered_header(data: bytes, segment_bytes: int) -> TieredIndexHeader:
-    """Return the header. Raises ValueError for a segment that is not a whole index file."""
+    """Return the header. Raises ValueError if the segment is not a complete index file."""
     if len(data) < _HEADER.size:
         raise ValueError(f"{len(data)} bytes are too few for an index segment")
     magic, begin, end, _, items = _HEADER.unpack_from(data)
+    # The header does not state the number of slots, so it follows from the size of the segment.
     slot_bytes = segment_bytes - _HEADER.size - items * _ITEM.size
     if magic != SEALED_MAGIC or items < 0 or slot_bytes <= 0 or slot_bytes % _SLOT.size:
         raise ValueError("not the header of an index segment")
@@ -89,7 +91,7 @@ def decode_tiered_header(data: bytes, segment_bytes: int) -> TieredIndexHeader:
 
 
 def decode_tiered_slot(data: bytes) -> tuple[int, int]:
-    """Return the position and length, in bytes, of a slot's items in the segment. Raises ValueError."""
+    """Return position and length, in bytes, of a slot's items in the segment. Raises ValueError."""
     if len(data) != _SLOT.size:
         raise ValueError(f"{len(data)} bytes are not a slot")
     position, length = _SLOT.unpack(data)
@@ -99,13 +101,13 @@ def decode_tiered_slot(data: bytes) -> tuple[int, int]:
 
 
 def decode_tiered_items(data: bytes) -> list[TieredItem]:
-    """Return consecutive items, without an incomplete item at the end."""
+    """Return consecutive items. An incomplete item at the end is dropped."""
     whole = len(data) - len(data) % _ITEM.size
     return [TieredItem(*fields) for fields in _ITEM.iter_unpack(data[:whole])]
 
 
 def decode_local_items(header: bytes) -> int:
-    """Return the number of items in a file that is still being filled. Raises ValueError for another file."""
+    """Return the number of items in a file that a broker is still filling. Raises ValueError for any other file."""
     if len(header) < _HEADER.size:
         raise ValueError(f"{len(header)} bytes are too few for an index file")
     magic, _, _, _, items = _HEADER.unpack_from(header)
@@ -115,7 +117,7 @@ def decode_local_items(header: bytes) -> int:
 
 
 def decode_local_item(data: bytes) -> tuple[TieredItem, int]:
-    """Return an item and the number of its predecessor in the slot. Raises ValueError for an incomplete item."""
+    """Return an item, and the number of the previous item in its slot. Raises ValueError for an incomplete item."""
     if len(data) != _LOCAL_ITEM.size:
         raise ValueError(f"{len(data)} bytes are not an item")
     *item, previous = _LOCAL_ITEM.unpack(data)

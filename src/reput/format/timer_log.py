@@ -1,13 +1,13 @@
-"""Units of the timer log (`TimerLog`, tag rocketmq-all-5.3.3), one for each waiting timed message.
+"""Units of the timer log (`TimerLog`, tag rocketmq-all-5.3.3): one for each waiting timed message.
 
-The files lie in `timerlog/`, each named by the byte offset of its first unit. A unit is big endian:
+The files lie in `timerlog/`. Each is named by the byte offset of its first unit. A unit is big endian:
 
-    size 4 (52) | position of the slot's previous unit 8 (-1: none) | magic 4 | write time 8 | delay 4 | physical offset
-    8 | size of the record 4 | hash of the real topic 4 | reserved 8
+    size 4 (52) | position of the slot's previous unit 8 (-1: none) | magic 4 | write time 8 | delay 4 |
+    physical offset 8 | size of the record 4 | hash of the real topic 4 | reserved 8
 
-It is due at write time plus delay, in milliseconds. The magic is 1. Add 2 for a message that waits longer than one turn
-of the wheel, after which it is written again. Add 4 for the recall of another message. A file ends with a blank: the
-bytes left 4, 0 8, the blank's magic 4.
+The message is due at write time plus delay, in milliseconds. The magic is a bit mask: 1 is always set; 2 marks a
+message that waits longer than one turn of the wheel, and is then written again; 4 marks the recall of another message.
+A file ends with a blank: number of bytes left 4, 0 8, the blank's magic 4.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _CHECKPOINT = struct.Struct(">qq")
 
 
 class TimerUnit(NamedTuple):
-    """One unit, with times in milliseconds."""
+    """One unit of the timer log. Times are in milliseconds."""
 
     previous: int
     magic: int
@@ -50,7 +50,7 @@ class TimerUnit(NamedTuple):
 
 
 def decode_timer_unit(data: bytes, position: int = 0) -> TimerUnit | None:
-    """Return the unit at a position, or None at the end of the file or if the bytes are not a unit."""
+    """Return the unit at a position; None at the end of the file, or if the bytes are not a unit."""
     if len(data) - position < TIMER_UNIT_BYTES:
         return None
     size, *fields, _ = _UNIT.unpack_from(data, position)
@@ -64,10 +64,10 @@ def encode_timer_unit(unit: TimerUnit) -> bytes:
 
 
 def recall_key(properties: Mapping[str, str]) -> tuple[str, str] | None:
-    """Return the values of TIMER_DEL_UNIQKEY and TIMER_OUT_MS that recall a waiting message.
+    """Return the values of TIMER_DEL_UNIQKEY and TIMER_OUT_MS with which a recall names this waiting message.
 
     The broker looks for recalls among the messages that are due in the same second (`TimerMessageStore.dequeue`,
-    `.buildDeleteKey`). Returns None for a message without a topic or unique key, which cannot be recalled.
+    `.buildDeleteKey`). Return None for a message without topic or unique key, which cannot be recalled.
     """
     topic, unique_key = properties.get(REAL_TOPIC), properties.get(UNIQ_KEY)
     if topic is None or unique_key is None:
@@ -76,13 +76,13 @@ def recall_key(properties: Mapping[str, str]) -> tuple[str, str] | None:
 
 
 def recalled_key(properties: Mapping[str, str]) -> tuple[str, str] | None:
-    """Return the `recall_key` of the message that a recall cancels; None if the message is not a recall."""
+    """Return the `recall_key` of the message that a recall cancels; None if the message is no recall."""
     named = properties.get(TIMER_RECALLED)
     return None if named is None else (named, properties.get(TIMER_OUT_MS, ""))
 
 
 def is_timer_blank(data: bytes, position: int, left: int) -> bool:
-    """Return whether this position has the blank that ends a file with `left` bytes left."""
+    """Return whether the blank of a file lies at this position, with `left` bytes left in the file."""
     if len(data) - position < 16:
         return left < 16
     return struct.unpack_from(">iqi", data, position) == (left, 0, BLANK_MAGIC)
@@ -91,7 +91,7 @@ def is_timer_blank(data: bytes, position: int, left: int) -> bool:
 def decode_timer_check(data: bytes) -> tuple[int, int]:
     """Return the content of `config/timercheck`: the delivery time reached (ms), and the end of the timer log.
 
-    Both are 0 if the file does not state them.
+    Both are 0 if the file is too short to state them.
     """
     if len(data) < _CHECKPOINT.size:
         return 0, 0

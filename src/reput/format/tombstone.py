@@ -1,7 +1,7 @@
-"""Tombstones: the remains of an erased message, with a property that marks it.
+"""Tombstones: records of erased messages, marked by a property.
 
-The record keeps its length, its header and its topic. Its body is zeros. It keeps the properties that a broker needs to
-keep its place: when and where a delayed message is due, the numbers that a batch takes, and further queues.
+A tombstone keeps its record's length, header and topic. Its body is zeros. It keeps the properties on which queues
+depend: destination and due time of a delayed message, the queue offsets that a batch covers, and further queues.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from reput.format import properties
 
 ERASED_PROPERTY = "REPUT_ERASED"
-"""The name of the property; its value is the id of the erasure, padded with spaces."""
+"""Name of the property. Its value is the id of the erasure, padded with spaces."""
 
 KEPT_PROPERTIES = (
     properties.DELAY,

@@ -1,4 +1,4 @@
-"""The fields of half messages and op messages besides the message itself.
+"""Bodies and properties of half messages and op messages.
 
 Mirrors `TransactionalMessageServiceImpl` (tags rocketmq-all-4.9.3 and rocketmq-all-5.3.3).
 """
@@ -14,9 +14,9 @@ _MOST_DIGITS, _MOST_TIMES_DIGITS = 19, 9
 
 
 def decided_offsets(op_body: bytes) -> Iterator[int]:
-    """Yield the queue offsets of the half messages that an op message decides; skip texts that are not numbers.
+    """Yield the queue offsets of the half messages that an op message decides. Texts that are not numbers are skipped.
 
-    The body contains one offset in 4.9, several separated by commas in 5.x.
+    The body contains one offset in 4.9, and several offsets separated by commas in 5.x.
     """
     for part in op_body.split(_SEPARATOR):
         text = part.strip()
@@ -25,6 +25,6 @@ def decided_offsets(op_body: bytes) -> Iterator[int]:
 
 
 def check_times(half_properties: Mapping[str, str]) -> int:
-    """Return how often the broker had checked with the producer before it wrote this half message."""
+    """Return how often the broker had asked the producer for a decision before it wrote this half message."""
     text = half_properties.get(TRANSACTION_CHECK_TIMES, "")
     return int(text) if text.isascii() and text.isdigit() and len(text) <= _MOST_TIMES_DIGITS else 0

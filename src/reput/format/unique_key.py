@@ -2,7 +2,7 @@
 
     IPv4 address 4 | process id 2 | hash of the class loader 4 | ms since the month began, local time 4 | counter 2
 
-The key is written as 32 upper-case hexadecimal digits.
+A key is written as 32 upper-case hexadecimal digits.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _TWO_DIGITS = [f"{byte:02X}" for byte in range(256)]
 
 
 def unique_key_prefix(host: Host, process_id: int, loader_hash: int) -> str:
-    """Return the 20 digits that begin all keys of a process; only the low 16 and 32 bits of the numbers count."""
+    """Return the 20 digits that begin all keys of a process. Only the low 16 and 32 bits of the numbers are used."""
     address = encode_host(host)[:4]
     return _PREFIX.pack(address, process_id & 0xFFFF, loader_hash & 0xFFFFFFFF).hex().upper()
 
 
 class UniqueKeys:
-    """A generator of keys. Each call of `next` or `take` advances the counter, from any thread."""
+    """A generator of keys. Each call of `next` or `take` advances the counter. Any thread may call it."""
 
     def __init__(self, prefix: str) -> None:
         self.prefix = prefix
@@ -34,7 +34,8 @@ class UniqueKeys:
         self._lock = Lock()
         self._month_begin_ms = self._month_end_ms = 0
         self._now_ms: int | None = None
-        self._now = ""  # Holds the prefix of the keys of the current millisecond.
+        # The prefix of all keys of the current millisecond.
+        self._now = ""
 
     def next(self, now_ms: int) -> str:
         with self._lock:
@@ -45,13 +46,14 @@ class UniqueKeys:
             return self._now + _TWO_DIGITS[counter >> 8 & 0xFF] + _TWO_DIGITS[counter & 0xFF]
 
     def take(self, count: int, now_ms: int) -> tuple[int, int]:
-        """Reserve `count` keys; return their milliseconds of the month, and the counter of the first key."""
+        """Reserve `count` keys. Return their milliseconds since the month began, and the counter of the first key."""
         with self._lock:
             counter = self._counter
             self._counter = counter + count
             return self._elapsed(now_ms), counter & 0xFFFF
 
     def _elapsed(self, now_ms: int) -> int:
+        # As in the client, a clock that is set back does not change the month.
         if now_ms >= self._month_end_ms:
             begin = datetime.fromtimestamp(now_ms // 1000).replace(
                 day=1, hour=0, minute=0, second=0, microsecond=0
@@ -60,7 +62,7 @@ class UniqueKeys:
             self._month_begin_ms = int(begin.timestamp() * 1000)
             self._month_end_ms = int(end.timestamp() * 1000)
         elapsed = now_ms - self._month_begin_ms
-        # The clock was set back beyond the beginning of the month.
+        # The clock was set back a little, to a time before the month began.
         if -_LONGEST_STEP_BACK_MS < elapsed < 0:
             elapsed = 0
         return elapsed & 0xFFFFFFFF
