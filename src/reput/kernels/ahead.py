@@ -1,7 +1,7 @@
-"""Compile all kernels of an operation at once, on all processors, before it needs them one after the other.
+"""Compile all kernels of an operation at once, on all processors, before they are needed one by one.
 
 `python -m reput.kernels.ahead MODULE…` finds these kernels. With NUMBA_DISABLE_JIT=1 it calls each module's
-`warm_up()`, which processes one message in plain Python, and records the kernels called and the types of their
+`warm_up()`, which processes one message in plain Python. Meanwhile it records the called kernels and the types of their
 arguments.
 """
 
@@ -23,18 +23,18 @@ from typing import Any, NamedTuple
 from reput.kernels.compile_cache import compiling, shipped
 
 PLANNING_VARIABLE = "REPUT_PLANS_KERNELS"
-"""Set in the process that plans: kernels record there the types of their arguments."""
+"""Set in the planning process. Kernels then record the types of their arguments in `planned`."""
 
 Progress = Callable[[int, int], None]
-"""Called with the number of kernels compiled so far, and the total."""
+"""A function that gets the number of kernels compiled so far, and the total."""
 
 
 class Form(NamedTuple):
     """A kernel and the numba types of its arguments.
 
     Attributes:
-        module: where the kernel is defined.
-        name: name of the kernel there.
+        module: module that defines the kernel.
+        name: name of the kernel in the module.
         types: types of its arguments.
     """
 
@@ -44,12 +44,13 @@ class Form(NamedTuple):
 
 
 planned: dict[Form, None] = {}
-"""In the planning process: the forms that were called, in order."""
+"""The calls recorded in the planning process, in order."""
 
 
 def plan(modules: Sequence[str]) -> list[Form]:
     """Return the kernels that `warm_up()` of these modules calls; empty if they cannot be determined."""
     environment = {"NUMBA_DISABLE_JIT": "1", PLANNING_VARIABLE: "1"}
+    # Planning needs a process of its own, because NUMBA_DISABLE_JIT is read when numba is imported.
     ended = subprocess.run(
         [sys.executable, "-W", "ignore", "-m", "reput.kernels.ahead", *modules],
         env=os.environ | environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
@@ -62,21 +63,22 @@ def plan(modules: Sequence[str]) -> list[Form]:
 
 
 def compile_all(modules: Sequence[str], progress: Progress = lambda done, count: None) -> None:
-    """Compile what `plan` finds, each kernel in one of as many processes as there are processors.
+    """Compile the kernels that `plan` finds, with one process per processor.
 
-    A second process that asks for the same kernels waits, and then finds them compiled. Kernels that cannot be compiled
-    here are left to their first caller. So are all kernels if the package ships compiled ones, because few are missing
-    then.
+    A second caller that needs the same kernels waits for the first, and then finds them compiled. Kernels that fail to
+    compile here are compiled by their first caller. If the package ships compiled kernels, nothing is done, because few
+    of them are missing then.
     """
     if find_spec("numba") is None or shipped() is not None or (os.cpu_count() or 1) < 2:
         return
-    # The caller gets the same error when it compiles the kernel.
+    # The first caller of the kernel gets the same error.
     with compiling("all"), suppress(Exception):
         forms = plan(modules)
         processes = min(len(forms), os.cpu_count() or 1)
         if not forms:
             return
         progress(0, len(forms))
+        # A forked process would inherit the locks of other threads, so processes are spawned.
         with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
             tasks = [pool.submit(_compile, form) for form in forms]
             for done, task in enumerate(as_completed(tasks), 1):
@@ -85,13 +87,14 @@ def compile_all(modules: Sequence[str], progress: Progress = lambda done, count:
 
 
 def _compile(form: Form) -> None:
-    # numba creates millions of objects; searching them for garbage takes a fifth of the time.
+    # numba creates millions of objects. Collecting garbage among them would take a fifth of the time.
     gc.disable()
     getattr(import_module(form.module), form.name).compile(form.types)
 
 
 def main(modules: Sequence[str]) -> None:
-    from reput.kernels import ahead  # not `__main__`, into which kernels note nothing
+    # This module also runs as `__main__`, a second copy to which kernels record nothing.
+    from reput.kernels import ahead
 
     for module in modules:
         import_module(module).warm_up()

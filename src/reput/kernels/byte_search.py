@@ -8,14 +8,14 @@ from reput.kernels.integers import byte_at, read_i32, same_bytes
 from reput.kernels.jit import njit
 
 LEAST_BYTES = 4
-"""Shorter patterns are not searched for, because they occur nearly everywhere."""
+"""Length of the shortest pattern that is searched for. Shorter patterns occur nearly everywhere."""
 TABLE_BITS = 20
 _FACTOR, _SHIFT, _MASK = 0x9E3779B1, 32 - TABLE_BITS, 0xFFFFFFFF
 
 
 @njit(cache=True, nogil=True)
 def build_table(patterns, pattern_at, table):
-    """Mark the first bytes of patterns in `table`, uint8[1 << TABLE_BITS].
+    """Mark the first four bytes of each pattern in `table`, uint8[1 << TABLE_BITS], by their hash.
 
     Pattern n is patterns[pattern_at[n]:pattern_at[n + 1]].
     """
@@ -28,17 +28,18 @@ def build_table(patterns, pattern_at, table):
 def mark_holders(data, at, patterns, pattern_at, is_word, shorter, table, marked):
     """Set marked[n] for each text data[at[n]:at[n + 1]] that contains a pattern.
 
-    patterns  rising
+    patterns  in ascending order
     is_word   uint8 per pattern: whether it matches whole words only
-    shorter   int64 per pattern: the longest other pattern that it begins with, or -1
+    shorter   int64 per pattern: the longest other pattern that is a prefix of it, or -1
     """
     for row in range(len(at) - 1):
         begin, end = at[row], at[row + 1]
         position = begin
         while position + LEAST_BYTES <= end and not marked[row]:
             first = read_i32(data, position) & _MASK
+            # Most positions end here, at the cost of one look-up in the table.
             if table[((first * _FACTOR) & _MASK) >> _SHIFT]:
-                # Try the pattern found, then the shorter patterns that it begins with.
+                # Try the found pattern, then each shorter pattern that is its prefix.
                 number = _last_before(data, position, end, patterns, pattern_at)
                 while number >= 0 and not marked[row]:
                     stop = position + pattern_at[number + 1] - pattern_at[number]

@@ -1,4 +1,4 @@
-"""Write integers and runs of bytes into byte arrays, one store instruction each: the counterpart of `integers`."""
+"""Write integers and byte runs into byte arrays, with one store instruction each: the counterpart of `integers`."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _compiled_copy(
 
 
 def _interpreted_release() -> None:
-    """Do nothing: plain Python stores in the order in which it is written."""
+    """Do nothing: plain Python stores in program order."""
 
 
 @intrinsic
@@ -80,14 +80,14 @@ def _compiled_release(typing_context: Any) -> Any:
     return types.void(), generate
 
 
-# release(): a process that sees a later store, in mapped memory for example, also sees all earlier stores.
+# release(): a process that sees a store after this call, for example in mapped memory, also sees all stores before it.
 release = _interpreted_release if INTERPRETED else _compiled_release
-# Each takes (uint8 array, position, value); the caller has checked that the bytes are inside.
+# Arguments of these functions: uint8 array, position, value. The caller has checked that the bytes lie inside.
 put_byte = _interpreted_store(1) if INTERPRETED else _compiled_store(1)
 put_i16 = _interpreted_store(2) if INTERPRETED else _compiled_store(2)
 put_i32 = _interpreted_store(4) if INTERPRETED else _compiled_store(4)
 put_i64 = _interpreted_store(8) if INTERPRETED else _compiled_store(8)
 # put_word is the counterpart of `integers.word_at`.
 put_word = _interpreted_store(8, "little") if INTERPRETED else _compiled_store(8, False)
-# copy_bytes(target, at, source, start, count); the two arrays do not overlap.
+# copy_bytes(target, at, source, start, count). The arrays must not overlap.
 copy_bytes = _interpreted_copy if INTERPRETED else _compiled_copy

@@ -1,4 +1,4 @@
-"""Carry-less multiplication, which folds 16 bytes of a CRC into the next 16 bytes, if the CPU has it.
+"""Carry-less multiplication, with which a CRC folds 16 bytes into the next 16 bytes. Not every CPU has it.
 
 `fold(low, high, k_low, k_high)` is low * k_low ^ high * k_high without carries, 128 bits as a pair of uint64. The
 constants are x**n modulo the CRC's polynomial, bit-reversed (Gopal and others, "Fast CRC Computation for Generic
@@ -11,8 +11,10 @@ from typing import Any
 
 from reput.kernels.llvm import INTERPRETED, binding, cgutils, intrinsic, ir, types
 
-FOLD_64_LOW, FOLD_64_HIGH = 0x0154442BD4, 0x01C6E41596  # over 64 bytes
-FOLD_16_LOW, FOLD_16_HIGH = 0x01751997D0, 0x00CCAA009E  # over 16 bytes
+# Constants that fold across 64 bytes, and across 16 bytes.
+FOLD_64_LOW, FOLD_64_HIGH = 0x0154442BD4, 0x01C6E41596
+FOLD_16_LOW, FOLD_16_HIGH = 0x01751997D0, 0x00CCAA009E
+# Operand of PCLMULQDQ: which half of each of the two vectors is multiplied.
 _LOW_BY_LOW, _HIGH_BY_HIGH = 0x00, 0x11
 
 

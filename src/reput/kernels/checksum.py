@@ -1,7 +1,7 @@
-"""CRC-32 of many bodies: the checksum of `reput.format.commit_log.body_crc`.
+"""CRC-32 of many bodies, as `reput.format.commit_log.body_crc` computes it.
 
-Tables take eight bytes per step. If the CPU multiplies without carries, a step folds 64 bytes into the next ones, and
-the tables finish the last 16.
+Tables process eight bytes per step. If the CPU has carry-less multiplication, a step folds 64 bytes into the next 64,
+and the tables process only the last 16.
 """
 
 from __future__ import annotations
@@ -48,12 +48,15 @@ def _make_tables() -> npt.NDArray[np.uint32]:
 
 
 _TABLES = _make_tables()
-"""Read once per kernel: numba compiles a copy of the tables into a kernel each time that it names them."""
+"""Lookup tables.
+
+A kernel must read this name only once, because numba compiles a copy of the tables for each use of the name.
+"""
 
 
 @njit(inline="always")
 def _eight_bytes(tables, value, word):
-    """Return the CRC's state after eight more bytes, the first of them in the lowest bits of `word`."""
+    """Return the CRC's state after eight more bytes. The first of them is in the lowest bits of `word`."""
     low = value ^ np.int64(word & np.uint64(0xFFFFFFFF))
     high = np.int64(word >> np.uint64(32))
     return np.int64(
@@ -81,7 +84,7 @@ def _by_tables(tables, data, start, stop, value):
 
 @njit(cache=True, nogil=True)
 def crc32_after(data, start, stop, crc):
-    """Return zlib's crc32 of data[start:stop], which lies inside, after bytes whose CRC is `crc`; as an int64."""
+    """Return zlib's crc32 of data[start:stop] after bytes whose CRC is `crc`, as an int64. The range lies inside."""
     tables = _TABLES
     return _by_tables(tables, data, start, stop, np.int64(crc) ^ 0xFFFFFFFF) ^ 0xFFFFFFFF
 
@@ -90,12 +93,13 @@ if FOLDS:
 
     @njit(cache=True, nogil=True)
     def crc32(data, start, stop):
-        """Return zlib's crc32 of data[start:stop], which lies inside; as an int64."""
+        """Return zlib's crc32 of data[start:stop], as an int64. The range lies inside."""
         tables = _TABLES
         if stop - start < 64:
             return _by_tables(tables, data, start, stop, np.int64(0xFFFFFFFF)) ^ 0xFFFFFFFF
         k64_low, k64_high = np.uint64(FOLD_64_LOW), np.uint64(FOLD_64_HIGH)
         k16_low, k16_high = np.uint64(FOLD_16_LOW), np.uint64(FOLD_16_HIGH)
+        # Four independent lanes keep the multiplier busy while each waits for its result.
         a_low, a_high = word_at(data, start), word_at(data, start + 8)
         b_low, b_high = word_at(data, start + 16), word_at(data, start + 24)
         c_low, c_high = word_at(data, start + 32), word_at(data, start + 40)
@@ -120,7 +124,7 @@ if FOLDS:
             a_low, a_high = fold(a_low, a_high, k16_low, k16_high)
             a_low, a_high = a_low ^ word_at(data, start), a_high ^ word_at(data, start + 8)
             start += 16
-        # A message of 16 bytes with the same remainder is left.
+        # The 16 bytes left have the same remainder as all bytes so far, so their CRC is computed in their place.
         value = _eight_bytes(tables, np.int64(0), a_low)
         value = _eight_bytes(tables, value, a_high)
         return _by_tables(tables, data, start, stop, value) ^ 0xFFFFFFFF
@@ -128,37 +132,37 @@ if FOLDS:
 elif not HAS_NUMBA:
 
     def crc32(data, start, stop):
-        """Return zlib's crc32 of data[start:stop], which lies inside; zlib's own code is faster here."""
+        """Return zlib's crc32 of data[start:stop]. Without numba, zlib's own code is faster."""
         return zlib.crc32(data[start:stop])
 
 else:
 
     @njit(cache=True, nogil=True)
     def crc32(data, start, stop):
-        """Return zlib's crc32 of data[start:stop], which lies inside; as an int64."""
+        """Return zlib's crc32 of data[start:stop], as an int64. The range lies inside."""
         tables = _TABLES
         return _by_tables(tables, data, start, stop, np.int64(0xFFFFFFFF)) ^ 0xFFFFFFFF
 
 
 @njit(cache=True, nogil=True)
 def body_crcs(data, position, length, crc):
-    """Write the CRC of each data[position[i]:position[i]+length[i]] to crc[i] (int32); 0 for an empty body.
+    """Write the CRC of each body data[position[i]:position[i]+length[i]] to crc[i] (int32); 0 for an empty body.
 
     A body that is not wholly inside `data` gets -1, which is never a stored CRC.
     """
     for body in range(len(position)):
         start, count = position[body], length[body]
         crc[body] = -1
-        # Add only after each part is known to be small: compiled code assumes that no sum overflows.
+        # The sum is computed only after each part is known to be small: compiled code assumes that no sum overflows.
         if 0 <= start <= len(data) and 0 <= count <= len(data) - start:
             crc[body] = crc32(data, start, start + count) & 0x7FFFFFFF
 
 
 @njit(cache=True, nogil=True)
 def find_wrong_bodies(data, position, sys_flag, wrong):
-    """Write the numbers of records whose body does not match its CRC to `wrong`; return their count.
+    """Write the numbers of records whose body does not match its CRC to `wrong`, and return their count.
 
-    position, sys_flag  int64, int32 per record, each wholly inside `data`; an empty body needs no CRC
+    position, sys_flag  int64 and int32 per record; each record is wholly inside `data`. Empty bodies are not compared.
     """
     found = 0
     for record in range(len(position)):

@@ -1,9 +1,10 @@
 """Scan CommitLog bytes into the columns of a DispatchBatch, as the broker's reput service does.
 
-The rules are specified in `reput.format.commit_log`, `.properties` and `.index_file`; the tests compare both
-implementations. `reput.kernels.record_walk` defines the walk's state and its reasons to stop. The function is long on
-purpose: each array passed to another function costs two atomic changes of reference counts. At eight million messages
-per second, these took three quarters of the time.
+`reput.format.commit_log`, `.properties` and `.index_file` specify the rules; the tests compare both implementations.
+`reput.kernels.record_walk` defines the state of the walk and its reasons to stop.
+
+The function is long on purpose. Each array passed to another function costs two atomic changes of reference counts. At
+eight million messages per second, these took three quarters of the time.
 """
 
 from __future__ import annotations
@@ -53,14 +54,14 @@ def scan_records(
     data, end, stop, base, at_file_end, multi_dispatch, lmq, delays_ms, state,
     messages, key_hash, multi, used, slots, queues, names,
 ):  # fmt: skip
-    """Walk records from state[POSITION] until the first boundary >= stop; return why the walk stopped.
+    """Walk records from state[POSITION] to the first record boundary >= stop; return why the walk stopped.
 
     data         uint8, a piece of one CommitLog file; data[:end] is valid
-    stop         position in data, may lie past end
+    stop         position in data; may lie after `end`
     base         physical offset of position 0
     at_file_end  whether the file ends at `end`
     delays_ms    int64, delay of each level of SCHEDULE_TOPIC_XXXX
-    messages, key_hash (int32), multi rows to fill: one per message, index entry, further queue
+    messages, key_hash (int32), multi   rows to fill: per message, per index entry, per further queue
     used, slots, queues, names          a QueueTable
     """
     position = state[POSITION]
@@ -81,6 +82,7 @@ def scan_records(
         sys_flag = read_i32(data, position + 36)
 
         # 2. Room for all rows of this record.
+        # A property takes at least two bytes, so no record has more keys or further queues than this.
         most = properties_bytes // 2 + 2
         further = most if multi_dispatch else 0
         if (
@@ -126,7 +128,8 @@ def scan_records(
             if delay < delay_stop:
                 valid, level = parse_i64(data, delay, delay_stop)
                 if not valid or level < _INT32_MIN or level > _INT32_MAX:
-                    status = UNREADABLE  # Java's reader throws NumberFormatException here.
+                    # The broker's reader throws NumberFormatException here, and stops.
+                    status = UNREADABLE
                     break
                 level = min(level, len(delays_ms))
                 if level > 0:
@@ -135,6 +138,8 @@ def scan_records(
         # 5. Index entries: topic#key for the unique key, then for each of KEYS (IndexService.buildIndex).
         physical_offset = read_i64(data, position + 28)
         first_key = key_row
+        # Rolled-back messages are not indexed, and neither are messages before the index's end
+        # (IndexService.buildIndex).
         if sys_flag & 12 != 12 and physical_offset >= end_offset:
             prefix = hash_unit(topic_hash, 35)
             if unique < unique_stop:
@@ -164,6 +169,7 @@ def scan_records(
                 data, properties_at, record_end, row, multi_row, queue_id, lmq, state, multi,
                 used, slots, queues, names,
             )  # fmt: skip
+        # A misplaced record is dispatched as the broker does, but counted for the report.
         if physical_offset != base + position:
             state[MISPLACED] += 1
         row += 1
@@ -178,12 +184,13 @@ def scan_records(
 def _add_multi(
     data, start, stop, row, multi_row, queue_id, lmq, state, multi, used, slots, queues, names
 ):
-    """Write one row per queue of INNER_MULTI_DISPATCH (ConsumeQueue.multiDispatchLmqQueue); return the next row."""
+    """Write one row per queue of INNER_MULTI_DISPATCH (ConsumeQueue.multiDispatchLmqQueue), and return the next row."""
     name, names_stop = find_value(data, start, stop, _QUEUE_NAMES)
     offset, offsets_stop = find_value(data, start, stop, _QUEUE_OFFSETS)
     if is_blank(data, name, names_stop) or is_blank(data, offset, offsets_stop):
         return multi_row
     parts = _parts(data, name, names_stop)
+    # The broker skips a message whose lists of queues and offsets have different lengths.
     if parts != _parts(data, offset, offsets_stop):
         state[BAD_MULTI] += 1
         return multi_row
@@ -215,7 +222,7 @@ def _part_end(data, position, stop):
 
 @njit(cache=True, nogil=True)
 def _parts(data, start, stop):
-    """Count the parts between commas as Java's split does: empty ones at the end do not count."""
+    """Count the parts between commas as Java's split does: empty parts at the end do not count."""
     while stop > start and byte_at(data, stop - 1) == 44:
         stop -= 1
     if stop == start:

@@ -1,15 +1,16 @@
-"""Find compiled kernels, or a folder in which to keep them.
+"""Find compiled kernels, or a folder in which to store them.
 
 A kernel is looked for in this order:
 
-1. in the folder that this process compiles into: NUMBA_CACHE_DIR if the user sets it, else `__pycache__` beside the
-   kernels, else the user's cache folder;
-2. in `__pycache__` beside the kernels, if that is another folder: read-only images have them there; 3. among the
-kernels that the package ships for a level of processors, such as x86-64-v3.
+  1. In the folder into which this process compiles: NUMBA_CACHE_DIR if the user has set it, else `__pycache__` beside
+      the
+     kernels, else the user's cache folder.
+  2. In `__pycache__` beside the kernels, if that is another folder. Read-only images have their kernels there.
+  3. Among the kernels that the package ships for a level of processors, such as x86-64-v3.
 
-A kernel is compiled only if it is in none of these places. If no folder is writable, a private temporary folder keeps
-it for this process and its child processes. Neither NUMBA_CACHE_DIR nor any other setting of numba's is changed: the
-process may belong to somebody else, such as a notebook or a Spark executor.
+A kernel that is in none of these places is compiled. If no folder is writable, a private temporary folder holds it for
+this process and its child processes. Neither NUMBA_CACHE_DIR nor any other setting of numba is changed: the process may
+belong to another program, such as a notebook or a Spark executor.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from reput.ownership import is_out_of_reach
 
 NUMBA_VARIABLE = "NUMBA_CACHE_DIR"
 TEMPORARY_VARIABLE = "REPUT_KERNEL_CACHE"
-"""Passes the temporary folder on to child processes."""
+"""Environment variable that passes the temporary folder to child processes."""
 
 KERNELS = Path(__file__).parent
 SHIPPED = KERNELS / "compiled"
@@ -43,11 +44,11 @@ _log = logging.getLogger("reput.kernels")
 
 
 class Level(NamedTuple):
-    """A level of processors that kernels are shipped for.
+    """A level of processors for which kernels are shipped.
 
     Attributes:
-        name: of the processor, as LLVM calls it.
-        compiled_with: features beyond the level, as LLVM takes them.
+        name: LLVM's name of the processor.
+        compiled_with: features beyond the level, in LLVM's notation.
         needs: features that a processor must have, as llvmlite reports them.
     """
 
@@ -58,20 +59,21 @@ class Level(NamedTuple):
 
 _V2 = ("cx16", "popcnt", "sse4.1", "sse4.2", "ssse3", "pclmul")
 _V3 = (*_V2, "avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe")
-# No level of x86-64 has pclmul, although each processor of level 3 and nearly each of level 2 does: checksums need it.
+# Checksums need pclmul. No level of x86-64 includes it, although all processors of level 3 and nearly all of level 2
+# have it.
 LEVELS = {
     "x86_64": (Level("x86-64-v3", "+pclmul", _V3), Level("x86-64-v2", "+pclmul", _V2)),
     "aarch64": (Level("generic", "", ()),),
 }
-"""By machine, best first."""
+"""Levels by machine, best first."""
 
 
 @cache
 def sources() -> str:
-    """Return a digest of the source of all kernels, the same wherever the package is installed.
+    """Return a digest of the source of all kernels, which is the same wherever the package is installed.
 
-    numba compiles called functions into a kernel, but considers its cache valid while the kernel's own file is
-    unchanged. With this digest as the cache's stamp, a change of any kernel's source compiles all of them again.
+    numba compiles called functions into a kernel, but its cache stays valid while the file of the kernel is unchanged.
+    With this digest as the cache's stamp, a change of any kernel compiles all of them again.
     """
     digest = sha256()
     modules = (file for file in files(__package__).iterdir() if file.name.endswith(".py"))
@@ -83,7 +85,7 @@ def sources() -> str:
 
 @cache
 def shipped() -> tuple[Path, Level] | None:
-    """Return the folder and level of the shipped kernels that fit this processor; None without them."""
+    """Return folder and level of the shipped kernels that fit this processor; None without such kernels."""
     if find_spec("numba") is None:
         return None
     folder = SHIPPED / release()
@@ -101,14 +103,14 @@ def shipped() -> tuple[Path, Level] | None:
 
 
 def release() -> str:
-    """Return the name of the folder of shipped kernels for this numba and this Python."""
+    """Return the name of the folder of shipped kernels for this version of numba and Python."""
     from importlib.metadata import version
 
     return f"numba-{version('numba')}-py{sys.version_info[0]}{sys.version_info[1]}"
 
 
 def own_folder(*, create: bool = False) -> Path:
-    """Return the folder that this process compiles into. Raises OSError if it cannot be created."""
+    """Return the folder into which this process compiles. Raises OSError if it cannot be created."""
     folder = _kept_folder() or _temporary_folder()
     if create:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -122,7 +124,7 @@ def folders() -> list[Path]:
 
 
 def _kept_folder() -> Path | None:
-    """Return the folder that keeps kernels for later processes; None if none can be written."""
+    """Return the folder that keeps kernels for later processes; None if no such folder is writable."""
     if given := os.environ.get(NUMBA_VARIABLE):
         return Path(given, f"reput-{sources()[:16]}") if _is_writable(Path(given)) else None
     if _is_writable(beside := KERNELS / "__pycache__"):
@@ -132,7 +134,7 @@ def _kept_folder() -> Path | None:
 
 
 def has_compiled(*names: str) -> bool:
-    """Return whether these kernels (`module.function`; any if none is named) are compiled, or need no compiling."""
+    """Return whether these kernels (`module.function`; none named: any kernel) are compiled, or need no compiling."""
     if find_spec("numba") is None:
         return True
     found = shipped()
@@ -142,7 +144,7 @@ def has_compiled(*names: str) -> bool:
 
 @contextmanager
 def compiling(what: str) -> Iterator[None]:
-    """Hold the lock on compiling `what`, so that a second process waits and then finds it compiled.
+    """Hold the lock for compiling `what`, so that a second process waits and then finds the kernels compiled.
 
     Without file locks, several processes may compile the same kernel.
     """
@@ -163,7 +165,7 @@ def _user_cache() -> Path:
 
 
 def _is_own_cache(folder: Path) -> bool:
-    """Return whether only this user can write there: its files are executed."""
+    """Return whether only this user can write in a folder, because its files are executed."""
     if not _is_writable(folder) or not is_out_of_reach(folder):
         return False
     with suppress(OSError):
@@ -175,7 +177,8 @@ def _is_own_cache(folder: Path) -> bool:
 
 def _is_writable(folder: Path) -> bool:
     """Return whether files can be created in a folder, or in the first of its parents that exists."""
-    if not folder.is_absolute():  # There is no home directory for `~`.
+    # Without a home directory, "~" is not expanded.
+    if not folder.is_absolute():
         return False
     while not folder.exists() and folder != folder.parent:
         folder = folder.parent
@@ -188,7 +191,8 @@ def _temporary_folder() -> Path:
     try:
         folder = Path(tempfile.mkdtemp(prefix="reput-kernels-"))
     except OSError:
-        return KERNELS / "__pycache__"  # Nothing can be kept: each process compiles for itself.
+        # No folder can be written, so each process compiles for itself.
+        return KERNELS / "__pycache__"
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     os.environ[TEMPORARY_VARIABLE] = str(folder)
     _log.warning(

@@ -1,4 +1,4 @@
-"""The counters of `reput stats`: messages by queue and time, keys and tags by hash, items of IndexFiles by slot."""
+"""Count messages by queue and time, keys and tags by hash, and items of IndexFiles by slot, for `reput stats`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ import numpy as np
 from reput.kernels.integers import prefetch, swap32
 from reput.kernels.jit import njit
 
-SAMPLE = 16  # One of this many hashes is sampled.
-_AHEAD = 32  # Keys whose counter is fetched before it is needed.
+# One of this many hashes is sampled.
+SAMPLE = 16
+# A counter is prefetched this many keys before it is needed.
+_AHEAD = 32
+# Differences of two times within this bound do not overflow.
 _MOST_TIME = 1 << 61
 
 
@@ -16,19 +19,22 @@ _MOST_TIME = 1 << 61
 def count_messages(
     messages, key_hash, is_counted, before_ms, begin_ms, part_ms, cells, keys, tags
 ):  # fmt: skip
-    """Count a batch; return the time of its last message and the longest gap in time, both within 2**61 ms.
+    """Count a batch; return the time of its last message, and the longest gap between two messages.
+
+    Both are within 2**61 ms.
 
     messages, key_hash  columns of a DispatchBatch
-    is_counted      bool[queues]: whether the tags codes of a queue's messages are hashes of tags
-    before_ms       the time of the previous message
-    begin_ms, part_ms   start of the timeline, from -2**61 to 2**61, and length of a part of it
-    cells           int64[queues, parts, 2]: messages and bytes, added to
-    keys, tags      int64[2**bits, 2]: how many hashes have these lower bits, added to, and physical offset of the
-                    last of these messages, set
+    is_counted          bool[queues]: whether the tags codes of a queue's messages are hashes of tags
+    before_ms           time of the previous message
+    begin_ms, part_ms   start of the timeline, from -2**61 to 2**61, and length of one of its parts
+    cells               int64[queues, parts, 2]: messages and bytes; increased here
+    keys, tags          int64[2**bits, 2], by the lower bits of a hash: number of messages, increased here, and
+                        physical offset of the last one, set here
     """
     parts, key_mask, tag_mask = cells.shape[1], len(keys) - 1, len(tags) - 1
     key, last = 0, len(key_hash) - 1
-    part, low, high = 0, 1, 0  # Times of the last message's part; empty at first.
+    # The times of the part that has the last message. The range is empty at first.
+    part, low, high = 0, 1, 0
     longest = np.int64(0)
     for row in range(len(messages)):
         message = messages[row]
@@ -41,7 +47,7 @@ def count_messages(
             high, part = low + part_ms, min(max(part, 0), parts - 1)
         offset = message.physical_offset
         cells[message.queue, part, 0] += 1
-        # In plain Python, the attribute is a Python integer.
+        # `message.size` would be the attribute of NumPy's scalar in plain Python.
         cells[message.queue, part, 1] += message["size"]
         for _ in range(message.key_count):
             prefetch(keys, np.int64(key_hash[min(key + _AHEAD, last)] & key_mask))
@@ -58,17 +64,17 @@ def count_messages(
 
 @njit(inline="always")
 def _as_int32(word):
-    """Return a word of 32 bits as a Java int."""
+    """Return a 32-bit word as a Java int."""
     return np.int32(np.int64(word ^ 0x80000000) - 0x80000000)
 
 
 @njit(cache=True, nogil=True)
 def count_slots(items, lengths, sample):
-    """Count items of an IndexFile by slot, and sample their hashes; return how many were sampled.
+    """Count items of an IndexFile by slot, and sample their hashes; return the number of samples.
 
-    items    uint32[n, 5], big endian as they lie in the file
-    lengths  int32[hash_slots], added to
-    sample   int32[n]: hashes that SAMPLE divides and that are not below zero, set
+    items    uint32[n, 5], big endian as in the file
+    lengths  int32[hash_slots], increased here
+    sample   int32[n], set to the hashes that are divisible by SAMPLE and not negative
     """
     sampled, slots = 0, np.uint32(len(lengths))
     for row in range(len(items)):

@@ -1,4 +1,4 @@
-"""Check the entries of an IndexFile or a ConsumeQueue, many at a time."""
+"""Check entries of an IndexFile or a ConsumeQueue, many at a time."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ _INT64_MAX = 9223372036854775807
 
 @njit(cache=True, nogil=True)
 def check_items(items, stop, newest):
-    """Walk items 1 to `stop` in the order of puts; return the number of the first impossible item, or `stop`.
+    """Check items 1 to `stop` in the order of their puts; return the number of the first impossible item, or `stop`.
 
     items   uint32[n, 5], the file's bytes from item 0 on
-    newest  uint32[hash_slots], zeros; after the call the number of the newest item of each slot
-    An item must point to the previous item of its slot, and its message must not lie before the previous item's.
+    newest  uint32[hash_slots], zeros; after the call, the number of the newest item of each slot
+
+    An item must point to the previous item of its slot. Its message must not lie before the previous item's message.
     """
     slot_total = np.uint32(len(newest))
     slots = np.empty(_BLOCK, np.uint64)
@@ -27,7 +28,7 @@ def check_items(items, stop, newest):
     number = np.int64(1)
     while number < stop:
         block = min(_BLOCK, stop - number)
-        # Read together, so that the cache misses overlap: see put_keys.
+        # A block of slots is read at once, so that the cache misses overlap; see `put_keys`.
         for index in range(block):
             slot = np.uint64(swap32(items[np.uint64(number + index), np.uint64(0)]) % slot_total)
             slots[index] = slot
@@ -44,16 +45,17 @@ def check_items(items, stop, newest):
             newest[slot] = number
             before = offset
             number += 1
-    slots[0] = touched  # Keeps the compiler from dropping the reads.
+    # This use keeps the compiler from dropping the reads.
+    slots[0] = touched
     return number
 
 
 @njit(cache=True, nogil=True)
 def written_entries(entries, before):
-    """Count the leading written ConsumeQueue entries, each for a message after the previous one.
+    """Count leading written ConsumeQueue entries, each for a message after the previous one.
 
     entries  uint32[n, 5], the file's bytes
-    before   physical offset of the message before the first; pre-blank entries count as written
+    before   physical offset of the previous message; pre-blank entries count as written
     """
     for row in range(len(entries)):
         entry = entries[np.uint64(row)]
@@ -72,10 +74,10 @@ def written_entries(entries, before):
 
 @njit(cache=True, nogil=True)
 def entries_follow(entries, before):
-    """Count the leading written entries, each for a message after the previous one; also return where the last ends.
+    """Count leading written entries, each for a message after the previous one; also return where the last one ends.
 
-    entries  uint32[n, 5], the file's bytes; a pre-blank entry has no message
-    before   physical offset at which the previous entry's message ends
+    entries  uint32[n, 5], the file's bytes; counting stops at a pre-blank entry, which has no message
+    before   physical offset at which the previous message ends
     """
     for row in range(len(entries)):
         entry = entries[np.uint64(row)]

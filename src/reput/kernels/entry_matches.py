@@ -1,6 +1,6 @@
 """Compare entries of ConsumeQueues and IndexFiles with the entries that dispatch would write now.
 
-Each message costs one comparison, at the place where its entry must be. Nothing is searched, so the result states only
+Each message costs one comparison, at the place where its entry must be. Nothing is searched, so the result only states
 whether there is a difference.
 """
 
@@ -36,12 +36,12 @@ def _is_entry_of(message, queue_offset, queue, first, start, count, entries):
 
 @njit(cache=True, nogil=True)
 def match_queue_entries(messages, multi, offsets, first, start, count, entries, matched):
-    """Return whether all messages are at their stated offsets and have their entries at their queue offsets.
+    """Return whether all messages lie at their stated offsets, and have their entries at their queue offsets.
 
     messages, multi  columns of a DispatchBatch
-    offsets          int64 per message, where it lies
-    first, start, count  int64 per queue of the batch: the number of its first entry in `entries`, the row of this
-                         entry, and how many follow
+    offsets          int64 per message: its actual physical offset
+    first, start, count  int64 per queue of the batch: queue offset of its first entry in `entries`, row of this
+                         entry, and number of its entries
     entries          uint32[n, 5], the files' bytes
     matched          int64 per queue, increased here: entries that belong to a message
     """
@@ -67,14 +67,15 @@ def match_queue_entries(messages, multi, offsets, first, start, count, entries, 
 
 @njit(cache=True, nogil=True)
 def match_items(messages, key_hash, state, items, begin, first_begin):
-    """Return whether items match the batch's keys in order, from a given key to the end of either.
+    """Return whether items match the batch's keys in order, from a given key to the end of keys or items.
 
     messages, key_hash  columns of a DispatchBatch
-    state        int64[ITEM_STATE_FIELDS]: row and key to continue with (its number in the row, and in all), the item,
-                 and the message times of the first and the last item so far; updated here
+    state        int64[ITEM_STATE_FIELDS], updated here: row and key (its number in the row, and in all) with which to
+        continue,
+                 item, and message times of the first and the last item so far
     items        uint32[n, 5], the file's bytes
     begin        start of the items' times, ms
-    first_begin  start of the time of items[0]; ANY_TIME if its time is not compared
+    first_begin  start of the time of items[0]; ANY_TIME if this time is not compared
     """
     row, of_row, key, item = state[ROW], state[KEY_OF_ROW], state[KEY], state[ITEM]
     is_match = True

@@ -1,6 +1,6 @@
 """Overwrite bodies and properties of records in place, as `reput.format.tombstone` describes.
 
-No record changes its length. If the properties are too short for the tombstone, they take bytes of the body.
+A record keeps its length. If its properties are too short for the tombstone, they take bytes of the body.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from reput.kernels.jit import njit
 from reput.kernels.properties_scan import next_property
 
 SCRATCH_BYTES = 1 << 17
-"""Bytes for a topic and properties, each below 32 KiB."""
+"""Room for a topic and properties, each below 32 KiB."""
 _SYS_FLAG_POSITION, _PROPERTIES_LENGTH = 36, 2
 _BODY_FLAGS = SYS_FLAG_COMPRESSED | SYS_FLAG_INNER_BATCH | 64 | 0x700
-"""Flags for how a body is compressed, and for inner messages (64: NEED_UNWRAP)."""
+"""Flags that state how a body is compressed, and that it has inner messages (64: NEED_UNWRAP)."""
 _LENGTH_POSITION = body_length_position(0)
 _WIDER_HOST_BYTES = HOST_V6_BYTES - HOST_V4_BYTES
 _CRC_NAME = np.frombuffer(f"{CRC_PROPERTY}\x01".encode(), np.uint8).copy()
@@ -38,13 +38,13 @@ _CRC_BYTES, _CRC_DIGITS = CRC_PROPERTY_BYTES, 10
 
 @njit(cache=True, nogil=True)
 def erase_records(data, position, keeps_body, kept, kept_at, tombstone, scratch):
-    """Erase whole records, and return how many are too short for a tombstone.
+    """Erase whole records, and return the number of records that are too short for a tombstone.
 
     data        uint8, with every record wholly inside and its lengths checked
     position    int64 per record
     keeps_body  uint8 per record: erase only its properties, because its body was erased before
     kept, kept_at  names of properties that stay: name i is kept[kept_at[i]:kept_at[i + 1]]
-    tombstone   uint8: the property's name, 1, and its value
+    tombstone   uint8: name of the property, 1, and its value
     scratch     uint8[SCRATCH_BYTES]
     """
     bare = 0
@@ -63,13 +63,14 @@ def erase_records(data, position, keeps_body, kept, kept_at, tombstone, scratch)
         bare += not _erase(
             data, length_at, topic, end, keeps_body[row], kept, kept_at, tombstone, scratch
         )
+    # CRCs come last, over the final bytes.
     seal_records(data, position)
     return bare
 
 
 @njit(cache=True, nogil=True)
 def erase_inner(data, length_at, end, kept, kept_at, tombstone, scratch):
-    """Erase messages of inner batches: the length of a message's body is at `length_at`, the message ends at `end`."""
+    """Erase messages of inner batches. `length_at` is the position of a body's length, `end` the end of the message."""
     bare = 0
     for row in range(len(length_at)):
         bare += not _erase(data, length_at[row], 0, end[row], 0, kept, kept_at, tombstone, scratch)
@@ -78,7 +79,7 @@ def erase_inner(data, length_at, end, kept, kept_at, tombstone, scratch):
 
 @njit(cache=True, nogil=True)
 def seal_records(data, position):
-    """Recompute the CRCs of records: the body's, then the whole record's if it has one (5.x)."""
+    """Recompute the CRCs of records: first the body's, then the whole record's (5.x), which covers the body's CRC."""
     for row in range(len(position)):
         begin = position[row]
         end = begin + read_i32(data, begin)
@@ -108,7 +109,7 @@ def _length_at(begin, sys_flag):
 
 @njit(inline="always")
 def _has_crc(data, start, end):
-    """Return whether the record that ends at this position ends with the CRC property."""
+    """Return whether the record that ends at `end` ends with the CRC property."""
     at = end - _CRC_BYTES
     if at < start or byte_at(data, end - 1) != 2:
         return False
@@ -142,10 +143,12 @@ def _erase(data, length_at, topic, end, keeps_body, kept, kept_at, tombstone, sc
     crc = _CRC_BYTES if topic and end - old >= _CRC_BYTES and _has_crc(data, old, end) else 0
     room = end - old - (own - topic) - crc
     value = _value_bytes(tombstone)
+    # The tombstone takes bytes of the body if the properties have too little room.
     wanted = 0 if keeps_body else min(max(len(tombstone) + 1 - room, 0), body)
     has_tombstone = room + wanted >= len(tombstone) - value + 2
     if not has_tombstone:
-        if room < 0:  # The last property had no separator after it.
+        # The last property had no separator after it, so the copy is one byte longer.
+        if room < 0:
             own -= 1
             room = 0
         wanted = 0 if keeps_body else -room

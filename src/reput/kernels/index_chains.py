@@ -1,9 +1,8 @@
 """IndexFile slots and items: put many keys, look up many keys.
 
 Mirrors `IndexFile.putKey` (tag rocketmq-all-4.9.3), whose rules `reput.format.index_file` describes. Look-ups follow
-`reput.index.reader`, their specification. An IndexFile is made of 32-bit words, so slots are a
-`uint32` array and items a `uint32` array of shape (n, 5), both holding the file's bytes as they are (big endian); see
-`integers.swap32`.
+`reput.index.reader`, which specifies them. An IndexFile consists of 32-bit words. So slots are a `uint32` array and
+items a `uint32` array of shape (n, 5). Both hold the file's bytes unchanged (big endian); see `integers.swap32`.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from reput.kernels.integers import prefetch, swap32, wrapped_difference
 from reput.kernels.jit import njit
 
 BEGIN_TIMESTAMP, END_TIMESTAMP, BEGIN_OFFSET, END_OFFSET, SLOT_COUNT, INDEX_COUNT = range(6)
-# Number of chains that are followed in lockstep: enough cache misses in flight to hide one another.
+# Number of chains that are followed in lockstep, so that enough cache misses are in flight to hide each other.
 LANES = 32
 CHAIN_END = -1
 CHAIN_BROKEN = -2
@@ -25,7 +24,7 @@ _INT64_MAX = 9223372036854775807
 
 @njit(inline="always")
 def item_seconds(stored, begin):
-    """Return the time of an item as stored: whole seconds since `begin`, within 31 bits; both in ms."""
+    """Return the time of an item as stored: whole seconds from `begin` to `stored`, within 31 bits. Both are in ms."""
     if begin <= 0:
         return np.int64(0)
     return min(max(wrapped_difference(stored, begin) // 1000, 0), _INT32_MAX)
@@ -35,12 +34,12 @@ def item_seconds(stored, begin):
 def put_keys(
     header, slots, items, first_item, item_limit, key_hash, key_row, messages, start, stop
 ):
-    """Put entries start..stop, one `putKey` each, until `item_limit` items; return the first not put.
+    """Put entries from `start` to `stop`, as `putKey` does, up to `item_limit` items; return the first entry not put.
 
-    header            int64[6], the fields of IndexHeader; the count as in memory, from 1; changed in place
+    header            int64[6], the fields of IndexHeader, changed in place; the count is as in memory, from 1
     slots             uint32[hash_slots]
     items             uint32[n, 5], a window of the items that begins with number `first_item`
-    key_hash, key_row int32 per entry: the hash of topic#key, the row of its message
+    key_hash, key_row int32 per entry: hash of topic#key, and row of its message
     messages          rows with the fields physical_offset and store_timestamp
     """
     slot_total = np.uint32(len(slots))
@@ -52,7 +51,8 @@ def put_keys(
     entry = start
     while entry < stop and count < limit:
         block = min(_BLOCK, stop - entry, limit - count)
-        # Read the slots of a block together first, so that their cache misses overlap. Otherwise each entry would wait
+        # The slots of a block are read first, so that their cache misses overlap. Otherwise each entry would wait for
+        # its own slot. (A prefetch here is half as fast.)
         # for its own slot. (A prefetch here is half as fast.)
         for index in range(block):
             slot = np.uint64(np.uint32(key_hash[np.uint64(entry + index)]) % slot_total)
@@ -62,6 +62,7 @@ def put_keys(
             slot = block_slots[index]
             message = messages[np.uint64(key_row[np.uint64(entry)])]
             previous = swap32(slots[slot])
+            # As in the broker, a slot that points after the last item counts as empty: a crash left it so.
             if previous > count:
                 previous = 0
             stored = message.store_timestamp
@@ -74,6 +75,7 @@ def put_keys(
             item[np.uint64(3)] = swap32(seconds)
             item[np.uint64(4)] = swap32(previous)
             slots[slot] = swap32(count)
+            # IndexFile.putKey sets the header's begin with the first item.
             if count <= 1:
                 header[BEGIN_OFFSET] = offset
                 header[BEGIN_TIMESTAMP] = stored
@@ -86,20 +88,21 @@ def put_keys(
         header[INDEX_COUNT], header[SLOT_COUNT] = count, used_slots
         header[END_OFFSET] = last.physical_offset
         header[END_TIMESTAMP] = last.store_timestamp
-    block_slots[0] = touched  # Keeps the compiler from dropping the reads.
+    # This use keeps the compiler from dropping the reads.
+    block_slots[0] = touched
     return entry
 
 
 @njit(inline="always")
 def _signed(word):
-    """Return a stored word as Java's int."""
+    """Return a stored word as a Java int."""
     value = swap32(word)
     return value - ((value & 0x80000000) << 1)
 
 
 @njit(inline="always")
 def _slot_of(key_hash, slot_total):
-    """Return the slot of an item's hash; for a damaged (negative) hash, the slot of a plain remainder."""
+    """Return the slot of an item's hash. A negative hash is damaged, and gets the slot of the plain remainder."""
     if key_hash >= 0:
         return np.uint32(np.uint32(key_hash) % slot_total)
     return np.uint32(np.int64(key_hash) % np.int64(slot_total))
@@ -113,7 +116,7 @@ def _offset_of(items, item):
 
 @njit(inline="always")
 def _is_in_order(items, row, item, offset, count):
-    """Return whether an item's physical offset lies between those of its neighbours: unlikely for a lost item."""
+    """Return whether an item's physical offset lies between its neighbours' offsets. A lost item hardly ever does."""
     if item > 1 and _offset_of(items, row - 1) > offset:
         return False
     return item >= count or offset <= _offset_of(items, row + 1)
@@ -121,10 +124,10 @@ def _is_in_order(items, row, item, offset, count):
 
 @njit(inline="always")
 def _step(items, first, item, count, wanted, newest, slot, slot_total):
-    """Return (the next item, CHAIN_END or CHAIN_BROKEN; its offset if it has the wanted hash, else -1).
+    """Return the next item of a chain (or CHAIN_END, CHAIN_BROKEN), and the offset of this item (-1 for another hash).
 
-    items   from number `first` on, the item and its neighbours among them
-    newest  physical offset of the item with this hash before it in the chain
+    items   items from number `first` on, including the item and its neighbours
+    newest  physical offset of the previous item with this hash in the chain
     """
     row = item - first
     found = _signed(items[np.uint64(row), np.uint64(0)])
@@ -145,7 +148,7 @@ def _step(items, first, item, count, wanted, newest, slot, slot_total):
         and item <= count
         and not _is_in_order(items, row, item, offset, count)
     ):
-        # A partly lost write leaves an end in the middle of a chain.
+        # A partly lost write can leave an end in the middle of a chain.
         following = np.int64(CHAIN_BROKEN)
     return following, np.int64(-1)
 
@@ -157,12 +160,13 @@ def follow_chain(items, first, item, count, newest, begin, end, key_hash, slot_t
     items       uint32[n, 5], from number `first` on, including the item after `item`
     item        number of the item that the chain has reached
     count, begin, end  as in `look_up_keys`
-    newest      physical offset of the last item with this hash; the highest possible before the first
+    newest      physical offset of the previous item with this hash; the highest possible one at first
     key_hash    int64
     slot_total  uint32, the file's number of slots
-    hits        int64[n], set to the physical offsets, no two identical in a row
-    Returns (item, newest, steps, hits). The item is the last one before the part, CHAIN_END, or an item of the part
-    where the chain breaks.
+    hits        int64[n], set to the physical offsets, without consecutive duplicates
+
+    Returns (item, newest, steps, hits). The item is the last one before the part, CHAIN_END, or an item of the part at
+    which the chain breaks.
     """
     slot = np.uint32(np.uint32(key_hash) % slot_total)
     steps, found = 0, 0
@@ -190,14 +194,15 @@ def look_up_keys(
 ):  # fmt: skip
     """Find the physical offsets of many keys by hash, newest first for each, as `IndexFileReader.offsets` does.
 
-    slots, items      as in `put_keys`, items from number 0 to the file's last
+    slots, items      as in `put_keys`; items from number 0 to the file's last
     count             number of the newest item; newer ones may not be linked yet
     begin, end        physical offsets: the search ends before `begin`, and skips offsets from `end` on
-    key_hash          int32, keys from `start` on are looked up
-    hits_key, hits_offset  int32 and int64, room for hits: the key's number and the offset; no two identical in a row
+    key_hash          int32; keys from `start` on are looked up
+    hits_key, hits_offset  int32 and int64, room for hits: number of the key, and offset; without consecutive duplicates
     broken            uint8 per key, set to 1 if a chain leads nowhere, in circles, or into another slot
-    Returns (keys done, hits): fewer keys than given if there was no room for the next hit. Hits of keys from
-    "keys done" on are incomplete then.
+
+    Returns (keys done, hits). Without room for a further hit, not all keys are done. Hits of keys from "keys done" on
+    are then incomplete.
     """
     slot_total = np.uint32(len(slots))
     lane_key = np.full(LANES, -1, np.int64)
@@ -245,7 +250,8 @@ def look_up_keys(
                 active -= item < 0
             if item == CHAIN_BROKEN:
                 broken[key] = 1
-            # Read the item when its lane's turn comes again, so that it has that long to arrive. The same holds for its
+            # The item is read when its lane's turn comes again, so it has this long to arrive. The same holds for its
+            # neighbours, with which it is compared.
             # neighbours, between which it must lie.
             prefetch(items, max(item - 1, 0))
             prefetch(items, max(item + 1, 0))

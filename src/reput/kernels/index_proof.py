@@ -1,9 +1,9 @@
-"""Which items of an IndexFile a look-up reaches, and how far apart the messages of its items lie.
+"""Decide which items of an IndexFile a look-up reaches, and how far apart the messages of its items lie.
 
-A look-up follows `reput.index.reader`: from a slot, along items of that slot with ever smaller numbers, to 0. It
+A look-up follows `reput.index.reader`: from a slot, along items of this slot with ever smaller numbers, to 0. It
 reaches every item if and only if exactly one pointer leads to each item and to each slot's end, from the slot itself or
 from a newer item of it. Then two multisets of pairs (slot, item) are equal, which two sums of hashes prove. The pass
-over the items is sequential; following the chains would miss the cache at each item.
+over the items is sequential, whereas following the chains would miss the cache at each item.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def _offset_of(items, item):
 
 @njit(inline="always")
 def _slot_of(hashed, slot_total):
-    """Return the slot of a plain remainder for a hash below zero, which is damaged."""
+    """Return the slot of an item's hash. A negative hash is damaged, and gets the slot of the plain remainder."""
     if hashed >= 0:
         return np.uint64(np.uint32(hashed) % np.uint32(slot_total))
     return np.uint64(np.int64(hashed) % np.int64(slot_total))
@@ -36,7 +36,7 @@ def _slot_of(hashed, slot_total):
 
 @njit(inline="always")
 def _mixed(slot, item, seed):
-    """Return a hash of the pair (murmur3's finisher with one round less)."""
+    """Return a hash of a slot and an item (murmur3's finisher with one round less)."""
     word = (np.uint64(slot) << np.uint64(32) | np.uint64(item)) ^ seed
     word = (word ^ (word >> np.uint64(33))) * np.uint64(0xFF51AFD7ED558CCD)
     word = (word ^ (word >> np.uint64(33))) * np.uint64(0xC4CEB9FE1A85EC53)
@@ -45,11 +45,14 @@ def _mixed(slot, item, seed):
 
 @njit(cache=True, nogil=True)
 def check_slots(slots, seed):
-    """Return the sum over a file's slots, the first of the two sums. Empty slots (0, a chain's end) add nothing.
+    """Return the sum over a file's slots, which is the first of the two sums.
+
+    An empty slot (0, the end of a chain) adds 0.
 
     slots  uint32[hash_slots], the file's bytes
     seed   uint64, unknown to the writer of the file
-    Returns (sum, slots that are not 0, the highest number of an item in one).
+
+    Returns (sum, number of slots that are not 0, highest number of an item in a slot).
     """
     total, used, newest = np.uint64(0), 0, 0
     for slot in range(len(slots)):
@@ -64,15 +67,16 @@ def check_slots(slots, seed):
 
 @njit(cache=True, nogil=True)
 def check_items(items, first, last, slot_total, seed, total, before):
-    """Add items to the sum, which ends at 0 if a look-up reaches each item; check their order.
+    """Add items to the sum, which is 0 at the end if a look-up reaches every item; check their order.
 
     items   uint32[n, 5], the file's bytes from item `first` on
     last    the newest item that is counted
     total   the sum so far; for the first items, the sum of `check_slots`
-    before  physical offset of the item before, -1 to begin with
+    before  physical offset of the previous item; -1 at first
+
     Returns (sum; links that do not lead to an older item; items with a negative hash or offset, or an offset below the
-    previous item's; different messages; physical offset of the last item). Damage that is not crafted for the seed
-    escapes once in 2**64 times.
+    previous item's; different messages; physical offset of the last item). Damage that was not crafted for the seed
+    goes undetected once in 2**64 times.
     """
     forwards, disordered, messages = 0, 0, 0
     for row in range(len(items)):
@@ -92,11 +96,12 @@ def check_items(items, first, last, slot_total, seed, total, before):
 
 @njit(cache=True, nogil=True)
 def count_falls(items, first, last, before):
-    """Count the items from the second to `last` with fewer seconds than the previous one, or below 0.
+    """Count the items from the second to `last` whose seconds are negative, or fewer than the previous item's.
 
     items, first  as in `check_items`
-    before        the seconds of the previous item, 0 at the beginning
-    Returns (their number; seconds of the last item).
+    before        seconds of the previous item; 0 at first
+
+    Returns (their number, seconds of the last item).
     """
     falls = 0
     for row in range(len(items)):
@@ -110,13 +115,14 @@ def count_falls(items, first, last, before):
 
 @njit(cache=True, nogil=True)
 def find_lost_items(items, first, last, leads_to, offset_after, lost, found):
-    """Find items that no look-up reaches, or that do not lie between their neighbours, last ones first.
+    """Find items that no look-up reaches, or that do not lie between their neighbours; the last ones come first.
 
     items, first, last  as in `check_items`
-    leads_to            int32[hash_slots], the slots at the beginning; overwritten
-    offset_after        physical offset of the item after these; the highest possible at the beginning
-    lost                int64, set to their numbers, descending, some of them twice
+    leads_to            int32[hash_slots], at first the slots; overwritten
+    offset_after        physical offset of the item after these; at first the highest possible one
+    lost                int64, set to the items' numbers, descending, some of them twice
     found               number of items found before
+
     Returns (their number, which may exceed the room in `lost`; physical offset of the first item).
     """
     for row in range(len(items) - 1, -1, -1):
@@ -126,6 +132,7 @@ def find_lost_items(items, first, last, leads_to, offset_after, lost, found):
         is_reached = leads_to[slot] == item
         if is_reached:
             previous = _signed(items[row, 4])
+            # A chain that leads to a newer item is cut off.
             leads_to[slot] = np.int32(previous if previous < item else -1)
         if item > last:
             continue
@@ -135,7 +142,8 @@ def find_lost_items(items, first, last, leads_to, offset_after, lost, found):
             if found < len(lost):
                 lost[found] = item
             found += 1
-        if is_late:  # Either of the two items may be wrong.
+        # Either of the two neighbours may be wrong, so both are reported.
+        if is_late:
             if found < len(lost):
                 lost[found] = item + 1
             found += 1
@@ -145,12 +153,13 @@ def find_lost_items(items, first, last, leads_to, offset_after, lost, found):
 
 @njit(cache=True, nogil=True)
 def find_wide_gaps(items, first, least, gaps, widths, found):
-    """Find items, except the last, whose message lies more than `least` bytes before the next item's.
+    """Find items, except the last, whose message lies more than `least` bytes before the next item's message.
 
     items         as in `check_items`
-    gaps, widths  int64, set to the items' numbers, ascending, and these distances
-    found         the number of earlier gaps
-    Returns (number of gaps, least). Without room for all, `least` is doubled until they fit.
+    gaps, widths  int64, set to the items' numbers, ascending, and to these distances
+    found         number of earlier gaps
+
+    Returns (number of gaps, least). If there is no room for all gaps, `least` is doubled until they fit.
     """
     offset = _offset_of(items, 0)
     for row in range(len(items) - 1):

@@ -1,9 +1,9 @@
-"""Integers in byte arrays and in arrays of 32-bit words: one load and one byte swap each.
+"""Integers in byte arrays and in arrays of 32-bit words, with one load and one byte swap each.
 
-Numba has no big-endian types, tests whether signed indexes are negative, and does not always combine the loads of bytes
-into one. The compiled forms are therefore a few LLVM instructions. With NUMBA_DISABLE_JIT=1 the same names are plain
-Python, which raises IndexError where the compiled form would read outside the array. So the tests prove that no kernel
-does.
+numba has no big-endian types, tests whether signed indexes are negative, and does not always combine loads of bytes
+into one. So the compiled forms consist of a few LLVM instructions, without bounds checks. With NUMBA_DISABLE_JIT=1 the
+same names are plain Python, which raises IndexError where the compiled form would read outside the array. With it, the
+tests prove that no kernel does so.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def _compiled_prefetch(typing_context: Any, array: Any, index: Any) -> Any:
     return types.void(array, types.int64), generate
 
 
-# prefetch(array, index): start loading array[index] into the cache; any index is harmless.
+# prefetch(array, index): start loading array[index] into the cache. Any index is harmless.
 prefetch = _interpreted_prefetch if INTERPRETED else _compiled_prefetch
 
 
@@ -106,7 +106,7 @@ def _compiled_trailing_zeros(typing_context: Any, word: Any) -> Any:
     return types.int64(types.uint64), generate
 
 
-# trailing_zeros(word): the number of zero bits below the lowest set bit of a uint64 that is not 0.
+# trailing_zeros(word): number of zero bits below the lowest set bit of a uint64 other than 0.
 trailing_zeros = _interpreted_trailing_zeros if INTERPRETED else _compiled_trailing_zeros
 
 
@@ -160,12 +160,13 @@ def _compiled_bytes_above_127(typing_context: Any, data: Any, position: Any) -> 
     return types.uint64(data, types.int64), generate
 
 
-# equal_bytes(data, position, byte): a bit for each of the 64 bytes from `position` on, set if it is `byte`.
+# equal_bytes(data, position, byte): a mask with one bit for each of the 64 bytes from `position` on, set if the byte
+# equals `byte`.
 equal_bytes = _interpreted_equal_bytes if INTERPRETED else _compiled_equal_bytes
-# bytes_above_127(data, position): the same of bytes that are not ASCII.
+# bytes_above_127(data, position): the same mask, with the bits set for bytes that are not ASCII.
 bytes_above_127 = _interpreted_bytes_above_127 if INTERPRETED else _compiled_bytes_above_127
 
-# Each takes (uint8 array, position); the caller has checked that the bytes are inside.
+# Arguments of these functions: uint8 array, position. The caller has checked that the bytes lie inside.
 byte_at = _loader(1, False, False)
 read_i16 = _loader(2, True, True)
 read_i32 = _loader(4, True, True)
@@ -175,13 +176,13 @@ word_at = _loader(8, False, False)
 
 @njit(inline="always")
 def same_bytes(left, left_start, right, right_start, count):
-    """Return whether two runs of bytes are equal; both lie within their arrays."""
+    """Return whether two runs of bytes are equal. Both lie within their arrays."""
     index = 0
     while index + 8 <= count:
         if word_at(left, left_start + index) != word_at(right, right_start + index):
             return False
         index += 8
-    # Compare the rest at once, together with some bytes that were compared already.
+    # The rest is compared in one step, together with some bytes that were compared already.
     if index < count and count >= 8:
         index = count - 8
         return word_at(left, left_start + index) == word_at(right, right_start + index)
@@ -194,7 +195,7 @@ def same_bytes(left, left_start, right, right_start, count):
 
 @njit(inline="always")
 def wrapped_sum(left, right):
-    """Return left + right as a Java long: the compiler assumes that a plain int64 sum never overflows."""
+    """Return left + right as a Java long. In a plain int64 sum, the compiler assumes that nothing overflows."""
     return np.int64(np.uint64(left) + np.uint64(right))
 
 

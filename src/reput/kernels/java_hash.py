@@ -1,8 +1,8 @@
 """`String.hashCode` over the UTF-16 units of UTF-8 bytes, decoded as Java decodes them.
 
-The rules are specified in `reput.format.java_string`; this is their fast form. Hashes are kept as int64, of which the
-low 32 bits are right, since 2**32 divides 2**64. They are computed as uint64, which wraps around; compiled code assumes
-that signed integers do not.
+`reput.format.java_string` specifies the rules; this is their fast form. Hashes are kept as int64, of which only the low
+32 bits are significant, because 2**32 divides 2**64. They are computed as uint64, which wraps around. Compiled code
+assumes that signed integers do not.
 """
 
 from __future__ import annotations
@@ -30,10 +30,11 @@ _8, _16, _32 = np.uint64(8), np.uint64(16), np.uint64(32)
 
 @njit(inline="always")
 def java_hash(data, start, end, value):
-    """Continue hash `value` over data[start:end]; the caller ensures 0 <= start <= end <= len(data)."""
+    """Continue hash `value` over data[start:end]. The caller ensures 0 <= start <= end <= len(data)."""
     position = start
     value = np.uint64(value)
-    others = _NONE  # the top bits of the first bytes that are not ASCII
+    # The top bits of bytes that are not ASCII in the current word.
+    others = _NONE
     while position + 8 <= end and not others:
         word = word_at(data, position)
         others = word & _NOT_ASCII
@@ -42,7 +43,7 @@ def java_hash(data, start, end, value):
             position += 8
     rest = end - position
     if 0 < rest < 8 and end >= 8:
-        # The last few bytes also take one step: the bytes before them are masked to zeros, which add nothing.
+        # The last few bytes also take one step. The bytes before them are masked to zeros, which add nothing to a hash.
         word = word_at(data, end - 8) & (_ALL_BITS << np.uint64(64 - 8 * rest))
         others = word & _NOT_ASCII
         if not others:
@@ -54,7 +55,7 @@ def java_hash(data, start, end, value):
 
 @njit(inline="always")
 def _hash_of_eight(word):
-    """Return the hash of eight ASCII bytes; the sums of pairs, then of fours, are computed side by side."""
+    """Return the hash of eight ASCII bytes. Sums of pairs, then of fours, are computed in parallel within the word."""
     pairs = (word & _BYTES) * _31 + ((word >> _8) & _BYTES)
     fours = (pairs & _PAIRS) * _31_2 + ((pairs >> _16) & _PAIRS)
     return (fours & _FOURS) * _31_4 + (fours >> _32)
@@ -98,7 +99,7 @@ def _hash_any(data, position, end, value):
 
 @njit(cache=True, nogil=True)
 def character_at(data, position, end):
-    """Return (code point, bytes) of the character at `position` < `end`; -1 for a character of four bytes."""
+    """Return (code point, bytes) of the character at `position` < `end`; the code point is -1 for four bytes."""
     first = byte_at(data, position)
     if first < 0x80:
         return first, np.int64(1)
@@ -131,7 +132,7 @@ def _low_bits(data, position):
 
 @njit(cache=True, nogil=True)
 def sequence_length(data, position, end):
-    """Return the length of the well-formed sequence (2 to 4 bytes), or minus the length that one U+FFFD replaces."""
+    """Return the length of a valid sequence (2 to 4 bytes), or minus the number of bytes that one U+FFFD replaces."""
     first = byte_at(data, position)
     if first < 0xC2 or first > 0xF4:
         return -1
@@ -152,6 +153,7 @@ def sequence_length(data, position, end):
     for count in range(2, width):
         if position + count >= end or byte_at(data, position + count) & 0xC0 != 0x80:
             return -count
+    # Java replaces an encoded surrogate by one U+FFFD.
     if first == 0xED and byte_at(data, position + 1) >= 0xA0:
         return -3
     return width
@@ -159,7 +161,7 @@ def sequence_length(data, position, end):
 
 @njit(inline="always")
 def positive_hash(value):
-    """Return `Math.abs` of the low 32 bits as an int; 0 for the smallest int (IndexFile.indexKeyHashMethod)."""
+    """Return `Math.abs` of the low 32 bits as a Java int; 0 for the smallest int (IndexFile.indexKeyHashMethod)."""
     value &= 0xFFFFFFFF
     if value > 0x80000000:
         return 0x100000000 - value
@@ -168,6 +170,6 @@ def positive_hash(value):
 
 @njit(inline="always")
 def signed_hash(value):
-    """Return the low 32 bits as Java's int, in an int64."""
+    """Return the low 32 bits as a Java int, in an int64."""
     value &= 0xFFFFFFFF
     return value - ((value & 0x80000000) << 1)

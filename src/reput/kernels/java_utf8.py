@@ -1,7 +1,7 @@
-"""Decode UTF-8 as Java does and encode it again: valid bytes for readers that refuse invalid ones.
+"""Decode UTF-8 as Java does and encode it again, for readers that refuse invalid bytes.
 
-The rules are those of `reput.format.java_string.decode_utf8`. Malformed input becomes U+FFFD, at worst three bytes for
-one. So a text of n bytes becomes at most `WORST_GROWTH * n` bytes.
+The rules are those of `reput.format.java_string.decode_utf8`. Malformed input becomes U+FFFD, which takes up to three
+bytes for one. So a text of n bytes becomes at most `WORST_GROWTH * n` bytes.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ def is_ascii(data, start, stop):
 
 @njit(inline="always")
 def put_text(out, at, data, start, stop):
-    """Write data[start:stop] as Java decodes it to out[at:]; return the position after it.
+    """Write data[start:stop] to out[at:], with Java's replacements; return the position after it.
 
-    Up to 7 bytes after it may be overwritten: texts are written one after the other, from first to last.
+    Up to 7 bytes after it may be overwritten, so texts must be written in ascending order.
     """
     position = start
     ascii_only = True
@@ -48,7 +48,7 @@ def put_text(out, at, data, start, stop):
         position += 8
         at += 8
     if ascii_only and position < stop and position + 8 <= len(data) and at + 8 <= len(out):
-        # Copy the rest at once, together with the bytes after it.
+        # The rest is copied in one step, together with the bytes after it.
         ours = ~(_ALL << np.uint64(8 * (stop - position)))
         ascii_only = not word_at(data, position) & ours & _NOT_ASCII
         if ascii_only:
@@ -91,7 +91,7 @@ def _put_any(out, at, data, position, stop):
 
 @njit(inline="always")
 def same_text(data, start, stop, other, other_stop):
-    """Return whether two runs of bytes, neither empty, are the same string to Java."""
+    """Return whether two runs of bytes, neither empty, decode to the same Java string."""
     first, other_first = byte_at(data, start), byte_at(data, other)
     if first != other_first and first < 0x80 and other_first < 0x80:
         return False
@@ -121,7 +121,7 @@ def _same_decoded(data, start, stop, other, other_stop):
 
 @njit(inline="always")
 def _character_bytes(data, position, stop):
-    """Return the length of the character, or minus the length that one U+FFFD replaces."""
+    """Return the length of a character, or minus the number of bytes that one U+FFFD replaces."""
     if byte_at(data, position) < 0x80:
         return np.int64(1)
     return np.int64(sequence_length(data, position, stop))
@@ -129,7 +129,7 @@ def _character_bytes(data, position, stop):
 
 @njit(inline="always")
 def _is_replaced(data, position, length):
-    """Return whether Java has U+FFFD at this position, from its decoder or from the bytes themselves."""
+    """Return whether Java's string has U+FFFD at this position, from its decoder or from the bytes themselves."""
     return length < 0 or (
         length == 3
         and byte_at(data, position) == 0xEF

@@ -1,4 +1,4 @@
-"""`njit` for the kernels: numba's, with the cache of `reput.kernels.compile_cache`; plain Python without numba."""
+"""`njit` for kernels: numba's, with the cache of `reput.kernels.compile_cache`; plain Python without numba."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from reput.kernels.llvm import HAS_NUMBA, INTERPRETED
 
 
 def njit(*, cache: bool = False, **options: Any) -> Callable[[Any], Any]:
-    """Apply `numba.njit` with these options; with `cache`, kernels are kept as `compile_cache` describes."""
+    """Apply `numba.njit` with these options. With `cache`, compiled kernels are stored as `compile_cache` describes."""
     if INTERPRETED:
-        # Without `cache`, the function is compiled into other kernels, which pass NumPy's integers.
+        # Functions without `cache` are inlined into other kernels, which pass NumPy's integers.
         return _interpreted if cache else lambda function: function
     from numba import njit as numba_njit
 
@@ -38,11 +38,12 @@ _inside = local()
 
 
 def _interpreted(function: Any) -> Any:
-    """Return a kernel in plain Python. For callers outside kernels, its integers wrap and are returned as Python's."""
+    """Return a kernel in plain Python. For callers outside kernels, integers wrap and are returned as Python's."""
     is_planning = HAS_NUMBA and PLANNING_VARIABLE in os.environ
 
     @wraps(function)
     def call(*arguments: Any) -> Any:
+        # A kernel called by another kernel: its integers must not be converted in between.
         if getattr(_inside, "kernel", None) is not None:
             return function(*arguments)
         if is_planning:
@@ -52,6 +53,7 @@ def _interpreted(function: Any) -> Any:
             planned[Form(function.__module__, function.__name__, types)] = None
         _inside.kernel = function
         try:
+            # Compiled integers wrap around silently, and NumPy would warn about it.
             with np.errstate(all="ignore"):
                 return _as_compiled(function(*arguments))
         finally:

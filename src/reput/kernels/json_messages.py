@@ -1,8 +1,8 @@
-"""Parse plain lines of JSON (nearly all lines are) into the columns of a put.
+"""Parse plain lines of JSON into the columns of a put. Nearly all lines are plain.
 
 A line is plain if it is one object with known fields, each at most once and of its type, without contradictions. Its
-strings are UTF-8, its body is not compressed, and its properties have no names that the store must refuse or check. All
-other lines are left to `reput.messages.json_lines`, which also explains errors.
+strings are UTF-8, its body is not compressed, and its properties have no names that the store must refuse or check.
+`reput.messages.json_lines` reads all other lines, and explains errors.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from reput.kernels.json_values import (
 )
 
 PADDING = 64
-"""Bytes that must follow the lines in their buffer."""
+"""Bytes that must follow the lines in their buffer, because kernels load whole words."""
 
 FIELDS = (
     "topic", "body", "body_base64", "body_stored_base64", "queue_id", "flag", "sys_flag", "born_timestamp",
@@ -62,7 +62,7 @@ _INT32 = 1 << 31
 
 @njit(inline="always")
 def _field(data, at, guess):
-    """Return the number of the field whose name begins at `at` and ends with a quote, or -1; try `guess` first."""
+    """Return the number of the field whose name begins at `at` and ends with a quote, or -1. Try `guess` first."""
     length = _ENDS[guess + 1] - _ENDS[guess]
     if same_bytes(data, at, _NAMES, _ENDS[guess], length) and byte_at(data, at + length) == QUOTE:
         return guess
@@ -79,20 +79,21 @@ def _field(data, at, guess):
 def parse_lines(
     data, start, stop, rows, spans, body_at, bodies, head_at, heads, tail_at, tails, text
 ):
-    """Read plain lines from data[start:stop] up to a line that is not plain: (rows, its position or `stop`, lines).
+    """Read plain lines from data[start:stop]; return (rows, position of the first other line or `stop`, lines).
 
-    data      uint8, whole lines, PADDING more bytes after `stop`
-    rows      PUT_DTYPE[n], n one more than the possible messages; topic, born_host and queue are set by the caller
-    spans     SPANS_DTYPE[n]: where topic and host of a row lie in `data`; the same place twice for no host
+    data      uint8, whole lines, with PADDING more bytes after `stop`
+    rows      PUT_DTYPE[n], one more row than there can be messages; the caller sets topic, born_host and queue
+    spans     SPANS_DTYPE[n], places of a row's topic and host in `data`; host and host_stop are equal without a host
     body_at, bodies     int64[n + 1], uint8: body r is bodies[body_at[r]:body_at[r + 1]]
-    head_at, heads      the same of properties strings; if a unique key must be created (rows.reserved is 1), of the
+    head_at, heads      properties strings in the same form; if a unique key must be created (rows.reserved is 1), their
                         part before it
-    tail_at, tails      and of the part after it
-    text                uint8; like bodies, heads and tails as long as `data`
+    tail_at, tails      their part after it
+    text                uint8; like bodies, heads and tails, it is as long as `data`
     """
     pairs = np.zeros((MOST_PAIRS + 4, 6), np.int64)
     cut = np.empty(1, np.int64)
-    follows = np.zeros(_COUNT + 1, np.int64)  # The order of fields in the previous line.
+    # For each field, the field after it in the previous line: lines mostly repeat this order.
+    follows = np.zeros(_COUNT + 1, np.int64)
     row, lines, at = np.int64(0), np.int64(0), start
     body_used, head_used, tail_used = np.int64(0), np.int64(0), np.int64(0)
     body_at[0], head_at[0], tail_at[0] = 0, 0, 0
@@ -136,7 +137,8 @@ def parse_lines(
                 if not (is_optional and is_null(data, at)):
                     break
                 if field in (_BODY, _BODY_BASE64):
-                    seen &= ~(np.int64(1) << field)  # As if the field were missing.
+                    # A null body counts as missing.
+                    seen &= ~(np.int64(1) << field)
                 at += 4
             elif byte == QUOTE:
                 if field == _BODY:

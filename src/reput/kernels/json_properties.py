@@ -1,4 +1,4 @@
-"""Convert properties in a line of JSON to the properties string that a broker would store."""
+"""Convert the properties in a line of JSON to the properties string that a broker would store."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from reput.kernels.json_values import (
 from reput.kernels.properties_scan import bytes_below_3
 
 MOST_PAIRS = 12
-"""The most pairs of a HashMap with 16 buckets."""
+"""Most pairs of a HashMap with 16 buckets. With more pairs, the table and the order of the properties change."""
 UNIQUE, TAG, KEY = (0, 8), (8, 12), (12, 16)
-"""Positions in `_OWN` of the names of properties that have fields of their own."""
+"""Places in `_OWN` of the property names that have their own JSON fields."""
 
 _OWN = np.frombuffer(b"UNIQ_KEYTAGSKEYSDELAYINNER_MULTI_DISPATCH", np.uint8)
 _DELAY, _MULTI = (16, 21), (21, 41)
@@ -41,9 +41,9 @@ def _is_own(text, start, stop, own):
 
 @njit(cache=True, nogil=True)
 def read_pairs(data, at, stop, text, used, pairs):
-    """Read the map after its brace: return (position after the map, end of the text, number of pairs).
+    """Read a map after its brace: return (position after the map, end of the text, number of pairs).
 
-    pairs  int64[MOST_PAIRS + 4, 6]: the first four columns are set to where names and values lie in `text`
+    pairs  int64[MOST_PAIRS + 4, 6]; the first four columns are set to the places of names and values in `text`
     """
     count = np.int64(0)
     at = skip_space(data, at)
@@ -81,9 +81,9 @@ def read_pairs(data, at, stop, text, used, pairs):
 
 @njit(cache=True, nogil=True)
 def join_keys(data, at, stop, text, used):
-    """Join the list after its bracket with spaces: return (position after the list, end of the text).
+    """Join a list, after its bracket, with spaces: return (position after the list, end of the text).
 
-    Returns -1 for a key that is empty or contains a space.
+    The position is -1 for a key that is empty or contains a space, because the joined text would not return this key.
     """
     at = skip_space(data, at)
     if byte_at(data, at) == CLOSE_LIST:
@@ -112,7 +112,10 @@ def join_keys(data, at, stop, text, used):
 
 @njit(cache=True, nogil=True)
 def complete_pairs(text, used, pairs, count, own, start, stop):
-    """Add a pair unless the map has it: return (count, end of the text); -1 if it has another value."""
+    """Add a pair unless the map has it: return (count, end of the text).
+
+    The count is -1 if the map has another value.
+    """
     for pair in range(count):
         if _is_own(text, pairs[pair, 0], pairs[pair, 1], own):
             length = stop - start
@@ -129,7 +132,7 @@ def complete_pairs(text, used, pairs, count, own, start, stop):
 
 @njit(inline="always")
 def _has_separator(text, start, stop):
-    """Return whether the text may contain a byte 0, 1 or 2; up to 7 bytes after it are read."""
+    """Return whether the text may contain a byte 0, 1 or 2. Up to 7 bytes after the text are read."""
     found = np.uint64(0)
     position = start
     while position < stop:
@@ -144,7 +147,7 @@ def _has_separator(text, start, stop):
 
 @njit(inline="always")
 def _bucket(text, start, stop):
-    """Return the bucket in a HashMap of 16 buckets."""
+    """Return the bucket of a name in a HashMap of 16 buckets."""
     value = java_hash(text, start, stop, 0) & 0xFFFFFFFF
     return (value ^ value >> 16) & 15
 
@@ -153,8 +156,8 @@ def _bucket(text, start, stop):
 def put_properties(text, pairs, count, out, used, cut):
     """Write the properties string in a broker's order and return its end; -1 if the store must check the properties.
 
-    pairs  int64[MOST_PAIRS + 4, 6]: the last two columns are set here, to the bucket and the order
-    cut    int64[1], set to the place of the unique key that must be created; -1 if the map has it
+    pairs  int64[MOST_PAIRS + 4, 6]; the last two columns are set here, to the bucket and the order
+    cut    int64[1], set to the place of the unique key that must be created; -1 if the map has one
     """
     has_unique = False
     for pair in range(count):
@@ -170,6 +173,7 @@ def put_properties(text, pairs, count, out, used, cut):
         has_unique = has_unique or _is_own(text, start, stop, UNIQUE)
         bucket = _bucket(text, start, stop)
         pairs[pair, 4] = bucket
+        # Insertion sort by bucket. Pairs of one bucket keep the order of their insertion.
         place = pair
         while place > 0 and pairs[pairs[place - 1, 5], 4] >= bucket:
             other = pairs[place - 1, 5]
@@ -188,7 +192,8 @@ def put_properties(text, pairs, count, out, used, cut):
         pair = pairs[place, 5]
         if not has_unique and cut[0] < 0 and pairs[pair, 4] > _UNIQUE_BUCKET:
             cut[0] = used
-            begin = used  # The text after this point is a string of its own.
+            # The part after the unique key is a string of its own.
+            begin = used
         if used > begin:
             put_byte(out, used, 2)
             used += 1
@@ -206,7 +211,7 @@ def put_properties(text, pairs, count, out, used, cut):
 
 @njit(cache=True, nogil=True)
 def _is_twice(text, pairs, place, start, stop):
-    """Return whether this name is at that place of the bucket, or earlier in the bucket."""
+    """Return whether this name is at place `place` of the order, or before it in the same bucket."""
     bucket, length = pairs[pairs[place, 5], 4], stop - start
     while place >= 0 and pairs[pairs[place, 5], 4] == bucket:
         other = pairs[place, 5]

@@ -1,9 +1,9 @@
-"""Write rows of JSON, column by column: first measure each value, then write it in its place.
+"""Write rows of JSON column by column: first measure all values, then write each in its place.
 
-A value is a range of bytes in a buffer, with a kind. All rows are measured first, so that all columns are written into
-one buffer of the right size. Each value is written at the cursor of its row and moves the cursor. The rules of escaping
-are in `reput.messages.json_text`; its table of invisible characters is an argument. UTF-8 is read as Java does
-(`reput.kernels.java_utf8`): malformed bytes are written as U+FFFD.
+A value is a range of bytes in a buffer, with a kind. All rows are measured first, so that all columns can be written
+into one buffer of the right size. Each value is written at the cursor of its row, and moves the cursor.
+`reput.messages.json_text` has the rules of escaping; its table of invisible characters is an argument. UTF-8 is read as
+Java does (`reput.kernels.java_utf8`): malformed bytes are written as U+FFFD.
 """
 
 from __future__ import annotations
@@ -17,15 +17,16 @@ from reput.kernels.jit import njit
 from reput.kernels.json_values import ONES, TOP_BITS, special_in
 
 MISSING, PRESENT, SKIPPED = 0, 1, 2
-"""Kinds of a value in a row: written as the text for a missing value, written as itself, or skipped."""
+"""Kinds of a value: written as the text for missing values, written as itself, or skipped."""
 
 _QUOTE, _BACKSLASH, _DELETE, _SPACE = 0x22, 0x5C, 0x7F, 0x20
 _DELETES = np.uint64(0x7F7F7F7F7F7F7F7F)
-# The character after the backslash of a short escape, by the escaped character; 0 for \u00XX.
+# Letter of the short escape of a character, such as n for a line feed; 0 for characters that are written as \u00XX.
 _SHORT = np.zeros(128, np.uint8)
 for _char, _letter in zip('\b\t\n\f\r"\\', 'btnfr"\\', strict=True):
     _SHORT[ord(_char)] = ord(_letter)
-_ESCAPE_BYTES = 6  # \uXXXX
+# The length of \uXXXX.
+_ESCAPE_BYTES = 6
 _MOST_DIGITS = 20
 _BASE64 = np.frombuffer(
     b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/", np.uint8
@@ -46,7 +47,7 @@ def _is_plain(byte):
 
 @njit(inline="always")
 def _code_point(data, position, length):
-    """Return the character of a well-formed sequence of two to four bytes."""
+    """Return the character of a valid sequence of two to four bytes."""
     point = byte_at(data, position) & 0x7F >> length
     for index in range(1, length):
         point = point << 6 | byte_at(data, position + index) & 0x3F
@@ -55,7 +56,7 @@ def _code_point(data, position, length):
 
 @njit(cache=True, nogil=True)
 def _escaped_bytes(data, position, stop, invisible):
-    """Return the number of bytes of the text between its quotes."""
+    """Return the length of a text in its escaped form, without quotes."""
     total = np.int64(0)
     while position < stop:
         if position + 8 <= stop:
@@ -89,9 +90,9 @@ def _escaped_bytes(data, position, stop, invisible):
 
 @njit(cache=True, nogil=True)
 def _put_escaped(out, at, data, position, stop, invisible):
-    """Write the text between its quotes; return the position after it.
+    """Write a text in its escaped form, without quotes; return the position after it.
 
-    Eight bytes are stored at once if the text has at least eight left: escaping never shortens it.
+    Eight bytes are stored at once if at least eight bytes of the text are left: escaping never shortens a text.
     """
     while position < stop:
         if position + 8 <= stop:
@@ -187,7 +188,7 @@ def put_texts(data, starts, stops, kinds, label, missing, invisible, out, cursor
 
 @njit(inline="always")
 def _digits(value):
-    """Return the number of decimal digits of a uint64, two per step."""
+    """Return the number of decimal digits of a uint64. Each step counts two digits."""
     count = np.int64(1)
     while value >= np.uint64(100):
         value //= np.uint64(100)
@@ -239,7 +240,7 @@ def put_integers(values, kinds, label, missing, out, cursors):
 
 @njit(cache=True, nogil=True)
 def put_runs(data, starts, stops, kinds, label, end, missing, out, cursors):
-    """Write `label`, the unchanged bytes data[starts[i]:stops[i]] and `end`, or `missing`, at each cursor."""
+    """Write `label`, the bytes data[starts[i]:stops[i]] and `end`, or else `missing`, at the cursor of each row."""
     for row in range(len(starts)):
         at = cursors[row]
         if kinds[row] == PRESENT:
@@ -257,7 +258,7 @@ def put_runs(data, starts, stops, kinds, label, end, missing, out, cursors):
 
 @njit(cache=True, nogil=True)
 def put_base64(data, starts, stops, kinds, label, missing, out, cursors):
-    """Write `label` and the bytes data[starts[i]:stops[i]] in base64 and quotes, or `missing`, at each cursor."""
+    """Write `label` and the bytes data[starts[i]:stops[i]] in base64 and quotes, or else `missing`, at each cursor."""
     for row in range(len(starts)):
         at = cursors[row]
         if kinds[row] == PRESENT:
@@ -290,7 +291,7 @@ def put_base64(data, starts, stops, kinds, label, missing, out, cursors):
 
 @njit(cache=True, nogil=True)
 def are_utf8(data, starts, stops, valid):
-    """Set valid[i] (uint8) to whether data[starts[i]:stops[i]] is well-formed UTF-8."""
+    """Set valid[i] (uint8) to whether data[starts[i]:stops[i]] is valid UTF-8."""
     for row in range(len(starts)):
         position, stop = starts[row], stops[row]
         good = True
@@ -311,9 +312,9 @@ def are_utf8(data, starts, stops, valid):
 
 @njit(cache=True, nogil=True)
 def are_in_hash_map_order(names, starts, stops, maps, ordered):
-    """Set ordered[i] (uint8) to whether `java.util.HashMap` would iterate over the names of row i in their given order.
+    """Set ordered[i] (uint8) to whether the names of row i are in the order in which a `HashMap` iterates.
 
-    The rule is `reput.format.java_string.hash_map_order`. Name k is names[starts[k]:stops[k]], UTF-8; row i has the
+    The rule is `reput.format.java_string.hash_map_order`. Name k is names[starts[k]:stops[k]], UTF-8. Row i has the
     distinct names from maps[i] to maps[i + 1].
     """
     for row in range(len(ordered)):

@@ -1,7 +1,7 @@
 """Find the bodies that are one JSON object each, by their brackets and strings.
 
-A parser that reads concatenated bodies finds as many objects as there are bodies only if each body closes its own
-brackets. The text between the brackets is left to the parser.
+A parser that reads concatenated bodies finds one object per body only if each body closes its own brackets. The text
+between the brackets is left to the parser.
 """
 
 from __future__ import annotations
@@ -14,7 +14,10 @@ from reput.kernels.jit import njit
 _QUOTE, _BACKSLASH = 0x22, 0x5C
 _OPEN_OBJECT, _CLOSE_OBJECT, _OPEN_LIST, _CLOSE_LIST = 0x7B, 0x7D, 0x5B, 0x5D
 MAX_DEPTH = 100
-"""Parsers recurse once per level, and a hostile body may open millions of levels."""
+"""Deepest nesting that is passed to a parser.
+
+Parsers recurse once per level, and a hostile body may open millions of levels.
+"""
 
 _SPACE, _TAB, _LINE_FEED, _CARRIAGE_RETURN = 0x20, 0x09, 0x0A, 0x0D
 
@@ -58,7 +61,7 @@ def _is_one_object(data, start, stop):
 def are_objects(data, offsets, valid):
     """Set valid[i] (uint8) to whether data[offsets[i]:offsets[i + 1]] opens and closes one JSON object.
 
-    Offsets are int32[n + 1], ascending and inside `data`.
+    offsets  int32[n + 1], ascending and inside `data`
     """
     for row in range(len(valid)):
         valid[row] = _is_one_object(data, np.int64(offsets[row]), np.int64(offsets[row + 1]))

@@ -1,6 +1,6 @@
 """Parse plain values in JSON text: strings, base64 and whole numbers.
 
-The result for other values is -1: the caller leaves them to a complete JSON reader.
+For any other value the result is -1, and the caller uses a complete JSON reader.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _BACKSLASH = 0x5C
 _SPACES = np.uint64(0x2020202020202020)
 _QUOTES = np.uint64(0x2222222222222222)
 _BACKSLASHES = np.uint64(0x5C5C5C5C5C5C5C5C)
-# The character of a short escape, by its letter; 0 for other letters.
+# Character of a short escape, by its letter; 0 for other letters.
 _ESCAPES = np.zeros(256, np.uint8)
 for _letter, _char in zip('btnfr"\\/', '\b\t\n\f\r"\\/', strict=True):
     _ESCAPES[ord(_letter)] = ord(_char)
@@ -52,7 +52,7 @@ def skip_space(data, at):
 
 @njit(cache=True, nogil=True)
 def plain_end(data, at):
-    """Find the quote that ends a string of ASCII without escapes; -1 for other strings."""
+    """Return the position of the quote that ends an ASCII string without escapes; -1 for any other string."""
     found = special_in(word_at(data, at))
     while not found:
         at += 8
@@ -65,7 +65,7 @@ def plain_end(data, at):
 def decode_string(data, at, stop, out, used):
     """Decode the string that begins at `at` to out[used:]; return (position after its quote, end of the output).
 
-    Returns -1 for a string that is not plain. Up to 7 bytes after the end may be overwritten.
+    The position is -1 for a string that is not plain. Up to 7 bytes after the end of the output may be overwritten.
     """
     while at < stop:
         found = special_in(word_at(data, at))
@@ -143,7 +143,7 @@ def _unit_escape(data, at, out, used):
 
 @njit(cache=True, nogil=True)
 def _unit(data, at):
-    """Parse four hexadecimal digits; a large negative number for other characters."""
+    """Parse four hexadecimal digits. Return a large negative number for other characters."""
     value = np.int64(0)
     for index in range(4):
         byte = byte_at(data, at + index)
@@ -159,7 +159,7 @@ def _unit(data, at):
 
 @njit(cache=True, nogil=True)
 def decode_base64(data, at, out, used):
-    """Decode as `decode_string` does, for base64 with its whole padding and no spare bits."""
+    """Decode base64 as `decode_string` decodes text. Its padding must be complete, and its spare bits zero."""
     while True:
         first, second = _DIGITS64[byte_at(data, at)], _DIGITS64[byte_at(data, at + 1)]
         if first == 255 or second == 255:
@@ -184,7 +184,7 @@ def decode_base64(data, at, out, used):
 
 @njit(inline="always")
 def parse_integer(data, at):
-    """Return (next position, value) of a whole number of up to 18 digits; -1 for others."""
+    """Return (next position, value) of a whole number of at most 18 digits; the position is -1 for any other number."""
     negative = byte_at(data, at) == 45
     at += negative
     begin, value = at, np.int64(0)

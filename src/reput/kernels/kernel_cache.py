@@ -1,4 +1,4 @@
-"""numba's cache of one kernel, which reads from the folders of `reput.kernels.compile_cache` and writes into one."""
+"""numba's cache of one kernel: it reads several folders of `reput.kernels.compile_cache` and writes to one."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ from reput.kernels.compile_cache import KERNELS, folders, own_folder, shipped, s
 
 
 class _Locator(_CacheLocator):
-    """A locator for numba, which caches no kernel without a writable folder; `KernelCache` chooses the real folders."""
+    """A locator, without which numba would not cache a kernel. `KernelCache` chooses the actual folders."""
 
     def __init__(self, function: Any, path: str) -> None:
         self._line = function.__code__.co_firstlineno
-        self._py_file = path  # numba prints this name in warnings.
+        # numba prints this name in warnings.
+        self._py_file = path
 
     def get_cache_path(self) -> str:
         return str(KERNELS)
@@ -42,7 +43,7 @@ class _Form(CompileResultCacheImpl):
 
 
 class KernelCache(FunctionCache):
-    """numba's cache of one kernel, which reads from several folders and writes into one."""
+    """numba's cache of one kernel, which reads several folders and writes to one."""
 
     _impl_class = _Form
 
@@ -51,12 +52,14 @@ class KernelCache(FunctionCache):
         if found is None and on_compile:
             for compiling in on_compile:
                 compiling(self._py_func.__qualname__)
-            found = self._find(signature, context)  # The callback may have compiled the kernel.
+            # A callback may have compiled the kernel.
+            found = self._find(signature, context)
         return found
 
     def _find(self, signature: Any, context: Any) -> Any:
         codegen = context.codegen()
         triple, *_ = codegen.magic_tuple()
+        # Shipped kernels are stored under the name of their level, not of this processor.
         _, _, code = key = self._index_key(signature, codegen)
         wanted = [(folder, key) for folder in folders()]
         if found := shipped():
@@ -72,9 +75,8 @@ class KernelCache(FunctionCache):
     def _save_overload(self, signature: Any, data: Any) -> None:
         if self._impl.check_cachable(data):
             key, form = self._index_key(signature, data.codegen), self._impl.reduce(data)
-            with suppress(
-                OSError
-            ):  # A full disk, for example: the kernel runs, and is compiled again next time.
+            # After an error, for example of a full disk, the kernel still runs, and is compiled again next time.
+            with suppress(OSError):
                 IndexDataCacheFile(
                     str(own_folder(create=True)), self._impl.filename_base, sources()
                 ).save(key, form)

@@ -1,7 +1,7 @@
 """Match records with many wanted keys: hash keys, select index entries, compare exactly.
 
-The rules are in `reput.log.keyed_record` and `reput.format.commit_log.locate`. Texts are compared as the Java strings
-that their bytes become.
+`reput.log.keyed_record` and `reput.format.commit_log.locate` have the rules. Texts are compared as the Java strings to
+which their bytes decode.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from reput.kernels.jit import njit
 from reput.kernels.properties_scan import find_index_properties, next_property, next_space
 from reput.kernels.record_walk import equals
 
-# Outcomes for a record.
+# Results for a record.
 WHOLE = 0
-MORE_BYTES = 1  # The record reaches past the bytes read: it has at least `needed` bytes.
+MORE_BYTES = 1  # The record is longer than the bytes read; it has at least `needed` bytes.
 NO_RECORD = 2
 
-# Outcomes for a candidate.
-OTHER = 0  # The hash is the key's, but the text differs.
+# Results for a candidate.
+OTHER = 0  # Its hash is the key's hash, but the text differs.
 MATCH = 1
 STALE = 2  # No record at this offset can have an index entry with this hash.
-STALE_MATCH = 3  # A record with the wanted key that states another physical offset.
+STALE_MATCH = 3  # A record has the wanted key, but states another physical offset.
 
 _UNIQ_KEY = np.frombuffer(UNIQ_KEY.encode(), np.uint8)
 
@@ -49,7 +49,7 @@ RECORD_DTYPE = np.dtype(
 
 @njit(cache=True, nogil=True)
 def hash_keys(topics, topic_at, keys, key_at, hashes):
-    """Write the index's hash of topic#key into hashes, int32[n]; text n is texts[at[n]:at[n + 1]]."""
+    """Write the index's hash of each topic#key to hashes, int32[n]. Text n is texts[at[n]:at[n + 1]]."""
     for row in range(len(hashes)):
         value = java_hash(topics, topic_at[row], topic_at[row + 1], 0)
         value = java_hash(keys, key_at[row], key_at[row + 1], hash_unit(value, 35))
@@ -72,10 +72,10 @@ def find_wanted(key_hash, wanted, bounds, shift, found):
 
 @njit(cache=True, nogil=True)
 def locate_records(data, begins, ends, at_file_end, records):
-    """Locate a look-up's fields in records that begin at data[begins[n]] and were read up to ends[n].
+    """Locate the fields that a look-up needs in records that begin at data[begins[n]] and were read up to ends[n].
 
-    at_file_end  uint8, whether no more bytes could be read
-    records      RECORD_DTYPE[n], filled; its positions are positions in data
+    at_file_end  uint8, whether the file ends there
+    records      RECORD_DTYPE[n], set here; positions count in `data`
     """
     for number in range(len(begins)):
         record = records[number]
@@ -100,7 +100,7 @@ def locate_records(data, begins, ends, at_file_end, records):
         body_bytes = max(read_i32(data, body_length_at), 0)
         topic_length_at = body_length_at + 4 + body_bytes
         topic_at = topic_length_at + topic_length_bytes
-        # A record is as long as the sum of its parts, so no part needs to be searched for beyond TOTALSIZE.
+        # A record is as long as the sum of its parts, so no part can lie beyond TOTALSIZE.
         if topic_at - position > total:
             record.status = NO_RECORD
             continue
@@ -122,6 +122,7 @@ def locate_records(data, begins, ends, at_file_end, records):
         unique, unique_stop, keys, keys_stop, _, _, _ = find_index_properties(
             data, properties_at, position + total
         )
+        # Rolled-back messages have no index entries (IndexService.buildIndex).
         indexed = sys_flag & 12 != 12
         record.status = WHOLE
         record.stated_offset = read_i64(data, position + 28)
@@ -141,7 +142,7 @@ def match_keys(
 ):  # fmt: skip
     """Compare topics and keys of candidates with their records; write verdicts, uint8[n].
 
-    candidates  int64[n], rows of offsets (int64: where each lies), key_hash (int32), and texts as in `hash_keys`
+    candidates  int64[n], rows of offsets (int64, physical offsets), key_hash (int32), and texts as in `hash_keys`
     record_of   int64[n], each candidate's row in `records`
     """
     for number in range(len(candidates)):
@@ -189,7 +190,7 @@ def _is_same_decoded(data, start, end, text, text_start, text_end):
 
 @njit(cache=True, nogil=True)
 def _has_key(data, record, keys, key_start, key_end):
-    """Return whether a unique key or one of KEYS equals the text."""
+    """Return whether the unique key, one of KEYS, or a replaced unique key equals the text."""
     if key_start == key_end:
         return False
     start, limit = record.unique_at, record.unique_at + record.unique_bytes
@@ -201,7 +202,7 @@ def _has_key(data, record, keys, key_start, key_end):
         if space > start and _is_same(data, start, space, keys, key_start, key_end):
             return True
         start = space + 1
-    # Checked last, because few records have an additional id of their own, and it rarely matches.
+    # Replaced unique keys (5.x) come last, because few records have one, and it rarely matches.
     start, limit = record.properties_at, record.properties_at + record.properties_bytes
     name, name_stop, value_stop = next_property(data, start, limit)
     while name < limit:
@@ -225,7 +226,7 @@ def _has_hash(data, record, key_hash):
         if space > start and positive_hash(java_hash(data, start, space, prefix)) == key_hash:
             return True
         start = space + 1
-    # Hashed last: it is the longest key, and rarely the wanted one.
+    # The unique key comes last: it is the longest key, and rarely the wanted one.
     start, limit = record.unique_at, record.unique_at + record.unique_bytes
     return start < limit and positive_hash(java_hash(data, start, limit, prefix)) == key_hash
 
@@ -234,8 +235,9 @@ def _has_hash(data, record, key_hash):
 def hash_records(data, records, hashes, record_of):
     """Write the hashes of all index entries of records; return their number.
 
-    records    RECORD_DTYPE[n], of `locate_records`
-    hashes     int32, and record_of, int64, filled with hashes and rows; two and half of `keys_bytes` for each record
+    records    RECORD_DTYPE[n], from `locate_records`
+    hashes     int32, set to the hashes; its length is 2 + keys_bytes / 2 per record
+    record_of  int64, of the same length, set to the rows of `records`
     """
     count = 0
     for row in range(len(records)):
@@ -263,12 +265,13 @@ def hash_records(data, records, hashes, record_of):
 
 @njit(cache=True, nogil=True)
 def hash_own_ids(data, records, hashes, record_of):
-    """Write the hash of each UNIQ_KEY that a later UNIQ_KEY of its record replaces; the index has no entry for it.
+    """Write the hash of each UNIQ_KEY that a later UNIQ_KEY of its record replaces. The index has no entry for it.
 
-    records    RECORD_DTYPE[n], of `locate_records`
-    hashes     int32, and record_of, int64, filled with hashes and rows
+    records    RECORD_DTYPE[n], from `locate_records`
+    hashes     int32, set to the hashes
+    record_of  int64, of the same length, set to the rows of `records`
 
-    Returns their number, and the number of finished rows: fewer than n if there was no room for all.
+    Returns their number, and the number of finished rows, which is less than n if there was no room for all hashes.
     """
     count = 0
     for row in range(len(records)):
@@ -282,7 +285,7 @@ def hash_own_ids(data, records, hashes, record_of):
         start, limit = record.properties_at, record.properties_at + record.properties_bytes
         name, name_stop, value_stop = next_property(data, start, limit)
         while name < limit:
-            # `unique_at` leads to the last one.
+            # `unique_at` is the place of the last UNIQ_KEY, which has an index entry.
             is_unique = equals(data, name, name_stop - name, _UNIQ_KEY)
             if is_unique and name_stop + 1 < record.unique_at:
                 if count == len(hashes):
@@ -304,7 +307,7 @@ def batch_has_wanted(data, topic, wanted, bounds, shift):
     """Return whether a message of an inner batch has a hash in `wanted`; True if the lengths are inconsistent.
 
     data    uint8, the messages one after the other (`reput.messages.inner_batch`)
-    wanted  int32, sorted, with bounds and shift as in `find_wanted`
+    wanted  int32, sorted; with bounds and shift as in `find_wanted`
     """
     prefix = hash_unit(java_hash(topic, 0, len(topic), 0), 35)
     position, end = 0, len(data)

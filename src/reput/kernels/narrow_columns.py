@@ -1,7 +1,7 @@
-"""Narrow columns of integers to few bytes per value, its distance from the smallest, and widen them again.
+"""Store columns of integers in few bytes per value, as the distance from the smallest value, and restore them.
 
-The columns are in a two-dimensional array: fields of one type in an array of rows. NumPy would need four passes over
-all rows to narrow one column.
+The columns are in a two-dimensional array, which is an array of rows with fields of one type. NumPy would need four
+passes over all rows for one column.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ import numpy as np
 
 from reput.kernels.jit import njit
 
-_BLOCK = 512  # Number of rows that fit in the processor's nearest cache.
+# Number of rows that fit in the processor's level 1 cache.
+_BLOCK = 512
 
 
 @njit(cache=True, nogil=True)
 def find_spans(rows, first, least, most):
-    """Write the minimum and maximum of each column from `first` on; there must be at least one row.
+    """Write the minimum and maximum of each column from `first` on. There must be at least one row.
 
     least, most  int64, set here
     """
@@ -33,7 +34,7 @@ def find_spans(rows, first, least, most):
 
 @njit(cache=True, nogil=True)
 def narrow(rows, column, least, width, data):
-    """Store each value's distance from `least` in `width` bytes; with 8 bytes and a `least` of 0, any value fits.
+    """Store each value's distance from `least` in `width` bytes. With 8 bytes and a `least` of 0, any value fits.
 
     data  uint8[len(rows) * width], set here
     """
@@ -56,7 +57,7 @@ def narrow(rows, column, least, width, data):
 
 @njit(cache=True, nogil=True)
 def widen(data, least, width, rows, column):
-    """Set a column to the values that `narrow` stored in `data`; with a width of 0, all are `least`."""
+    """Set a column to the values that `narrow` stored in `data`. With a width of 0, all values are `least`."""
     if width == 0:
         for row in range(len(rows)):
             rows[row, column] = least

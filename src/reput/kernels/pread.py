@@ -1,4 +1,4 @@
-"""`pread` inside a kernel: a call of the system without the interpreter."""
+"""`pread` inside a kernel: a system call without the interpreter."""
 
 from __future__ import annotations
 
@@ -44,6 +44,7 @@ def _compiled_pread(
     return types.int64(types.int64, data, types.int64, types.int64, types.int64), generate
 
 
-# pread(file, data, at, length, position): fill data[at:at + length] from a byte of the open file `file` on. Returns the
-# bytes read, fewer at the file's end, -1 for an error. The caller has checked that the bytes are inside `data`.
+# pread(file, data, at, length, position): read from byte `position` of the open file `file` into data[at:at + length].
+# It returns the number of bytes read: fewer at the file's end, -1 for an error. The caller has checked that the bytes
+# lie inside `data`.
 pread = _interpreted_pread if INTERPRETED else _compiled_pread

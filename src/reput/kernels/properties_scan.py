@@ -1,6 +1,6 @@
-"""The few properties that dispatch and look-ups need, found in a properties string without leaving the kernel.
+"""Find the few properties that dispatch and look-ups need, in a properties string, inside a kernel.
 
-The rule is `reput.format.properties.decode_properties`; the separators are ASCII, so it holds for bytes as well.
+The rule is `reput.format.properties.decode_properties`. Its separators are ASCII, so it also holds for UTF-8 bytes.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ from reput.kernels.java_hash import character_at
 from reput.kernels.jit import njit
 
 _DIGIT_ZEROS = np.array(DIGIT_ZEROS, np.int64)
-# All white space of Character.isWhitespace besides U+2000 to U+200A; each character is one UTF-16 unit.
+# The white space of Character.isWhitespace except U+2000 to U+200A. Each character is one UTF-16 unit.
 _SPACES = np.array(
     [*range(0x09, 0x0E), *range(0x1C, 0x21), 0x1680, 0x2028, 0x2029, 0x205F, 0x3000], np.int64
 )
-_FIGURE_SPACE = 0x2007  # Non-breaking, so Java does not count these as white space.
+# A non-breaking space, which Java does not count as white space.
+_FIGURE_SPACE = 0x2007
 _UNIQ_KEY, _KEYS, _TAGS = (
     np.uint64(int.from_bytes(name, "little")) for name in (b"UNIQ_KEY", b"KEYS", b"TAGS")
 )
@@ -36,10 +37,10 @@ _TOP_BITS = np.uint64(0x8080808080808080)
 
 @njit(inline="always")
 def find_index_properties(data, start, stop):
-    """Find the values of UNIQ_KEY, KEYS and TAGS in the properties data[start:stop], and the longest name's length.
+    """Find UNIQ_KEY, KEYS and TAGS in the properties data[start:stop], and the length of the longest name.
 
-    Returns three pairs of start and stop, equal for a missing property. There are 8 bytes of data before `start`, of a
-    record's header for example; no position is 2**31 or more.
+    Returns three pairs of start and stop of a value, equal for a missing property, and the length. There must be 8
+    bytes of data before `start`, such as a record's header, and no position may reach 2**31.
 
     No processor can predict the ends and names of properties. So one comparison finds all separators of 64 bytes, each
     property takes one step, and names are compared without branches.
@@ -59,6 +60,7 @@ def find_index_properties(data, start, stop):
             if length > 0 and value_stop > name_stop + 1:
                 last_8 = word_at(data, name_stop - 8)
                 last_4 = last_8 >> _32
+                # One word holds start and stop, so that one conditional move takes both.
                 value = (name_stop + 1) << 32 | value_stop
                 unique = value if (length == 8) & (last_8 == _UNIQ_KEY) else unique
                 keys = value if (length == 4) & (last_4 == _KEYS) else keys
@@ -78,7 +80,7 @@ def find_index_properties(data, start, stop):
 
 @njit(inline="always")
 def separators(data, position, stop):
-    """Return two bit maps of up to 64 bytes of data[position:stop]: of bytes 1, and of bytes 2 and the end."""
+    """Return two bit maps of up to 64 bytes of data[position:stop]: one of bytes 1, one of bytes 2 and the end."""
     ones, ends = _NONE, _NONE
     if position + 64 <= len(data):
         ones, ends = equal_bytes(data, position, 1), equal_bytes(data, position, 2)
@@ -95,7 +97,7 @@ def separators(data, position, stop):
 
 @njit(inline="always")
 def has_others(data, position, stop):
-    """Return whether a byte of the up to 64 bytes of data[position:stop] is not ASCII."""
+    """Return whether any of the first 64 bytes of data[position:stop] is not ASCII."""
     others = _NONE
     if position + 64 <= len(data):
         others = bytes_above_127(data, position)
@@ -122,7 +124,7 @@ def find_value(data, start, stop, name):
 
 @njit(inline="always")
 def next_property(data, position, stop):
-    """Return start and stop of the next property's name, and stop of its value; three times `stop` at the end."""
+    """Return start and stop of the next property's name, and the stop of its value; three times `stop` at the end."""
     while position < stop:
         name_stop = next_separator(data, position, stop)
         if name_stop >= stop:
@@ -141,13 +143,13 @@ def next_property(data, position, stop):
 
 @njit(inline="always")
 def bytes_below_3(word):
-    """Set the top bits of bytes 0, 1 or 2 in a word: the lowest bit is right, higher ones may be wrong."""
+    """Mark bytes 0, 1 and 2 of a word by their top bits. Only the lowest mark is reliable."""
     return (word - _THREES) & ~word & _TOP_BITS
 
 
 @njit(inline="always")
 def next_separator(data, position, stop):
-    """Find the next byte 1 or 2, or `stop`; eight bytes at a time."""
+    """Return the position of the next byte 1 or 2, or `stop`. Each step takes eight bytes."""
     while position + 8 <= stop:
         word = word_at(data, position)
         below_3 = bytes_below_3(word)
@@ -168,10 +170,10 @@ def next_separator(data, position, stop):
 
 @njit(inline="always")
 def next_space(data, position, stop):
-    """Find the next space, or `stop`; eight bytes at a time."""
+    """Return the position of the next space, or `stop`. Each step takes eight bytes."""
     while position + 8 <= stop:
         word = word_at(data, position) ^ _SPACE_BYTES
-        # Only the lowest bit is certain to be right.
+        # Only the lowest mark is reliable.
         zeros = (word - _ONE_BYTES) & ~word & _TOP_BITS
         if zeros:
             return position + (trailing_zeros(zeros) >> 3)
@@ -190,7 +192,8 @@ def parse_i64(data, start, stop):
         start += 1
     if start >= stop:
         return False, np.int64(0)
-    value = np.int64(0)  # Kept negative, because the range has one more negative number.
+    # The value is kept negative, because there is one more negative number than positive ones.
+    value = np.int64(0)
     position = start
     while position < stop:
         point, length = character_at(data, position, stop)

@@ -1,7 +1,8 @@
 r"""Extract columns from properties strings: wanted values, lists of keys, maps of all properties.
 
-The rule is `reput.format.properties.decode_properties`: a chunk between two \x02 counts if its first \x01 is neither
-its first nor its last character, and of several with one name, the last value takes the place of the first.
+The rule is `reput.format.properties.decode_properties`. A chunk between two \x02 counts if its first \x01 is neither
+its first nor its last character. Of several properties with one name, the place of the first and the value of the last
+count.
 """
 
 from __future__ import annotations
@@ -35,12 +36,13 @@ SPANS_DTYPE = np.dtype(
 )
 _UNIQ_KEY_NAME = np.frombuffer(UNIQ_KEY.encode(), np.uint8)
 LEAST_UNIQUE_KEY_BYTES = len(_UNIQ_KEY_NAME) + 3
-"""Minimum bytes of a unique key as a property, with this name and its separators."""
+"""Least bytes of a property that is a unique key: its name, two separators and one character."""
 LEAST_PROPERTY_BYTES = 4
-"""A name, a value, and two separators: a string of n bytes holds at most (n + 1) // 4 properties."""
+"""Least bytes of a property: name, value and two separators. So n bytes hold at most (n + 1) // 4 properties."""
 
 _MAX_STRING_BYTES = 1 << 15
-_FEW = 24  # Up to this number, names are compared one by one.
+# Up to this number, names are compared one by one; above it, in a hash table.
+_FEW = 24
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 _SLOTS = 1 << 15
 _MASK = np.int64(_SLOTS - 1)
@@ -52,7 +54,7 @@ _UNIQ_KEY, _KEYS, _TAGS = (
 
 @njit(cache=True, nogil=True)
 def find_spans(data, parts, spans):
-    """Write the places of UNIQ_KEY, KEYS and TAGS of each record, SPANS_DTYPE[n]; 0 bytes for a missing one."""
+    """Write the places of UNIQ_KEY, KEYS and TAGS of each record, SPANS_DTYPE[n]. A missing one has 0 bytes."""
     for row in range(len(parts)):
         _find_span(data, parts, row, spans[row])
 
@@ -71,11 +73,12 @@ def _find_span(data, parts, row, span):
 
 @njit(cache=True, nogil=True)
 def split_keys(data, start, count, lists, offsets, out):
-    """Split each data[start[i]:start[i] + count[i]] at spaces into keys; none is empty.
+    """Split each data[start[i]:start[i] + count[i]] at spaces into keys. Empty keys are dropped.
 
     lists    int32[n + 1], where the keys of each row begin
-    offsets  int32, one more than there can be keys: where each begins in `out`
-    Returns keys and bytes written.
+    offsets  int32, one more than there can be keys: where each key begins in `out`
+
+    Returns (number of keys, bytes written).
     """
     keys, at = 0, np.int64(0)
     offsets[0], lists[0] = 0, 0
@@ -97,8 +100,9 @@ def split_unique_keys(data, start, count, lists, offsets, out):
     """Find every UNIQ_KEY of each properties string data[start[i]:start[i] + count[i]], in order.
 
     lists    int32[n + 1], where the ids of each row begin
-    offsets  int32, one more than there can be ids: where each begins in `out`
-    Returns ids and bytes written.
+    offsets  int32, one more than there can be ids: where each id begins in `out`
+
+    Returns (number of ids, bytes written).
     """
     ids, at = 0, np.int64(0)
     offsets[0], lists[0] = 0, 0
@@ -119,17 +123,17 @@ def split_unique_keys(data, start, count, lists, offsets, out):
 def split_properties(
     data, parts, spans, maps, name_offsets, names, value_offsets, values, progress
 ):  # fmt: skip
-    """Split the properties of each record into names and values, up to the first record for `split_any_properties`.
+    """Split the properties of each record into names and values, up to the first record that is not plain.
 
-    spans  as `find_spans` sets them
+    spans  set here as `find_spans` does
     maps   int32[n + 1], where the properties of each row begin
     name_offsets, value_offsets  int32, one more than there can be properties
     names, values  uint8, 8 bytes longer than the texts
-    progress  int64[2]: rows done and their properties; increased here
+    progress  int64[2]: number of finished rows, and of their properties; increased here
 
-    `split_any_properties` takes records with text that is not ASCII, with many properties, or with two of one name. Few
-    logs have any, and that kernel takes long to compile. One comparison finds all separators in 64 bytes, so that each
-    property takes one step.
+    A record is not plain if its text is not ASCII, or if it has many properties, or two with one name. Few logs have
+    such records. `split_any_properties` takes them, in a kernel of its own because it takes long to compile. One
+    comparison finds all separators in 64 bytes, so that each property takes one step.
     """
     marks = np.empty(_FEW, np.uint64)
     row, total = progress[0], progress[1]
@@ -189,7 +193,7 @@ def split_properties(
 def split_any_properties(
     data, parts, spans, maps, name_offsets, names, value_offsets, values, progress
 ):  # fmt: skip
-    """Split the properties of any records, of which the first is not plain."""
+    """Split the properties of all records. The first of them is not plain."""
     pairs = np.empty((_MAX_STRING_BYTES // LEAST_PROPERTY_BYTES + 1, 4), np.int64)
     slots = np.zeros(_SLOTS, np.int64)
     while progress[0] < len(parts):
@@ -210,10 +214,10 @@ def split_any_properties(
 
 @njit(inline="always")
 def _put_ascii(out, at, data, start, stop):
-    """Copy data[start:stop], at least a byte, to out[at:].
+    """Copy data[start:stop], at least one byte, to out[at:].
 
-    There are 8 bytes of data before `start`; up to 7 bytes after the copy may be overwritten. Returns a hash of the
-    text, which practically never collides, and the last 8 bytes, or all, as a word.
+    There must be 8 bytes of data before `start`. Up to 7 bytes after the copy may be overwritten. Returns a hash of the
+    text, which practically never collides, and a word of the text's last 8 bytes (or of the whole shorter text).
     """
     count = stop - start
     last = word_at(data, stop - 8)
@@ -233,7 +237,10 @@ def _put_ascii(out, at, data, start, stop):
 
 @njit(inline="always")
 def _note_span(span, name, count, start, stop):
-    """Store the place of a property's value if its name, given by length and last 8 bytes, is wanted."""
+    """Store the place of a property's value if its name is wanted.
+
+    `count` and `name` are the name's length and last 8 bytes.
+    """
     if count == 8 and name == _UNIQ_KEY:
         span.unique_key, span.unique_key_bytes = start, stop - start
     elif count == 4 and name == _KEYS:
@@ -244,7 +251,7 @@ def _note_span(span, name, count, start, stop):
 
 @njit(cache=True, nogil=True)
 def _find_pairs(data, parts, row, pairs, slots):
-    """Find the properties of any record: starts and stops of names and values; return their number."""
+    """Find the properties of any record: starts and stops of names and values. Return their number."""
     position = parts[row].properties
     stop = position + parts[row].properties_bytes
     count = np.int64(0)
@@ -266,7 +273,7 @@ def _find_pairs(data, parts, row, pairs, slots):
 
 @njit(inline="always")
 def _find_name(data, pairs, count, start, stop):
-    """Return the place of the pair of this name, or `count`."""
+    """Return the number of the pair with this name, or `count`."""
     for pair in range(count):
         if same_text(data, start, stop, pairs[pair, 0], pairs[pair, 1]):
             return np.int64(pair)
@@ -281,7 +288,11 @@ def _enter_all(data, pairs, count, slots, row):
 
 @njit(cache=True, nogil=True)
 def _find_or_enter(data, pairs, count, slots, row, start, stop):
-    """Do the same through a table, in whose slots the upper bits are the row's number and the lower bits a pair."""
+    """Return the number of the pair with this name; enter a new name as pair `count`.
+
+    The upper bits of a slot are the number of the row, so the table need not be cleared between rows. The lower bits
+    are a pair.
+    """
     slot = (java_hash(data, start, stop, 0) & 0x7FFFFFFF) * 0x9E3779B1 >> 16 & _MASK
     while slots[slot] >> 16 == row + 1:
         pair = slots[slot] & 0xFFFF

@@ -1,4 +1,4 @@
-"""Prove that ConsumeQueue entries tile a range of the CommitLog: each record once, without gaps."""
+"""Prove that ConsumeQueue entries cover a range of the CommitLog: each record once, without gaps."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ def sum_of_steps(entries, count, seed):
 
     entries  uint8, entries of 20 bytes as stored
     seed     uint64, secret
+
     If the entries cover the range from a to b, in any order, the sum is mark(b) - mark(a). A gap, an overlap or a
-    repetition leaves marks that do not cancel each other.
+    repetition leaves marks that do not cancel.
     """
     total = np.uint64(0)
     furthest = np.int64(-1)
@@ -41,5 +42,5 @@ def sum_of_steps(entries, count, seed):
 
 @njit(cache=True, nogil=True)
 def step(begin, end, seed):
-    """Return the checksum of consecutive records from begin to end."""
+    """Return the sum that consecutive records from `begin` to `end` must have."""
     return _mark(end, seed) - _mark(begin, seed)

@@ -8,23 +8,24 @@ from reput.format.commit_log import MIN_RECORD_BYTES
 from reput.kernels.integers import swap32, wrapped_sum
 from reput.kernels.jit import njit
 
-# Beyond this number, the byte position of an entry exceeds int64.
+# For larger numbers, the byte position of an entry exceeds int64.
 MAX_QUEUE_OFFSET = (2**63 - 1) // 20
-_PREPARED = 4  # The bit of the two transaction types that have no entries: prepared and rollback.
+# The bit that prepared and rolled-back messages have. These get no entries.
+_PREPARED = 4
 
 
 @njit(inline="always")
 def has_no_entry(message):
-    """Return whether a message gets no ConsumeQueue entry of its own: because it is prepared or rolled back."""
+    """Return whether a message gets no ConsumeQueue entry, because it is prepared or rolled back."""
     return message.sys_flag & _PREPARED != 0
 
 
 @njit(cache=True, nogil=True)
 def group_entries(messages, multi, bounds, rows, queue_offset):
-    """Sort a batch's entries by queue, in CommitLog order within each; return how many there are.
+    """Sort a batch's entries by queue, in CommitLog order within each queue; return their number.
 
     messages, multi  columns of a DispatchBatch; `multi` is in order of its rows
-    bounds           int64[queues + 1], set here: queue q owns rows[bounds[q]:bounds[q + 1]]
+    bounds           int64[queues + 1], set here: queue q has rows[bounds[q]:bounds[q + 1]]
     rows, queue_offset  int64, room for len(messages) + len(multi), set here
     """
     bounds[:] = 0
@@ -56,9 +57,8 @@ def _lay_out(words, message):
     offset, tags = message.physical_offset, message.tags_code
     words[np.uint64(0)] = swap32((offset >> 32) & 0xFFFFFFFF)
     words[np.uint64(1)] = swap32(offset & 0xFFFFFFFF)
-    words[np.uint64(2)] = swap32(
-        message["size"]
-    )  # Access as an attribute: in plain Python, it is the record's own.
+    # In plain Python, `message.size` would be the attribute of NumPy's scalar.
+    words[np.uint64(2)] = swap32(message["size"])
     words[np.uint64(3)] = swap32((tags >> 32) & 0xFFFFFFFF)
     words[np.uint64(4)] = swap32(tags & 0xFFFFFFFF)
 
@@ -72,7 +72,7 @@ def lay_out_entries(messages, rows, entries):
 
 @njit(cache=True, nogil=True)
 def _lost_between(lost, start, stop):
-    """Return the number of bytes of the ranges `lost`, int64[n, 2], between two physical offsets."""
+    """Return how many bytes of the ranges `lost`, int64[n, 2], lie between two physical offsets."""
     total = 0
     for part in range(len(lost)):
         total += max(min(lost[part, 1], stop) - max(lost[part, 0], start), 0)
@@ -83,20 +83,21 @@ def _lost_between(lost, start, stop):
 def append_entries(
     messages, rows, queue_offset, position, max_physical_offset, lost, room, entries, numbers
 ):
-    """Lay out the entries that `ConsumeQueue.putMessagePositionInfo` (4.9.3) takes.
+    """Lay out the entries that `ConsumeQueue.putMessagePositionInfo` (4.9.3) accepts.
 
-    The broker closes every gap in the queue offsets. This kernel keeps gaps that lost messages explain: the bytes lost
-    since the previous entry have room for as many records, or the next message continues after the gap.
+    The broker closes every gap in the queue offsets. This kernel keeps a gap that lost messages explain. Either the
+    bytes lost since the previous entry have room for as many records, or the next message continues after the gap.
 
     messages             rows with physical_offset, size and tags_code
-    rows, queue_offset   int64 per entry; one more is the queue offset after the last message
-    position             the number of entries in the queue: where the next is appended
+    rows, queue_offset   int64 per entry; `queue_offset` may have one more: the queue offset after the last message
+    position             number of entries in the queue, at which the next is appended
     max_physical_offset  end of the last message in the queue, or -1
     lost                 int64[n, 2], ranges of the log that cannot be read
-    room                 bytes of messages that were refused since the last was taken; -1 for a queue without gaps
-    entries, numbers     uint32[n, 5], the file's bytes, and int64[n], the entries' numbers, set here
-    Returns how many were taken, position, max_physical_offset and room after, and whether an entry from before the
-    end was refused since the last was taken.
+    room                 bytes of messages refused since the last accepted one; -1 for a queue without gaps
+    entries, numbers     uint32[n, 5], the file's bytes, and int64[n], the entries' numbers; set here
+
+    Returns the number of accepted entries; position, max_physical_offset and room after them; and whether an entry from
+    before the end was refused since the last accepted one.
     """
     taken = 0
     refused = False
@@ -106,8 +107,11 @@ def append_entries(
         size = message["size"]
         begin = message.physical_offset
         end = wrapped_sum(begin, size)
+        # After a crash, the log is dispatched again from before the queue's end.
         if end <= max_physical_offset:
             continue  # The queue has this entry already.
+        # The broker drops an entry before the queue's end. It appends an entry after a gap at the end, and only logs
+        # "[BUG]logic queue order maybe wrong".
         if offset > MAX_QUEUE_OFFSET or (offset != 0 and offset < position):
             refused = refused or offset <= MAX_QUEUE_OFFSET
             if room >= 0:
@@ -138,7 +142,10 @@ def summarize_runs(bounds, queue_offset, first, slack, ahead, highest):
     """Write the first queue offset, `slack`, `ahead` and the highest queue offset of each group of entries.
 
     A queue of p entries accepts a whole group, each entry at its number, if and only if p <= slack. It leaves no gap if
-    p >= ahead. bounds int64[g + 1]; first, slack, ahead, highest int64[g], set here. Offsets of 0 are always accepted.
+    p >= ahead. Offsets of 0 are always accepted.
+
+    bounds                        int64[g + 1]
+    first, slack, ahead, highest  int64[g], set here
     """
     for group in range(len(bounds) - 1):
         start, stop = bounds[group], bounds[group + 1]

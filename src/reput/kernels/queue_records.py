@@ -1,7 +1,7 @@
-"""Records of a queue, read from a log file, verified and joined: the kernel of a pull.
+"""Read records of a queue from a log file, verify and join them: the kernel of a pull.
 
-The checks are those of `reput.query.pull_records`. At the first entry or record that is not plainly right, the kernel
-stops, and its caller decides.
+The checks are those of `reput.query.pull_records`. The kernel stops at the first entry or record that fails a check,
+and its caller decides.
 """
 
 from __future__ import annotations
@@ -25,10 +25,12 @@ from reput.kernels.jit import njit
 from reput.kernels.pread import pread
 from reput.kernels.properties_scan import find_index_properties
 
-_SIZE_AT, _TAGS_CODE_AT = 8, 12  # in an entry
+# Positions in an entry.
+_SIZE_AT, _TAGS_CODE_AT = 8, 12
 _BODY_LENGTH_AT = body_length_position(0)
 _HOSTS_V6 = SYS_FLAG_BORN_HOST_V6 | SYS_FLAG_STORE_HOST_V6
-_MOST_GAP_BYTES = 8 << 10  # copying these bytes costs as much as another call
+# Copying these bytes costs as much as another system call.
+_MOST_GAP_BYTES = 8 << 10
 
 
 @njit(cache=True, nogil=True)
@@ -36,17 +38,18 @@ def read_records(
     file, begin, end, entries, entry, queue_id, queue_offset, topic, codes, tags, tag_at,
     most_records, out, at, work,
 ):  # fmt: skip
-    """Read the records of entries into `out`, as far as one log file has them, they are right, and they fit.
+    """Read the records of entries into `out`, while they lie in one log file, pass the checks, and fit.
 
-    file            descriptor of the log file, whose bytes are those from physical offset `begin` to `end`
-    entries, entry  uint8, entries as they are stored; the number of the first entry to read
-    queue_id, queue_offset  of the queue; of the first of all entries
-    topic           uint8, the topic after its length
+    file            descriptor of the log file, which has the physical offsets from `begin` to `end`
+    entries, entry  uint8, entries as they are stored; number of the first entry to read
+    queue_id, queue_offset  the queue; queue offset of entry 0
+    topic           uint8, the topic with its length before it
     codes           int64, the tags codes of wanted messages; empty for all messages
     tags, tag_at    uint8, int64[n + 1]: the wanted tags, joined
-    most_records    the most that are returned
-    out, at         uint8, its length is the limit; where the first record goes
+    most_records    limit of the number of records
+    out, at         uint8, whose length is the limit of bytes; position for the first record
     work            uint8, for records with gaps between them
+
     Returns (entry, at, records): the first entry that is not done, the end of the records, and their number.
     """
     last = len(entries) // ENTRY_BYTES
@@ -55,12 +58,13 @@ def read_records(
         offset, size = _place(entries, entry, begin, end)
         if size == 0:
             break
+        # An entry with an extension unit has an address in place of its tags code, so the caller must read the unit.
         if not _may_match(entries, entry, codes):
             if _is_address(entries, entry):
                 break
             entry += 1
             continue
-        # A run of records that one call reads.
+        # Collect a run of records that one system call can read.
         stop, total, joined, wanted = offset + size, size, True, 1
         following = entry + 1
         while following < last and records + wanted < most_records:
@@ -82,6 +86,7 @@ def read_records(
         if at + total > len(out):
             break
         source, base = (out, at) if joined else (work, 0)
+        # Fewer bytes mean that the file was truncated or deleted. The caller finds the reason.
         if pread(file, source, base, stop - offset, offset - begin) != stop - offset:
             break
         while entry < following:
@@ -103,7 +108,7 @@ def read_records(
 
 @njit(inline="always")
 def _place(entries, entry, begin, end):
-    """Return physical offset and size of a record; the size is 0 unless the file can have such a record."""
+    """Return physical offset and size of a record. The size is 0 if the file cannot contain such a record."""
     position = entry * ENTRY_BYTES
     offset, size = read_i64(entries, position), read_i32(entries, position + _SIZE_AT)
     if size < MIN_RECORD_BYTES or not begin <= offset <= end - size:
@@ -131,7 +136,7 @@ def _is_address(entries, entry):
 def _is_right(
     data, position, size, offset, queue_id, queue_offset, topic, codes, tags, tag_at
 ):  # fmt: skip
-    """Return whether a record of this size states this place and has a wanted tag; all its bytes are in `data`."""
+    """Return whether a record states this place and size and has a wanted tag. All its bytes are in `data`."""
     if (
         read_i32(data, position) != size
         or read_i32(data, position + 4) != MESSAGE_MAGIC
@@ -142,6 +147,7 @@ def _is_right(
         return False
     sys_flag = read_i32(data, position + 36)
     transaction = sys_flag & SYS_FLAG_TRANSACTION_MASK
+    # The caller handles rare records: IPv6 hosts, and transactions that are not committed.
     if sys_flag & _HOSTS_V6 != 0 or (transaction != 0 and transaction != SYS_FLAG_COMMIT):
         return False
     at = _BODY_LENGTH_AT + 4 + max(read_i32(data, position + _BODY_LENGTH_AT), 0)

@@ -1,4 +1,4 @@
-"""A table of the queues found in a scan: (topic bytes, queue id) -> a small number, without leaving the kernel."""
+"""A table of the queues found in a scan, from topic bytes and queue id to a small number, for use in kernels."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _MIX_NAME, _MIX_ID, _ONE = np.uint64(0x9E3779B1), np.uint64(0x85EBCA77), np.uint
 
 
 class QueueTable(NamedTuple):
-    """Arrays of an open-addressing table; kernels take them one by one, in this order.
+    """Arrays of an open-addressing hash table. Kernels take them one by one, in this order.
 
-    used    int64[2], queues and bytes of names in use
-    slots   int32, numbers of queues or -1
+    used    int64[2], number of queues, and bytes of names
+    slots   int32, numbers of queues, or -1
     queues  QUEUE_DTYPE, one row per queue
     names   uint8, the bytes of all names
     """
@@ -41,7 +41,7 @@ class QueueTable(NamedTuple):
 
 
 def new_queue_table(queues: int, name_bytes: int) -> QueueTable:
-    """Return an empty table for `queues` queues, a power of two, whose names take `name_bytes` in all."""
+    """Return an empty table for `queues` queues, a power of two, whose names take `name_bytes` bytes in all."""
     return QueueTable(
         used=np.zeros(2, np.int64),
         slots=np.full(queues * _SLOTS_PER_QUEUE, -1, np.int32),
@@ -51,7 +51,7 @@ def new_queue_table(queues: int, name_bytes: int) -> QueueTable:
 
 
 def grown(table: QueueTable) -> QueueTable:
-    """Return a table of twice the size with the same queues under the same numbers."""
+    """Return a table of twice the size in which each queue keeps its number."""
     larger = new_queue_table(2 * len(table.queues), 2 * len(table.names))
     for queue in table.queues[: int(table.used[QUEUES_USED])]:
         start, count = int(queue["name_start"]), int(queue["name_bytes"])
@@ -62,7 +62,7 @@ def grown(table: QueueTable) -> QueueTable:
 
 @njit(inline="always")
 def find_queue(slots, queues, names, data, start, count, queue_id, name_hash):
-    """Return the number of the queue named data[start:start+count], or -1 - slot for `add_queue`."""
+    """Return the number of the queue named data[start:start+count], or -1 - slot if the table lacks it."""
     mixed = np.int64((np.uint64(name_hash) * _MIX_NAME + np.uint64(queue_id) * _MIX_ID) >> _ONE)
     mask = len(slots) - 1
     slot = (mixed ^ (mixed >> 29)) & mask
@@ -82,7 +82,7 @@ def find_queue(slots, queues, names, data, start, count, queue_id, name_hash):
 
 @njit(cache=True, nogil=True)
 def queue_number(used, slots, queues, names, data, start, count, queue_id, name_hash):
-    """Return the number of the queue named data[start:start+count]; add a new queue: the caller has made room."""
+    """Return the number of the queue named data[start:start+count]. A new queue is added; the caller has made room."""
     number = find_queue(slots, queues, names, data, start, count, queue_id, name_hash)
     if number >= 0:
         return number

@@ -1,7 +1,7 @@
 """Extract columns from CommitLog records with checked lengths: fixed fields, texts, hosts.
 
-The records come from a walk (`reput.kernels.commit_log_scan`), so every part lies inside the buffer. Their layout is
-described in `reput.format.commit_log`.
+The records come from a walk (`reput.kernels.commit_log_scan`), so every part lies inside the buffer.
+`reput.format.commit_log` describes their layout.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _MIX, _SHIFT = np.uint64(0x9E3779B97F4A7C15), np.uint64(32)
 
 @njit(cache=True, nogil=True)
 def locate_parts(data, positions, parts):
-    """Write the places of the parts of the record at each position, PARTS_DTYPE[n]: positions in `data` and lengths."""
+    """Write positions (in `data`) and lengths of the parts of the record at each position, PARTS_DTYPE[n]."""
     for row in range(len(positions)):
         at = positions[row]
         sys_flag = read_i32(data, at + 36)
@@ -57,20 +57,24 @@ def locate_parts(data, positions, parts):
 
 @njit(cache=True, nogil=True)
 def gather_i32(data, start, step, out):
-    """Gather the integer at each start[i] + step into out, int32[n]."""
+    """Copy the integer at each start[i] + step to out, int32[n]."""
     for row in range(len(start)):
         out[row] = read_i32(data, start[row] + step)
 
 
 @njit(cache=True, nogil=True)
 def gather_i64(data, start, step, out):
+    """Copy the integer at each start[i] + step to out, int64[n]."""
     for row in range(len(start)):
         out[row] = read_i64(data, start[row] + step)
 
 
 @njit(cache=True, nogil=True)
 def gather_micros(data, start, step, out, valid):
-    """Convert the milliseconds at each start[i] + step to microseconds; valid[i] is 0 if they exceed int64."""
+    """Convert the milliseconds at each start[i] + step to microseconds; return the number of invalid times.
+
+    valid[i] is 0 if the microseconds exceed int64.
+    """
     missing = 0
     limit = np.int64(9223372036854775)
     for row in range(len(start)):
@@ -84,7 +88,7 @@ def gather_micros(data, start, step, out, valid):
 
 @njit(cache=True, nogil=True)
 def bodies_match(data, parts, out):
-    """Return whether each body has the CRC that its record states (uint8[n]); an empty one is not compared."""
+    """Set out[i] (uint8) to whether a body has the CRC that its record states. An empty body always matches."""
     for row in range(len(parts)):
         start, count = parts[row].body, parts[row].body_bytes
         stated = read_i32(data, parts[row].record + 8)
@@ -93,7 +97,7 @@ def bodies_match(data, parts, out):
 
 @njit(cache=True, nogil=True)
 def worst_text_bytes(data, start, count):
-    """Return the most bytes that texts data[start[i]:start[i] + count[i]] can take, as Java decodes them."""
+    """Return the most bytes that the texts data[start[i]:start[i] + count[i]] can take after Java's replacements."""
     total = np.int64(0)
     for row in range(len(start)):
         ascii_only = is_ascii(data, start[row], start[row] + count[row])
@@ -114,7 +118,10 @@ def copy_runs(data, start, count, offsets, out):
 
 @njit(cache=True, nogil=True)
 def copy_texts(data, start, count, offsets, out, valid):
-    """Copy texts, decoded as Java does; valid[i], uint8, is 0 for an empty one. Return how many are empty."""
+    """Copy texts with Java's replacements; return the bytes written and the number of empty texts.
+
+    valid[i], uint8, is 0 for an empty text.
+    """
     at, empty = np.int64(0), 0
     offsets[0] = 0
     for row in range(len(start)):
@@ -127,11 +134,13 @@ def copy_texts(data, start, count, offsets, out, valid):
 
 @njit(cache=True, nogil=True)
 def number_runs(data, start, step, stop, slots, first, number):
-    """Enumerate the distinct byte strings data[start[i] + step:stop[i]], each of 8 bytes or more.
+    """Assign numbers to the distinct byte strings data[start[i] + step:stop[i]]; return how many there are.
 
-    slots   int32, zeros, a power of two of at least 2n
-    first   int64[n], the row of each number's first run
-    number  int32[n], set; returns how many numbers there are
+    Each string has 8 bytes or more.
+
+    slots   int32, zeros; its length is a power of two of at least 2n
+    first   int64[n], set to the first row with each number
+    number  int32[n], set to the number of each row
     """
     used = 0
     mask = len(slots) - 1
@@ -139,7 +148,7 @@ def number_runs(data, start, step, stop, slots, first, number):
     for row in range(len(start)):
         at = start[row] + step
         count = stop[row] - at
-        # Neighbours are often equal.
+        # Consecutive rows are often equal.
         if found < 0 or not _same_run(data, at, count, start, step, stop, first[found]):
             slot = _slot_of(data, at, count) & mask
             while True:
@@ -179,9 +188,10 @@ def _slot_of(data, at, count):
 
 @njit(cache=True, nogil=True)
 def put_message_ids(data, start, physical_offset, offsets, out):
-    """Write the offset id of each record: its store host at start[i] + 8 and its offset, in hexadecimal.
+    """Write the offset id of each record in hexadecimal: the store host at start[i] + 8, then the physical offset.
 
-    physical_offset  int64[n]; offsets, int32[n + 1], are set by the caller, two digits per byte.
+    physical_offset  int64[n]
+    offsets          int32[n + 1], set by the caller, with two digits per byte
     """
     for row in range(len(start)):
         at, stop = np.int64(offsets[row]), np.int64(offsets[row + 1]) - 16
@@ -196,7 +206,10 @@ def put_message_ids(data, start, physical_offset, offsets, out):
 
 @njit(inline="always")
 def _put_digits(out, at, value):
-    """Write the lower 32 bits of a number, one digit per byte: spread the digits, then make them letters."""
+    """Write the lower 32 bits of a number in hexadecimal.
+
+    The digits are first spread to one per byte, then made characters, all eight in parallel.
+    """
     digits = np.uint64(value) & np.uint64(0xFFFFFFFF)
     digits = (digits | digits << np.uint64(16)) & np.uint64(0x0000FFFF0000FFFF)
     digits = (digits | digits << np.uint64(8)) & np.uint64(0x00FF00FF00FF00FF)

@@ -1,7 +1,7 @@
 """Lay out many records in a CommitLog file at once, from columns.
 
-The bytes are the same as those of `reput.format.commit_log.join_record`, with magic V2 for topics that need it. The
-caller has checked that every length fits its field.
+The bytes are those of `reput.format.commit_log.join_record`, with magic V2 for topics that need it. The caller has
+checked that every length fits its field.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ def lay_out_records(
     topics, topic_at, hosts, host_at, store_host, store_timestamp, next_offset, physical_offset,
     queue_offset, is_five, has_crc,
 ):  # fmt: skip
-    """Write the records of rows from `progress` on while a blank still fits after each.
+    """Write the records of rows from `progress` on, while a blank still fits after each of them.
 
     out          uint8, a whole CommitLog file whose physical offset is `base`
-    progress     int64[2]: the next row and the physical offset of its record; advanced with each record
+    progress     int64[2]: next row, and physical offset of its record; advanced with each record
     bodies, body_at          uint8; int64[n + 1]: row r has bodies[body_at[r]:body_at[r + 1]]
-    properties, property_at  uint8; int64[p, n + 1]: values of p properties, an empty one is omitted
+    properties, property_at  uint8; int64[p, n + 1]: values of p properties; empty values are omitted
     names, name_at           uint8; int64[p + 1]: their names; a value without a name is a whole properties string
     topics, topic_at, hosts, host_at   texts, indexed by the rows' `topic` and `born_host`
     next_offset  int64, indexed by the rows' `queue`; advanced here
@@ -80,8 +80,11 @@ def lay_out_records(
         magic = MESSAGE_MAGIC if topic_bytes <= MAX_TOPIC_BYTES else MESSAGE_MAGIC_V2
         total = FIXED_BYTES + born_bytes + store_bytes + body_bytes + length_bytes + topic_bytes
         total += properties_bytes
+        # A blank must fit after the last record of a file (CommitLog's END_FILE_MIN_BLANK_LENGTH).
         if total + BLANK_BYTES > len(out) - position:
             break
+        # Prepared and rolled-back messages have queue offset 0 and do not advance their queue (4.9.3:
+        # CommitLog.DefaultAppendMessageCallback).
         counts = record.sys_flag & SYS_FLAG_PREPARED == 0
         number = next_offset[record.queue] if counts else 0
         sys_flag = record.sys_flag & ~(SYS_FLAG_BORN_HOST_V6 | SYS_FLAG_STORE_HOST_V6)
@@ -120,7 +123,7 @@ def lay_out_records(
             put_i32(head, 0, total)
             put_i32(head, 4, magic)
             _put_crc(out, position, position + total, head)
-        # Write size and magic last, so that no concurrent reader takes half a record for a whole one.
+        # Size and magic are written last, so that no concurrent reader takes half a record for a whole one.
         release()
         put_i32(out, position + 4, magic)
         release()
@@ -137,7 +140,7 @@ def lay_out_records(
 
 @njit(inline="always")
 def _put_crc(out, start, stop, head):
-    """Write the CRC property at the end of a record whose first eight bytes are `head`, yet to be written."""
+    """Write the CRC property at the end of a record. Its first eight bytes, `head`, are not yet in the file."""
     at = stop - len(_CRC_PROPERTY)
     crc = crc32_after(head, 0, 8, 0)
     crc = crc32_after(out, start + 8, at, crc) & 0x7FFFFFFF
@@ -194,7 +197,7 @@ def joined_bytes(property_at, name_at, is_five, lengths):
 
 @njit(cache=True, nogil=True)
 def write_unique_keys(out, prefix, elapsed_ms, counter):
-    """Write consecutive keys of 32 hexadecimal digits: 20 of `prefix`, `elapsed_ms`, counter, counter + 1 ...
+    """Write consecutive keys of 32 hexadecimal digits: 20 of `prefix`, 8 of `elapsed_ms`, 4 of the counter.
 
     When the counter restarts at 0, the time advances by one, so that no two keys are equal.
     """

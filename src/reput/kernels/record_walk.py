@@ -1,8 +1,8 @@
-"""Common parts of the walks over CommitLog bytes: reasons to stop, their state, and the checks of a record.
+"""Common parts of the walks over CommitLog bytes: their state, their reasons to stop, and the checks of a record.
 
 The checks of lengths follow `CommitLog.checkMessageAndReturnSize`, as `reput.format.commit_log` describes it. A walk
-stops with a reason whenever its caller must decide: to pass more bytes or more room, or to continue after unreadable
-bytes.
+stops with a reason whenever its caller must act: pass more bytes, make more room, or decide how to continue after
+unreadable bytes.
 """
 
 from __future__ import annotations
@@ -13,25 +13,27 @@ from reput.format.commit_log import BLANK_MAGIC, MESSAGE_MAGIC, MESSAGE_MAGIC_V2
 from reput.kernels.integers import byte_at, read_i16, read_i32, same_bytes
 from reput.kernels.jit import njit
 
-# The reasons why a walk stops.
-STOPPED = 0  # At the first record boundary at or past `stop`.
+# Reasons why a walk stops.
+STOPPED = 0  # The first record boundary at or after `stop` is reached.
 MORE_BYTES = 1  # The record at the position reaches past the buffer, but not past the file.
 BATCH_FULL = 2
 TABLE_FULL = 3
-BLANK = 4  # the file's end-of-file record is at the position
+BLANK = 4  # The blank that ends the file is at the position.
 UNREADABLE = 5
-SIZE_MISMATCH = 6  # TOTALSIZE is not the sum of the parts; the broker continues after the parts.
-SCHEDULED = 7  # Whether the record at the position is readable depends on its properties.
+SIZE_MISMATCH = 6  # TOTALSIZE is not the sum of the parts. The broker continues after the parts.
+SCHEDULED = 7  # The properties of the record at the position decide whether it is readable.
 
-# The fields of a walk's state, an int64 array that is kept between calls.
-POSITION = 0  # where the next record begins, in the buffer
-MESSAGES = 1  # rows filled, of messages, index entries, further queues
+# Fields of a walk's state, an int64 array that is kept between calls.
+POSITION = 0  # The next record's position in the buffer.
+MESSAGES = (
+    1  # Number of rows filled; the next two count rows of index entries and of further queues.
+)
 KEY_ROWS = 2
 MULTI_ROWS = 3
-END_OFFSET = 4  # Physical offset of the last message with index entries; earlier messages get none.
+END_OFFSET = 4  # Physical offset of the last message with index entries. Earlier messages get none.
 MISPLACED = 5  # Number of messages whose PHYSICALOFFSET is not their place.
 BAD_MULTI = 6  # Number of messages whose INNER_MULTI_QUEUE_OFFSET is unreadable.
-# After MORE_BYTES, the least size of the record; after SIZE_MISMATCH, the size of its parts.
+# After MORE_BYTES, the least size of the record. After SIZE_MISMATCH, the size of its parts.
 NEEDED = 7
 GAP = 8  # In a DLedger log, the size of the header between two records.
 STATE_FIELDS = 9
@@ -41,11 +43,12 @@ _SCHEDULE_TOPIC = np.frombuffer(b"SCHEDULE_TOPIC_XXXX", np.uint8)
 
 @njit(inline="always")
 def check_record(data, position, end, at_file_end):
-    """Compare the lengths of the record at `position` with each other and with `end`, before any is used.
+    """Compare the lengths of the record at `position` with each other and with `end`, before any of them is used.
 
     at_file_end  whether the file ends at `end`
-    Returns the reason to stop here, STOPPED if there is none; the record's size, or its least size with MORE_BYTES; the
-    position and length of its topic; the position of its properties.
+
+    Returns the reason to stop here, or STOPPED; the record's size (with MORE_BYTES, its least size); position and
+    length of its topic; and the position of its properties.
     """
     beyond = UNREADABLE if at_file_end else MORE_BYTES
     if position + 8 > end:
@@ -82,7 +85,7 @@ def check_record(data, position, end, at_file_end):
     if position + needed > end:
         return beyond, needed, 0, 0, 0
     if total < (20 if sys_flag & 48 else 8) or total < max(topic_bytes, properties_bytes):
-        # Java's reader copies these into TOTALSIZE bytes, and throws if they do not fit.
+        # Java's reader copies these parts into TOTALSIZE bytes, and throws if one does not fit.
         return UNREADABLE, 8, 0, 0, 0
     if total != needed:
         return SIZE_MISMATCH, needed, 0, 0, 0
@@ -91,13 +94,13 @@ def check_record(data, position, end, at_file_end):
 
 @njit(inline="always")
 def store_timestamp_at(position, sys_flag):
-    """Return the place of STORETIMESTAMP in the record at `position`, after a host of 8 or 20 bytes."""
+    """Return the place of STORETIMESTAMP in the record at `position`, which follows a host of 8 or 20 bytes."""
     return position + (68 if sys_flag & 16 else 56)
 
 
 @njit(inline="always")
 def is_scheduled(data, topic, topic_bytes):
-    """Return whether the topic is that of delayed messages, whose tags code is their due time."""
+    """Return whether the topic holds delayed messages, whose tags code is their due time."""
     return equals(data, topic, topic_bytes, _SCHEDULE_TOPIC)
 
 

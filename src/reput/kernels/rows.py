@@ -1,4 +1,4 @@
-"""Arrays of rows, in the layout of the kernels."""
+"""Create arrays of rows in the layout of the kernels."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from reput.kernels.llvm import INTERPRETED
 def new_rows(count: int, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
     """Create `count` uninitialised rows of a structured dtype.
 
-    Kernels access a row's fields as attributes. Compiled kernels always can; with NUMBA_DISABLE_JIT=1, only record
+    Kernels access the fields of a row as attributes. Compiled kernels always can. With NUMBA_DISABLE_JIT=1, only record
     arrays allow it.
     """
     array = np.empty(count, dtype)
