@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 @click.option(
     "--follow",
     is_flag=True,
-    help="Continue until interrupted: look for new log files every --every.",
+    help="Look for new log files until interrupted; --every sets the interval.",
 )
 @click.option(
     "--every",
@@ -68,7 +68,7 @@ if TYPE_CHECKING:
     "--proof",
     type=click.Path(),
     metavar="FILE",
-    help="With --message: write its proof, which --verify takes in place of ARCHIVE.",
+    help="With --message: write a proof of the message. archive --verify FILE checks the proof.",
 )
 @click.option(
     "--sign",
@@ -96,13 +96,14 @@ def command(
     ARCHIVE is a folder, or a URL of S3, GCS or Azure. Every command that reads a store reads an
     archive. STORE is only read; a broker may run on it.
 
-    A log file is copied once another one follows it. The last one is left out, because the broker may still append to
-    it; --with-last copies it as it is now, and a later run replaces that copy. Run the command as often as files fill
-    up, and before the broker deletes them. With --follow it runs until SIGINT or SIGTERM, and prints a report whenever
-    it has copied something. Several archivers may run at once, and a killed run can be repeated.
+    A log file is copied once another one follows it. The last one is not copied, because the broker
+    may still append to it; --with-last copies it as it is now, and a later run replaces that copy.
+    Run the command whenever files have filled up, and before the broker deletes them. With --follow
+    it runs until SIGINT or SIGTERM, and prints a report whenever it has copied something. Several
+    archivers may run at once, and a killed run can be repeated.
 
-    With --verify --message, the proof contains the frames with the message, and so also its neighbours, which readers
-    of the proof can see.
+    A proof (--verify --message --proof) contains the compressed frames that hold the message.
+    Readers of the proof can also see the neighbouring messages in these frames.
 
     Log files are stored as zstd (`zstd -dc` prints them), indexes as Parquet.
 

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 @stores_argument
 @config_options
 @queue_entries_option
-@click.option("--quick", is_flag=True, help="Look at names, sizes, headers, ends and samples only.")
+@click.option("--quick", is_flag=True, help="Check names, sizes, headers, ends and samples only.")
 @fail_on_option
 @resume_option
 @runner_options
@@ -68,14 +68,16 @@ def command(
     counted. The store of a running broker is checked up to the last message that was dispatched when
     the check began.
 
-    For several STOREs, or a fleet file, one line each is printed, the worst first, and then the
-    counts. They are checked in parallel. Stores with one cluster and broker name are compared.
+    Several STOREs, or those of a fleet file, are checked in parallel. The command then prints one
+    line per store, the worst first, and the counts. Stores with the same cluster and broker name
+    are compared.
 
-    If its CommitLog lies in other folders (storePathCommitLog=a,b), give them after it: STORE,a,b.
+    If the CommitLog of STORE lies in other folders (storePathCommitLog=a,b), write STORE,a,b.
 
-    Exits with 0 when the store is valid, with 3 when messages or entries are lost or wrong, or a store
-    could not be read, with 5 when there are only warnings, such as an unclean shutdown. With --format
-    nagios, exits as a plugin does: 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN.
+    Exits with 0 when the store is valid, with 3 when messages or entries are lost or wrong, or a
+    store could not be read, with 5 when there are only warnings, such as an unclean shutdown. With
+    --format nagios, the exit codes are those of a Nagios plugin: 0 OK, 1 WARNING, 2 CRITICAL, 3
+    UNKNOWN.
     """
     from reput.operations.check import check
 

@@ -44,10 +44,11 @@ def command(
 ) -> int:
     """Combine the small files of the table at DEST, which `reput export` wrote.
 
-    Rows and checkpoints remain as they are, and exports continue afterwards. The command is refused while an export or
-    another compaction writes the table; exports are refused while it runs. Readers of Iceberg and Delta see the table
-    before or after. The folder of a Parquet table is replaced in one step: a query that runs meanwhile may fail and
-    must be repeated.
+    Rows and checkpoints remain as they are, and exports continue afterwards. The command is refused
+    while an export or another compaction writes the table; exports are refused while it runs.
+    Readers of an Iceberg or Delta table see either the old or the new files. The folder of a
+    Parquet table is replaced in one step: a query that runs meanwhile may fail and must be
+    repeated.
     """
     from reput.cli.progress import export_bar
     from reput.lakes.compaction import compact_table, layout_of

@@ -48,13 +48,17 @@ from reput.cli.options import (
 @click.option(
     "--plan", "plan_only", is_flag=True, help="Print the messages to erase; write nothing."
 )
-@click.option("--reason", default="", metavar="TEXT", help="Why, for the record of the erasure.")
+@click.option("--reason", default="", metavar="TEXT", help="Reason, for the record of the erasure.")
 @click.option(
-    "--by", default="", metavar="NAME", help="By whom, for the record.  [default: this user]"
+    "--by",
+    default="",
+    metavar="NAME",
+    help="Person who erases, for the record.  [default: this user]",
 )
 @click.option(
     "--no-hashes", is_flag=True,
-    help="Keep no SHA-256 of erased content in the record: anyone who guesses a message could prove that it was there.",
+    help="Omit the SHA-256 of erased content from the record. With a hash, anyone who guesses a message can prove "
+    "that it existed.",
 )  # fmt: skip
 @click.option(
     "--sign", "signing_key", type=click.Path(), metavar="KEY",
@@ -62,7 +66,7 @@ from reput.cli.options import (
 )  # fmt: skip
 @click.option(
     "--audit", type=click.Path(), metavar="FILE",
-    help="Where the record is written.  [default: DEST.erasure.json]",
+    help="File of the record.  [default: DEST.erasure.json]",
 )  # fmt: skip
 @click.option(
     "--leave-out", multiple=True, metavar="NAME",
@@ -98,13 +102,13 @@ def command(
     layout: str,
     **sizes: int | None,
 ) -> int:
-    """Overwrite bodies and properties of some messages: in a copy of STORE at DEST, or in an ARCHIVE.
+    """Overwrite bodies and properties of selected messages: in a copy of STORE at DEST, or in an ARCHIVE.
 
-    Messages that meet all options are erased, with all copies of them in retry, dead-letter, delay, timer,
-    half-transaction and trace topics. Each record keeps its length, physical offset and queue offset. The property
-    REPUT_ERASED replaces the others. ConsumeQueues and IndexFiles are rebuilt. STORE is only read; no broker may run on
-    it. In an ARCHIVE the objects concerned are replaced, and the old ones deleted; --output, --audit and --leave-out
-    are not for it.
+    Messages that meet all options are erased, with all copies of them in retry, dead-letter, delay,
+    timer, half-transaction and trace topics. Each record keeps its length, physical offset and
+    queue offset. The property REPUT_ERASED replaces the others. ConsumeQueues and IndexFiles are
+    rebuilt. STORE is only read; no broker may run on it. In an ARCHIVE the objects concerned are
+    replaced, and the old ones deleted; --output, --audit and --leave-out do not apply to archives.
 
     The record of the erasure lists the erased messages (offsets and SHA-256), the time, the person and the reason.
 

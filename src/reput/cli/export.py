@@ -81,8 +81,8 @@ def _names(ctx: click.Context, param: click.Parameter, value: str | None) -> tup
     "--columns",
     callback=_names,
     metavar="A,B,...",
-    help="Only these columns; * for the usual ones. There are also broker, cluster, real_topic and "
-    "real_queue_id.",
+    help="Only these columns; * stands for the default ones. Further columns are broker, cluster, "
+    "real_topic and real_queue_id.",
 )
 @click.option(
     "--partition-by",
@@ -121,7 +121,7 @@ def _names(ctx: click.Context, param: click.Parameter, value: str | None) -> tup
 @click.option(
     "--json-timestamps",
     is_flag=True,
-    help="With --json-body infer: fields whose texts are ISO 8601 times with a zone are timestamps.",
+    help="With --json-body infer: make timestamps of ISO 8601 times with a zone.",
 )
 @click.option(
     "--max-rejects",
@@ -147,7 +147,7 @@ def _names(ctx: click.Context, param: click.Parameter, value: str | None) -> tup
     "names",
     multiple=True,
     metavar="N",
-    help="Name by which a STORE is remembered, instead of its path.",
+    help="Name of a STORE in the table's checkpoints, instead of its path.",
 )
 @click.option(
     "--name-from",
@@ -165,8 +165,8 @@ def _names(ctx: click.Context, param: click.Parameter, value: str | None) -> tup
 @click.option(
     "--upsert-by",
     metavar="key",
-    help="Keep the newest message of each key, as a compacted topic does; one without a body "
-    "deletes its key. Iceberg and Delta.",
+    help="Keep only the newest message of each key, as a compacted topic does; a message without a "
+    "body deletes its key. Iceberg and Delta.",
 )
 @click.option(
     "--profile",
@@ -179,7 +179,7 @@ def _names(ctx: click.Context, param: click.Parameter, value: str | None) -> tup
 @click.option(
     "--target-file-size",
     type=SIZE,
-    help="Put small files of a partition together, up to this size.  [default: 256MiB]",
+    help="Combine small files of a partition up to this size.  [default: 256MiB]",
 )
 @archive_option
 @click.option(
@@ -191,7 +191,7 @@ def _names(ctx: click.Context, param: click.Parameter, value: str | None) -> tup
     "--compact-after",
     type=int,
     metavar="N",
-    help="Then combine small files, if a partition of the table has at least N of them.",
+    help="After the export, combine small files if a partition has at least N of them.",
 )
 @runner_options
 def command(
@@ -219,19 +219,20 @@ def command(
 ) -> int:
     """Write the messages of STOREs into a table at DEST, one row per message.
 
-    Stores of a fleet file are remembered by their names; of replicas the master is exported.
-
-    A STORE is a directory with commitlog/, a commitlog folder, or a single file of one; of a running
-    broker, of a stopped one, or a copy. It may be a pattern or a URL (s3://bucket/broker-*/store).
+    A STORE is a directory with commitlog/, a commitlog folder, or a single file of one; of a
+    running broker, of a stopped one, or a copy. It may be a pattern or a URL
+    (s3://bucket/broker-*/store). Stores of a fleet file are remembered by their names; of replicas,
+    only the master is exported.
 
     The data and the offset reached in each store are committed together. With --incremental, a run
-    continues from there: even if runs are killed and repeated, each message is exported exactly once.
-    A run commits only if the messages, bytes and body CRCs in its files, read back, match the log.
+    continues from there: even if runs are killed and repeated, each message is exported exactly
+    once. Before it commits, a run reads its files back, and compares messages, bytes and body CRCs
+    with the log.
 
     {times}
 
-    Exits with 3 when the log is damaged: what could be read is exported, what could not is reported;
-    and past --max-rejects, with nothing exported.
+    Exits with 3 if the log is damaged: readable messages are exported, the damage is reported. Also
+    exits with 3, and exports nothing, if more rows than --max-rejects are rejected.
     """
     from reput.cli.progress import export_bar
     from reput.operations.export import export

@@ -53,8 +53,9 @@ def command(
     The state is that of `reput check --quick`: names, sizes, headers, ends and samples. Nothing is
     written. Stores are read in parallel; stores with the same cluster and broker name are compared.
 
-    Exits with 0 when all stores are valid, with 3 when messages or entries are lost or wrong, or a store
-    could not be read, with 5 when there are only warnings. With --format nagios, exits as a plugin does.
+    Exits with 0 when all stores are valid, with 3 when messages or entries are lost or wrong, or a
+    store could not be read, with 5 when there are only warnings. With --format nagios, the exit
+    codes are those of a Nagios plugin.
     """
     from reput.operations.fleet import fleet_lines, survey
 

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 )
 @click.argument("path", metavar="PATH", type=click.Path(readable=False))
 @config_options
-@click.option("--slots", is_flag=True, help="Used slots of an IndexFile.")
-@click.option("--items", is_flag=True, help="Items of an IndexFile.")
-@click.option("--chain", metavar="TOPIC#KEY", help="Chain of a key in an IndexFile, newest first.")
+@click.option("--slots", is_flag=True, help="Print the used slots of an IndexFile.")
+@click.option("--items", is_flag=True, help="Print the items of an IndexFile.")
+@click.option("--chain", metavar="TOPIC#KEY", help="Print the chain of a key, newest first.")
 @report_format("json", "Output format; json prints one object per row of a list.")
 def command(
     path: str,
@@ -46,12 +46,12 @@ def command(
 
     For a store, print its ranges, sizes, topics, queues and IndexFiles, from names and headers. For
     a file, read all of it. For an IndexFile, also print the load of its slots, the lengths of its
-    chains and every broken link. If an IndexFile does not show how many slots and items it has, give
-    both with the options.
+    chains and every broken link. The size of an IndexFile does not always determine its numbers of
+    slots and items: then pass --hash-slots and --index-items.
 
-    --slots, --items and --chain print an IndexFile row by row instead, with the bytes at which the
-    rows lie. In a chain, a * marks the items that have the key's hash: each is a candidate, whose
-    message may still have another key.
+    --slots, --items and --chain print an IndexFile row by row instead, with the position of each
+    row in the file. In a chain, a * marks the items with the key's hash. Each of them is a
+    candidate: its message may still have another key.
 
     Exits with 3 when something is damaged, and with 1 when a chain has no item with the key's hash.
     """

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     "--keys",
     required=True,
     metavar="FILE",
-    help="The keys: .csv with names, or .parquet; a path or a URL.",
+    help="The keys: .csv with a header line, or .parquet; a path or a URL.",
 )
 @click.option(
     "--output",
@@ -62,8 +62,8 @@ if TYPE_CHECKING:
     type=click.Choice(["rows", "summary"]),
     default="summary",
     show_default=True,
-    help="Coverage of the answer: only is_complete in each row and the rest once in "
-    "DIR.coverage.json, or all in each row.",
+    help="Where the coverage is written. summary: is_complete in each row, the rest once in "
+    "DIR.coverage.json. rows: all of it in each row.",
 )
 @reader_options
 @runner_options

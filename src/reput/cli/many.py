@@ -32,7 +32,7 @@ resume_option = click.option(
     "--resume",
     type=click.Path(dir_okay=False),
     metavar="FILE",
-    help="Keep answers in FILE, and skip stores whose answer it has.",
+    help="Record each store's answer in FILE, and skip stores that FILE already has.",
 )
 
 

@@ -180,7 +180,7 @@ index_option = click.option(
     "--index",
     type=click.Path(),
     metavar="DIR",
-    help="Folder with a rebuilt index/ and consumequeue/ to use instead.",
+    help="Use the index/ and consumequeue/ of this folder, which rebuild --output wrote.",
 )
 reader_options = together(config_options, index_option)
 """The options of `open_from`."""
@@ -195,7 +195,7 @@ csv_safe_option = click.option(
     "--csv-safe",
     "csv_safe",
     is_flag=True,
-    help="Prefix with ' CSV texts that a spreadsheet would run as formulas.",
+    help="CSV: put ' before texts that a spreadsheet would run as formulas.",
 )
 
 
@@ -408,7 +408,7 @@ catalog_properties = click.option(
     multiple=True,
     metavar="NAME=VALUE",
     callback=_named_values,
-    help="Iceberg: a property of the catalog, as pyiceberg takes it (type=glue); repeatable.",
+    help="Iceberg: a property of the catalog, in pyiceberg's notation (type=glue); repeatable.",
 )
 
 

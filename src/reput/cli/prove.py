@@ -38,12 +38,13 @@ def command(
 
     An IndexFile covers a range of the log if every key of every message in it has an entry that a
     look-up reaches. IndexFiles of up to 64 MiB of log are compared with all of it. For larger ones,
-    slots and entries are checked, and the log where entries are far apart and at a thousand other
-    positions. Proofs are kept in your cache folder (XDG_CACHE_HOME, or ~/.cache), and are valid until
-    the file or the log changes. The proof of a file that is open for writing is not kept, as the file
-    may change without a trace. The store is only read.
+    all slots and entries are checked; the log is read only where entries are far apart and at a
+    thousand other positions. Proofs are kept in your cache folder (XDG_CACHE_HOME, or ~/.cache),
+    and are valid until the file or the log changes. The proof of a file that is open for writing is
+    not kept, as the file may change without a trace. The store is only read.
 
-    For several STOREs, or a fleet file, one line each is printed. They are proved in parallel.
+    Several STOREs, or those of a fleet file, are examined in parallel, with one line of output per
+    store.
 
     Exits with 3 if an IndexFile does not cover all of the log between its first and its last message.
     """

@@ -39,7 +39,7 @@ _EXAMPLES = (
 @click.option("--topic", metavar="T", help="Topic of a single message.")
 @click.option("--body", metavar="TEXT", help="Body of the message; otherwise the contents of FILE.")
 @click.option("--key", "keys", multiple=True, metavar="K", help="A key of the message; repeatable.")
-@click.option("--tag", metavar="TAG", help="Its tag.")
+@click.option("--tag", metavar="TAG", help="Tag of the message.")
 @click.option("--queue-id", type=int, metavar="N", help="Queue of the message.  [default: 0]")
 @click.option(
     "--property",
@@ -65,7 +65,7 @@ _EXAMPLES = (
 @click.option(
     "--store-version",
     type=click.Choice(STORE_VERSIONS),
-    help="RocketMQ version of a new store; for one of 4.9, 5.3 upgrades it.  [default: the store's, or 4.9]",
+    help="RocketMQ version of a new store. 5.3 upgrades an existing 4.9 store.  [default: the store's, or 4.9]",
 )
 @queue_entries_option
 @config_options

@@ -191,7 +191,7 @@ def command(
     Several STOREs, or a fleet file, give one answer with a column for the store. A store
     that cannot be read makes the answer incomplete.
 
-    If its CommitLog lies in other folders (storePathCommitLog=a,b), give them after it: STORE,a,b.
+    If the CommitLog of STORE lies in other folders (storePathCommitLog=a,b), write STORE,a,b.
 
     {times}
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 @click.option(
     "--only",
     type=click.Choice(["consumequeue", "index"]),
-    help="Rebuild only one of the two.",
+    help="Rebuild only these files.",
 )
 @click.option(
     "--output",
@@ -95,10 +95,10 @@ def command(
 ) -> int:
     """Rebuild consumequeue/ and index/ of STORE from its commitlog/, in parallel.
 
-    The files are identical to the files of a broker's dispatch. They have the sizes of the existing
-    files. If no files exist and the broker does not use the defaults, pass its settings. Stop the
-    broker first, or use --output. The old files stay in place until the new ones are complete; after a
-    kill, run the same command again to resume.
+    The files are identical to the files that a broker's dispatch writes, in the sizes of the
+    existing files. If no files exist and the broker does not use the default sizes, pass its
+    settings. Stop the broker first, or use --output. The old files stay in place until the new ones
+    are complete; after a kill, run the same command again to resume.
 
     --queues converts a 5.x store's queues: to files (storeType=default) or to a RocksDB database
     (storeType=defaultRocksDB), which needs reput[rocksdb].
@@ -114,8 +114,8 @@ def command(
     Several STOREs, or a fleet file, are rebuilt in parallel, each into a folder of --output if it
     is given. Settings come from each store's files, or from its configuration in the fleet file.
 
-    If the CommitLog lies in other folders (storePathCommitLog=a,b), give them after the store, and an
-    --output: STORE,a,b.
+    If the CommitLog lies in other folders (storePathCommitLog=a,b), write STORE,a,b and pass
+    --output.
 
     Exits with 3 if the CommitLog is damaged: its readable part is rebuilt, the rest is reported.
     """

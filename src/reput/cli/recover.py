@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 @store_argument
 @owner_options
 def command(store: str, layout: str, broker_config: str | None, **sizes: int | None) -> int:
-    """Recover STORE, as opening it to write does, and report its state.
+    """Recover STORE as opening it for writing does, and report its state.
 
     The CommitLog ends where a broker would end it: in the files that a broker checks, at the first record that cannot
     be read or has a wrong CRC. The bytes after it are cleared. Missing entries of ConsumeQueues are written, and no
@@ -38,8 +38,9 @@ def command(store: str, layout: str, broker_config: str | None, **sizes: int | N
     messages that cannot be read stay. If a message that a broker checks has no entry, and its queue
     offset is wrong, nothing is changed: repair the store with reput repair.
 
-    Stop the broker first: a store has one owner at a time. Missing files are created in the sizes of
-    the existing ones. Without any, pass the broker's settings if these are not the defaults.
+    Stop the broker first: a store has one owner at a time. Missing files are created in the sizes
+    of the existing ones. If no files exist and the broker does not use the default sizes, pass its
+    settings.
 
     Exits with 3 if bytes were cut off the CommitLog, if it ends before messages that had entries, or if
     some of it cannot be read.

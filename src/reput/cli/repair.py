@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 @click.option(
     "--salvage",
     is_flag=True,
-    help="Fill damaged ranges of the CommitLog, and so keep the records after them.",
+    help="Fill damaged ranges of the CommitLog, and keep the records after them.",
 )
 @config_options
 @queue_entries_option
@@ -61,17 +61,19 @@ def command(
     as_json: bool,
     **sizes: int | None,
 ) -> int:
-    """Repair STORE as `reput check` finds it: print the plan, then carry it out.
+    """Repair the damage that `reput check` finds in STORE: print the plan, then carry it out.
 
-    The repaired store is built in STORE.reput-repair beside STORE, with hard links to the files that
-    stay, and checked. Then the two folders are swapped by one rename, and the old state is kept as
-    the backup. A repair that is killed leaves STORE as it was or as planned; run it again to finish.
+    The repaired store is built in STORE.reput-repair beside STORE, with hard links to unchanged
+    files, and checked. Then the two folders are swapped by one rename, and the old state is kept as
+    the backup. A repair that is killed leaves STORE as it was or as planned; run it again to
+    finish.
 
     The CommitLog changes only with --truncate-tail or --salvage, and then in copies of its files.
-    --salvage puts a placeholder where a ConsumeQueue knows of a lost message, so that no queue offset
-    changes; consumers receive it. Stop the broker first: a store has one owner at a time.
+    --salvage writes a placeholder for each lost message that has a ConsumeQueue entry, so that no
+    queue offset changes. Consumers receive the placeholders. Stop the broker first: a store has one
+    owner at a time.
 
-    Exits with 3 if damage remains that this repair leaves as it is.
+    Exits with 3 if damage remains that the given options do not repair.
     """
     if undo:
         if plan_only or truncate_tail or salvage:

@@ -50,8 +50,7 @@ def command(
 ) -> int:
     """Write a page about STORE: the findings of `reput check` and charts of `reput stats`.
 
-    The page is one file without scripts, and needs no network. STORE is only read: checked first,
-    then measured. The page is written when both are done.
+    The page is one file without scripts, and needs no network. STORE is only read.
 
     For several STOREs, or a fleet file, FILE is a page about all stores: brokers, bytes and messages by
     topic over brokers, retention, findings. Each store has a page of its own, in a folder beside it

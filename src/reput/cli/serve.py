@@ -50,7 +50,7 @@ _LISTEN = "127.0.0.1:9876"
 @click.option(
     "--http-only",
     is_flag=True,
-    help="Serve the page and the HTTP API alone: stores get no addresses, however many there are.",
+    help="Serve only the page and the HTTP API; stores get no addresses.",
 )
 @click.option(
     "--http-token-file",
@@ -63,15 +63,15 @@ _LISTEN = "127.0.0.1:9876"
     "http_users_file",
     type=click.Path(),
     metavar="FILE",
-    help="Users of --http with tokens and roles, and the proxy that signs users in, as TOML.",
+    help="TOML file of the users of --http: their tokens and roles, and a proxy that authenticates users.",
 )
 @click.option(
     "--http-host",
     "http_hosts",
     multiple=True,
     metavar="NAME",
-    help="A host name by which browsers and Prometheus reach --http; may be repeated. Names of this machine, and all "
-    "names with --http-token-file, are answered anyway.",
+    help="A host name in the URLs that browsers and Prometheus use for --http; repeatable. Names of this machine are "
+    "always accepted, and all names with --http-token-file.",
 )
 @click.option(
     "--audit-log",
@@ -97,7 +97,7 @@ _LISTEN = "127.0.0.1:9876"
     "--accept-sends",
     "accepts_sends",
     is_flag=True,
-    help="Own each STORE as its broker would: put clients' messages, create it if it does not exist.",
+    help="Own each STORE as a broker does: accept messages, and create STORE if it does not exist.",
 )
 @click.option(
     "--sql-filters",
@@ -108,7 +108,7 @@ _LISTEN = "127.0.0.1:9876"
 @click.option(
     "--store-version",
     type=click.Choice(STORE_VERSIONS),
-    help="With --accept-sends, version of the broker that a new STORE is of; an existing one keeps its own.",
+    help="With --accept-sends: RocketMQ version of a new STORE. An existing store keeps its version.",
 )
 @click.option(
     "--flush",
@@ -127,15 +127,21 @@ _LISTEN = "127.0.0.1:9876"
     metavar="FILE",
     help="Certificate chain (PEM): encrypt all connections, also of --http.",
 )
-@click.option("--tls-key", type=click.Path(), metavar="FILE", help="Its private key (PEM).")
-@click.option("--exact", is_flag=True, help="Find by key exactly the messages of topic and key.")
+@click.option(
+    "--tls-key", type=click.Path(), metavar="FILE", help="Private key of --tls-cert (PEM)."
+)
+@click.option(
+    "--exact",
+    is_flag=True,
+    help="Answer queries by key without hash collisions, and with up to --max-results messages.",
+)
 @click.option(
     "--max-results",
     type=click.IntRange(1, 100_000),
     default=1000,
     show_default=True,
     metavar="N",
-    help="Most messages of one answer with --exact.",
+    help="With --exact: maximum number of messages in an answer.",
 )
 @click.option(
     "--workers",
@@ -143,7 +149,7 @@ _LISTEN = "127.0.0.1:9876"
     default=1,
     show_default=True,
     metavar="N",
-    help="Processes that answer, each with its own budgets. The first one keeps the state of groups.",
+    help="Worker processes, each with its own budgets. The first one keeps the state of groups.",
 )
 @click.option(
     "--max-connections",
@@ -151,7 +157,7 @@ _LISTEN = "127.0.0.1:9876"
     default=10_000,
     show_default=True,
     metavar="N",
-    help="Most connections at a time, of each worker.",
+    help="Maximum number of connections per worker.",
 )
 @click.option(
     "--max-frame",
@@ -159,7 +165,7 @@ _LISTEN = "127.0.0.1:9876"
     default="16MiB",
     show_default=True,
     type=SIZE,
-    help="Longest request.",
+    help="Maximum size of a request.",
 )
 @click.option(
     "--idle-timeout",
@@ -168,7 +174,7 @@ _LISTEN = "127.0.0.1:9876"
     default=120.0,
     show_default=True,
     metavar="SECONDS",
-    help="Close a connection that is silent for this long.",
+    help="Close connections that are silent for this long.",
 )
 @archive_option
 @config_options
@@ -184,9 +190,10 @@ def command(
 ) -> int:
     """Answer RocketMQ's clients and mqadmin from each STORE: live or archived, or a folder of stores.
 
-    Each store is a broker of one cluster, at an address of its own, and the name server answers at every one of them.
-    Stores that grow or appear while the command runs are served in their present state. Stores of a fleet file have the
-    names given there; of replicas, only the master is served.
+    Each store is a broker of one cluster and has an address of its own. The name server answers at
+    every one of them. Stores that grow or appear while the command runs are served in their present
+    state. Stores of a fleet file have the names given there; of replicas, only the master is
+    served.
 
     Without --accept-sends nothing is written into a store: clients can read, and their offsets are lost when the
     process ends. With it, the process owns each STORE, which no broker may have open, and keeps topics and offsets in

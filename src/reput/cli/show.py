@@ -70,9 +70,7 @@ _SHOWN_APART = (KEYS, TAGS, UNIQ_KEY)
     help="Search for a unique key in this topic only.",
 )
 @text_or_json("Output format.")
-@click.option(
-    "--body-only", is_flag=True, help="Write only the body, in the bytes that are stored."
-)
+@click.option("--body-only", is_flag=True, help="Write only the body, exactly as it is stored.")
 @reader_options
 def command(
     given: GivenStores,
@@ -92,8 +90,8 @@ def command(
     For several STOREs, or a fleet file, the newest message with the id is shown. An offset
     or a position in a queue shows the message of each store that has it.
 
-    Exits with 1 if there is no such message, with 3 if it, or a part of a log that was searched
-    for it, is damaged, or a store could not be read.
+    Exits with 1 if there is no such message. Exits with 3 if the message or a searched part of a
+    log is damaged, or if a store could not be read.
     """
     layout = "body" if body_only else layout
     store = given.one

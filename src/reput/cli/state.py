@@ -189,17 +189,20 @@ def _transactions(store: str, as_json: bool, **opening: Any) -> int:
 )
 @read_store_argument
 @click.option(
-    "--all", "take_all", is_flag=True, help="Also delivered and recalled messages, and recalls."
+    "--all",
+    "take_all",
+    is_flag=True,
+    help="Also list delivered and recalled messages, and recalls.",
 )
 @reader_options
 @report_format("jsonl", "Output format; jsonl has one message per line.")
 def _timer(store: str, take_all: bool, as_json: bool, **opening: Any) -> int:
     """List the messages that wait in the timer of STORE, and until when, from its timerlog/.
 
-    A message that is due later than the timer wheel turns is `rolled`: the broker schedules it again
-    then. With --all, a message that is taken back is `recalled` (it is never delivered), and its recall is
-    `recall` until then, and `done` afterwards. Queue offset and physical offset belong to the record in
-    the topic rmq_sys_wheel_timer.
+    A message that is due after one turn of the timer wheel is `rolled`: after that turn, the broker
+    schedules it again. --all adds messages that a recall cancelled (`recalled`: they are never
+    delivered) and the recalls themselves (`recall`, or `done` once their time has passed). Queue
+    offset and physical offset belong to the record in the topic rmq_sys_wheel_timer.
 
     Exits with 1 if no message waits, and with 3 if a part of the timer log could not be read.
     """
@@ -256,12 +259,13 @@ def _timer(store: str, take_all: bool, as_json: bool, **opening: Any) -> int:
 @reader_options
 @report_format("jsonl", "Output format; jsonl has one pop per line.")
 def _popped(store: str, take_all: bool, as_json: bool, **opening: Any) -> int:
-    """List the messages of STORE that consumers popped and did not acknowledge, by pop.
+    """List the messages of STORE that consumers popped and did not acknowledge, one line per pop.
 
     They come from checkpoints and acknowledgements in the revive topics and in the timer, from
-    config/consumerOrderInfo.json (pops in order, the last one of each queue), or from kvStore/ (RocksDB;
-    experimental). A message whose time has come is `revived`: the broker puts a copy of it into the retry
-    topic of its group. Revived messages are listed until the group pops the copy.
+    config/consumerOrderInfo.json (pops in order, the last one of each queue), or from kvStore/
+    (RocksDB; experimental). A message whose invisible time has passed is `revived`: the broker puts
+    a copy of it into the retry topic of its group. Revived messages are listed until the group pops
+    the copy.
 
     Exits with 1 if nothing is listed, and with 3 if a record of the broker could not be read.
     """
@@ -321,10 +325,10 @@ def _compacted(
 ) -> int:
     """Print the messages in the compaction logs of STORE, queue by queue, oldest first.
 
-    A 5.x broker keeps these logs for topics whose cleanup.policy is COMPACTION. They also have messages
-    that are not yet compacted: --latest excludes messages whose key has a newer message, and keys whose
-    newest message has no body. The physical offset of a message is its position in the log of its
-    queue.
+    A 5.x broker keeps these logs for topics whose cleanup.policy is COMPACTION. They also contain
+    messages that are not yet compacted; --latest excludes messages whose key has a newer message,
+    and keys whose newest message has no body. The physical offset of a message is its position in
+    the log of its queue.
 
     Exits with 1 if there is no message, and with 3 if a part of a log could not be read.
     """
@@ -376,9 +380,9 @@ def _tiered(
     """Read messages that a 5.x broker uploaded to tiered storage: STORE is its tieredStoreFilePath, or its store.
 
     Without --topic, list the queues, their offsets and sizes. --key looks in the index that was
-    uploaded, and in tiered_index_file/ of a broker's store; --scan compares every message of the topic
-    instead, so that none is missing. With --queue-id, print messages of that queue, oldest first. The
-    physical offset of a message is its position in the uploaded log of its queue.
+    uploaded, and in tiered_index_file/ of a broker's store; --scan reads every message of the topic
+    instead, so the answer is complete. With --queue-id, print messages of that queue, oldest first.
+    The physical offset of a message is its position in the uploaded log of its queue.
 
     Exits with 1 if there is no message, and with 3 if something could not be read.
     """

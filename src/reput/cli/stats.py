@@ -40,14 +40,15 @@ def command(
 ) -> int:
     """Print statistics of the messages and indexes of STORE.
 
-    They are messages and bytes by topic, over time and by queue; frequent keys and tags; retries and
-    dead letters; coverage and chain lengths of the IndexFiles; and when the disk will be full.
+    The statistics are: messages and bytes by topic, over time and by queue; frequent keys and tags;
+    retries and dead letters; coverage and chain lengths of the IndexFiles; and when the disk will
+    be full.
 
-    For several STOREs, or a fleet file, it prints a line per store, and the sums. Stores are measured
-    in parallel; --format json has the figures of each.
+    Several STOREs, or those of a fleet file, are measured in parallel. The command then prints one
+    line per store and the sums; --format json has all figures of each store.
 
     The whole log is read once. Nothing is written. Exits with 3 if a part of the log could not be
-    read; it is not in the figures then.
+    read; the figures exclude that part.
     """
     from reput.operations.stats import stats
 

@@ -97,7 +97,7 @@ def command(
     is in the CommitLog, even if it is not in its ConsumeQueue yet. With --topic, --queue-id, --key or
     --tag, messages of open or rolled-back transactions are excluded.
 
-    With --format jsonl, `reput put` accepts the lines.
+    `reput put` accepts the lines that --format jsonl prints.
 
     Messages of several STOREs, or of a fleet file, are printed in order of their store time, with
     a column for the store. A store that cannot be read makes the answer incomplete.

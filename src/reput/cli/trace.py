@@ -76,12 +76,12 @@ def command(
 ) -> int:
     """Print all records of a message, in order of time, and what happened to it.
 
-    Records with the same unique key, or that name each other as origin, are followed through all
-    topics and stores: retries, dead letters, scheduled copies, half and op messages of transactions.
-    Of KEYS only K is followed. The sentences after the table explain why the message was delivered
-    late, twice or never, as far as the stores show it.
+    A message's records have the same unique key, or name each other as origin. They are followed
+    through all topics and stores: retries, dead letters, scheduled copies, half and op messages of
+    transactions. Of a message's KEYS, only K is followed. The sentences after the table explain why
+    the message was delivered late, twice or never, as far as the stores show it.
 
-    --output writes a page with a timeline, one file that needs no network.
+    --output writes an HTML page with a timeline. The page is one file and needs no network.
 
     The last lines report the searched ranges. Exits with 1 if nothing was found, with 3 if a part of a
     log, index or queue could not be read.
