@@ -316,7 +316,7 @@ def test_a_missing_log_object_is_damage_and_not_a_file_that_expired(
     assert inside
     assert list(found.messages) == [one for one in before.messages if one not in inside]
     program = "import sys, reput; reput.dataset(sys.argv[1], ['topic']).to_table()"
-    table = subprocess.run(  # of a process that has read nothing of it before
+    table = subprocess.run(  # in a new process, which has read nothing of the archive
         [sys.executable, "-c", program, place], capture_output=True, check=False, text=True
     )
     assert "CorruptMessageError" in table.stderr

@@ -1,4 +1,4 @@
-"""Archives that somebody has changed, with right checksums: refused in one line, and nothing is written elsewhere."""
+"""Archives that an attacker changed, with valid checksums: refused in one line, and nothing is written elsewhere."""
 
 import hashlib
 import io
@@ -173,7 +173,7 @@ def test_a_manifest_that_is_too_large_to_be_one_is_not_read(place: Path) -> None
     ],
 )  # fmt: skip
 def test_a_list_of_queues_that_cannot_be_is_refused(place: Path, change: dict[str, Any]) -> None:
-    """Of an index whose footer has its checksum."""
+    """The list is in the footer of an index, whose checksum is valid."""
     index = _first_queue_index(place)
     _replace_queue_index(place, [index.queues[0]._replace(**change), *index.queues[1:]])
     queue = index.queues[0]
@@ -192,7 +192,7 @@ def _first_queue_index(place: Path) -> ParquetIndex:
 
 
 def _replace_queue_index(place: Path, queues: list[QueueRows]) -> None:
-    """Write the first queue index again, with another list of queues."""
+    """Write the first queue index again, with another list of queues in its footer."""
     part = _first_queue_index(place).part
     path = place / "new"
     writer = IndexWriter(path, ENTRIES)

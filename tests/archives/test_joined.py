@@ -87,7 +87,7 @@ def test_a_gap_between_archive_and_store_makes_answers_incomplete(
     young = copy_store(whole.path, tmp_path / "young")
     for path in sorted((young / "commitlog").iterdir())[3:]:
         path.unlink()
-    reput.archive(young, place)  # the first two
+    reput.archive(young, place)  # archive the first two log files
     left = copy_store(whole.path, tmp_path / "left")
     expire(left, 4)
     with reput.open_store(with_archive(left, place)) as store, reput.open_store(whole.path) as full:
@@ -135,7 +135,7 @@ def test_log_files_that_the_store_lost_come_from_the_archive(
 def test_the_archive_of_another_store_is_refused(
     golden: Golden, place: str, tmp_path: Path, files: int
 ) -> None:
-    """Whether or not the two have offsets in common, and even where the one ends as the other begins."""
+    """The archive is refused whether or not its offsets overlap, and even if one log ends where the other begins."""
     reput.archive(golden("tricky").path, place)
     other = copy_store(golden("orders").path, tmp_path / "other")
     expire(other, files)
@@ -230,7 +230,7 @@ def test_only_what_is_in_the_archive_expires(golden: Golden, place: str, tmp_pat
     young = copy_store(store, tmp_path / "young")
     for name in names[5:]:
         (young / "commitlog" / name).unlink()
-    reput.archive(young, place)  # the first four
+    reput.archive(young, place)  # archive the first four log files
     third = Path(place, Archive(place).manifest.log[2].object)
     stored = bytearray(third.read_bytes())
     stored[100] ^= 1

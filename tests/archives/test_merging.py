@@ -1,4 +1,4 @@
-"""Which indexes of an archive are merged, and when: few for a window of a day, few in all, few merges of each."""
+"""Which indexes of an archive are merged, and when: few per window of a day, few in all, few merges of each row."""
 
 from collections.abc import Iterator
 
@@ -26,7 +26,7 @@ def _index(begin: int, end: int, files: int) -> IndexObject:
 
 
 def _archived(files: int, files_a_day: float) -> Iterator[tuple[Manifest, int]]:
-    """Yield the manifest after each file, and how many index entries of files were written so far."""
+    """Yield the manifest after each file, and the number of rows that were written to indexes so far."""
     manifest = Manifest(id="", generation=0, writer="", version="4.9 or 5.x", settings={})
     written = 0
     for number in range(files):

@@ -1,4 +1,4 @@
-"""Archivers of other stores, of older states of a store, and beside an erasure: refused, or without a trace."""
+"""Archivers of other stores or of older states of a store, or during an erasure: refused, or without effect."""
 
 import os
 from collections.abc import Callable

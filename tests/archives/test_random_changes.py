@@ -1,4 +1,4 @@
-"""Random changes of an archive: each answer is right, or says what it lacks, or there is none."""
+"""Random changes of an archive: each answer is right, or reports what is missing, or the archive is refused."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def _files(place: Path) -> list[Path]:
 
 
 def _chosen_file(place: Path, random: Random) -> Path:
-    """Choose the manifest in one case of five: most changes of log objects are alike."""
+    """Choose the manifest in one case of five. Most changes of log objects have the same effect."""
     if random.random() < 0.2:
         return place / _MANIFEST
     named = Archive(str(place)).manifest.objects()
@@ -191,7 +191,7 @@ def _sealed(content: dict[str, Any]) -> bytes:
 
 
 def _without_index(archived: Archived, random: Random) -> Undo:
-    """An index is no more in the manifest, whose checksum is right."""
+    """Remove an index from the manifest, and write a valid checksum."""
     content = msgspec.json.decode((archived.place / _MANIFEST).read_bytes())
     parts = content["keys"]
     for _ in range(random.randint(1, len(parts))):
@@ -200,7 +200,7 @@ def _without_index(archived: Archived, random: Random) -> Undo:
 
 
 def _duplicated_rows(archived: Archived, random: Random) -> Undo:
-    """An index has rows several times; all checksums are right."""
+    """Repeat some rows of an index, with valid checksums."""
     kind = random.choice([KEYS, ENTRIES])
     archive = Archive(str(archived.place))
     parts = getattr(archive.manifest, kind)
@@ -284,7 +284,7 @@ def _wrong(
     """Yield what is wrong with some answers, and "refused" and "incomplete" for others."""
     is_scanned = False
     for topic, key, messages in random.sample(expected.queries, 3):
-        if is_scanned:  # takes long, and the next one would scan as well
+        if is_scanned:  # slow, and the next change would lead to a scan as well
             break
         try:
             found = archive.query(topic, key)

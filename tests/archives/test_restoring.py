@@ -100,7 +100,7 @@ def _killed_at_each_step(
         except Killed:
             yield _has_store(target)
             continue
-        except UsageError:  # a run that was killed after its last rename
+        except UsageError:  # this run was killed after its last rename
             assert _has_store(target)
         return
 
@@ -215,7 +215,7 @@ def test_nothing_beside_an_unfinished_restore_is_changed(place: str, tmp_path: P
 
     with pytest.raises(Killed):
         reput.restore(place, target, progress=kill)
-    (target / "commitlog").mkdir()  # as a broker would
+    (target / "commitlog").mkdir()  # a broker creates this folder
     (target / "commitlog" / "00000000000000000000").write_bytes(b"x")
     with pytest.raises(UsageError, match="not empty"):
         reput.restore(place, target)

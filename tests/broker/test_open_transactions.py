@@ -108,7 +108,7 @@ def op(body: bytes) -> RecordFields:
         (halves(None, None, 1, 1), None, [2, 3]),
         (halves(None, None), 1, [1]),
         (halves(None, None), 2, []),
-        (halves(None, None), 3, [0, 1]),  # no offset of this queue
+        (halves(None, None), 3, [0, 1]),  # the committed offset of this queue is unknown
     ],
 )
 def test_the_newest_copy_is_open(

@@ -26,7 +26,7 @@ REVIVE = "rmq_sys_REVIVE_LOG_c"
 
 
 def checkpoint(start: int, count: int, waits: bool = False, **more: object) -> Message:
-    """Return the popped messages, as the sources of 5.3.3 have it; a waiting one is in the timer's topic."""
+    """Return a checkpoint of popped messages as 5.3.3 writes it. A waiting one is in the timer's topic."""
     body = {
         "bm": 0,
         "bn": "b",
@@ -181,11 +181,11 @@ def revived_store(path: Path, revive: str, retry: int | None = None) -> Path:
 @pytest.mark.parametrize(
     ("revive", "retry", "is_revived", "is_shown"),
     [
-        ("{0:0}", None, True, True),  # settled; the copy waits
+        ("{0:0}", None, True, True),  # settled: the copy still waits
         ("{0:0}", 1, True, True),
         ("{0:0}", 2, True, False),
         ("{0:-1}", 2, False, True),  # not settled: the broker revives it (again) at its next start
-        ("", 2, True, False),  # unknown, but there is a copy
+        ("", 2, True, False),  # the pop's offset is unknown, but there is a copy
     ],
 )
 def test_revived_messages(

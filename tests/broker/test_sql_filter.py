@@ -46,7 +46,7 @@ def test_expressions(expression: str, expected: bool | None) -> None:
 )  # fmt: skip
 def test_expressions_of_five(expression: str, expected: bool) -> None:
     assert compile_filter(expression, True)(PROPERTIES) is expected
-    # To a 4.9 broker the property is the expression, and CONTAINS follows it: then nothing matches.
+    # A 4.9 broker takes `CONTAINS` for the text after the expression, so nothing matches.
     assert "NOT" in expression or compile_filter(expression, False)(PROPERTIES) is False
 
 
@@ -60,7 +60,8 @@ def test_expressions_of_five(expression: str, expected: bool) -> None:
     ],
 )  # fmt: skip
 def test_what_is_not_an_expression_is_refused(expression: str) -> None:
-    if expression in ("a ? 5", "a CONTAINS 5 OR ("):  # what follows a whole expression is ignored
+    # the broker ignores text after a whole expression
+    if expression in ("a ? 5", "a CONTAINS 5 OR ("):
         assert compile_filter(expression, False)(PROPERTIES) is False
         return
     with pytest.raises(UsageError, match="SQL filter"):

@@ -1,4 +1,4 @@
-"""Messages with a time of their own are delivered when it has come, once, through restarts; and can be taken back."""
+"""Timed messages are delivered at their time, once, also across restarts, and can be recalled."""
 
 import shutil
 import struct
@@ -49,7 +49,7 @@ def test_a_time_that_is_over_or_too_far_or_none(tmp_path: Path) -> None:
         for value in ("x", str(4 * 24 * 3_600_000)):
             with pytest.raises(MessageRefusedError):
                 broker.send("T", "far", properties={"TIMER_DELAY_MS": value})
-    with Broker() as broker:  # a broker of 4.9 knows no timers
+    with Broker() as broker:  # 4.9 has no timer messages
         broker.send("T", "now", properties={"TIMER_DELAY_MS": "60000"})
         assert bodies(broker) == [b"now"]
 

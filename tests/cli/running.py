@@ -38,7 +38,7 @@ class Ran:
 
 
 def reput(*args: object) -> Ran:
-    """`reput ARGS` in this process; stdout and stderr are no terminals."""
+    """Run `reput ARGS` in this process; stdout and stderr are not terminals."""
     out, err = io.TextIOWrapper(io.BytesIO(), "utf-8"), io.TextIOWrapper(io.BytesIO(), "utf-8")
     with redirect_stdout(out), redirect_stderr(err):
         code = main([str(arg) for arg in args])
@@ -49,7 +49,7 @@ def reput(*args: object) -> Ran:
 
 
 def reput_process(*args: object, env: Mapping[str, str] | None = None) -> Ran:
-    """`reput ARGS` from the shell."""
+    """Run `reput ARGS` from the shell."""
     ended = subprocess.run(
         [REPUT, *map(str, args)],
         capture_output=True,

@@ -1,4 +1,4 @@
-"""Errors name arguments; who types options reads options."""
+"""Errors name arguments for users of Python, and options for users of the command line."""
 
 import ast
 from pathlib import Path
@@ -34,7 +34,7 @@ def options() -> set[str]:
 
 
 def named_arguments() -> set[str]:
-    """What `arguments=[...]` lists anywhere in the source, as far as it is written out."""
+    """Return all names that appear in `arguments=[...]` anywhere in the source."""
     found = set()
     for path in SOURCE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):

@@ -67,6 +67,6 @@ def test_messages_that_expired_before_they_were_indexed_are_damage(
     assert f"{offset}: {lost} bytes lost: expired before they were indexed" in errors
     report = json.loads(printed)
     assert report["log_begin"] == 5 * FILE_BYTES
-    # The signal may come before the first step
+    # The signal may arrive before the first step.
     assert 5 * FILE_BYTES <= report["position"] <= log.last
     assert [damage["length"] for damage in report["damage"]] == [lost]

@@ -21,7 +21,7 @@ Torn = Callable[[str], TornCase]
 
 
 def damaged_index(golden: Golden, folder: Path, at: int, value: bytes) -> tuple[Path, Ran]:
-    """The oldest IndexFile of `orders` with some bytes changed."""
+    """Change some bytes of the oldest IndexFile of `orders`."""
     source = golden("orders").path / "index" / "20261120232222031"
     content = bytearray(source.read_bytes())
     content[at : at + len(value)] = value
@@ -102,7 +102,7 @@ def test_records_whose_bodies_do_not_match_their_crc(golden: Golden, tmp_path: P
     content = bytearray((source.path / "commitlog" / "00000000000000000000").read_bytes())
     assert content[53821 + 8 : 53821 + 12] != b"xxxx"
     for at in (0, 53821):
-        content[at + 8 : at + 12] = b"xxxx"  # BODYCRC
+        content[at + 8 : at + 12] = b"xxxx"  # a byte of BODYCRC
     path = tmp_path / "00000000000000000000"
     path.write_bytes(content)
     ran = reput("inspect", path)
@@ -151,7 +151,7 @@ def test_a_store_with_files_that_do_not_fit_together(golden: Golden, tmp_path: P
     ],
 )
 def test_damage_that_a_broker_met(torn: Torn, case: str, file: str | None) -> None:
-    """The last file of each is damaged; a zeroed last entry is the end of its queue."""
+    """In each store the broker's last file is damaged. A zeroed last entry is the end of its queue."""
     store = torn(case)
     paths = sorted(path for path in store.before.rglob("*") if path.is_file())
     sizes = ("--hash-slots", store.hash_slots, "--index-items", store.index_items)
@@ -169,7 +169,7 @@ def test_damage_that_a_broker_met(torn: Torn, case: str, file: str | None) -> No
 def test_no_mutation_of_a_file_is_more_than_damage(
     golden: Golden, tmp_path: Path, data: st.DataObject
 ) -> None:
-    """For any bytes, the answer is one of the exit codes and lines with an offset."""
+    """For any bytes, the command ends with a known exit code and prints lines with offsets."""
     store = golden("basic")
     kinds = {
         "index": sorted((store.path / "index").iterdir())[0],

@@ -81,13 +81,14 @@ def test_a_key_that_no_item_has_is_not_found(golden: Golden) -> None:
 
 def test_a_chain_that_leads_astray_is_damage(golden: Golden, tmp_path: Path) -> None:
     data = bytearray((golden("orders").path / "index" / NAME).read_bytes())
-    struct.pack_into(">i", data, 12960 + 16, 3026)  # item 446 leads back to the chain's begin
+    # item 446 links back to the beginning of the chain
+    struct.pack_into(">i", data, 12960 + 16, 3026)
     (tmp_path / NAME).write_bytes(data)
     sizes = ("--hash-slots", SLOTS, "--index-items", ITEMS)
     ran = reput("inspect", tmp_path / NAME, *sizes, "--chain", "orders#order-100377")
     assert ran.code == DAMAGED
     assert one_line(ran).endswith("offset 12960: the chain of slot 553 leads to item 3026")
-    struct.pack_into(">i", data, 2252, 1)  # the slot leads to an item of another one
+    struct.pack_into(">i", data, 2252, 1)  # the slot points to an item of another slot
     (tmp_path / NAME).write_bytes(data)
     ran = reput("inspect", tmp_path / NAME, *sizes, "--chain", "orders#order-100377")
     assert ran.code == DAMAGED

@@ -28,7 +28,7 @@ Golden = Callable[[str], GoldenStore]
 
 @pytest.fixture
 def store(golden: Golden, tmp_path: Path) -> Path:
-    """A store with batch queues, and the offsets of two groups as a broker writes them: names of maps unquoted."""
+    """A store with batch queues, and offsets of two groups as a broker writes them: keys of maps without quotes."""
     copy = copy_store(golden("five_batch").path, tmp_path / "store")
     (copy / "config" / "consumerOffset.json").write_text(
         '{\n\t"offsetTable":{\n\t\t"Batch2@billing":{0:1373,1:1000\n\t\t},'
@@ -71,7 +71,7 @@ ROWS = [
 
 
 def database(folder: Path, items: dict[bytes, bytes]) -> None:
-    """A database of a broker's that was not closed: its newest items are in the log of writes only."""
+    """A broker's database that was not closed: its newest items are only in the write-ahead log."""
     rocksdict = pytest.importorskip("rocksdict")
     made = rocksdict.Rdict(str(folder), rocksdict.Options(raw_mode=True))
     for number, (key, value) in enumerate(items.items()):
@@ -91,7 +91,7 @@ def short(text: str) -> bytes:
 
 
 def version_2(offsets: dict[tuple[str, str, int], int]) -> dict[bytes, bytes]:
-    """As the sources of 5.3.3 have it, with items of other tables around."""
+    """Tables of version 2 as 5.3.3 writes them, between items of other tables."""
     items = {
         b"\x01" + struct.pack(">h", 1) + b"\x02" + short(group) + b"\x01" + short(topic) + b"\x01"
         + struct.pack(">i", queue_id): struct.pack(">q", offset)

@@ -1,4 +1,4 @@
-"""The command as a whole: help, version, start-up, and what becomes of every error."""
+"""The command as a whole: help, version, start-up, and the output of every kind of error."""
 
 import inspect
 import os
@@ -131,7 +131,7 @@ def test_an_interrupt_is_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_interrupted_process_is_quiet(golden: Golden) -> None:
-    """Ctrl-C, which reaches the process while it writes."""
+    """Ctrl-C reaches the process while it writes."""
     script = (
         "import os, signal, sys, click\n"
         "click.echo = lambda *args, **options: os.kill(os.getpid(), signal.SIGINT)\n"

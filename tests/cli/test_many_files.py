@@ -17,7 +17,7 @@ from reput.writer.put.message import Message
 
 
 class Scale(NamedTuple):
-    """How many there are of each, and how many files a process may have open (`ulimit -n`)."""
+    """The numbers of queues, IndexFiles and stores, and the limit of open files (`ulimit -n`)."""
 
     limit: int
     topics: int
@@ -49,7 +49,7 @@ def scale(request: pytest.FixtureRequest) -> Scale:
 
 
 def run(scale: Scale, *arguments: str | Path) -> str:
-    """Return the output of a command that has so many descriptors and cannot get more."""
+    """Return the output of a command that runs with this limit and cannot raise it."""
 
     def limit_files() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (scale.limit, scale.limit))

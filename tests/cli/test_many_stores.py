@@ -104,7 +104,7 @@ def test_a_replica_answers_for_one_that_cannot_be_read_if_it_cannot_lag_behind_i
     (fleet.parent / "away").rename(fleet.parent / "slave")
     (fleet.parent / "orders").rename(fleet.parent / "away")
     ran = reput("query", "--stores", fleet, "--key", KEY)
-    assert ran.code == DAMAGED  # messages may be missing that the slave does not have yet
+    assert ran.code == DAMAGED  # the master may have messages that the slave lacks
     assert "8 messages in 1 of 3 stores; 1 store could not be read." in ran.lines
     assert reput("tail", "--stores", fleet).code == DAMAGED
     fleet.write_text(FLEET.replace("broker_id = 0", "").replace("broker_id = 1", ""))
@@ -144,7 +144,7 @@ def test_messages_in_which_replicas_differ_are_a_finding(fleet: Path) -> None:
     size = log.stat().st_size
     file = log.parent / f"{at // size * size:020d}"
     with file.open("r+b") as opened:
-        opened.seek(at % size + 90)  # in the body
+        opened.seek(at % size + 90)  # a byte of the body
         opened.write(b"\x07")
     ran = reput("query", "--stores", fleet, "--key", KEY)
     assert "9 messages in 2 of 3 stores" in ran.out
@@ -351,7 +351,7 @@ def test_an_interrupted_check_is_resumed(fleet: Path, tmp_path: Path) -> None:
     first = reput("check", *options)
     assert first.lines[-1].startswith("3 stores: 1 not read, 2 ok")
     (tmp_path / "away").rename(fleet.parent / "orders")
-    (fleet.parent / "tricky").rename(tmp_path / "gone")  # which is not read again
+    (fleet.parent / "tricky").rename(tmp_path / "gone")  # its file is not read again
     with kept.open("a") as file:
         file.write('{"store": "torn')
     again = reput("check", *options)
@@ -416,7 +416,7 @@ def test_a_cluster_has_a_page_and_each_store_its_own(fleet: Path, tmp_path: Path
     assert pages == ["1-a.html", "2-a-slave.html", "3-b.html"]
     assert all(f'href="cluster.stores/{name}"' in text for name in pages)
     assert "replica of a" in text
-    assert "21,248" in text  # messages of a and b: the slave's are the same
+    assert "21,248" in text  # messages of a and b: the slave's are the same as its master's
     assert "<script" not in text
 
 
@@ -426,7 +426,7 @@ def test_a_look_up_takes_the_fleet_file(fleet: Path, tmp_path: Path) -> None:
     ran = reput("lookup", "--stores", fleet, "--keys", keys, "--output", "-")
     assert ran.code == FOUND
     rows = [json.loads(line) for line in ran.lines]
-    assert [row["store"] for row in rows] == ["a"]  # replicas have them once
+    assert [row["store"] for row in rows] == ["a"]  # each message of replicas is counted once
     alone = reput("lookup", fleet.parent / "orders", "--keys", keys, "--output", "-")
     offsets = [json.loads(line)["physical_offset"] for line in alone.lines]
     assert [row["physical_offset"] for row in rows] == offsets

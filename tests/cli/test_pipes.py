@@ -1,4 +1,4 @@
-"""A pipe in place of a store's file: no command waits for a writer that never comes."""
+"""A named pipe in place of a store's file: no command waits for a writer that never comes."""
 
 import os
 from pathlib import Path

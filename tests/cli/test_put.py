@@ -25,7 +25,7 @@ COMMAND = [sys.executable, "-m", "reput"]
 
 
 def piped(data: bytes, *args: object) -> Ran:
-    """`reput ARGS` in a process of its own, with `data` on a pipe as standard input."""
+    """Run `reput ARGS` in its own process, with `data` piped to its standard input."""
     command = [*COMMAND, *map(str, args)]
     ended = subprocess.run(command, input=data, capture_output=True, timeout=600, check=False)
     return Ran(

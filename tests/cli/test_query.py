@@ -21,7 +21,7 @@ ORDER = ("--topic", "orders", "--key", "order-100377")
 
 
 def expected_offsets(store: GoldenStore, topic: str, key: str) -> list[int]:
-    """Physical offsets of the messages with this key, newest first, by the broker's own table."""
+    """Return physical offsets of the messages with this key, newest first, from the broker's own table."""
     return [
         row.physical_offset
         for row in reversed(store.messages)
@@ -34,7 +34,7 @@ def jsonl(text: str) -> list[dict[str, object]]:
 
 
 def without_scanned(text: str) -> str:
-    """How much a query reads beside the index is its own affair."""
+    """Remove the figure of scanned bytes, which may differ between runs."""
     return re.sub(r"[\d,]+ bytes message by message", "N bytes message by message", text)
 
 
@@ -112,7 +112,7 @@ def test_the_documented_fields_are_the_printed_ones(golden: Golden) -> None:
     assert list(jsonl(of_several.out)[0]) == ["store", *printed]
     columns = reput("query", golden("orders").path, *ORDER, "--format", "csv").lines[0].split(",")
     stated = table[table.index("## CSV") :].split("\n\n")[1].partition("columns:")[2]
-    assert re.findall(r"`(\w+)`", stated) == [*columns, "store"]  # the first one of several stores
+    assert re.findall(r"`(\w+)`", stated) == [*columns, "store"]  # the first of several stores
 
 
 def test_csv_is_read_back_by_a_csv_reader(golden: Golden) -> None:

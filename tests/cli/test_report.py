@@ -1,4 +1,4 @@
-"""`reput report` and the page of `reput trace`: their contents, and that nothing in a store steers them."""
+"""`reput report` and the page of `reput trace`: their contents, and that no text of a store changes the markup."""
 
 import os
 import re
@@ -19,11 +19,11 @@ from tests.verify.checking import unchanged
 Golden = Callable[[str], GoldenStore]
 Torn = Callable[[str], TornCase]
 _INDEX_COUNT_AT, _MAGIC_AT = 36, 4
-_EMPTY = {"meta", "path", "rect"}  # elements without an end tag, as HTML or as SVG
+_EMPTY = {"meta", "path", "rect"}  # elements without an end tag, in HTML or SVG
 
 
 class _Page(HTMLParser):
-    """Collects the words and elements of a page; fails where elements are not nested."""
+    """Collects the words and elements of a page. Fails if elements are not nested."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ class _Page(HTMLParser):
 
 
 def read(path: Path) -> _Page:
-    """A page, which must not ask for anything outside itself."""
+    """Parse a page, which must not request anything else."""
     text = path.read_text()
     page = _Page(text)
     assert not {"script", "link", "img", "iframe", "object", "form"} & {
@@ -75,7 +75,7 @@ def reported(store: Path, page: Path, code: int, *options: str) -> _Page:
 
 @pytest.fixture(scope="module")
 def shop(golden: Golden, tmp_path_factory: pytest.TempPathFactory) -> _Page:
-    """The report of a shop's store, in the place of an older and longer page."""
+    """A report of a shop's store that replaces an older and longer page."""
     path = tmp_path_factory.mktemp("shop") / "report.html"
     path.write_text("x" * 1_000_000)
     page = reported(golden("orders").path, path, FOUND)
@@ -98,18 +98,18 @@ def test_the_page_has_the_figures_of_stats(shop: _Page) -> None:
 
 
 def test_columns_on_the_page_are_as_high_as_their_messages(shop: _Page) -> None:
-    """The heights of all columns, measured in a drawing, add up to the messages that its legend names."""
+    """The heights of all columns, measured in the drawing, correspond to the message counts of the legend."""
     sums = {
         style: sum(map(float, re.findall(r"v-([\d.]+)", path)))
         for style, path in reversed(_first_paths(shop))
     }
-    top = 800  # of the axis
+    top = 800  # pixels of the axis
     for style, messages in (("s0", 8_934), ("s1", 5_270), ("s2", 5_000)):
         assert sums[style] * top / 100 == pytest.approx(messages, abs=30)
 
 
 def _first_paths(page: _Page) -> list[tuple[str, str]]:
-    """Return class and path of everything drawn as a path, in order: messages come first."""
+    """Return class and path of everything drawn as a path, in order. Messages come first."""
     return [(a["class"] or "", a["d"] or "") for tag, a in page.elements if tag == "path"]
 
 
@@ -162,7 +162,8 @@ def test_names_in_a_store_do_not_steer_the_page(tmp_path: Path) -> None:
         story.put("t<b>\"'{{ 7*7 }}", number * 60_000, key=HOSTILE.replace(" ", ""), TAGS="<i>x")
     store = story.store(tmp_path / "s")
     for code, arguments in (
-        (WARNED, ("report", store, "--output", tmp_path / "page.html")),  # it has no checkpoint
+        # the store has no checkpoint
+        (WARNED, ("report", store, "--output", tmp_path / "page.html")),
         (
             FOUND,
             ("trace", store, "--key", HOSTILE.replace(" ", ""), "--output", tmp_path / "page.html"),

@@ -1,4 +1,4 @@
-"""What `reput tail`, `query` and `export` print as JSON lines goes back in through `reput put` as it was."""
+"""`reput put` restores messages that `reput tail`, `query` and `export` printed as JSON lines."""
 
 import subprocess
 import sys

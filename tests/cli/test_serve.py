@@ -49,7 +49,7 @@ def test_it_serves_until_a_signal_and_answers_what_is_under_way(store: Path, wor
         beat = client.ask(RequestCode.HEART_BEAT, {}, b'{"clientID":"c"}').code
         assert (
             beat == ResponseCode.SUCCESS
-        )  # from the first process, which takes the connection back
+        )  # the first process takes the connection back
         fields = {
             "consumerGroup": "g", "topic": "orders", "queueId": 0, "queueOffset": 1, "maxMsgNums": 1, "sysFlag": 6,
             "commitOffset": 0, "suspendTimeoutMillis": 30_000, "subscription": "*", "subVersion": 0,
@@ -148,7 +148,7 @@ def test_a_certificate_covers_pages_too(store: Path, tmp_path: Path) -> None:
     process.send_signal(signal.SIGTERM)
     assert process.wait(60) == 0
     process.stdout.close()
-    # A line is written after its answer was sent: only the end of the process says that it is there.
+    # A line is written after its answer was sent, so only the end of the process guarantees that the line exists.
     audit = [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
     assert [(one["path"], one["key"], one["status"]) for one in audit] == [
         ("/api/messages", "k", 200)
@@ -214,7 +214,7 @@ def test_two_thousand_idle_connections_cost_little_and_hold_nobody_up(store: Pat
                 assert time.monotonic() - begun < 5
             rollup = Path(f"/proc/{process.pid}/smaps_rollup").read_text()
             private = [line.split() for line in rollup.splitlines() if line.startswith("Private_")]
-            assert sum(int(line[1]) for line in private) < 300 << 10  # KiB
+            assert sum(int(line[1]) for line in private) < 300 << 10  # private memory, in KiB
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (least, most))
         process.send_signal(signal.SIGTERM)
@@ -337,12 +337,13 @@ def test_the_container_s_health_check_asks_the_server_where_it_listens(store: Pa
         process.stdout.readline()
         assert is_healthy(process.pid)
         process.send_signal(signal.SIGSTOP)
-        assert is_healthy(process.pid) == (len(options) == 1)  # the kernel accepts connections
+        # the kernel accepts connections for the stopped process
+        assert is_healthy(process.pid) == (len(options) == 1)
         process.send_signal(signal.SIGCONT)
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
         process.stdout.close()
-    assert is_healthy(os.getpid())  # another command
+    assert is_healthy(os.getpid())  # this process is another command
     asleep = [sys.executable, "-c", "input()", "serve", f"--listen=127.0.0.1:{ports[0]}"]
     with subprocess.Popen(asleep, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL) as nobody:
         assert not is_healthy(nobody.pid)

@@ -1,4 +1,4 @@
-"""`reput show`: one message, found in each of the ways, printed in each of the forms."""
+"""`reput show`: one message, found in every way and printed in every format."""
 
 import base64
 import json
@@ -126,7 +126,7 @@ def test_a_record_whose_lengths_cannot_be_right(golden: Golden, tmp_path: Path) 
     store = copy_store(golden("orders").path, tmp_path / "damaged")
     log = store / "commitlog" / "00000000000000000000"
     content = bytearray(log.read_bytes())
-    content[53821 + 84 : 53821 + 88] = b"\x7f\xff\xff\xff"  # the body's length
+    content[53821 + 84 : 53821 + 88] = b"\x7f\xff\xff\xff"  # bytes of the body's length
     log.write_bytes(content)
     ran = reput("show", store, "53821")
     assert (ran.code, ran.out) == (DAMAGED, "")
@@ -190,7 +190,7 @@ def test_each_compression_of_rocketmq_is_read(codec: str, flag: int, tmp_path: P
 
 
 def test_a_large_body_is_not_cut(tmp_path: Path) -> None:
-    large = zlib.compress(b"\xff" * (20 << 20), 9)  # 20 MiB in 20 kB
+    large = zlib.compress(b"\xff" * (20 << 20), 9)  # 20 MiB, compressed to 20 kB
     kind, lines = shown_body(tmp_path, large, sys_flag=1)
     assert kind == f"{len(large):,} bytes compressed, {20 << 20:,} sent, no text"
     assert lines.splitlines()[-1].startswith(f"… {(20 << 20) - 4096:,} more bytes")

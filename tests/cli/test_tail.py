@@ -72,7 +72,7 @@ def test_the_last_of_those_that_are_asked_for(
     }
     for options, found in asked.items():
         if bare and "--key" in options and "--topic" not in options:
-            continue  # which topics to ask the index for is in consumequeue/ alone
+            continue  # only consumequeue/ shows which topics to look up in the index
         expected = [row.physical_offset for row in found][-count:]
         assert offsets(*options, "--lines", count, store=store) == expected, options
 
@@ -94,11 +94,12 @@ def test_all_of_them(golden: Golden) -> None:
 def test_what_is_not_dispatched_yet(golden: Golden, tmp_path: Path) -> None:
     store, rows = copy_store(golden("basic").path, tmp_path / "s"), golden("basic").messages
     behind = rows[-40].physical_offset
-    for file in (store / "consumequeue").glob("*/*/*"):  # as it was when 39 fewer were dispatched
+    # the queue as it was before its last 39 messages were dispatched
+    for file in (store / "consumequeue").glob("*/*/*"):
         entries = [file.read_bytes()[at : at + 20] for at in range(0, file.stat().st_size, 20)]
         kept = [e if int.from_bytes(e[:8], "big") < behind else bytes(20) for e in entries]
         file.write_bytes(b"".join(kept))
-    for file in (store / "index").iterdir():  # which comes after the queues
+    for file in (store / "index").iterdir():  # a broker writes the index after the queues
         file.unlink()
     topic = rows[-1].topic
     expected = [row.physical_offset for row in rows if row.topic == topic]

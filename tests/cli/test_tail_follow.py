@@ -42,7 +42,7 @@ store.close()
 
 @contextmanager
 def writing(store: Path) -> Iterator[Callable[[int, int], None]]:
-    """A process that owns a store; call to have it put messages `first` to `first + count`, or expire its log."""
+    """A process that owns a store. On a call, it puts messages `first` to `first + count`, or expires the log."""
     command = [sys.executable, "-c", WRITER, str(store)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         stdin, stdout = process.stdin, process.stdout
@@ -78,7 +78,7 @@ def output(process: subprocess.Popen[bytes]) -> IO[bytes]:
 
 
 def numbers(process: subprocess.Popen[bytes], count: int) -> list[int]:
-    """The numbers of the next messages; waits for as many."""
+    """Wait for this many messages, and return their numbers."""
     read = [json.loads(output(process).readline()) for _ in range(count)]
     return [int(message["body"].rstrip(".")) for message in read]
 
@@ -97,7 +97,7 @@ def test_new_messages_while_another_process_writes_over_many_files(tmp_path: Pat
         with following(tmp_path / "s", "--format", "jsonl", "-n", 5) as tail:
             assert numbers(tail, 5) == [15, 16, 17, 18, 19]
             done = 20
-            for count in (1, 1, 2, 500, 1, 3000):  # files of 32 KiB hold 90
+            for count in (1, 1, 2, 500, 1, 3000):  # each file of 32 KiB holds 90 messages
                 put(done, count)
                 assert numbers(tail, count) == [*range(done, done + count)]
                 done += count
@@ -163,7 +163,7 @@ def test_files_that_expire_under_it(tmp_path: Path) -> None:
         with following(store, "--format", "jsonl", "-n", 1) as tail:
             assert numbers(tail, 1) == [999]
             before = len(list((store / "commitlog").iterdir()))
-            put(1000, 0)  # the owner expires what it can: nobody else may delete its files
+            put(1000, 0)  # only the owner may delete files of its store
             assert len(list((store / "commitlog").iterdir())) < before
             put(1000, 500)
             assert numbers(tail, 500) == [*range(1000, 1500)]

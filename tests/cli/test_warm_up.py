@@ -17,7 +17,7 @@ from tests.golden.stores import GoldenStore
 def test_after_it_no_command_compiles_a_kernel(
     golden: Callable[[str], GoldenStore], tmp_path: Path
 ) -> None:
-    """The wheel ships the kernels that warm-up compiles: users would wait for any other."""
+    """The wheel ships the kernels that `warm-up` compiles. Users would have to wait for any other kernel."""
 
     def compiled() -> set[str]:
         return {path.name for path in (tmp_path / "cache").rglob("*.nb[ic]")}

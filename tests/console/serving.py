@@ -16,7 +16,7 @@ from reput.query.shared_store import SharedStore
 
 @contextmanager
 def console(stores: Mapping[str, Path], **how: Any) -> Iterator[TestClient]:
-    """A client of a console over these stores. Errors of the server are answers, not exceptions."""
+    """A client of a console over these stores. Errors of the server are responses, not exceptions."""
     with ExitStack() as stack:
         opened = {}
         for name, path in stores.items():

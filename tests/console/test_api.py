@@ -1,4 +1,4 @@
-"""The HTTP API answers what the library answers, in the form of the command line, and is honest about the rest."""
+"""The HTTP API returns what the library returns, in the format of the command line, and states what is missing."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 Golden = Callable[[str], GoldenStore]
-KEY, DEAD = "order-100377", "order-101744"  # the latter's payment became a dead letter
+KEY, DEAD = "order-100377", "order-101744"  # the payment of the second order became a dead letter
 _PATIENCE_MS = 60_000
 _SMALL = StoreConfig(
     commit_log_file_bytes=1 << 16, queue_entries=50, hash_slots=64, index_items=300
@@ -43,7 +43,7 @@ _LARGE = replace(_SMALL, commit_log_file_bytes=1 << 23)
 
 
 def expect(what: Any) -> Any:
-    """Return Playwright's `expect` with more than its five seconds, too few on a busy machine."""
+    """Return Playwright's `expect` with a longer limit than its five seconds, which are too few on a busy machine."""
     from playwright import sync_api
 
     sync_api.expect.set_options(timeout=_PATIENCE_MS)
@@ -100,7 +100,7 @@ def opened(
     *,
     has_script: bool = True,
 ) -> Iterator[Page]:
-    """Open a page of a fresh browser; errors that it logs and requests to other hosts fail the test."""
+    """Open a page in a fresh browser. Errors that it logs and requests to other hosts fail the test."""
     with opened_page(browser, "about:blank", width, scheme, True, has_script) as page:
         page.context.grant_permissions(["clipboard-read", "clipboard-write"])
         page.set_default_timeout(_PATIENCE_MS)
@@ -113,7 +113,7 @@ def opened(
 
 
 def faults(page: Page, name: str) -> list[str]:
-    """Return the visual defects of a page; keep a screenshot of it."""
+    """Return the visual defects of a page, and save a screenshot of it."""
     page.wait_for_load_state("networkidle")
     screenshot(page, name)
     found = [f"{name}: {one}" for one in violations(page)]
@@ -246,7 +246,7 @@ _NO_COMMAND = "document.execCommand = () => false;"
 
 @pytest.fixture(scope="module")
 def hostile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A console over messages that try to do harm."""
+    """A console over messages whose contents attack the page."""
     path = tmp_path_factory.mktemp("hostile") / "store"
     evil = "<img src=x onerror=alert(1)>\u202egnp.exe"
     with open_store(path, "rw", config=_LARGE) as store:

@@ -1,4 +1,4 @@
-"""Clients of HTTP that ask for more than an answer holds, send slowly, or do not read. The others are answered."""
+"""HTTP clients that request more than an answer may hold, send slowly, or do not read. Other clients are served."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ COUNT, ZEROS = 12, 4 << 20
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Messages that a few bytes inflate to 3 MiB each, one to 60 MiB, and small ones."""
+    """Messages that a few bytes inflate to 3 MiB each, one that inflates to 60 MiB, and small ones."""
     path = tmp_path_factory.mktemp("budgets") / "s"
     zeros = zlib.compress(bytes(ZEROS))
     body, huge = zlib.compress(b"x" * INFLATED), zlib.compress(bytes(60 << 20))

@@ -1,4 +1,4 @@
-"""Results as files: complete, or named otherwise, and harmless in a spreadsheet."""
+"""Downloaded results: complete, or named as incomplete, and harmless in a spreadsheet."""
 
 from __future__ import annotations
 

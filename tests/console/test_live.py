@@ -1,4 +1,4 @@
-"""New messages as they are stored."""
+"""The live view of new messages."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def put(path: Path, *keys: str, topic: str = "orders", body: bytes = b'{"n": 1}'
 
 
 def watched(client: TestClient, link: str) -> tuple[list[str], str]:
-    """Keys that a page shows, and where to ask next."""
+    """The keys that a page shows, and the address of its next request."""
     page = client.get(link).text
     following = re.search(r'data-(?:next|live)="([^"]+)"', page)
     assert following is not None
@@ -85,7 +85,7 @@ def test_only_messages_that_are_asked_for_are_shown(tmp_path: Path) -> None:
 
 
 def test_the_address_of_a_page_over_many_stores_is_short(tmp_path: Path) -> None:
-    """And each message is shown once, a request is repeated, and a forgotten page says so."""
+    """Each message is shown once, a request is repeated after an error, and the server reports a forgotten page."""
     put(tmp_path / "a", "first")
     many = {f"store-{number:03d}": tmp_path / "a" for number in range(60)}
     with console(many) as client:

@@ -27,7 +27,7 @@ _STORES = 40
 
 @pytest.fixture(scope="module")
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
-    """Forty stores; a key on the 37th, another one on each tenth."""
+    """Forty stores: one key is in the 37th, another one in each tenth."""
     folder = tmp_path_factory.mktemp("stores")
     paths: dict[str, Path] = {}
     for number in range(_STORES):
@@ -118,7 +118,8 @@ def test_a_time_needs_neither_a_key_nor_a_topic(client: TestClient) -> None:
 
 def test_several_keys_and_an_offset_are_found_at_once(client: TestClient) -> None:
     assert rows(client.get("/?key=k1+k3,+rare").text) == ["b36", "b03", "b01"]
-    assert len(rows(client.get("/?key=0&limit=100").text)) == _STORES  # each log begins with one
+    # each log begins with this key
+    assert len(rows(client.get("/?key=0&limit=100").text)) == _STORES
 
 
 def test_an_id_in_lower_case_is_found(golden: Golden) -> None:
@@ -195,7 +196,7 @@ def test_names_of_stores_steer_nothing(tmp_path: Path) -> None:
         paths[name] = path = tmp_path / name.replace("/", "")
         with reput.open_store(path, "rw", config=_SIZES) as store:
             store.put(Message("orders", b"x", keys=["k"]))
-        if number == 1:  # unreadable for reasons that name its path
+        if number == 1:  # these errors contain the path
             (path / "index").rename(path / "other")
             next((path / "commitlog").iterdir()).write_bytes(b"\1" * (1 << 16))
     gone = MissingStore("gone\u202e", "/gone\u202e", 1_792_000_000_000, "it\u202e is gone")

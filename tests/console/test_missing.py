@@ -113,7 +113,7 @@ def test_names_that_are_given_are_served(golden: Golden) -> None:
 
 
 def test_health_does_not_wait_for_searches(golden: Golden) -> None:
-    """All threads for searches and pages are busy; the stores are asked in another one."""
+    """All threads for searches and pages are busy. Health checks use another thread."""
 
     async def run() -> None:
         store = SharedStore(golden("basic").path)
@@ -168,7 +168,7 @@ def test_the_service_remembers_stores_that_went_and_tries_those_that_are_empty(
         copy_store(golden("basic").path, tmp_path / "stores" / name)
     (tmp_path / "stores" / "c" / "commitlog").mkdir(
         parents=True
-    )  # empty: its first message will come
+    )  # the store is empty, and will get its first message
 
     async def run() -> None:
         options = ServiceOptions(Host("127.0.0.1", 0))
@@ -271,7 +271,7 @@ def test_who_asks_for_a_store_that_is_there_does_not_wait_for_a_look_at_the_othe
 
 
 def test_a_scrape_does_not_wait_long_for_counts(golden: Golden) -> None:
-    """It has the counts of the other stores, and later those of the slow one, oldest first."""
+    """It returns the counts of the other stores. Later scrapes return those of the slow one, oldest first."""
     may_end, looked = Event(), list[str]()
 
     def look(name: str) -> str:

@@ -1,4 +1,4 @@
-"""Pages: contents of messages are text, results are sent while they are found, every view has a URL."""
+"""Pages: contents of messages are text, results are sent as they are found, every view has a URL."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_what_messages_hold_is_text_on_every_page(tmp_path: Path) -> None:
     for text in texts:
         assert "<script>alert" not in text
         assert "<script>x" not in text
-        shown = re.sub(r'value="[^"]*"', "", text)  # a field holds what was asked for
+        shown = re.sub(r'value="[^"]*"', "", text)  # the field still has the user's input
         assert not re.search("[\x00-\x08\x0e-\x1f\u202e]", shown)
 
 
@@ -59,7 +59,7 @@ def test_bodies_download_as_they_are_and_are_never_shown(golden: Golden) -> None
 
 @pytest.mark.parametrize("name", ["basic", "tricky", "lmq"])
 def test_every_link_of_every_page_leads_to_a_page(golden: Golden, name: str) -> None:
-    """From the first page on, some of each kind."""
+    """Follow links from the first page on, some of each kind."""
     with console({name: golden(name).path}) as client:
         waiting, seen, kinds = ["/", "/trace"], set[str](), dict[str, int]()
         while waiting:

@@ -1,4 +1,4 @@
-"""Skip syncs, which only matter in a power cut: the forgetful disk tests these."""
+"""Skip syncs, which only matter for power cuts. Tests with the forgetful disk cover them."""
 
 import os
 

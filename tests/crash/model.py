@@ -12,7 +12,7 @@ from tests.oracle.records import Record
 
 @dataclass(frozen=True)
 class Put:
-    """One message that was acknowledged."""
+    """A message that was acknowledged."""
 
     physical_offset: int
     queue_offset: int
@@ -59,11 +59,11 @@ class Model:
         return self.expired.get(queue, -1) + 1
 
     def truncate(self, physical_offset: int) -> None:
-        """The log ends there."""
+        """Remove the messages from this offset on."""
         self.puts = [put for put in self.puts if put.physical_offset < physical_offset]
 
     def expire(self, before: int, log_begin: int) -> None:
-        """Files of which every message was stored before that time are gone, from the oldest on."""
+        """Remove files whose messages were all stored before this time, oldest first."""
         gone = [put for put in self.puts if put.physical_offset < log_begin]
         self.puts = self.puts[len(gone) :]
         assert all(put.stored < before for put in gone)
@@ -78,11 +78,11 @@ class Model:
         return self.config.commit_log_file_bytes
 
     def damage_indexes(self) -> None:
-        """If a queue has no messages left, only its files show the number of the next one."""
+        """If a queue has no messages left, only its files show its next queue offset."""
         self.lost |= set(self.expired) - {put.queue for put in self.puts}
 
     def check(self, records: list[tuple[int, Record]]) -> None:
-        """The log holds these messages, and no other."""
+        """Check that the log holds exactly these messages."""
         assert [_as_put(at, record) for at, record in records] == self.puts
 
 

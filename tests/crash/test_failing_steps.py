@@ -33,7 +33,7 @@ Life = Callable[[Path, Bodies], None]
 
 
 class Failing:
-    """Counts the steps; the one with number `first` is refused, and all after it unless only `once`."""
+    """Counts the steps. The step with number `first` is refused, and unless `once`, all later ones."""
 
     def __init__(self, first: int, once: bool, number: int) -> None:
         self.first, self.once, self.number, self.made = first, once, number, 0
@@ -125,7 +125,7 @@ def test_each_step_is_refused(tmp_path: Path, name: str, once: bool) -> None:
 
 
 def test_a_folder_that_is_read_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """For root no folder is: the system's answer is made up."""
+    """Root can write to any folder, so the system's error is simulated."""
     store = tmp_path / "store"
     acknowledged: Bodies = {}
     ordinary_life(store, acknowledged)
@@ -148,7 +148,7 @@ def test_a_folder_that_is_read_only(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_what_was_refused_is_not_there_twice(tmp_path: Path) -> None:
-    """A put that failed may be there or not when the store is opened again, but once."""
+    """A put that failed may have stored its message, but not twice."""
     store = tmp_path / "store"
     writer = StoreWriter(store, CONFIG, SYNC)
     offset = writer.put(Message("T", b"there", ["k"])).physical_offset

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("free_syncs")
 
 
 def put_some(writer: StoreWriter, random: Random, count: int) -> Bodies:
-    """Messages and inner batches, in two batch queues and an ordinary one."""
+    """Put messages and inner batches into two batch queues and an ordinary one."""
     put: Bodies = {}
     for number in range(count):
         message = Message("T", random.randbytes(random.randrange(200)), [f"k{number}"])
@@ -48,7 +48,7 @@ def live(store: Path, disk: ForgetfulDisk, durable: Bodies) -> None:
         if opening == 2:
             first = writer.end_offset - 2 * CONFIG.commit_log_file_bytes
             for offset in [at for at in durable if at < first]:
-                del durable[offset]  # may be gone from now on
+                del durable[offset]  # may be missing from now on
             writer.expire(next(clock) - 100_000)
         writer.close()
 
@@ -98,7 +98,8 @@ def cut_at(folder: Path, point: str, occurrence: int, random: Random) -> None:
 
     disk.on_point = cut
     live(source, disk, durable)
-    if target.exists():  # threads share their steps out anew each time: it may be passed less often
+    # threads interleave differently each time, so the point may be passed less often
+    if target.exists():
         write_topics(target, "B")
         check(target, promised)
         shutil.rmtree(target)

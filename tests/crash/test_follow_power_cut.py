@@ -83,7 +83,7 @@ def cut_at(folder: Path, point: str, occurrence: int, random: Random) -> None:
         ends.append(log.end)
     shutil.rmtree(folder / "out")
     kind = random.randrange(3)
-    if kind == 0:  # the log has also lost its end, and was continued
+    if kind == 0:  # the log has also lost its end, and has grown again
         kept = random.randrange(30, next(n for n, at in enumerate(made.offsets) if at >= ends[0]))
         fresh = forged(random, 80, 1_710_000_000_000)
         again = forge_log(

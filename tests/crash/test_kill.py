@@ -23,7 +23,7 @@ _ACK = struct.Struct(">qi")
 
 
 def put_until_killed(store: Path, seed: int, acks: int) -> None:
-    """Put in four threads, and print each message once `put` has returned; the child's main function."""
+    """Put in four threads, and print each message after `put` has returned. Runs in the child."""
     living = reput.open_store(store, mode="rw", config=CONFIG, flush="sync")
 
     def run(number: int) -> None:
@@ -46,7 +46,7 @@ def put_until_killed(store: Path, seed: int, acks: int) -> None:
 
 
 def kill_once(store: Path, seed: int) -> list[tuple[int, int]]:
-    """Return (physical offset, token) of the messages that a killed child had acknowledged."""
+    """Return (physical offset, token) of the messages that were acknowledged to a killed child."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -89,5 +89,5 @@ def test_some_kills(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_two_hundred_kills(tmp_path: Path) -> None:
-    for first in range(1000, 1200, 20):  # a store grows, and with it the time to check all of it
+    for first in range(1000, 1200, 20):  # a full check takes longer as the store grows
         check_kills(tmp_path / str(first), range(first, first + 20))

@@ -17,7 +17,7 @@ QUEUES = 3
 
 
 def put_and_expire(store: Path, ready: int) -> None:
-    """Put and expire; the body of each message is its queue offset. The child's main function."""
+    """Put and expire; the body of each message is its queue offset. Runs in the child."""
     with reput.open_store(
         store,
         mode="rw",

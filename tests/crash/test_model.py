@@ -54,7 +54,7 @@ MESSAGES = st.builds(
     tags=st.sampled_from(["", "t"]),
     queue_id=st.integers(0, 1),
 )
-MOST_RECORD_BYTES = 700  # of one of these messages, with a blank after it
+MOST_RECORD_BYTES = 700  # the record of one of these messages, with a blank after it
 DAMAGES = ["delete", "cut", "zero", "garble", "hole", "again"]
 SHARES = st.floats(0, 1, exclude_max=True)
 
@@ -127,7 +127,7 @@ class StoreMachine(RuleBasedStateMachine):
     @precondition(is_open)
     @rule(messages=st.lists(MESSAGES, min_size=1, max_size=20), after=st.integers(1, 400))
     def put_and_interrupt(self, messages: list[Message], after: int) -> None:
-        """Press Ctrl-C at a call within a put: no message is there, or all, or the messages that filled a file."""
+        """Interrupt a put at a random call: afterwards no message is stored, or all, or those that filled a file."""
         results: list[PutResults] = []
         before = self.open_writer.end_offset
         is_interrupted = interrupted(
@@ -144,9 +144,10 @@ class StoreMachine(RuleBasedStateMachine):
     @precondition(is_open)
     @rule(message=MESSAGES)
     def fork(self, message: Message) -> None:
-        """The child can neither put nor end anything, and the parent goes on."""
+        """The child can neither put nor stop a thread, and the parent continues."""
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # of forks beside threads
+            # warnings about forks of processes with threads
+            warnings.simplefilter("ignore", DeprecationWarning)
             child = os.fork()
         if child == 0:
             left = 1
@@ -318,7 +319,7 @@ class StoreMachine(RuleBasedStateMachine):
             self.close()
         finally:
             if self.writer is not None:
-                self.writer.close()  # or its threads outlive the test
+                self.writer.close()  # its threads would outlive the test
             shutil.rmtree(self.folder)
 
 

@@ -37,7 +37,7 @@ def some(random: Random, count: int, size: int = 300) -> list[Message]:
 
 
 def put_and_flush(writer: StoreWriter, messages: list[Message], durable: Bodies) -> PutResult:
-    """Put messages with one time stamp, durably; the result of the first."""
+    """Put messages with one time stamp, durably; return the result of the first."""
     results = writer.put_many(messages)
     writer.flush()
     durable |= {r.physical_offset: m.body for r, m in zip(results, messages, strict=True)}
@@ -45,7 +45,7 @@ def put_and_flush(writer: StoreWriter, messages: list[Message], durable: Bodies)
 
 
 def whole_life(store: Path, disk: ForgetfulDisk, durable: Bodies) -> None:
-    """A store is made, filled until each kind of file was rolled, expires, is closed, opened and closed."""
+    """A store is created, filled until each kind of file was rolled, expires, is closed, opened and closed."""
     random, clock = Random(7), iter(range(1_700_000_000_000, 1_800_000_000_000, 1000))
     for opening in range(2):
         writer = StoreWriter(store, CONFIG, QUIET, disk, lambda: next(clock))
@@ -55,7 +55,7 @@ def whole_life(store: Path, disk: ForgetfulDisk, durable: Bodies) -> None:
             writer._index_sync.run()
         if opening == 1:
             for offset in [at for at in durable if at < last.physical_offset]:
-                del durable[offset]  # may be gone from now on
+                del durable[offset]  # may be missing from now on
             assert 0 < writer.expire(last.store_timestamp).log_begin <= last.physical_offset
         writer.put_many(some(random, 30))
         writer.close()
@@ -70,10 +70,10 @@ def recovery(store: Path, disk: ForgetfulDisk, durable: Bodies) -> None:
 
 
 def killed(store: Path, disk: ForgetfulDisk, durable: Bodies) -> None:
-    """A process dies and the system survives: unsynced data is there, and the next process must sync it."""
+    """A process dies and the system survives: unsynced data is still visible, and the next process must sync it."""
     writer = StoreWriter(store, CONFIG, QUIET, disk)
     put_and_flush(writer, some(Random(12), 20), durable)
-    writer.dispatcher.wait(writer.end_offset, 20)  # so that recovery finds queues and an IndexFile
+    writer.dispatcher.wait(writer.end_offset, 20)  # recovery needs queues and an IndexFile
     writer.put_many(some(Random(13), 90))
     die(writer)
     writer = StoreWriter(store, CONFIG, QUIET, disk)
@@ -86,12 +86,12 @@ def killed(store: Path, disk: ForgetfulDisk, durable: Bodies) -> None:
 
 
 def die(writer: StoreWriter) -> None:
-    """End the threads and give the lock back, and do nothing else."""
+    """End the threads and release the lock, without closing the store."""
     writer._resources.close()
 
 
 def damaged_store(store: Path) -> Bodies:
-    """A store with something wrong in each of its files; returns what was put before the damage."""
+    """Damage each file of a store. Return the messages that were put before."""
     durable: Bodies = {}
     writer = StoreWriter(store, CONFIG, QUIET)
     put_and_flush(writer, some(Random(9), 120), durable)
@@ -130,7 +130,7 @@ def cut_at(
     disk.on_point = cut
     life(source, disk, durable)
     assert disk.points[point], f"{point} was not passed"
-    # Threads share their steps out anew each time: it was passed less often
+    # Threads interleave differently each time: the point was passed less often.
     if not target.exists():
         promised.update(durable)
         disk.cut_power(random, target)
@@ -138,7 +138,7 @@ def cut_at(
 
 
 def check_found(target: Path, promised: Bodies) -> None:
-    """The store opens, everything promised is there and indexed once, and it can be gone on with."""
+    """Check that the store opens, has every guaranteed message and indexes it once, and accepts new messages."""
     StoreWriter(target, CONFIG).close()
     found = check_what_is_left(target, CONFIG)
     bodies = {at: bytes(record.body) for at, record in found.records}

@@ -31,7 +31,7 @@ _ROW = re.compile(r"\| (\d+) \| `([^`]+)` \| ([^|]+) \| `([^`]+)`")
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of a table: where in the example, its bytes in hexadecimal, what they are."""
+    """A line of a table: the position in the example, the bytes in hexadecimal, and their meaning."""
 
     at: int
     bytes: str
@@ -78,7 +78,7 @@ def examples(page: Path) -> list[Example]:
 
 
 def hex_dump(data: bytes, start: int) -> str:
-    """The dump of an example: offset in the file, 16 bytes, and their ASCII."""
+    """Return the dump of an example: offset in the file, 16 bytes, and their ASCII."""
     lines = []
     for at in range(0, len(data), _DUMP_WIDTH):
         part = data[at : at + _DUMP_WIDTH]
@@ -88,7 +88,7 @@ def hex_dump(data: bytes, start: int) -> str:
 
 
 def shows(stated: str, data: bytes) -> bool:
-    """Whether a table's bytes are these: in full, or first and last with an ellipsis between."""
+    """Return whether a table shows these bytes: in full, or first and last with an ellipsis between."""
     first, ellipsis, last = stated.partition(" … ")
     if not ellipsis:
         return data.hex(" ") == stated

@@ -18,7 +18,7 @@ _CONSOLE = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _PYTHON = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _MARK = "--- end of example {} with {}"
 _TIMEOUT_S = 800
-# What differs from run to run and from machine to machine.
+# Parts of outputs that differ from run to run and from machine to machine.
 _VARYING = (
     (re.compile(r"^Compiling kernels for this processor, once\.\n", re.MULTILINE), ""),
     (re.compile(r"\b\d[\d,]*\.\d s\b"), "N s"),
@@ -70,7 +70,7 @@ def _linked(folder: Path) -> Path:
 
 
 def run_in_shell(commands: list[str], folder: Path) -> list[str]:
-    """Return the output of each command of one shell session; raise if one does not end with 0."""
+    """Return the output of each command of one shell session. Raises if a command does not exit with 0."""
     lines = []
     for number, command in enumerate(commands):
         lines += [command, f'echo "{_MARK.format(number, "$?")}"']
@@ -93,7 +93,7 @@ def run_in_shell(commands: list[str], folder: Path) -> list[str]:
 
 
 def without_varying(output: str) -> str:
-    """The output with what may differ made the same."""
+    """Replace the parts of an output that vary."""
     for pattern, replacement in _VARYING:
         output = pattern.sub(replacement, output)
     return output

@@ -1,4 +1,4 @@
-"""The page about many stores: its fleet file is read, and its commands print what it shows."""
+"""The page about many stores: its fleet file can be read, and its commands print what it shows."""
 
 import re
 from collections.abc import Callable

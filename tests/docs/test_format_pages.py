@@ -1,4 +1,4 @@
-"""The worked examples of docs/format say what the files say and what reput.format makes of them."""
+"""The worked examples of docs/format agree with the files and with reput.format."""
 
 import re
 import struct
@@ -31,7 +31,7 @@ def data_of(example: Example, golden: Golden) -> bytes:
 
 
 def decoded(example: Example, data: bytes, hash_slots: int) -> list[tuple[str, str]]:
-    """(field, value) of every row, as reput.format decodes the example's bytes."""
+    """Return (field, value) of every row, as reput.format decodes the example's bytes."""
     folder = example.file.partition("/")[0]
     if example.page == "properties-and-keys.md":
         return property_rows(data)

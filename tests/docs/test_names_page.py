@@ -1,4 +1,4 @@
-"""docs/names.md: every name of reput exists, and the names of RocketMQ's store are there."""
+"""docs/names.md: every name of reput exists, and it has the names of RocketMQ's store."""
 
 import re
 from importlib import import_module
@@ -13,7 +13,7 @@ SEEDS = CHECKOUT.parent / "shared" / "seed-names.txt"
 
 
 def exists(name: str) -> bool:
-    """Whether a dotted name is a module, or an attribute of one, or of a class in one."""
+    """Return whether a dotted name is a module, or an attribute of a module or of a class in one."""
     parts = name.split(".")
     for count in range(len(parts), 0, -1):
         try:

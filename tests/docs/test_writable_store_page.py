@@ -15,9 +15,9 @@ from tests.docs.readme import checkout_on_disk, console_examples, run_in_shell, 
 TEXT = (CHECKOUT / "docs" / "writable-store.md").read_text(encoding="utf-8")
 _STEP = re.compile(r"^```python\n(.*?)^```\n\n```text\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _MARK = "--- end of a step"
-# The clock's, and the process's.
+# Times and process ids.
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d\.\d{3}Z?")
-_SPACE = re.compile(r"(?<=  space         ).*")  # the file system's
+_SPACE = re.compile(r"(?<=  space         ).*")  # free space of the file system
 _UNIQUE_KEY = re.compile(r"(?<=unique key       )[0-9A-F]{32}")
 
 

@@ -57,7 +57,7 @@ def _objects(place: str) -> set[str]:
 
 
 def _check(place: str, before: dict[tuple[int, int], MessageExt], report: Any) -> None:
-    """Nothing of the erased messages is left in any object, all else is as it was, and the archive is valid."""
+    """Check that no object has bytes of the erased messages, everything else is unchanged, and the archive is valid."""
     after = _messages(place)
     assert after.keys() == before.keys()
     gone = [before[name] for name in before if after[name] != before[name]]
@@ -77,7 +77,7 @@ def _check(place: str, before: dict[tuple[int, int], MessageExt], report: Any) -
     left = _objects(place) - {*archive.manifest.objects(), "archive.json"}
     assert not [
         name for name in left if name.startswith("log/")
-    ]  # but indexes that others replaced
+    ]  # indexes that another process replaced stay
     verified = reput.verify_archive(place)
     assert verified.is_valid, verified
 
@@ -196,7 +196,7 @@ def test_what_an_archive_does_not_take_is_refused(
 def test_indexes_that_are_merged_during_an_erasure_stay(
     golden: Golden, place: str, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before the manifest is replaced, and after it, when old objects are deleted."""
+    """A merge happens before the manifest is replaced, or after it, when old objects are deleted."""
     store = golden("orders").path
     monkeypatch.setattr("reput.archives.changes._FAN", 100)
     monkeypatch.setattr("reput.archives.changes._MOST_DAY_FILES", 0)

@@ -1,4 +1,4 @@
-"""What `reput erase` takes and refuses, copies of a message, records, and how erasures end."""
+"""What `reput erase` accepts and refuses, copies of a message, records, and how erasures end."""
 
 import hashlib
 import json
@@ -54,7 +54,7 @@ def _message(
 
 
 def _store(path: Path, messages: list[MessageExt], slack: bytes = b"") -> Path:
-    """A store of one log file that has these messages, and bytes after them, with rebuilt indexes."""
+    """Return a store of one log file with these messages and bytes after them, and rebuilt indexes."""
     numbers: dict[str, int] = {}
     data = b""
     for message in messages:
@@ -254,7 +254,7 @@ def test_the_command_prints_a_plan_and_then_erases(
 ) -> None:
     store, out = str(golden("orders").path), tmp_path / "out"
     asked = ["erase", store, "--topic", "orders", "--key", "customer-48"]
-    assert main([*asked, "--plan"]) == 5  # other topics have that key
+    assert main([*asked, "--plan"]) == 5  # other topics have this key
     assert "would be erased; nothing was changed" in capsys.readouterr().out
     assert not out.exists()
     assert main([*asked, "--output", str(out), "--format", "json"]) == 5

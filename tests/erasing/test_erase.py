@@ -1,4 +1,4 @@
-"""Messages erased from copies of golden stores: nothing of them is left, and nothing else changed."""
+"""Messages erased from copies of golden stores: none of their bytes is left, and nothing else changed."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -126,7 +126,7 @@ def test_nothing_is_left_of_erased_messages_and_nothing_else_changed(
 
 
 def _check_header(old: _Record, new: _Record) -> None:
-    """All but the body's CRC and how it is compressed is as it was, and both CRCs are right."""
+    """Everything but the body's CRC and its compression is unchanged, and both CRCs are right."""
     assert len(old.raw) == len(new.raw)
     assert (
         old.raw[:8] + old.raw[12:36] + old.raw[40:84]
@@ -140,7 +140,7 @@ def _check_header(old: _Record, new: _Record) -> None:
 
 
 def _check_copies(before: list[_Record], erased: dict[int, Any]) -> None:
-    """Every record with an erased message's own id is erased as well."""
+    """Check that every record with the id of an erased message is erased as well."""
     ids = {
         one.unique_keys[0]
         for record in before
@@ -165,7 +165,7 @@ def _check_copies(before: list[_Record], erased: dict[int, Any]) -> None:
 
 def _check_store(store: Path, output: Path) -> None:
     assert reput.check(output).is_valid
-    # Queues as they were, at the same numbers.
+    # The queues before the erasure, with the same queue offsets.
     with reput.open_store(store) as old, reput.open_store(output) as new:
         assert set(old.list_queues()) == set(new.list_queues())
         for queue in old.list_queues():
@@ -177,7 +177,7 @@ def _check_store(store: Path, output: Path) -> None:
 
 
 def _index_files(store: Path) -> list[bytes]:
-    """Queue files by name, then IndexFiles, whose names may follow the clock, in order."""
+    """Return queue files by name, then IndexFiles in order. Names of IndexFiles are times and may vary."""
     return [
         path.read_bytes()
         for folder in ("consumequeue", "batchconsumequeue", "consumequeue_ext", "index")
@@ -189,7 +189,7 @@ def _index_files(store: Path) -> list[bytes]:
 def test_a_record_without_hashes_proves_no_guess(
     golden: Callable[[str], GoldenStore], tmp_path: Path
 ) -> None:
-    """Neither of a record, nor of a log file, of which the copy has all other bytes."""
+    """It proves no guess of a record, nor of a log file, even if all other bytes are known."""
     store = golden("orders").path
     report = reput.erase(store, tmp_path / "out", keys=["customer-48"], hashes=False)
     erasure, _, _ = decode_stored(Path(report.audit).read_bytes())

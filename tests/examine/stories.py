@@ -1,4 +1,4 @@
-"""Stores with a story: records with their times, and the indexes of a broker."""
+"""Stores with a story: records with times, and the indexes that a broker would write."""
 
 from collections import Counter
 from pathlib import Path
@@ -16,7 +16,7 @@ KEY = "order-1"
 
 
 class Story:
-    """Records one after the other; times are milliseconds after the first one's birth."""
+    """A sequence of records. Times are milliseconds after the birth of the first one."""
 
     def __init__(self) -> None:
         self.forge = LogForge(1 << 16)
@@ -36,7 +36,7 @@ class Story:
         times: int = 0,
         **properties: str,
     ) -> int:
-        """The physical offset."""
+        """Add a record, and return its physical offset."""
         values = {"KEYS": key, "UNIQ_KEY": unique_key, **properties}
         place = topic, queue_id
         offset = self.forge.put(
@@ -59,7 +59,7 @@ class Story:
         return build_store(path, self.forge.files(), hash_slots=16, index_items=60)
 
     def id_of(self, offset: int) -> str:
-        """The offset id of a record."""
+        """Return the offset id of a record."""
         for start, data in self.forge.files():
             if start <= offset < start + len(data):
                 record = decode(bytes(data), offset - start)

@@ -88,7 +88,7 @@ def test_a_copy_is_the_same(golden: Golden, tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", ["lmq", "tricky"])
 def test_every_message_by_queue(golden: Golden, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """The same answer in several passes."""
+    """Several passes give the same answer."""
     store = golden(name).path
     monkeypatch.setattr("reput.examine.diff.find_way", lambda stores: Way.BY_QUEUE)
     monkeypatch.setattr(logs, "MOST_ROWS", 500)
@@ -100,7 +100,7 @@ def test_every_message_by_queue(golden: Golden, monkeypatch: pytest.MonkeyPatch,
 
 
 def changed(store: Path, path: Path, offset: int, length: int, old: bytes, new: bytes) -> Path:
-    """A copy in which a record has other bytes."""
+    """A copy in which one record has other bytes."""
     copy = copy_store(store, path)
     for file in sorted((copy / "commitlog").iterdir()):
         start, data = int(file.name), bytearray(file.read_bytes())
@@ -147,7 +147,7 @@ def test_a_backup_that_is_older_and_one_that_expired(golden: Golden, tmp_path: P
 
 
 def test_before_and_after_a_repair(torn: Torn) -> None:
-    """The same log, other indexes."""
+    """Both stores have the same log, and other indexes."""
     case = torn("cq_one_topic_deleted")
     found = differences(case.before, case.base.path)
     assert counts(found, Part.MESSAGE) == (0, 0, 0)
@@ -241,7 +241,7 @@ def test_what_cannot_be_read_is_said(torn: Torn) -> None:
 
 
 def test_the_end_of_a_killed_log_is_no_damage(torn: Torn) -> None:
-    """Its next file is made already, and full of zeros."""
+    """The next file already exists, full of zeros."""
     case = torn("kill9")
     found = differences(case.before, case.after)
     assert counts(found, Part.MESSAGE) == expected_messages(case.before, case.after, by_queue=False)

@@ -38,7 +38,7 @@ def test_a_batch_entry_that_differs_is_found(golden: Golden, tmp_path: Path) -> 
     store = copy_store(source, tmp_path / "store")
     path = store / "batchconsumequeue" / "BatchTopic" / "0" / ("0" * 20)
     data = bytearray(path.read_bytes())
-    data[46 + 19] ^= 1  # of a tags code
+    data[46 + 19] ^= 1  # a byte of a tags code
     path.write_bytes(data)
     ran = reput("diff", source, store)
     (line,) = (line for line in ran.lines if line.startswith("ConsumeQueue entries"))

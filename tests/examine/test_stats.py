@@ -126,7 +126,7 @@ def test_index_files_as_an_inspection_finds_them(golden: Golden) -> None:
 
 
 def test_a_false_positive_rate_is_that_of_its_hashes(golden: Golden) -> None:
-    """Of all IndexFiles together the sample is large enough to compare."""
+    """The sample of all IndexFiles together is large enough to compare."""
     store = golden("orders")
     figures = measured(store.path).index_files
     paths = [str(store.path / "index" / one.name) for one in figures]
@@ -137,7 +137,7 @@ def test_a_false_positive_rate_is_that_of_its_hashes(golden: Golden) -> None:
 
 def test_sizing(tmp_path: Path) -> None:
     story = Story()
-    for number in range(241):  # two keys each, one a minute, for four hours
+    for number in range(241):  # two keys per message, one message a minute, for four hours
         story.put("t", number * 60_000, unique_key=f"U{number}", key=f"k{number}")
     found = measured(story.store(tmp_path / "s"))
     sizing = found.sizing

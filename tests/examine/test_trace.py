@@ -88,7 +88,7 @@ def test_a_scheduled_record_is_due_when_its_queue_says(golden: Golden) -> None:
 
 
 def test_several_stores_are_one(tmp_path: Path) -> None:
-    """A retry that went to another broker, and the message it names."""
+    """A retry on another broker, and the message that it names."""
     first, second = Story(), Story()
     offset = first.put("orders", unique_key="U1")
     origin = first.id_of(offset)
@@ -97,7 +97,7 @@ def test_several_stores_are_one(tmp_path: Path) -> None:
     second.put("%DLQ%g", 30_000, unique_key="U2", key="", times=1)
     stores = first.store(tmp_path / "a"), second.store(tmp_path / "b")
     life = traced(*stores)
-    # The forged brokers have one address: an offset id names a place in both.
+    # The forged brokers have one address, so an offset id matches a place in both logs.
     roles = [(event.store, event.role) for event in life.events]
     assert (str(stores[1]), Role.DEAD_LETTER) in roles
     assert [one.store for one in life.searched] == [str(store) for store in stores]
@@ -111,7 +111,7 @@ def test_an_expired_origin_is_asked_for_by_its_id(tmp_path: Path) -> None:
 
 
 def test_an_origin_may_be_a_unique_key(tmp_path: Path) -> None:
-    """As clients write it that send a message back by themselves."""
+    """Clients that send a message back themselves write it so."""
     story = Story()
     sent = story.put("orders")
     retry = story.put("%RETRY%g", 1_000, unique_key="U2", key="", times=1, ORIGIN_MESSAGE_ID="U1")
@@ -165,7 +165,8 @@ def test_what_cannot_be_read_is_reported(torn: Torn, tmp_path: Path) -> None:
     store = story.store(tmp_path / "s")
     log = store / "commitlog" / f"{0:020d}"
     data = bytearray(log.read_bytes())
-    data[broken + 4 : broken + 8] = b"\xda\xa3\x20\xa7"  # its magic stays, its length does not
+    # its magic code stays, its length is damaged
+    data[broken + 4 : broken + 8] = b"\xda\xa3\x20\xa7"
     data[broken : broken + 4] = (2**31 - 1).to_bytes(4, "big")
     log.write_bytes(data)
     life = traced(store)

@@ -27,7 +27,7 @@ def test_a_key_of_inner_messages(store: Path) -> None:
         life = trace([opened], key="k", topic="B")
         everywhere = trace([opened], key="k")
     bodies = [event.message.body for event in life.events]
-    # b and e have the unique keys of f and a, and so belong to these.
+    # b has the unique key of f, and e that of a: so b belongs to f, and e to a.
     assert bodies == [b"a", b"b", b"c", b"d", b"e", b"f"]
     assert everywhere.events == life.events
     assert [event.message.queue_offset for event in life.events] == [0, 1, 2, 3, 4, 5]

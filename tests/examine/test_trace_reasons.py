@@ -1,4 +1,4 @@
-"""Why a message came late, twice or never: each rule on a store for which it holds and on another."""
+"""Why a message came late, twice or never: each rule on a store where it applies and on one where it does not."""
 
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ TIMER = "rmq_sys_wheel_timer"
 SCHEDULE, HALF, OP = "SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"  # fmt: skip
 DISCARDED = "TRANS_CHECK_MAX_TIME_TOPIC"
 COMMIT = 8
-LEVEL_3: dict[str, Any] = {"DELAY": "3", "REAL_TOPIC": "orders", "REAL_QID": "0"}  # 10 s
+LEVEL_3: dict[str, Any] = {"DELAY": "3", "REAL_TOPIC": "orders", "REAL_QID": "0"}  # a delay of 10 s
 OF_HALF: dict[str, Any] = {
     "REAL_TOPIC": "orders",
     "REAL_QID": "0",
@@ -73,7 +73,7 @@ TIMED: dict[str, Any] = {
 
 def test_a_timer_delivers(story: Story, tmp_path: Path) -> None:
     story.put(TIMER, **TIMED)
-    story.put("orders", 6_900, **TIMED)  # it begins with a slot of its wheel once that is over
+    story.put("orders", 6_900, **TIMED)  # the message is due when the slot of its wheel has passed
     found = told(story, tmp_path)
     assert [event.role for event in found.events] == [Role.TIMER, Role.MESSAGE]
     assert [event.due_ms for event in found.events] == [BEGIN_MS + 5_000, None]
@@ -176,7 +176,7 @@ def test_a_blocked_level(story: Story, tmp_path: Path) -> None:
 
 
 def test_retries_with_their_delays(story: Story, tmp_path: Path) -> None:
-    """As a broker writes them: to the schedule first, then to the retry topic, the unique key kept."""
+    """A broker writes retries to the schedule topic, then to the retry topic, and keeps the unique key."""
     story.put("orders")
     for number, at_ms in ((1, 5_000), (2, 30_000)):
         of_retry: dict[str, Any] = {
@@ -304,7 +304,7 @@ def test_a_damaged_body(story: Story, tmp_path: Path) -> None:
 
 
 def test_messages_are_told_apart(story: Story, tmp_path: Path) -> None:
-    """Retries without an origin belong to the message with their keys; retries that name another do not."""
+    """Retries without an origin belong to the message with their keys; retries with an origin do not."""
     story.put("orders", key=f"{KEY} a")
     story.put("orders", unique_key="U2", key=f"{KEY} b", body=b"another")
     story.put("%RETRY%g", 5_000, unique_key="R1", key=f"{KEY} b", times=1)

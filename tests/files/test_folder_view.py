@@ -1,4 +1,4 @@
-"""A view of a folder has its files and none that its links lead to."""
+"""A view of a folder has its files, but no file that its links lead to."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The owner's lock: against other processes, and through any use of the file by its own process."""
+"""The owner's lock: against other processes, and while its own process opens and closes the file."""
 
 import fcntl
 import shutil
@@ -12,7 +12,7 @@ from reput.errors import StoreLockedError
 from reput.files import lock
 from reput.files.lock import locked
 
-# As Java's FileChannel.tryLock does it: a POSIX lock of the first byte.
+# Java's FileChannel.tryLock does the same: a POSIX lock of the first byte.
 _AS_JAVA = """
 import fcntl, sys
 with open(sys.argv[1], "r+b") as file:
@@ -44,7 +44,7 @@ def another(program: str, path: Path) -> str:
 
 @pytest.fixture(params=["open file description", "process"])
 def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Either kind of lock that a system may have."""
+    """Either kind of lock that a system may support."""
     if request.param == "process":
         monkeypatch.setattr(lock, "_DESCRIPTION_LOCK", None)
     elif not hasattr(fcntl, "F_OFD_SETLK"):
@@ -55,7 +55,7 @@ def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
 def test_one_at_a_time(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "lock"
     with locked(path, "busy"):
-        for _ in range(2):  # to be refused ends nothing
+        for _ in range(2):  # a refused attempt does not end the lock
             assert another(_AS_JAVA, path) == "refused"
             assert another(_AS_REPUT, path) == "refused"
             with pytest.raises(StoreLockedError, match="busy"), locked(path, "busy"):

@@ -66,7 +66,7 @@ def test_a_watch_tells_of_files_that_come_and_go(tmp_path: Path) -> None:
     assert not watch.changed()
     folder.mkdir()
     assert watch.changed()
-    assert watch.changed()  # another change could hide behind so fresh a one
+    assert watch.changed()  # a change within the same tick of the clock would be invisible
     os.utime(folder, (1_000_000_000, 1_000_000_000))
     assert watch.changed()
     assert not watch.changed()

@@ -67,7 +67,7 @@ def test_files_that_are_used_often_stay_open(paths: list[Path]) -> None:
 
 
 def test_threads_read_the_right_file(paths: list[Path]) -> None:
-    """A descriptor that is closed under a reader would be that of another file a moment later."""
+    """If a reader used a closed descriptor, it would read another file a moment later."""
     before = descriptors()
     readers = [PooledReader(str(path)) for path in paths]
 
@@ -88,7 +88,7 @@ def test_threads_read_the_right_file(paths: list[Path]) -> None:
 def test_more_files_than_places_may_be_used_at_once(paths: list[Path]) -> None:
     readers = [PooledReader(str(path)) for path in paths]
     for reader in readers:
-        reader._pins.append(None)  # as while a call is answered
+        reader._pins.append(None)  # the state while a call is served
         reader.read(0, 1)
     for number, reader in enumerate(readers):
         assert reader.read(0, 1) == bytes([number])
@@ -144,11 +144,11 @@ def test_a_writer_does_not_write_into_another_file(
 
 def test_a_writer_notices_a_file_that_goes_after_it_was_checked(tmp_path: Path) -> None:
     class Late(Disk):
-        """Another process deletes the file between the check of its name and its opening."""
+        """Another process deletes the file after its name was checked, before it is opened."""
 
         def check_in_place(self, path: Path, identity: tuple[int, int]) -> None:
             super().check_in_place(path, identity)
-            path.rename(path.with_name("other"))  # its inode stays in use
+            path.rename(path.with_name("other"))  # another name keeps its inode in use
 
     writer = Late().open_pooled(tmp_path / "new", 100)
     writer.close()

@@ -1,4 +1,4 @@
-"""Where another user could exchange a folder under root."""
+"""Folders that another user could replace while root uses them."""
 
 import os
 from pathlib import Path
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root works in fo
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    """A folder of another user's, in one of root's."""
+    """A folder of another user, in one of root's."""
     folder = tmp_path / "home"
     (folder / "below").mkdir(parents=True)
     os.chown(folder, USER, USER)

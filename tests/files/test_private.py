@@ -1,4 +1,4 @@
-"""Folders for message bodies: closed to others, and not where others could replace them."""
+"""Folders for message bodies: closed to other users, and not where they could be replaced."""
 
 import os
 import stat

@@ -1,4 +1,4 @@
-"""Reading ranges of files: all of them or an error; holes are zeros that are not read."""
+"""Read ranges of files: all bytes or an error. Holes are zeros that are not read."""
 
 import os
 from pathlib import Path
@@ -30,7 +30,7 @@ def last_nonzero(path: Path) -> int | None:
 
 @pytest.fixture(params=["holes are reported", "holes are not reported"])
 def holes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With and without a file system that knows its holes."""
+    """Run with and without a file system that reports holes."""
     if request.param == "holes are not reported":
 
         def lseek(fd: int, position: int, whence: int) -> int:

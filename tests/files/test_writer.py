@@ -61,7 +61,7 @@ def test_a_file_is_closed_once_however_it_ends(tmp_path: Path) -> None:
     before = open_files()
     file = FileWriter(tmp_path / "file")
     file.close()
-    other = os.open(tmp_path / "file", os.O_RDONLY)  # takes the number that is free again
+    other = os.open(tmp_path / "file", os.O_RDONLY)  # this file gets the number that became free
     file.close()
     os.close(other)
     with pytest.raises(StoreAccessError, match="cannot be given its size"):
