@@ -16,7 +16,7 @@ from tests.pipeline.rebuilding import index_files, rebuild, tree
 
 
 class GrowingLog:
-    """A log that a broker has written up to some offset; the rest is zeros."""
+    """A log that a broker has written up to some offset; the rest of its last file is zeros."""
 
     def __init__(self, folder: Path, files: Files) -> None:
         self.path, self._files = folder, files
@@ -49,7 +49,7 @@ def catch_up(follower: Follower) -> None:
 
 
 def assert_as_rebuilt(log: GrowingLog, output: Path, config: StoreConfig) -> None:
-    """Every byte of every file, and every name."""
+    """Compare every byte of every file, and every name."""
     fresh = output.with_name(f"rebuilt-{log.end}")
     rebuild(log.path, fresh, config)
     ours = {name: data for name, data in tree(output).items() if not name.startswith(STATE_FILE)}
@@ -111,7 +111,7 @@ MADE = forge_log(RECORDS_MADE, file_bytes=FILE_BYTES)
 
 
 def followed(folder: Path) -> GrowingLog:
-    """A log that was followed to two thirds, noted there, and followed on for a while."""
+    """A log that was followed to two thirds, and, after this state was saved, a bit further."""
     log = GrowingLog(folder / "store", MADE.files())
     log.write_to(MADE.offsets[600])
     follower = open_follower(log, folder / "out", CONFIG)

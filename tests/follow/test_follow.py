@@ -1,4 +1,4 @@
-"""Indexes kept beside a log that grows: at any moment the very bytes that a rebuild makes of it."""
+"""Indexes that follow a growing log: at any moment they have the bytes that a rebuild would write."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -35,7 +35,7 @@ def test_a_log_that_grows_is_followed_byte_for_byte(
     config = golden_config(golden(name))
     messages = golden(name).messages
     ends = [row.physical_offset + row.size for row in messages[:: len(messages) // 7]]
-    log.write_to(ends[0] - 1)  # a record but for its last byte
+    log.write_to(ends[0] - 1)  # a record without its last byte
     follower = open_follower(log, tmp_path / "out", config)
     for end in [*ends, log.last]:
         log.write_to(end)
@@ -89,7 +89,7 @@ def test_a_run_that_is_killed_is_continued(golden: Golden, tmp_path: Path, last_
 def test_a_run_that_is_killed_while_it_puts_keys(
     golden: Golden, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Items and slots are there, the header does not count them yet."""
+    """Items and slots are written, but the header does not count them yet."""
     log = golden_log(golden, "basic", tmp_path / "store")
     config = golden_config(golden("basic"))
     log.write_to(golden("basic").messages[1000].physical_offset)

@@ -1,4 +1,4 @@
-"""A follower that is started again reads of the log what came since, however its predecessor ended."""
+"""A follower that starts again reads only the new part of the log, however its predecessor ended."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -43,7 +43,7 @@ pytestmark = pytest.mark.usefixtures("without_waiting")
 
 @contextmanager
 def counting(folder: Path) -> Iterator[list[int]]:
-    """Bytes that are read of the files in a folder."""
+    """Count the bytes that are read from the files in a folder."""
     counts: list[int] = []
     fill = FileReader._fill
 
@@ -99,7 +99,7 @@ def test_started_and_killed_before_anything_came(tmp_path: Path) -> None:
 def test_a_log_that_ends_before_what_was_noted(
     tmp_path: Path, ended: str, cut: int, grown: int
 ) -> None:
-    """And was written anew from there."""
+    """The log was truncated, and written again from there."""
     ENDS[ended](tmp_path)
     fresh = [record(n, store_timestamp=1_750_000_000_000, body=b"new") for n in range(900, 1100)]
     made = forge_log(RECORDS_MADE[:cut] + fresh, file_bytes=FILE_BYTES)
@@ -125,7 +125,7 @@ def restored(files: Files, log: GrowingLog, end: int) -> None:
 def test_what_is_left_behind_a_cut_proves_nothing(
     tmp_path: Path, ended: str, same_size: bool
 ) -> None:
-    """A broker that recovers its log cuts it without clearing what follows: old messages, whole, behind new ones."""
+    """A broker that recovers its log truncates it without clearing the rest: valid old messages follow the new ones."""
     log = ENDS[ended](tmp_path)
     place = start_of(MADE.offsets[639])
     first = next(n for n, offset in enumerate(MADE.offsets) if offset >= place)
@@ -224,7 +224,7 @@ def expired(log: GrowingLog, begins: int) -> None:
 
 
 def resumed_quietly(log: GrowingLog, output: Path) -> list[object]:
-    """Return the damage that a further run reports; it finds nothing to delete."""
+    """Return the damage that a further run reports; it must not find anything to delete."""
     follower = open_follower(log, output, CONFIG)
     follower.close()
     assert follower.report.expired_files == 0
@@ -295,7 +295,7 @@ def follow_step_by_step(
 def test_files_of_a_queue_that_were_begun_for_an_entry_that_was_refused(
     tmp_path: Path, ended: str
 ) -> None:
-    """A broker creates the file after a full one before it looks at an entry from before the end."""
+    """A broker creates the file after a full one before it checks whether an entry is older than the end."""
     entries = CONFIG.queue_entries
     records = [record(n, topic="full", queue_id=1, queue_offset=n) for n in range(entries)]
     records += [record(n) for n in range(5)]

@@ -1,4 +1,4 @@
-"""Batch queues (5.x) beside a log that grows always match a rebuild."""
+"""Batch queues (5.x) that follow a growing log always match a rebuild."""
 
 from collections.abc import Callable
 from pathlib import Path

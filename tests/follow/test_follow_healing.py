@@ -1,4 +1,4 @@
-"""Changes to followed indexes while no process followed them: the next start repairs them."""
+"""Indexes changed while no process followed the log: the next start repairs them."""
 
 import os
 import shutil

@@ -89,7 +89,7 @@ def test_a_record_may_lie_anywhere_in_a_buffer(
 
 
 def outcome(data: bytes) -> tuple[str, object]:
-    """What `locate` and `decode` make of bytes, in the oracle's words."""
+    """Return what `locate` and `decode` find in bytes, in the oracle's terms."""
     try:
         layout = locate(data, 0, len(data))
     except SizeMismatchError as mismatch:
@@ -134,7 +134,7 @@ def oracle_view(message: MessageExt) -> tuple[object, ...]:
 
 @st.composite
 def damaged_records(draw: st.DrawFn) -> bytes:
-    """A record with some bytes written over, or cut, or followed by others."""
+    """A record with some bytes overwritten, cut off, or followed by others."""
     data = bytearray(encode(draw(messages())))
     for _ in range(draw(st.integers(1, 3))):
         at = draw(st.integers(0, len(data) - 1))
@@ -145,7 +145,7 @@ def damaged_records(draw: st.DrawFn) -> bytes:
 @given(damaged_records())
 def test_damaged_records_are_judged_as_the_oracle_judges_them(data: bytes) -> None:
     expected = oracle_outcome(data)
-    if expected[0] != "delay":  # that is for `tags_code` to find
+    if expected[0] != "delay":  # `tags_code` finds these
         assert outcome(data) == expected
 
 
@@ -174,7 +174,7 @@ def test_random_logs_hold_the_oracles_records(seed: int) -> None:
         assert isinstance(item, oracle.Record)
         message = decode(files[start], offset - start)
         assert oracle_view(message) == oracle_fields(item)
-        # Malformed UTF-8 in a topic does not come back; everything else does.
+        # Malformed UTF-8 in a topic is not restored; everything else is.
         if "\ufffd" not in message.topic:
             assert encode(message) == files[start][offset - start :][: message.size_bytes]
 
@@ -224,7 +224,7 @@ def test_the_head_is_read_without_the_rest() -> None:
     ("sys_flag", "name"), [(0, "none"), (4, "prepared"), (8, "commit"), (12, "rollback")]
 )
 def test_transactions_have_names(sys_flag: int, name: str) -> None:
-    # The other flags do not matter.
+    # The other flags have no effect.
     message = decode(encode_record(replace(FIELDS, sys_flag=sys_flag | 1 | 2)))
     assert message.transaction == name
 

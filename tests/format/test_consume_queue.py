@@ -52,5 +52,5 @@ def test_the_brokers_entries_come_back_to_the_byte(golden: Golden, name: str) ->
         written = [entry.is_written for entry in entries]
         assert written == [n < row.max_offset for n in range(len(entries))]
         last = entries[row.max_offset - 1]
-        # As queues.tsv has it: the end of the last entry's record.
+        # In queues.tsv this is the end of the last entry's record.
         assert last.physical_offset + last.size == row.max_physical_offset

@@ -1,4 +1,4 @@
-"""Names of files: offsets in 20 digits, topics that can be folders, IndexFiles in order."""
+"""Names of files: offsets in 20 digits, topics that are valid folders, IndexFiles in order."""
 
 import time
 from collections.abc import Iterator
@@ -26,7 +26,8 @@ ZONES = (
     "Pacific/Apia",
     "Australia/Lord_Howe",
 )
-BERLIN_STEP_BACK = 1_698_541_200_000  # 2023-10-29 03:00 summer time, and 02:00 again
+# 2023-10-29 03:00 summer time, which is followed by 02:00 again
+BERLIN_STEP_BACK = 1_698_541_200_000
 NOW_MS = 1_790_000_000_000
 
 

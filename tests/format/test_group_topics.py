@@ -1,4 +1,4 @@
-"""The group of a retry topic: by its form, by its messages, by the topics that there are."""
+"""The group of a retry topic: from its name, its messages, or the existing topics."""
 
 import pytest
 
@@ -12,7 +12,7 @@ POPPED = {"1ST_POP_TIME": "1"}
     [
         ("%RETRY%g", {}, ["T"], "g"),
         ("%DLQ%g_T", {}, ["T"], "g_T"),
-        ("%RETRY%g_T", {}, ["T"], "g_T"),  # sent back
+        ("%RETRY%g_T", {}, ["T"], "g_T"),  # a message that was sent back
         ("%RETRY%g_T", POPPED, ["T"], "g"),
         ("%RETRY%a_b_T_1", POPPED, ["T_1", "x"], "a_b"),
         ("%RETRY%a_b_T", POPPED, ["T", "b_T"], "a_b_T"),  # group a or a_b

@@ -1,4 +1,4 @@
-"""Hosts and the offset message id that is made of one."""
+"""Hosts, and the offset message id that contains a host."""
 
 from collections.abc import Callable
 

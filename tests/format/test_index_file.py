@@ -83,7 +83,7 @@ def test_the_brokers_files_come_back_to_the_byte(golden: Golden, name: str) -> N
         header = decode_header(data)
         stated = (row.begin_timestamp, row.end_timestamp, row.begin_physical_offset)
         assert header[:3] == stated
-        # index.tsv has the count as in memory: from 1.
+        # index.tsv has the count as in memory, where it starts at 1.
         assert header.next_item == max(row.index_count, 1)
         assert header.hash_slot_count == row.hash_slot_count
         again = bytearray(len(data))

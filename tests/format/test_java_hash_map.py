@@ -28,5 +28,6 @@ def test_the_properties_of_golden_stores_are_in_this_order(
 ) -> None:
     for row in golden("orders").messages:
         names = tuple(decode_properties(row.properties))
-        put_in = sorted(names, key=lambda name: (name == "CLUSTER", name))  # by the broker, last
+        # the broker adds CLUSTER last
+        put_in = sorted(names, key=lambda name: (name == "CLUSTER", name))
         assert hash_map_order(tuple(put_in)) == names

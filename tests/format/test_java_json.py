@@ -1,4 +1,4 @@
-"""JSON as fastjson writes it: maps with numbers for names."""
+"""JSON as fastjson writes it: maps with numbers as keys."""
 
 import time
 

@@ -11,8 +11,8 @@ from tests.oracle import java_text as oracle
 
 @given(nearly_utf8)
 @example(b"\xed\xa0\x80")  # an encoded surrogate
-@example(b"\xe4\xb8")  # cut off
-@example(b"\xf0\x80\x80\x80")  # longer than need be
+@example(b"\xe4\xb8")  # cut off after two bytes of three
+@example(b"\xf0\x80\x80\x80")  # an overlong encoding
 @example(b"\xf4\x90\x80\x80")  # beyond Unicode
 @example(b"A\xc3A\x80")
 def test_malformed_utf8_is_decoded_as_java_does(data: bytes) -> None:
@@ -20,7 +20,7 @@ def test_malformed_utf8_is_decoded_as_java_does(data: bytes) -> None:
 
 
 @given(java_text)
-@example("\ud83d\ude00")  # a pair held as two code points
+@example("\ud83d\ude00")  # a surrogate pair as two code points
 @example("\ude00\ud83d")
 def test_encoding_puts_question_marks_for_lone_surrogates(text: str) -> None:
     assert encode_utf8(text) == oracle.encode_utf8(text)

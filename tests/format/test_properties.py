@@ -1,4 +1,4 @@
-"""Properties, and the keys and tags drawn from them."""
+"""Properties, and the keys and tags parsed from them."""
 
 from collections.abc import Callable
 

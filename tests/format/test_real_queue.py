@@ -1,4 +1,4 @@
-"""The destination topic and queue of a message that is stored in another topic for now."""
+"""The real topic and queue of a message that is stored in another topic until it is delivered."""
 
 import pytest
 
@@ -11,7 +11,7 @@ MEANT = [
     ("TRANS_CHECK_MAX_TIME_TOPIC", {"REAL_TOPIC": "orders", "REAL_QID": "1"}, ("orders", 1)),
     ("%RETRY%billing", {"RETRY_TOPIC": "orders", "REAL_TOPIC": "other"}, ("orders", None)),
     ("%DLQ%billing", {"RETRY_TOPIC": "orders"}, ("orders", None)),
-    # A retry that waits: its next topic is the group's.
+    # A waiting retry: its next topic is the group's retry topic.
     (
         "SCHEDULE_TOPIC_XXXX",
         {"REAL_TOPIC": "%RETRY%billing", "REAL_QID": "0", "RETRY_TOPIC": "orders"},

@@ -50,7 +50,7 @@ def test_every_record_of_the_broker_matches(golden: Golden, tmp_path: Path) -> N
     copy = copy_store(store.path, tmp_path / "store")
     path = min((copy / "commitlog").iterdir())
     data = bytearray(path.read_bytes())
-    data[store.messages[5].physical_offset + 19] ^= 1  # FLAG, which no body CRC covers
+    data[store.messages[5].physical_offset + 19] ^= 1  # a byte of FLAG, which no body CRC covers
     path.write_bytes(data)
     checked = run("check", copy)
     assert checked.code == DAMAGED

@@ -1,4 +1,4 @@
-"""Unique keys, taken apart again."""
+"""Decode unique keys."""
 
 from datetime import datetime
 

@@ -1,4 +1,4 @@
-"""What fuzzing found, each as the smallest case of it."""
+"""Findings of the fuzzers, each as its smallest case."""
 
 import os
 import subprocess
@@ -42,7 +42,7 @@ def test_a_proof_by_interpreted_kernels_is_remembered(
     golden: Callable[[str], GoldenStore], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interpreted(*arguments: object) -> tuple[np.int64, np.int64]:
-        return np.int64(1), np.int64(0)  # an interpreted kernel counts in numbers of numpy
+        return np.int64(1), np.int64(0)  # interpreted kernels count in NumPy integers
 
     monkeypatch.setattr("reput.compare.proof.count_falls", interpreted)
     store = copy_store(golden("basic").path, tmp_path / "store")

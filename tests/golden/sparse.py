@@ -1,4 +1,4 @@
-"""Sparse files: how much of one is really there, and copies that keep the holes."""
+"""Sparse files: their allocated bytes, and copies that preserve holes."""
 
 import errno
 import os
@@ -11,7 +11,7 @@ _COPY_BYTES = 1 << 20
 
 
 def allocated_bytes(path: Path) -> int:
-    """The bytes that a file, or all files of a folder, take on disk."""
+    """Return the bytes that a file, or all files of a folder, occupy on disk."""
     files = [path] if path.is_file() else [p for p in path.rglob("*") if p.is_file()]
     return sum(p.stat().st_blocks * _STAT_BLOCK_BYTES for p in files)
 
@@ -36,7 +36,7 @@ def data_ranges(path: Path) -> Iterator[tuple[int, int]]:
 
 
 def copy_file(source: str | Path, target: str | Path) -> Path:
-    """Copy the bytes of one file, holes as holes; returns the target."""
+    """Copy a file and keep its holes. Returns the target."""
     source, target = Path(source), Path(target)
     with source.open("rb") as reader, target.open("wb") as writer:
         for start, end in data_ranges(source):
@@ -50,6 +50,6 @@ def copy_file(source: str | Path, target: str | Path) -> Path:
 
 
 def copy_store(source: Path, target: Path) -> Path:
-    """Copy a store directory to `target`, which must not exist; returns it."""
+    """Copy a store directory to `target`, which must not exist. Returns the target."""
     shutil.copytree(source, target, copy_function=copy_file)
     return target

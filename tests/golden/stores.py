@@ -67,7 +67,7 @@ class StoreNotHereError(LookupError):
 
 
 def passed_over(missing: StoreNotHereError) -> NoReturn:
-    """Skip the test that needs a store; fail it in CI, unless it is a store that not every machine has."""
+    """Skip a test that needs a missing store. In CI, fail it, unless the store is not shipped."""
     is_expected = missing.name in (*SHIPPED, TORN, *FIVE_SHIPPED) or OUTSIDE.is_dir()
     if is_expected and os.environ.get("CI") == "true":
         pytest.fail(str(missing))
@@ -75,7 +75,7 @@ def passed_over(missing: StoreNotHereError) -> NoReturn:
 
 
 class GoldenStore:
-    """One golden store. Every user shares it: copy it (sparse.copy_store) before changing it.
+    """One golden store. All tests share it: copy it (sparse.copy_store) before changing it.
 
     `root` holds the tables, `path` is the store directory.
     """
@@ -90,12 +90,12 @@ class GoldenStore:
 
     @cached_property
     def config(self) -> dict[str, str]:
-        """config.properties: only what is not the broker's default."""
+        """Return config.properties: only settings that differ from the broker's defaults."""
         lines = (self.root / "config.properties").read_text(encoding="utf-8").splitlines()
         return dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
 
     def setting(self, name: str) -> str:
-        """A setting of `config`, or the broker's default for it."""
+        """Return a setting of `config`, or the broker's default."""
         return self.config.get(name, DEFAULTS[name])
 
     @property
@@ -136,7 +136,7 @@ class GoldenStore:
 
     @cached_property
     def queue_entries(self) -> list[tables.QueueEntryRow]:
-        """Every queue entry as the broker reads it back; of 5.3.3 only."""
+        """Return every queue entry as the broker reads it (only for 5.3.3)."""
         return tables.read_queue_entries(self.root / "cq.tsv")
 
     @cached_property
@@ -153,7 +153,7 @@ class GoldenStore:
 
     @cached_property
     def puts(self) -> list[tables.PutRow]:
-        """Empty for the stores whose puts were not recorded."""
+        """Return the recorded puts, or nothing if they were not recorded."""
         path = self.root / "puts.tsv"
         return tables.read_puts(path) if path.exists() else []
 
@@ -189,7 +189,7 @@ class TornCase(GoldenStore):
 
 
 def tarball(name: str) -> Path:
-    """Where the tarball of a store is; raises StoreNotHereError."""
+    """Return the path of a store's tarball. Raises StoreNotHereError."""
     for folder in (DATA, OUTSIDE, OUTSIDE_FIVE):
         path = folder / f"{name}.tar.xz"
         if path.exists():
@@ -226,7 +226,7 @@ class GoldenLibrary:
         return self._roots[name]
 
     def store(self, name: str) -> GoldenStore:
-        """The store of that name; raises StoreNotHereError."""
+        """Return the store of that name. Raises StoreNotHereError."""
         if name not in self._stores:
             self._stores[name] = GoldenStore(name, self._root(name))
         return self._stores[name]
@@ -235,5 +235,5 @@ class GoldenLibrary:
         return sorted(path.name for path in self._root(TORN).iterdir() if path.is_dir())
 
     def torn(self, case: str) -> TornCase:
-        """One case of `torn`; raises StoreNotHereError."""
+        """Return one case of `torn`. Raises StoreNotHereError."""
         return TornCase(case, self._root(TORN) / case, self.store("basic"))

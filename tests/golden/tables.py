@@ -55,7 +55,7 @@ class BlankRow:
 
 @dataclass(frozen=True, slots=True)
 class QueueRow:
-    """One consume queue; offsets are queue offsets but for `max_physical_offset`; the broker's class (5.3.3)."""
+    """One consume queue, with queue offsets, `max_physical_offset`, and the broker's class (5.3.3)."""
 
     topic: str
     queue_id: int
@@ -67,7 +67,7 @@ class QueueRow:
 
 @dataclass(frozen=True, slots=True)
 class QueueEntryRow:
-    """One entry of a queue of 5.3.3; `tags_code` may be the address in the extension file."""
+    """One entry of a queue of 5.3.3. `tags_code` may be the address in the extension file."""
 
     topic: str
     queue_id: int
@@ -147,12 +147,12 @@ def unescape(cell: str) -> str | None:
         return chr(int(code[1:], 16)) if len(code) == 5 else _NAMED[code]
 
     units = _ESCAPE.sub(one, cell)
-    # Escapes are UTF-16 units: a pair of them is one character.
+    # Escapes are UTF-16 units: a surrogate pair is one character.
     return units.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
 
 
 def read_rows(path: Path) -> Iterator[list[str | None]]:
-    """The rows of a table, without its `#` line of column names."""
+    """Return the rows of a table, without its `#` line of column names."""
     with path.open(encoding="utf-8", newline="\n") as lines:
         for line_number, line in enumerate(lines):
             if line_number > 0 or not line.startswith("#"):
@@ -160,7 +160,7 @@ def read_rows(path: Path) -> Iterator[list[str | None]]:
 
 
 def text(cell: str | None) -> str:
-    """The cell as a string; raises ValueError where the table has a null."""
+    """Return the cell as a string. Raises ValueError for a null."""
     if cell is None:
         raise ValueError("null where the table needs a string")
     return cell
@@ -175,7 +175,7 @@ def optional_number(cell: str | None) -> int | None:
 
 
 def offsets(cell: str | None) -> tuple[int, ...]:
-    """A cell of comma-separated offsets."""
+    """Return the offsets in a comma-separated cell."""
     return tuple(int(offset) for offset in text(cell).split(",") if offset)
 
 
@@ -279,7 +279,7 @@ def read_puts(path: Path) -> list[PutRow]:
 
 
 def read_named(path: Path) -> list[dict[str, str]]:
-    """The rows of a table of five_life, by the names of their columns; nothing in it is escaped."""
+    """Return the rows of a table of five_life, by the names of their columns. Its cells have no escapes."""
     lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
     names = lines[0].removeprefix("#").split("\t")
     return [dict(zip(names, line.split("\t"), strict=True)) for line in lines[1:]]

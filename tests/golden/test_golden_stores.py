@@ -1,4 +1,4 @@
-"""The golden fixtures themselves: archives are the ones described, holes stay, tables parse."""
+"""The golden fixtures: archives have the described content, holes are preserved, tables parse."""
 
 import hashlib
 import re

@@ -23,7 +23,7 @@ ITEMS_AT = 40 + 4 * SLOTS
 
 
 def messages(count: int, body: bytes = b"body", first: int = 0) -> LogForge:
-    """A log of so many messages, two in three with keys."""
+    """Return a log with this number of messages. Two in three have keys."""
     fields = [
         RecordFields(
             properties={"KEYS": f"k{n} every", "UNIQ_KEY": f"u{n}"} if n % 3 else {"A": "b"},
@@ -36,7 +36,7 @@ def messages(count: int, body: bytes = b"body", first: int = 0) -> LogForge:
 
 
 def prove_and_keep(file: IndexFileReader, log: CommitLogReader) -> Proof:
-    """A proof of a file, which is remembered."""
+    """Return a proof of a file, after it was saved."""
     before = stamps_before(file, log)
     found = prove(file, log)
     assert Remembered().keep_proof(file, log, found, before) == bool(found.ranges)
@@ -47,7 +47,7 @@ def index_of(
     path: Path, files: LogListing, wanted: Callable[[Record], bool] = lambda _: True,
     slots: int = SLOTS, items: int = ITEMS,
 ) -> list[Path]:  # fmt: skip
-    """`path`/index as a broker would have made it of the messages wanted; the files, oldest first."""
+    """Return the files of `path`/index, oldest first, as a broker would have written them for the wanted messages."""
     (path / "index").mkdir(exist_ok=True)
     dispatched = [record for record in walk(files).dispatched if wanted(record)]
     made = []
@@ -73,7 +73,7 @@ def keyed_records(path: Path) -> list[tuple[int, Record]]:
 def missed(
     path: Path, found: Sequence[Proof], slots: int = SLOTS, items: int = ITEMS
 ) -> list[object]:
-    """Messages in ranges that a verdict covers and a look-up of one of their keys misses without noticing."""
+    """Return messages in ranges that a verdict covers, but that a look-up of one of their keys misses unnoticed."""
     wrong: list[object] = []
     records = keyed_records(path)
     with StoreReader(path, hash_slots=slots, index_items=items) as store:
@@ -89,7 +89,7 @@ def missed(
 
 
 class Everything:
-    """Contains every offset: a look-up that notices damage leads to a scan."""
+    """Contains every offset, so a look-up that notices damage leads to a scan."""
 
     def __contains__(self, _: object) -> bool:
         return True
@@ -103,7 +103,7 @@ def reached(file: IndexFileReader, topic: str, key: str) -> "set[int] | Everythi
 
 
 def change_words(path: Path, positions: Sequence[int], random: Random) -> None:
-    """Give 32-bit words of a file other values, near ones and far ones."""
+    """Change 32-bit words of a file to other values, near ones and far ones."""
     data = bytearray(path.read_bytes())
     for at in positions:
         (word,) = struct.unpack_from(">I", data, at)
@@ -122,7 +122,7 @@ def change_words(path: Path, positions: Sequence[int], random: Random) -> None:
 
 
 def with_random_damage(path: Path, count: int, random: Random, items: int) -> Iterator[int]:
-    """Damage `count` words of the used part of an IndexFile; yields their positions."""
+    """Damage `count` words of the used part of an IndexFile. Yields their positions."""
     for _ in range(count):
         part = random.choice(
             (
@@ -135,7 +135,7 @@ def with_random_damage(path: Path, count: int, random: Random, items: int) -> It
 
 
 def query_misses(opened: MessageStore, path: Path) -> list[object]:
-    """Messages that a query for one of their keys does not find although it says that it is complete."""
+    """Return messages that a query for one of their keys misses although it reports a complete answer."""
     wrong: list[object] = []
     for offset, record in keyed_records(path):
         for key in record.index_keys:

@@ -1,4 +1,4 @@
-"""Who looks for keys through an index: a query, a look-up, the table. All must find the same."""
+"""The readers that look up keys in an index: a query, a look-up, the table. All must find the same messages."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -16,7 +16,7 @@ _KEYS_AT_ONCE = 20
 
 
 class Reader(Protocol):
-    """Physical offsets, newest first, of each (topic, key) in order."""
+    """Return physical offsets, newest first, of each (topic, key) in order."""
 
     def __call__(self, path: Path, asked: Sequence[Asked]) -> list[list[int]]: ...
 

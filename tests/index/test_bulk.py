@@ -1,4 +1,4 @@
-"""Many hashes in one IndexFile: all ways of looking them up find the same as single look-ups."""
+"""Many hashes in one IndexFile: every way to look them up finds the same as single look-ups."""
 
 from pathlib import Path
 from random import Random
@@ -20,7 +20,7 @@ _WITHIN = OffsetRange(1000, 30_000)
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    """With damage: some chains are broken."""
+    """A file with damage, which breaks some chains."""
     (path,) = index_of(tmp_path, messages(400).files())
     change_words(path, [ITEMS_AT + 20 * 100, ITEMS_AT + 20 * 300 + 16], Random(1))
     return path

@@ -1,4 +1,4 @@
-"""Remembered facts of an IndexFile, in a process or in the cache folder, end with any change of it."""
+"""Remembered facts of an IndexFile, in a process or in the cache folder, end with any change of the file."""
 
 import os
 import struct
@@ -29,7 +29,7 @@ def log() -> LogForge:
 
 @pytest.fixture
 def on_disk() -> Iterator[Path]:
-    """A folder on a disk: a change through a mapping shows in its time, which it does not in memory."""
+    """A folder on a disk, where a change through a mapping changes the file's time. In memory it does not."""
     place = "/var/tmp" if os.path.isdir("/var/tmp") else None
     with tempfile.TemporaryDirectory(prefix="reput-changed-", dir=place) as created:
         yield Path(created)
@@ -73,7 +73,7 @@ def item_with(data: bytes, key: str) -> int:
 
 
 def unlinked(data: bytes, key: str) -> list[tuple[int, bytes]]:
-    """Writes that take a key's item out of its chain, which stays one: (position, bytes)."""
+    """Writes that remove a key's item from its chain, and leave a valid chain: (position, bytes)."""
     number = item_with(data, key)
     at = ITEMS_AT + number * _ITEM + _PREVIOUS_AT
     (previous,) = struct.unpack_from(">i", data, at)

@@ -1,4 +1,4 @@
-"""A file that changes while it is proved, or may change later without a trace, is not remembered as proven."""
+"""A file that changes during a proof, or could change later without a trace, is not remembered as proven."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def store(tmp_path: Path, log: LogForge) -> Path:
 
 @contextmanager
 def mapped(path: Path) -> Iterator[mmap.mmap]:
-    """A file as a process maps it that has written to each of its pages."""
+    """Return a file mapped by a process that has written to each of its pages."""
     with path.open("r+b") as file:
         bytes_of = mmap.mmap(file.fileno(), 0)
     for at in range(0, len(bytes_of), mmap.PAGESIZE):
@@ -64,7 +64,7 @@ def mapped(path: Path) -> Iterator[mmap.mmap]:
 
 
 def clear_slots(index: mmap.mmap) -> None:
-    """No look-up reaches any entry any more."""
+    """Clear all slots, so that no look-up reaches an entry."""
     index[40 : 40 + 4 * SLOTS] = bytes(4 * SLOTS)
 
 
@@ -108,7 +108,7 @@ def test_a_mapping_that_changes_the_index_within_the_proof(
 
 @pytest.mark.parametrize("number", [0, 1])
 def test_a_mapping_that_changes_the_log_after_the_proof(store: Path, number: int) -> None:
-    """A message gets another key: entries cover it no more."""
+    """A message gets another key, so entries no longer cover it."""
     path = sorted((store / "commitlog").iterdir())[number]
     with mapped(path) as log:
         prove_store(store)
@@ -128,7 +128,7 @@ def test_spot_checks_of_a_mapped_file_are_not_remembered(
 ) -> None:
     (path,) = (store / "index").iterdir()
     items = struct.unpack(">i", path.read_bytes()[36:40])[0]
-    path.write_bytes(path.read_bytes()[: 40 + 4 * SLOTS + 20 * items])  # full
+    path.write_bytes(path.read_bytes()[: 40 + 4 * SLOTS + 20 * items])  # the file is full
     with MessageStore(store, hash_slots=SLOTS, index_items=items) as reader:
         with mapped(path):
             reader.query("T", "k1")

@@ -1,4 +1,4 @@
-"""Many hashes in one IndexFile: a hash is ruled out only if following it would find nothing, and nothing wrong."""
+"""Many hashes in one IndexFile: a hash is ruled out only if its chain has no item of the hash, and no damage."""
 
 from collections.abc import Callable
 from contextlib import closing
@@ -58,7 +58,7 @@ def fewer_counted(data: bytearray, random: Random) -> None:
 
 
 def finds(file: IndexFileReader, hashed: int, *, is_spot_checked: bool) -> bool:
-    """Return whether following one hash finds an item, or something wrong."""
+    """Return whether the chain of a hash has an item of the hash, or damage."""
     try:
         if is_spot_checked:
             SlotPages(file).check(hashed)
@@ -82,7 +82,7 @@ def test_hashes_are_ruled_out_that_find_nothing_and_nothing_wrong(
     hashes = np.unique(np.concatenate([with_keys[:: 1 if items < 1000 else 8], others]))
     with closing(IndexFileReader(str(path), SLOTS, ROOM)) as file:
         slots = SlotPages(file) if is_spot_checked else None
-        for _ in range(2):  # the second time, most pages are believed
+        for _ in range(2):  # the second time, most pages are trusted
             left = set(worth_following(file, hashes.astype(np.int32), slots))
             each = {
                 one: finds(file, one, is_spot_checked=is_spot_checked) for one in hashes.tolist()

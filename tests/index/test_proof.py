@@ -1,4 +1,4 @@
-"""A verdict on an IndexFile covers all that it can, and nothing of which a look-up misses a key."""
+"""A verdict on an IndexFile covers all that it can, and no message that a look-up of its keys would miss."""
 
 import struct
 from collections.abc import Callable
@@ -46,7 +46,7 @@ def test_an_index_that_a_broker_wrote_is_proved_from_its_first_message_to_its_la
         ((start, stop),) = verdict.ranges
         assert verdict.problems == ()
         assert verdict.gap_bytes == 0
-        # The keys of its first message may be in the previous file, the keys of the last in the next.
+        # The keys of the first message may be in the previous file, and those of the last one in the next file.
         assert row.begin_physical_offset <= start < stop
         assert row.end_physical_offset <= stop
 
@@ -94,14 +94,15 @@ def test_whatever_is_damaged_no_verdict_covers_a_message_that_is_missed(
     assert missed(path, sound, slots, items) == []
     for _ in range(damages):
         file = random.choice(files)
-        used = min(struct.unpack_from(">i", file.read_bytes(), 36)[0], items)  # or changed before
+        # the file may have changed before
+        used = min(struct.unpack_from(">i", file.read_bytes(), 36)[0], items)
         positions = (*range(0, 40, 4), *range(40, 40 + 4 * slots, 4))
         entries = range(40 + 4 * slots + 20, 40 + 4 * slots + 20 * max(used, 2), 4)
         change_words(file, [random.choice(random.choice((positions, entries)))], random)
     with StoreReader(path, hash_slots=slots, index_items=items) as store:
         names = [file.name for file in store.index.current()]
         found = [prove(file, store.commit_log) for file in store.index.current()]
-    if len(names) == len(files):  # one whose count cannot be is not opened at all
+    if len(names) == len(files):  # a file with an impossible count is not opened
         assert missed(path, found, slots, items) == []
 
 

@@ -1,4 +1,4 @@
-"""IndexFiles opened with and without knowing their slots and items."""
+"""IndexFiles opened with and without known slots and items."""
 
 import struct
 from collections.abc import Callable
@@ -23,7 +23,7 @@ Golden = Callable[[str], GoldenStore]
 
 
 def made(slots: int, items: int, keys: int, start: int = 0) -> bytes:
-    """An IndexFile with so many keys, half of them in pairs."""
+    """Return an IndexFile with this number of keys, half of them in pairs."""
     file = IndexFile(slots, items, 0)
     for number in range(keys):
         file.put("T", f"key{number // 2}", start + 100 * number, 1_700_000_000_000 + number)
@@ -77,7 +77,7 @@ def test_slots_and_items_of_any_file_are_right_or_not_told(
 
 
 def test_a_file_of_the_default_size_need_not_be_the_default(tmp_path: Path) -> None:
-    # 5,000,000 slots and 20,000,000 items take as many bytes as these.
+    # 5,000,000 slots and 20,000,000 items occupy as many bytes as these.
     slots, items = 10_000_000, 19_000_000
     file = IndexFile(slots, items, 0)
     for number in range(50):
@@ -114,7 +114,7 @@ def test_a_full_file_tells_for_the_others_of_its_size(tmp_path: Path) -> None:
 
 def test_options_say_what_the_file_does_not(tmp_path: Path, golden: Golden) -> None:
     data = bytearray(made(10, 20, 7))
-    data[40:80] = bytes(40)  # without its slots nothing is certain
+    data[40:80] = bytes(40)  # without its slots nothing can be verified
     folder = write_index(tmp_path / "index", bytes(data))
     with pytest.raises(UsageError) as caught:
         IndexFileSetReader(folder)
@@ -124,7 +124,7 @@ def test_options_say_what_the_file_does_not(tmp_path: Path, golden: Golden) -> N
         (file,) = IndexFileSetReader(folder, *given).current()
         assert (file.hash_slots, file.index_items) == (10, 20)
     for wrong in ((11, 20), (10, 21), (11, None), (None, 24), (1, 2)):
-        if wrong in ((11, 20), (10, 21)):  # as if the file were cut short
+        if wrong in ((11, 20), (10, 21)):  # the file seems to be cut short
             service = IndexFileSetReader(folder, *wrong)
             assert (service.current(), len(service.problems)) == ((), 1)
         else:
@@ -151,7 +151,8 @@ def test_files_without_entries_need_no_options(tmp_path: Path) -> None:
     folder = write_index(tmp_path / "index", bytes(480), b"", b"short")
     service = IndexFileSetReader(folder)
     assert service.current() == ()
-    assert len(service.problems) == 1  # the others are as they are made, before anything is put
+    # the other files are as they are created, before the first put
+    assert len(service.problems) == 1
 
 
 def test_what_is_no_index_file_is_told(tmp_path: Path) -> None:

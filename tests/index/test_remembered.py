@@ -1,4 +1,4 @@
-"""A proof is remembered for the file and the log that it was made of, and for no others."""
+"""A proof is remembered for its file and its log, and for no others."""
 
 import json
 import os

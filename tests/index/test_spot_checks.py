@@ -73,7 +73,7 @@ def test_only_what_was_not_indexed_is_scanned(tmp_path: Path) -> None:
 def test_damaged_links_hide_nothing(tmp_path: Path, damages: int, reader: Reader) -> None:
     log = messages(120)
     path = write_store(tmp_path / "store", log.files())
-    file, _ = index_of(path, log.files(), items=130)  # the other shows how many slots there are
+    file, _ = index_of(path, log.files(), items=130)  # the other file shows the number of slots
     random = Random(damages)
     slots, links = range(40, ITEMS_AT, 4), range(ITEMS_AT + 20 + 16, ITEMS_AT + 20 * 130, 20)
     offsets = range(ITEMS_AT + 20 + 8, ITEMS_AT + 20 * 130, 20)
@@ -108,7 +108,7 @@ def open_file(path: Path) -> Iterator[IndexFileReader]:
 
 
 def key_hashes(file: IndexFileReader, page: range) -> list[int]:
-    """Of items whose slots are in a range, each once."""
+    """Return the hashes of items whose slots are in a range, each once."""
     found = {hashed for hashed, _, _ in file.links(MANY) if hashed % MANY_SLOTS in page}
     return sorted(found)
 
@@ -124,7 +124,7 @@ def test_sound_pages_are_believed_without_a_search(
 
 @pytest.mark.parametrize("age", [1.0, 0.5, 0.05])
 def test_a_page_of_slots_as_it_was_is_noticed(many: IndexFile, tmp_path: Path, age: float) -> None:
-    """An age of 1 is a page of zeros."""
+    """A page with old slots is noticed. An age of 1 means a page of zeros."""
     data = bytearray(many.to_bytes())
     older = IndexFile(MANY_SLOTS, MANY + 10, 0)
     for number in range(int(MANY * (1 - age))):

@@ -1,4 +1,4 @@
-"""The writer of an index proves it: later queries rest on proofs, not on spot checks."""
+"""The writer of an index also proves it: later queries use its proofs, not spot checks."""
 
 import time
 from pathlib import Path
@@ -91,7 +91,7 @@ def test_an_owner_that_wrote_nothing_proves_nothing(tmp_path: Path, own_cache: P
 
 @pytest.fixture
 def full(tmp_path: Path) -> Path:
-    """A store whose one IndexFile is full, and covers all messages with keys."""
+    """A store whose only IndexFile is full, and covers all messages with keys."""
     log = messages(99)
     store = write_store(tmp_path / "store", log.files())
     entries = sum(len(record.index_keys) for _, record in keyed_records(store))
@@ -100,7 +100,7 @@ def full(tmp_path: Path) -> Path:
 
 
 def judged(store: Path) -> tuple[Verdict, int]:
-    """Return the verdict of a query on the store's one file, and the number of items that it checked for it."""
+    """Return the verdict of a query on the store's only file, and the number of items that the query checked for it."""
     with StoreReader(store) as reader:
         (file,) = reader.index.current()
         last = file.next_item - 1

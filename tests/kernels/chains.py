@@ -1,4 +1,4 @@
-"""IndexFiles as arrays, the way the chain kernels take them, and a plain walk along one chain."""
+"""IndexFiles as arrays for the chain kernels, and a plain walk along one chain."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -16,7 +16,7 @@ ITEM_WORDS = ITEM.size // 4
 
 
 class Entry(NamedTuple):
-    """One key to put: its hash, and its message's place and time."""
+    """A key to put: its hash, and the offset and time of its message."""
 
     key_hash: int
     physical_offset: int
@@ -33,9 +33,9 @@ class Chains:
         self.header = np.array([begin[0], begin[0], begin[1], begin[1], 0, 1], np.int64)
 
     def put(self, entries: Sequence[Entry], window: int = 1 << 30, limit: int = 1 << 30) -> int:
-        """Put entries through windows of so many items; returns how many went in."""
+        """Put entries through windows of this many items. Returns the number of entries that were put."""
         rows = new_rows(len(entries), MESSAGE_DTYPE)
-        # Rows in another order than the entries: only `key_row` says which is whose.
+        # The rows have another order than the entries; only `key_row` maps them.
         key_row = np.arange(len(entries), dtype=np.int32)[::-1].copy()
         for row, entry in zip(key_row, entries, strict=True):
             rows[row]["physical_offset"] = entry.physical_offset
@@ -63,12 +63,12 @@ class Chains:
 
 
 def words(data: bytes) -> RawEntries:
-    """A file's bytes as the kernels take them."""
+    """Return a file's bytes as the kernels expect them."""
     return np.frombuffer(bytearray(data), np.uint32)
 
 
 def open_chains(data: bytes, hash_slots: int) -> tuple[RawEntries, Any, int]:
-    """Slots, items and number of the newest item; part of an item at the end is left out."""
+    """Return slots, items and the number of the newest item, without an incomplete item at the end."""
     items_at = HEADER.size + SLOT.size * hash_slots
     whole = (len(data) - items_at) // ITEM.size * ITEM.size
     count = min(max(HEADER.unpack_from(data)[-1], 1), whole // ITEM.size) - 1
@@ -79,7 +79,7 @@ def open_chains(data: bytes, hash_slots: int) -> tuple[RawEntries, Any, int]:
 def walk_chain(
     data: bytes, hash_slots: int, key_hash: int, begin: int = 0, end: int = 1 << 62
 ) -> tuple[list[int], bool]:
-    """Physical offsets of a hash in [begin, end), newest first, and whether the chain is broken.
+    """Return physical offsets of a hash in [begin, end), newest first, and whether the chain is broken.
 
     It is where it leaves the file, does not lead to ever older items of its slot, or where an item of the hash, or one
     at the end, does not lie between its neighbours.

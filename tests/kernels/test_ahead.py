@@ -1,4 +1,4 @@
-"""Kernels that a piece of work needs are known before it begins, and compiled side by side."""
+"""The kernels of a task are known before it begins, and are compiled in parallel."""
 
 import os
 import subprocess

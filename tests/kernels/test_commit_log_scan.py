@@ -1,4 +1,4 @@
-"""The scan kernel finds what the oracle finds, with any buffer sizes, and never reads beyond."""
+"""The scan kernel finds the same as the oracle, with any buffer sizes, and never reads out of bounds."""
 
 from dataclasses import replace
 from random import Random
@@ -126,7 +126,7 @@ def test_what_lies_behind_the_end_of_the_data_does_not_matter() -> None:
 
 @st.composite
 def mutated_logs(draw: st.DrawFn) -> Files:
-    """A random log with a few places written over, cut, or filled with zeros."""
+    """A random log with a few places overwritten, cut, or filled with zeros."""
     seed = draw(st.integers(0, 9))
     options = LogOptions(records=10, file_bytes=2048, irregular=True, multi_dispatch=True)
     log = random_log(seed, options)
@@ -141,7 +141,7 @@ def mutated_logs(draw: st.DrawFn) -> Files:
             files = set_total_size(files, record, draw(st.integers(-2, 400)))
         elif kind == "zeros":
             files = zero_fill(files, offset, draw(st.integers(1, 64)))
-        elif kind == "length":  # of the body, near what fits
+        elif kind == "length":  # the length of the body, near the limit
             length = draw(st.integers(-5, 2100)).to_bytes(4, "big", signed=True)
             files = overwrite(files, record + 84, length)
         elif offset > 0:

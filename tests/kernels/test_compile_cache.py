@@ -28,7 +28,7 @@ from reput.kernels.compile_cache import own_folder
 assert numba.config.CACHE_DIR == "" and "NUMBA_CACHE_DIR" not in os.environ
 print(own_folder(), sum(crc32_after.stats.cache_hits.values()))
 """
-# Root may write everywhere unless it gives this up.
+# Root may write everywhere, so the test drops this privilege.
 _UNPRIVILEGED = ["setpriv", "--bounding-set=-dac_override", "--inh-caps=-dac_override"]
 
 
@@ -50,7 +50,7 @@ def _run(
 
 @pytest.fixture
 def sealed(tmp_path: Path) -> Iterator[Path]:
-    """A folder with a copy of reput that cannot be written, and a home that cannot either."""
+    """A read-only folder with a copy of reput, and a read-only home."""
     package = tmp_path / "site"
     shutil.copytree(
         Path(reput.__file__).parent,
@@ -98,7 +98,7 @@ def test_a_cache_of_the_users_own_is_used_in_silence(sealed: Path) -> None:
 
 @pytest.mark.parametrize("mode", [0o777, 0o770])
 def test_a_cache_that_others_may_write_is_not_used(sealed: Path, mode: int) -> None:
-    """Files of the cache are executed."""
+    """Files of the cache contain code that is executed."""
     (sealed / "home").chmod(0o755)
     cache = sealed / "home" / ".cache" / "reput" / "kernels"
     cache.mkdir(parents=True)
@@ -111,7 +111,7 @@ def test_a_cache_that_others_may_write_is_not_used(sealed: Path, mode: int) -> N
 
 @pytest.mark.parametrize("place", ["__pycache__", "compiled"])
 def test_kernels_that_the_package_brings_are_not_compiled_again(sealed: Path, place: str) -> None:
-    """Those beside the sources are for exactly this processor, shipped ones for a level of processors."""
+    """Kernels compiled beside the sources are for exactly this processor, shipped ones for a level of processors."""
     kernels = sealed / "site" / "reput" / "kernels"
     target, settings = kernels / place, {}
     if place == "compiled":

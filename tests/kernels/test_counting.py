@@ -1,4 +1,4 @@
-"""Figures: the kernels' counts compared with counting one by one."""
+"""Counts of kernels compared with counting one by one."""
 
 from collections import Counter
 from itertools import pairwise

@@ -1,4 +1,4 @@
-"""Items and entries as recovery checks them, compared with their writers and with plain Python."""
+"""The checks of items and entries in recovery, compared with their writers and with plain Python."""
 
 import struct
 from random import Random
@@ -19,7 +19,7 @@ ENTRY = struct.Struct(">qiq")
 
 
 def filled(seed: int, count: int = 2500) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32]]:
-    """Slots and items of an IndexFile, as put."""
+    """Return slots and items of an IndexFile after puts."""
     random = np.random.default_rng(seed)
     messages = new_rows(count, MESSAGE)
     messages["physical_offset"] = np.cumsum(random.integers(0, 1 << 40, count))

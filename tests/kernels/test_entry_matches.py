@@ -1,4 +1,4 @@
-"""Expected entries of a batch compared with its real entries, some of them changed."""
+"""Expected entries of a batch compared with its actual entries, some of which were changed."""
 
 from random import Random
 from typing import Any
@@ -34,7 +34,7 @@ BEGIN_MS = 5_000
 
 
 class Batch:
-    """Messages of two queues, and the entries and items that a broker would have given them."""
+    """Messages of two queues, and the entries and items that a broker would have written for them."""
 
     def __init__(self, seed: int, count: int) -> None:
         random = Random(seed)
@@ -79,7 +79,7 @@ class Batch:
         return bool(found), matched.tolist()
 
     def match_items(self, items: npt.NDArray[Any], step: int, first_begin: int = BEGIN_MS) -> bool:
-        """Item by item, so many at a time, as they are read from a file."""
+        """Compare items in pieces of this size, as they are read from a file."""
         state = np.zeros(ITEM_STATE_FIELDS, np.int64)
         words = items.view(np.uint32).reshape(-1, 5)
         for first in range(0, len(words), step):
@@ -122,7 +122,7 @@ def test_any_changed_bit_of_an_item_but_its_chain_is_seen(seed: int, data: st.Da
         return
     bit = data.draw(st.integers(0, items.nbytes * 8 - 1))
     items.view(np.uint8)[bit // 8] ^= 1 << bit % 8
-    # The number of the previous item is the proof's to judge
+    # The proof checks the number of the previous item.
     is_chain = bit // 8 % ITEM_DTYPE.itemsize >= 16
     assert batch.match_items(items, data.draw(st.sampled_from([1, 5, 100]))) == is_chain
 

@@ -1,4 +1,4 @@
-"""Putting keys is `putKey` one by one, byte for byte; looking up finds what a plain walk finds."""
+"""Bulk puts equal `putKey` one by one, byte for byte; look-ups find what a plain walk finds."""
 
 from random import Random
 from typing import NamedTuple
@@ -24,7 +24,7 @@ keys = st.sampled_from(("a", "b", "AaAa", "BBBB", "polygenelubricants", "中", "
 
 
 class Put(NamedTuple):
-    """One key to put, by name."""
+    """A key to put, by name."""
 
     key: str
     physical_offset: int
@@ -67,7 +67,8 @@ def test_keys_are_put_as_the_oracle_puts_them(
 
 @given(puts, st.binary(min_size=12, max_size=12))
 @example([Put("a", 5, 10_000)] * 3, SLOT.pack(1) + SLOT.pack(2) + SLOT.pack(-1))
-@example([Put("a", 5, 10_000)], SLOT.pack(1) * 3)  # as good as valid: the number it will have
+# valid, since this is the number that the item will get
+@example([Put("a", 5, 10_000)], SLOT.pack(1) * 3)
 @example([Put("a", 5, 10_000)], SLOT.pack(2) * 3)
 @example([Put("a", 5, 10_000)], SLOT.pack(-(2**31)) * 3)
 @settings(max_examples=EXAMPLES)
@@ -80,7 +81,7 @@ def test_garbage_in_a_slot_counts_as_empty(putting: list[Put], garbage: bytes) -
 
 def test_many_keys_at_once_are_as_many_one_by_one() -> None:
     random = Random(7)
-    total = 300 if INTERPRETED else 5000  # more than the kernel takes in one block
+    total = 300 if INTERPRETED else 5000  # more than the kernel processes in one block
     putting = [
         Put(str(random.randrange(total // 4)), number, 1_700_000_000_000 + 13 * number)
         for number in range(total)
@@ -125,10 +126,10 @@ def look_up(
         assert 0 <= hits <= room
         if done == start:
             assert hits == room, "it stopped with room left"
-            room *= 2  # not enough for one key
+            room *= 2  # not enough room for one key
             continue
         for key, offset in zip(hits_key[:hits].tolist(), hits_offset[:hits].tolist(), strict=True):
-            if key < done:  # others will be found again, whole
+            if key < done:  # the hits of other keys will be found again
                 found[key].append(offset)
         start = done
     return found, set(np.flatnonzero(broken).tolist())

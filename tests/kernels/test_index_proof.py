@@ -1,4 +1,4 @@
-"""The links of an IndexFile are whole exactly when a plain walk from every slot reaches every item."""
+"""The links of an IndexFile are valid exactly if a plain walk from every slot reaches every item."""
 
 from itertools import pairwise
 from random import Random
@@ -41,7 +41,7 @@ def native(words: RawEntries) -> list[int]:
 
 
 def lost_by_walking(chains: Chains, last: int) -> set[int]:
-    """Items that a walk from their slot does not reach, or whose offset does not lie between its neighbours'."""
+    """Return items that a walk from their slot misses, or whose offset is not between those of their neighbours."""
     slots = native(chains.slots)
     items = [native(row) for row in chains.items]
     offsets = [(row[1] << 32) | (row[2] & 0xFFFFFFFF) for row in items]
@@ -60,7 +60,7 @@ def lost_by_walking(chains: Chains, last: int) -> set[int]:
 
 
 def ends_all_chains(chains: Chains) -> bool:
-    """Whether no chain leads from its last item anywhere but to 0."""
+    """Return whether each chain ends with 0 after its last item."""
     slots, items = native(chains.slots), [native(row) for row in chains.items]
     for slot, item in enumerate(slots):
         older_than = len(items)
@@ -72,7 +72,7 @@ def ends_all_chains(chains: Chains) -> bool:
 
 
 def pieces(chains: Chains, end: int, items: int, overlap: int = 0) -> list[tuple[int, RawEntries]]:
-    """Items 1 to end - 1, so many at a time."""
+    """Yield items 1 to end - 1 in pieces of this size."""
     return [
         (first, chains.items[first : min(first + items + overlap, end)])
         for first in range(1, end, items)
@@ -80,7 +80,7 @@ def pieces(chains: Chains, end: int, items: int, overlap: int = 0) -> list[tuple
 
 
 def check_links(chains: Chains, last: int, newest: int, piece: int = 7) -> tuple[bool, int, int]:
-    """(all reached, how many are out of order, messages)."""
+    """Return (all reached, number out of order, messages)."""
     total, _, _ = check_slots(chains.slots, SEED)
     before, wrong, forwards, messages = -1, 0, 0, 0
     for first, items in pieces(chains, newest + 1, piece):

@@ -1,4 +1,4 @@
-"""Plain lines of JSON: no contents of a line make a kernel read or write outside the buffers."""
+"""Plain lines of JSON: no content of a line makes a kernel access memory outside its buffers."""
 
 import numpy as np
 from hypothesis import given
@@ -12,7 +12,7 @@ from tests.messages.test_line_columns import damaged, lines
 
 @given(st.lists(lines() | damaged() | st.binary(max_size=30), max_size=4), st.booleans())
 def test_no_line_leads_outside(parts: list[bytes], ends: bool) -> None:
-    """With NUMBA_DISABLE_JIT=1 an access outside an array is an IndexError."""
+    """With NUMBA_DISABLE_JIT=1, an access outside an array raises IndexError."""
     data = b"\n".join(parts) + b"\n" * ends
     padded = np.frombuffer(data + b"\n" * PADDING, np.uint8)
     most = data.count(b"\n") + 2

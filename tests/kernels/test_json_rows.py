@@ -1,4 +1,4 @@
-"""Values that kernels write as JSON, compared with Python's own."""
+"""Values that kernels write as JSON, compared with Python's output."""
 
 from base64 import b64encode
 
@@ -29,7 +29,7 @@ TEXTS = st.one_of(
 def _runs(
     values: list[bytes],
 ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Put the texts at the end of a buffer: no kernel reads after it."""
+    """Put the texts at the end of a buffer, to show that no kernel reads beyond it."""
     ends = np.cumsum([0, *map(len, values)])
     return np.frombuffer(b"".join(values) or b"-", np.uint8), ends[:-1], ends[1:]
 
@@ -42,7 +42,7 @@ def _expected(values: list[str], kinds: list[int]) -> bytes:
 
 
 def _room(sizes: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
-    """Exactly as much as was measured, and where each row begins."""
+    """Return a buffer of exactly the measured size, and the beginning of each row."""
     ends = np.cumsum([0, *sizes])
     return np.full(ends[-1], 0xEE, np.uint8), ends[:-1].copy()
 

@@ -31,7 +31,7 @@ def test_objects_are_objects_and_nothing_else_is(values: list[object]) -> None:
 
 @given(st.lists(st.text('{}[]"\\ ,:1', max_size=12), max_size=5))
 def test_what_is_taken_for_an_object_cannot_reach_beyond_itself(texts: list[str]) -> None:
-    """All objects of Python's parser are found, and found bodies stay balanced next to any other."""
+    """All objects that Python's parser accepts are found, and found bodies have balanced brackets next to any other."""
     for text, taken in zip(texts, judged([text.encode() for text in texts]), strict=True):
         try:
             value = json.loads(text)

@@ -1,4 +1,4 @@
-"""Records against wanted keys: hashes, look-ups in a sorted list, verdicts, as the plain rules give them."""
+"""Match records with wanted keys: hashes, look-ups in a sorted list and verdicts follow the plain rules."""
 
 from random import Random
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""The scan of readers: the records, queues and damage that the oracle finds, and no more room than it is given."""
+"""The readers' scan finds the records, queues and damage that the oracle finds, in the given room."""
 
 from random import Random
 
@@ -17,7 +17,7 @@ LITTLE = Room(window_bytes=1, messages=1, keys=1, multi=1, queues=1, name_bytes=
 
 
 def places(found: Walked) -> list[tuple[object, ...]]:
-    """What of each row readers need."""
+    """Return the parts of each row that readers need."""
     return [
         (row.physical_offset, row.queue_offset, row.store_timestamp, row.size, row.sys_flag, row.queue)
         for row in found.rows
@@ -64,7 +64,7 @@ def test_the_properties_of_a_delayed_message_say_whether_it_can_be_read(delay: s
 def test_rows_have_neither_tags_code_nor_keys() -> None:
     fields = RecordFields("orders", properties={"KEYS": "a b", "UNIQ_KEY": "u", "TAGS": "t"})
     walk = KernelWalk(Room(), places=True)
-    walk.messages[:]["tags_code"] = walk.messages[:]["key_count"] = 7  # rows are used again
+    walk.messages[:]["tags_code"] = walk.messages[:]["key_count"] = 7  # rows are reused
     size = len(encode_record(fields))
     assert walk.walk([(0, encode_record(fields))]).rows == [
         Row(0, fields.queue_offset, fields.store_timestamp, 0, size, 0, ("orders", 0), (), ())

@@ -15,7 +15,7 @@ from reput.kernels.rows import new_rows
 
 pytestmark = pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")
 
-HEADER_BYTES = 88  # what comes before the properties of a record, at least
+HEADER_BYTES = 88  # the minimum of bytes before the properties of a record
 ROWS = 20 if INTERPRETED else 60
 LONG = b"\x02".join(b"name-%d\x01%d" % (number, number) for number in range(24))
 PLAIN = (
@@ -31,7 +31,7 @@ OTHER = (
 
 
 class Split:
-    """Run the kernels over these texts, each after a header, the last at the end of the data."""
+    """Run the kernels over these texts, each after a header, the last one at the end of the data."""
 
     def __init__(self, texts: list[bytes]) -> None:
         self.parts, self.spans = (
@@ -52,7 +52,7 @@ class Split:
         self.progress = np.zeros(2, np.int64)
 
     def run(self, *, with_plain: bool = True) -> int:
-        """How many rows were left to the second kernel."""
+        """Return the number of rows that were left to the second kernel."""
         out = (
             self.spans,
             self.maps,
@@ -84,7 +84,7 @@ class Split:
         return bytes(texts[offsets[number] : offsets[number + 1]]).decode()
 
     def wanted(self, row: int) -> dict[str, bytes]:
-        """The values that spans lead to, by the columns' names."""
+        """Return the values of the spans, by column."""
         span = self.spans[row]
         return {
             name: bytes(self.data[span[name] :][: span[f"{name}_bytes"]])

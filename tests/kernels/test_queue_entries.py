@@ -1,4 +1,4 @@
-"""ConsumeQueue entries: grouped, taken or dropped, and laid out as the oracle's queues are."""
+"""ConsumeQueue entries: grouped, accepted or dropped, and laid out as in the oracle's queues."""
 
 from typing import Any, NamedTuple
 
@@ -27,7 +27,7 @@ ONE_FILE = 1 << 30  # the oracle's queue in one file, so that only entries are c
 
 
 class Given(NamedTuple):
-    """The parts of an entry."""
+    """The fields of an entry."""
 
     physical_offset: int
     size: int
@@ -46,7 +46,7 @@ def messages_of(entries: list[Given]) -> npt.NDArray[Any]:
 
 def appended(entries: list[Given], position: int, most: int) -> tuple[bytes, int, int]:
     out = np.zeros((len(entries), 5), np.uint32)
-    # Backwards in memory: only `rows` says which is whose.
+    # The order in memory is reversed; only `rows` maps entries to messages.
     messages = messages_of(entries[::-1])
     rows = np.arange(len(entries), dtype=np.int64)[::-1].copy()
     offsets = np.array([entry.queue_offset for entry in entries], np.int64)
@@ -78,7 +78,7 @@ given_entries = st.lists(
 def test_entries_are_taken_as_the_oracle_takes_them(entries: list[Given], start: int) -> None:
     oracle = ConsumeQueue(ONE_FILE)
     oracle.files[0] = bytearray(start * ENTRY.size)
-    oracle.files[-ONE_FILE] = bytearray()  # a second file: this is not the queue's beginning
+    oracle.files[-ONE_FILE] = bytearray()  # a second file does not have the queue's beginning
     for entry in entries:
         oracle.put(*entry)
     data, position, most = appended(entries, start, -1)

@@ -1,4 +1,4 @@
-"""Records laid out in bulk against records joined one by one."""
+"""Records that are laid out in bulk, compared with records joined one by one."""
 
 from zlib import crc32
 

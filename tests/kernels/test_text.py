@@ -1,4 +1,4 @@
-"""Hashes, properties, numbers and white space over bytes: as the oracle has them over strings."""
+"""Hashes, properties, numbers and white space over bytes, compared with the oracle's over strings."""
 
 import numpy as np
 import numpy.typing as npt
@@ -84,7 +84,7 @@ chunks = st.lists(
 
 @given(chunks, st.binary(min_size=8, max_size=90), st.binary(max_size=90))
 @example("KEYS\x01a\x02KEYS\x01\x02KEYS\x02\x01KEYS\x01b", b"UNIQ_KEY", b"\x01c")
-@example("UNIQ_KEY\x01" + "x" * 55, b"\x02" * 8, b"")  # ends where 64 bytes do
+@example("UNIQ_KEY\x01" + "x" * 55, b"\x02" * 8, b"")  # the text ends at a block of 64 bytes
 @example("UNIQ_KEY\x01" + "x" * 54 + "\x02TAGS\x01a", b"\x02" * 8, b"\x02" * 64)
 @example("x" * 63 + "\x01v\x02KEYS\x01k", b"\x01" * 8, b"")
 def test_properties_are_the_ones_that_the_oracle_finds(
@@ -107,7 +107,7 @@ def test_properties_are_the_ones_that_the_oracle_finds(
 
 @njit()
 def bits(data, position, byte):  # type: ignore[no-untyped-def]
-    """An intrinsic can be called only by compiled code."""
+    """Compiled, because only compiled code can call an intrinsic."""
     return equal_bytes(data, position, byte)  # type: ignore[call-arg]
 
 
@@ -156,7 +156,7 @@ def test_bytes_are_the_same_where_each_one_is() -> None:
 @example("-92233720368547758080", b"")
 @example("", b"7")
 @example("-", b"7")
-@example(b"\xd9", b"\xa3")  # half of a digit
+@example(b"\xd9", b"\xa3")  # the first byte of a digit
 def test_numbers_parse_where_java_parses_them(text: str | bytes, after: bytes) -> None:
     data = text.encode() if isinstance(text, str) else text
     valid, value = parse_i64(array(data + after), 0, len(data))

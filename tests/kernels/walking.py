@@ -45,7 +45,7 @@ class Row(NamedTuple):
 
 @dataclass
 class Walked:
-    """Rows, (offset, length) of what could not be read, where blanks are, and two counts."""
+    """Rows, unreadable ranges as (offset, length), places of blanks, and two counts."""
 
     rows: list[Row] = field(default_factory=list)
     damage: list[tuple[int, int]] = field(default_factory=list)
@@ -55,7 +55,7 @@ class Walked:
 
 @dataclass(frozen=True)
 class Room:
-    """How much a call of the kernel gets; `window_bytes` grows where a record needs more."""
+    """The buffers of a call of the kernel; `window_bytes` grows if a record needs more."""
 
     window_bytes: int = 1 << 20
     messages: int = 1000
@@ -66,7 +66,7 @@ class Room:
 
 
 class KernelWalk:
-    """Walks log files as `store.scan` does, without files. Raises AssertionError where a call makes no sense.
+    """Walks log files as `store.scan` does, without files. Raises AssertionError if a call returns nonsense.
 
     With `places` rows have neither tags code nor keys, except rows after a delayed message in a window.
     """
@@ -124,7 +124,7 @@ class KernelWalk:
                 return
 
     def _walk_window(self, window: bytes, base: int, at_file_end: bool) -> tuple[int, int]:
-        # Nothing comes after the window: an interpreted kernel that reads on raises IndexError.
+        # No bytes follow the window, so an interpreted kernel that reads beyond it raises IndexError.
         data = np.frombuffer(bytearray(window), np.uint8)
         self.state[kernel.POSITION] = 0
         while True:
@@ -157,13 +157,13 @@ class KernelWalk:
     def _make_room(self) -> None:
         if self.state[kernel.MESSAGES]:
             self._take()
-        else:  # one message needs more than there is
+        else:  # one message needs more room than there is
             self._make_rows(
                 len(self.messages) + 1, 2 * len(self.key_hash) + 1, 2 * len(self.multi) + 1
             )
 
     def _take(self) -> None:
-        """Rows out of the arrays, in the oracle's words."""
+        """Convert rows of the arrays to the oracle's terms."""
         state = self.state
         keys, multi = iter(self.key_hash.tolist()), 0
         for number in range(int(state[kernel.MESSAGES])):
@@ -188,7 +188,7 @@ class KernelWalk:
 def oracle_walk(
     files: Sequence[tuple[int, bytes]], *, enable_multi: bool = False, lmq: bool = False
 ) -> Walked:
-    """Return the oracle's result, in which nothing counts as a torn end."""
+    """Return the oracle's result, without a torn end."""
     found, end_offset = Walked(), 0
     for start, data in files:
         at = 0

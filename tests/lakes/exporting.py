@@ -1,4 +1,4 @@
-"""Exporting in tests: stores that grow, tables read back by a reader of their own."""
+"""Exports in tests: stores that grow, and tables read by an independent reader."""
 
 import json
 import shutil
@@ -63,7 +63,7 @@ def export(
 
 
 def iceberg_table(folder: Path, rejects: bool = False) -> Any:
-    """pyiceberg's table in a folder with its own catalog."""
+    """Return pyiceberg's table in a folder with its own catalog."""
     from pyiceberg.catalog import load_catalog
 
     catalog = load_catalog("reput", type="sql", uri=f"sqlite:///{folder}/catalog.db")
@@ -71,7 +71,7 @@ def iceberg_table(folder: Path, rejects: bool = False) -> Any:
 
 
 def read_table(folder: Path, layout: str, rejects: bool = False) -> pa.Table:
-    """The table as its own kind of reader has it, by store and physical offset."""
+    """Read a table with the reader of its format, by store and physical offset."""
     if layout == "iceberg":
         table = iceberg_table(folder, rejects).scan().to_arrow()
     elif layout == "delta":
@@ -87,12 +87,12 @@ def read_table(folder: Path, layout: str, rejects: bool = False) -> pa.Table:
 
 
 def control_of(folder: Path, layout: str = "parquet") -> Path:
-    """Where the control folder of a table is."""
+    """Return the path of a table's control folder."""
     return folder.with_name(f"{folder.name}.reput") if layout == "parquet" else folder / "_reput"
 
 
 def _dataset(place: Path) -> Any:
-    """With every field that any file has; pyarrow by itself takes the first file's."""
+    """Return a dataset with the fields of all files. By default pyarrow uses the first file's."""
     files = ds.dataset(place, partitioning="hive")
     schemas = [fragment.physical_schema for fragment in files.get_fragments()]
     if all(schema.equals(schemas[0]) for schema in schemas):
@@ -110,7 +110,7 @@ def offsets(table: pa.Table) -> list[int]:
 
 
 def grow_to(source: Path, store: Path, end: int) -> None:
-    """Make `store` what `source` was when its log ended at this physical offset; files keep their sizes."""
+    """Make `store` equal `source` at the time when its log ended at this physical offset. Files keep their sizes."""
     folder = store / "commitlog"
     folder.mkdir(parents=True, exist_ok=True)
     for file in sorted((source / "commitlog").iterdir()):
@@ -121,7 +121,7 @@ def grow_to(source: Path, store: Path, end: int) -> None:
 
 
 class GrowingStore:
-    """A store to which JSON bodies are added, round by round."""
+    """A store that gets more JSON bodies in each round."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

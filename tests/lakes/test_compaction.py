@@ -46,7 +46,7 @@ def exported(golden: Golden, tmp_path: Path, layout: str, **request: Any) -> tup
 
 
 def rows_of(out: Path, layout: str) -> list[dict[str, Any]]:
-    """Columns in one order, maps without any."""
+    """Return rows with columns in a fixed order, and maps as sets."""
     table = read_table(out, layout)
     rows: list[dict[str, Any]] = table.select(sorted(table.schema.names)).to_pylist()
     return [{**row, "properties": dict(row["properties"])} for row in rows]

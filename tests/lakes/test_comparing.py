@@ -1,4 +1,4 @@
-"""A store and an export compared: the same, an older export, a changed store, expired files, names."""
+"""A store and an export compared: equal, an older export, a changed store, expired files, names."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Five rounds of drift in JSON bodies, read back by the engines that people have: DuckDB, Polars and Spark.
+"""Five rounds of drift in JSON bodies, read by DuckDB, Polars and Spark.
 
 pyarrow, pyiceberg and deltalake read the same rounds, value by value, in `test_json_evolution`.
 """
@@ -45,7 +45,7 @@ def drifted(folder: Path, layout: str, rounds: int) -> Path:
 
 
 def files_of(out: Path, layout: str) -> list[str]:
-    """The data files that the table has now."""
+    """Return the current data files of the table."""
     if layout == "iceberg":
         paths = iceberg_table(out).inspect.files()["file_path"].to_pylist()
         return [path.removeprefix("file://") for path in paths]
@@ -98,9 +98,10 @@ def test_drifted_tables_are_read_by_other_engines(
     out = drifted(tmp_path, layout, rounds)
     engines: dict[str, Any] = {"duckdb": by_duckdb, "polars": by_polars, "spark": by_spark(spark)}
     has_late = rounds == 5
-    is_wide = layout == "parquet" and has_late  # the others keep int64, and the reason beside it
+    # the others keep int64, and the reason in the column beside it
+    is_wide = layout == "parquet" and has_late
     wanted = expected(rounds, is_wide)
-    if is_wide:  # as documented
+    if is_wide:  # documented behaviour
         with pytest.raises((PySparkException, Py4JError), match="CANNOT_MERGE_SCHEMAS"):
             engines["spark"](out, layout, has_late)
     for name, read in engines.items():

@@ -1,4 +1,4 @@
-"""A reader that knows nothing of reput finds one key in a table without reading it: the bytes it reads are counted."""
+"""A reader that does not know reput finds one key without reading the whole table: the bytes it reads are counted."""
 
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ FILE_BYTES = 8 << 20
 
 
 class CountingFiles(LocalFileSystem):  # type: ignore[misc]
-    """Local files under `counted://`; knows how many bytes were read."""
+    """Local files under `counted://`. Counts the bytes that are read."""
 
     protocol = "counted"
     cachable = False

@@ -1,4 +1,4 @@
-"""Formats of tables are found by name, reput's own and registered ones."""
+"""Formats of tables are found by name: those of reput and registered ones."""
 
 from collections.abc import Callable
 from importlib.metadata import EntryPoint
@@ -18,7 +18,7 @@ Golden = Callable[[str], GoldenStore]
 
 
 class ShelfTable(ParquetTable):
-    """A format of somebody else's: a table of Parquet files on a shelf of the folder."""
+    """A format of another package: a table of Parquet files in a subfolder."""
 
     def __init__(self, folder: Path, table: str = "lowest") -> None:
         super().__init__(folder / f"shelf-{table}")

@@ -1,4 +1,4 @@
-"""Runs that continue after the last one: each message once, and no store is mistaken for another."""
+"""Runs that continue a previous one: each message once, and no store is mistaken for another."""
 
 import json
 from collections.abc import Callable
@@ -47,7 +47,7 @@ def test_wherever_a_log_ends_the_next_run_goes_on(golden: Golden, tmp_path: Path
     expected = [message.physical_offset for message in source.messages]
     stops = sorted(random.sample(ends_of(source), 12))
     for number, stop in enumerate(stops):
-        # A record that is being written: its beginning is there, or all but its end.
+        # A record that is being written: only its beginning is there, or only its last byte is missing.
         grow_to(source.path, tmp_path / "store", stop + random.choice([0, 3, 60]))
         export(tmp_path / "store", tmp_path / "out", incremental=True, decompressed=False)
         found = offsets(read_table(tmp_path / "out", "parquet"))
@@ -120,7 +120,7 @@ def test_a_store_that_was_made_anew_is_refused(golden: Golden, tmp_path: Path) -
     store, out = tmp_path / "store", tmp_path / "out"
     grow_to(golden("orders").path, store, 900_000)
     export(store, out, incremental=True)
-    # Another broker's log, longer than the first one was.
+    # The log of another broker, which is longer than the first one was.
     data = bytearray((golden("orders").path / "commitlog" / f"{2 << 20:020d}").read_bytes())
     (store / "commitlog" / f"{0:020d}").write_bytes(data)
     with pytest.raises(StoreChangedError, match="the bytes before that offset differ"):
@@ -176,7 +176,7 @@ def forget_states(table: Path) -> None:
 
 
 def test_a_delta_table_without_its_history_goes_on(golden: Golden, tmp_path: Path) -> None:
-    """The log's clean-up takes what commits said; the transaction identifiers stay."""
+    """Delta's log clean-up deletes the commits, but the transaction identifiers stay."""
     source, store, out = golden("basic"), tmp_path / "store", tmp_path / "out"
     grow_to(source.path, store, 400_000)
     export(store, out, "delta", incremental=True)
@@ -196,7 +196,7 @@ def test_a_delta_table_without_its_history_keeps_the_types_that_were_inferred(
     before = read_table(out, "delta").schema.field("json").type
     forget_states(out)
     grow_to(source.path, store, 1 << 40)
-    # Payments and shipments have other fields.
+    # Payments and shipments have different fields.
     export(store, out, "delta", incremental=True, json_body="infer")
     now = read_table(out, "delta").schema.field("json").type
     assert [now.field(n) for n in range(before.num_fields)] == list(before)
@@ -240,7 +240,7 @@ def test_an_iceberg_table_goes_on_from_where_it_was_rolled_back_to(
 def test_an_iceberg_table_without_its_snapshots_summaries_goes_on(
     golden: Golden, tmp_path: Path
 ) -> None:
-    """Another writer's snapshot is the current one, and ours has expired."""
+    """The current snapshot belongs to another writer, and the last one of reput has expired."""
     source, store, out = golden("basic"), tmp_path / "store", tmp_path / "out"
     grow_to(source.path, store, 400_000)
     export(store, out, "iceberg", incremental=True)

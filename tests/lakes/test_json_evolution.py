@@ -1,4 +1,4 @@
-"""Types of JSON bodies over many runs: new fields come into the table, numbers become wider, nothing is lost."""
+"""Types of JSON bodies over many runs: the table gets new fields and wider numbers, and nothing is lost."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Types inferred from JSON bodies: what most say, within bounds that no body can push."""
+"""Types inferred from JSON bodies: the types of most bodies, within limits that no body can exceed."""
 
 import json
 import tracemalloc
@@ -18,7 +18,7 @@ from reput.messages.body_shape import MOST_COLUMNS, BodyShape
 from tests.oracle.forge import RecordFields, forge_log, write_store
 from tests.table.reading import plan
 
-_BUFFERS = 16 << 20  # of the log
+_BUFFERS = 16 << 20  # bytes of the log
 
 
 def infer_shape(bodies: Iterable[bytes | None]) -> BodyShape:
@@ -46,7 +46,7 @@ def test_what_most_bodies_are_is_inferred() -> None:
 
 
 def test_names_that_differ_by_capitals_alone_are_one() -> None:
-    """Delta and Spark do not distinguish them."""
+    """Delta and Spark do not distinguish names by case."""
     bodies = [b'{"id":1}'] * 9 + [b'{"ID":"a","deep":{"x":1,"X":2,"":3}}']
     shape = infer_shape(bodies)
     assert shape.as_json()["fields"] == {"id": "int64", "deep": {"x": "int64"}}
@@ -73,7 +73,7 @@ def test_a_hundred_thousand_names_are_a_thousand_columns() -> None:
 
 
 def test_what_is_learned_from_is_read_body_by_body(tmp_path: Path) -> None:
-    """Two thousand bodies that inflate like bombs would be a hundred gigabytes."""
+    """All at once, two thousand bodies that inflate like bombs would need a hundred gigabytes."""
     packed = zlib.compress(b'{"a":"' + b"x" * (BATCH_BYTES - 8) + b'"}')
     fields = [RecordFields(queue_offset=n, body=packed, sys_flag=1) for n in range(24)]
     store = write_store(tmp_path / "store", forge_log(fields, file_bytes=1 << 20).files())

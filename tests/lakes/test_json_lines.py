@@ -38,7 +38,7 @@ def run(
 
 
 def lines_of(store: GoldenStore) -> Iterator[bytes]:
-    """What each message is as a line, by the golden table's offsets."""
+    """Return each message as a line, by the offsets of the golden table."""
     for message in store.messages:
         at = message.physical_offset
         start = at - at % store.commit_log_file_bytes

@@ -1,4 +1,4 @@
-"""Bodies that drift: permissive keeps each row and what fits of it, strict rejects rows, up to a limit."""
+"""Bodies that drift: `permissive` keeps each row and its fitting fields, `strict` rejects rows, up to a limit."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""An export that is killed at its worst moments and repeated: each message once, in all formats."""
+"""An export that is killed at its most dangerous moments and repeated writes each message once, in all formats."""
 
 import json
 import os
@@ -44,7 +44,7 @@ CASES = [
 
 
 def killed_at(moment: str, store: Path, out: Path, layout: str, schema: Path) -> None:
-    """Export in a process of its own that kills itself."""
+    """Export in a new process that kills itself."""
     command = [sys.executable, "-m", "tests.lakes.test_kills"]
     ended = subprocess.run(
         [*command, moment, str(store), str(out), layout, str(schema)],
@@ -91,7 +91,7 @@ def test_killed_and_run_again(golden: Golden, tmp_path: Path, layout: str, momen
     source, store, out = golden("orders"), tmp_path / "store", tmp_path / "out"
     schema = tmp_path / "schema.json"
     schema.write_text('{"order": "string", "amount": "string"}')
-    for end in (1_000_000, 2_200_000):  # the first run and one more
+    for end in (1_000_000, 2_200_000):  # once for the first run, once for a further one
         grow_to(source.path, store, end)
         killed_at(moment, store, out, layout, schema)
         if moment in ("committed", "finished") and layout != "parquet":
@@ -107,7 +107,7 @@ def data_files(out: Path) -> int:
 
 
 def files_of_table(out: Path, layout: str) -> int:
-    """How many data files the table and its rejected rows know of."""
+    """Return the number of data files of the table and of its rejected rows."""
     if layout == "iceberg":
         tables = (iceberg_table(out, rejects) for rejects in (False, True))
         return sum(len(list(table.scan().plan_files())) for table in tables)
@@ -125,7 +125,7 @@ def files_of_table(out: Path, layout: str) -> int:
 def test_dead_after_any_step_and_run_again(
     golden: Golden, tmp_path: Path, partition_by: tuple[str, ...]
 ) -> None:
-    """Every system call that changes a file is the last one, in turn."""
+    """In turn, each system call that changes a file is the last one before the process dies."""
     source, store = golden("basic"), tmp_path / "store"
     grow_to(source.path, store, 60_000)
     expected = [m.physical_offset for m in source.messages if m.physical_offset + m.size <= 60_000]

@@ -1,4 +1,4 @@
-"""Exports of so many stores that tasks find the end of each log, not the driver."""
+"""Exports of so many stores that tasks instead of the driver find the end of each log."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -69,16 +69,17 @@ def test_the_driver_opens_no_log(
     monkeypatch.setattr(driver, "_MANY_STORES", len(stores))
     with ProcessRunner(2) as processes:
         runner = Counted(processes)
-        processes.run(abs, [1], [1], lambda done, total: None)  # the processes have started
+        # the processes have been started before
+        processes.run(abs, [1], [1], lambda done, total: None)
         for module, name in (
             (planning, "find_log_end"), (planning, "mark_at"), (plan, "find_log_end"), (plan, "IndexBesideLog"),
         ):  # fmt: skip
             monkeypatch.setattr(module, name, refuse)
         report = run(runner)
-        assert runner.jobs[:2] == [3, 3]  # ends, then plans
+        assert runner.jobs[:2] == [3, 3]  # first the ends of logs, then the plans
         assert read_table(tmp_path / "out", "parquet").equals(read_table(expected, "parquet"))
         assert report.rows > 0
-        assert not run(runner).committed  # the marks are at the ends
+        assert not run(runner).committed  # the table's marks already equal the ends
 
         data = (stores[1] / "commitlog" / f"{0:020d}").read_bytes()
         (stores[1] / "commitlog" / f"{0:020d}").write_bytes(data[:400_000].ljust(len(data), b"\0"))

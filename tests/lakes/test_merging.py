@@ -1,4 +1,4 @@
-"""Small files of a run are one file a partition, with the same rows, sorted again and indexed."""
+"""The small files of a run become one file per partition, with the same rows, sorted and indexed again."""
 
 from collections.abc import Callable
 from pathlib import Path

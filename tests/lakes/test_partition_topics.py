@@ -1,4 +1,4 @@
-"""A table partitioned by topic: every topic comes back as it was, or the row is set aside with the reason."""
+"""A table partitioned by topic: every topic is read back unchanged, or the row is rejected with a reason."""
 
 from dataclasses import replace
 from pathlib import Path

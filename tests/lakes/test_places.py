@@ -1,4 +1,4 @@
-"""Destinations of an export: an invalid one, another table's or a store's is refused and not changed."""
+"""Destinations of an export: one that is invalid or belongs to another table or store is refused and not changed."""
 
 import json
 import os
@@ -84,7 +84,7 @@ def test_a_table_without_its_control_folder_is_known(golden: Golden, tmp_path: P
 
 
 def test_below_a_parquet_table_is_nothing_else(golden: Golden, tmp_path: Path) -> None:
-    """Polars and DuckDB read the folder, or a pattern of any depth, as it is; no rejected row is among the others."""
+    """Polars and DuckDB read the folder, or a pattern of any depth: rejected rows are not among the results."""
     store, out = golden("orders"), tmp_path / "out"
     (tmp_path / "schema.json").write_text('{"order": "string", "amount": "string"}')
     asked: dict[str, Any] = {"json_body": str(tmp_path / "schema.json"), "partition_by": ("topic",)}
@@ -113,7 +113,7 @@ def test_a_table_that_is_gone_is_not_begun_again_by_itself(golden: Golden, tmp_p
 
 
 def test_a_table_whose_control_folder_is_in_it_goes_on(golden: Golden, tmp_path: Path) -> None:
-    """As reput 0.2 wrote it."""
+    """reput 0.2 wrote such tables."""
     source, store, out = golden("basic"), tmp_path / "store", tmp_path / "out"
     grow_to(source.path, store, 400_000)
     export(store, out)
@@ -220,7 +220,7 @@ export(Path(store), Path(out), destination=table, incremental=True, progress=die
 
 
 def interrupted(store: Path, out: Path, catalog: str, moment: str) -> None:
-    """Export until that moment in a process of its own."""
+    """Export in a new process until that moment."""
     command = [sys.executable, "-c", INTERRUPTED, str(store), str(out), catalog, moment]
     ended = subprocess.run(command, cwd=CHECKOUT, capture_output=True, check=False, timeout=600)
     assert ended.returncode == -signal.SIGKILL, ended.stderr.decode()
@@ -231,7 +231,7 @@ def interrupted(store: Path, out: Path, catalog: str, moment: str) -> None:
 def test_an_interrupted_export_into_another_table_is_not_undone(
     golden: Golden, tmp_path: Path, moment: str
 ) -> None:
-    """Its files would be deleted, though its table has them."""
+    """Undoing it would delete its files, which the table already references."""
     store, out = golden("basic").path, tmp_path / "out"
     there = f"sqlite:///{tmp_path}/there.db"
     interrupted(store, out, there, moment)
@@ -306,7 +306,7 @@ def test_a_state_of_lines_that_is_none_is_one_line(golden: Golden, tmp_path: Pat
 def test_a_folder_that_cannot_be_made_is_told_before_the_commit(
     golden: Golden, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After it nothing could be done: the manifest would name files that cannot be put in their place.
+    """After the commit it would be too late: the manifest would name files that cannot be renamed into place.
 
     Such a folder is on a system whose names are shorter than on Linux.
     """
@@ -326,7 +326,7 @@ def test_a_folder_that_cannot_be_made_is_told_before_the_commit(
 def test_one_table_of_a_catalog_is_not_written_from_two_folders(
     golden: Golden, tmp_path: Path
 ) -> None:
-    """Their runs would hold different locks, and both would add the same messages."""
+    """The two runs would hold different locks, and both would add the same messages."""
     uri = f"sqlite:///{tmp_path / 'catalog.db'}"
     store = golden("lmq").path
     one, other, link = (tmp_path / name for name in ("one", "other", "link"))
@@ -346,7 +346,7 @@ def test_one_table_of_a_catalog_is_not_written_from_two_folders(
 
 
 def test_a_table_without_its_files_is_refused(golden: Golden, tmp_path: Path) -> None:
-    """They were deleted, or the checkpoints were copied from another table."""
+    """The files were deleted, or the checkpoints were copied from another table."""
     store, table, other = golden("lmq").path, tmp_path / "table", tmp_path / "other"
     export(store, table)
     other.mkdir()

@@ -1,4 +1,4 @@
-"""A commit has only what was read: damage to a file on its way is found before."""
+"""A commit has only rows that were read: damage to a file in between is detected first."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -33,7 +33,7 @@ def repeat_a_row(table: pa.Table) -> pa.Table:
 
 
 def swap_a_row(table: pa.Table) -> pa.Table:
-    """As many rows, but one of them twice."""
+    """Replace a row by a copy of another one: the number of rows stays."""
     return pa.concat_tables([table.slice(1), table.slice(1, 1)])
 
 
@@ -67,14 +67,14 @@ def test_a_file_that_is_not_what_was_read_is_refused(
     left = [path for path in out.rglob("*.parquet") if "_delta_log" not in path.parts]
     assert left == []
     assert len(calls) > 3
-    export(store, out, layout)  # there is nothing there yet, so it need not be incremental
+    export(store, out, layout)  # the destination is empty, so the export need not be incremental
     assert len(read_table(out, layout)) == 19622
 
 
 def test_ranges_that_do_not_join_are_refused(
     golden: Golden, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As where a file is replaced between two tasks, so that records are passed over between them."""
+    """They occur if a file is replaced between two tasks, so that records in between are skipped."""
 
     def one_too_far(*arguments: Any) -> int:
         found = first_record(*arguments)

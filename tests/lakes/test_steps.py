@@ -1,4 +1,4 @@
-"""Exports that commit in steps: a driver that dies loses one step, and no row is lost or written twice."""
+"""Exports that commit in steps: a driver that dies loses one step, and each row is written once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STEP = "400000"
 
 
 class Stopped(Exception):
-    """The driver dies."""
+    """The simulated death of the driver."""
 
 
 class _DiesAfter:
@@ -118,7 +118,7 @@ def damage(source: GoldenStore, store: Path) -> None:
             files = sorted((store / "commitlog").iterdir())
             file = max(file for file in files if int(file.name) <= before.physical_offset)
             data = bytearray(file.read_bytes())
-            data[before.physical_offset - int(file.name) + 4] ^= 0xFF  # of the magic code
+            data[before.physical_offset - int(file.name) + 4] ^= 0xFF  # a byte of the magic code
             file.write_bytes(data)
 
 

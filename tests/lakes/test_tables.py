@@ -35,7 +35,7 @@ Golden = Callable[[str], GoldenStore]
 
 
 def decoded(store: Path) -> pa.Table:
-    """All messages of a store, in the order of the log, and the first key of each."""
+    """Return all messages of a store, in the order of the log, and the first key of each."""
     files = StoreLog(store).list().files
     batches = [
         batch
@@ -50,7 +50,7 @@ def decoded(store: Path) -> pa.Table:
 
 
 def plain(table: pa.Table) -> list[dict[str, object]]:
-    """Rows whose maps are compared without order, as engines may change it."""
+    """Return rows whose maps compare without order, since engines may change it."""
     rows: list[dict[str, object]] = table.to_pylist()
     for row in rows:
         row["properties"] = dict(row["properties"])  # type: ignore[call-overload]
@@ -264,7 +264,7 @@ def test_a_second_export_into_a_table_is_refused(golden: Golden, tmp_path: Path)
 
 
 def test_a_store_on_another_file_system(golden: Golden, tmp_path: Path) -> None:
-    """fsspec's files in memory; S3 and others go the same way."""
+    """Uses fsspec's files in memory. S3 and others use the same code."""
     store = golden("basic")
     files = fsspec.filesystem("memory")
     for path in sorted((store.path / "commitlog").iterdir()):
@@ -282,7 +282,7 @@ def test_a_store_on_another_file_system(golden: Golden, tmp_path: Path) -> None:
 
 
 def test_polars_has_the_topics_of_a_partitioned_delta_table(golden: Golden, tmp_path: Path) -> None:
-    """It takes them from paths, not from Delta's log."""
+    """Polars takes the topics from paths, not from Delta's log."""
     polars = pytest.importorskip("polars")
     export(golden("basic").path, tmp_path / "out", "delta", partition_by=("topic", "day"))
     found = polars.scan_delta(str(tmp_path / "out")).select("topic", "physical_offset").collect()

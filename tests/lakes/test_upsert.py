@@ -43,7 +43,7 @@ def write(store: Path, messages: Sequence[MessageExt]) -> Path:
 
 
 def kept(messages: Sequence[MessageExt]) -> list[int]:
-    """The numbers of the messages that compaction keeps, one by one as RocketMQ decides."""
+    """Return the numbers of the messages that compaction keeps, decided one by one as in RocketMQ."""
     newest: dict[tuple[str, int, str], int] = {}
     for number, one in enumerate(messages):
         if keys := one.properties.get("KEYS", ""):
@@ -139,7 +139,7 @@ def test_a_run_of_many_commits_keeps_what_one_commit_keeps(tmp_path: Path, layou
 def test_a_table_has_what_a_broker_s_compaction_has(
     golden: Callable[[str], GoldenStore], tmp_path: Path, layout: str
 ) -> None:
-    """The broker's log still has messages that it has not compacted: of these the newest of each key counts."""
+    """The broker's log still has messages that it has not compacted: of these, the newest one per key counts."""
     path, out = golden("five_compaction").path, tmp_path / "out"
     topics = tuple({queue.topic for queue in compacted_queues(str(path))})
     export(path, out, layout, incremental=True, upsert_by="key", topics=topics)
@@ -161,7 +161,7 @@ def test_a_table_has_what_a_broker_s_compaction_has(
 
 
 def killed_at(moment: str, store: Path, out: Path, layout: str) -> None:
-    """Export in a process of its own that kills itself."""
+    """Export in a new process that kills itself."""
     ended = subprocess.run(
         [sys.executable, "-m", "tests.lakes.test_upsert", moment, str(store), str(out), layout],
         cwd=Path(__file__).parents[2], capture_output=True, check=False, timeout=600,

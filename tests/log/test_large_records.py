@@ -1,4 +1,4 @@
-"""A record may have up to 2 GiB: reading it holds its bytes once, and its body once more."""
+"""A record may have up to 2 GiB: a reader holds its bytes once, and its body once more."""
 
 import tracemalloc
 from collections.abc import Callable
@@ -28,7 +28,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def most_memory(read: Callable[[], object]) -> int:
-    """Bytes that were held at a time beyond what is held now."""
+    """Return the peak of allocated bytes above the current level."""
     tracemalloc.start()
     try:
         read()

@@ -1,4 +1,4 @@
-"""DLedger logs: a header before each record, which no reader mistakes for anything else."""
+"""DLedger logs: a header before each record, which no reader mistakes for something else."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Names of stores and brokers out of paths."""
+"""Names of stores and brokers from paths."""
 
 from pathlib import Path
 

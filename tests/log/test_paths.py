@@ -18,7 +18,7 @@ from reput.testing.builders import MESSAGE, write_log
 def stores(tmp_path: Path) -> Path:
     for name in ("store-a", "store-b"):
         write_log(tmp_path / name, [MESSAGE])
-    write_log(tmp_path / "other" / "commitlog", [MESSAGE])  # a store of that name
+    write_log(tmp_path / "other" / "commitlog", [MESSAGE])  # a store that is called like this
     return tmp_path
 
 

@@ -1,4 +1,4 @@
-"""Looking for the end of a log in a preallocated file reads what is written, not what is reserved."""
+"""The search for the end of a log in a preallocated file reads only the written part."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +19,7 @@ FILE_BYTES = 256 << 20
 
 @pytest.fixture
 def bytes_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The length of every read of a file."""
+    """Record the length of every read of a file."""
     lengths: list[int] = []
     read = FileReader.read
 
@@ -35,7 +35,7 @@ def test_opening_a_store_does_not_read_the_space_taken_ahead(
     tmp_path: Path, bytes_read: list[int]
 ) -> None:
     config = StoreConfig(commit_log_file_bytes=FILE_BYTES, hash_slots=8, index_items=64)
-    for _ in range(3):  # created, with one message, with two
+    for _ in range(3):  # empty, with one message, with two messages
         with open_store(tmp_path / "store", mode="rw", config=config) as store:
             store.put(Message("t", b"body", keys="k"))
         with open_store(tmp_path / "store", config=config) as reader:
@@ -44,7 +44,7 @@ def test_opening_a_store_does_not_read_the_space_taken_ahead(
 
 
 class ReadingAhead:
-    """A preallocated file: reading at a place turns as many bytes after it into data, as a kernel's read-ahead does."""
+    """A preallocated file: each read allocates as many bytes after it, as a kernel's read-ahead does."""
 
     def __init__(self, size: int) -> None:
         self.size, self.data_end, self.bytes_read = size, 1 << 16, 0
@@ -78,7 +78,7 @@ def test_a_record_behind_megabytes_of_zeros_is_found_wherever_windows_end(
     at = sum((64 << 10 << doubled) - 7 for doubled in range(4)) + 3 * ((1 << 20) - 7) + behind - 4
     record = encode(replace(MESSAGE, physical_offset=at))
     with path.open("wb") as writer:
-        for zeros in (at, 8 << 20):  # no holes: those would not be read
+        for zeros in (at, 8 << 20):  # not holes, since holes would not be read
             writer.write(bytes(zeros))
             writer.write(record)
     size = path.stat().st_size
@@ -97,7 +97,7 @@ def test_to_plan_reading_does_not_read_the_zeros_that_follow_the_log(
     with log.open("r+b") as writer:
         writer.seek(1 << 20)
         for _ in range(FILE_BYTES - (1 << 20) >> 20):
-            writer.write(bytes(1 << 20))  # data now, where a hole was
+            writer.write(bytes(1 << 20))  # data instead of a hole
     bytes_read.clear()
     plan = plan_reading(find_logs([str(tmp_path / "store")]), split_bytes=64 << 20)
     assert [part.part.stop for part in plan.tasks] == [end]

@@ -1,4 +1,4 @@
-"""The CommitLog read by offset, and walked in plain Python."""
+"""The CommitLog, read by offset, and walked in plain Python."""
 
 import os
 import shutil
@@ -123,7 +123,7 @@ def test_a_log_that_grows_and_expires_is_read_on(golden: Golden, tmp_path: Path)
     assert log.get(0).size_bytes == store.messages[0].size
     (path / "commitlog" / files[0].name).unlink()
     (path / "commitlog" / files[1].name).unlink()
-    assert log.get(0).size_bytes == store.messages[0].size  # its map is still there
+    assert log.get(0).size_bytes == store.messages[0].size  # its mapping is still open
     with pytest.raises(MessageNotFoundError, match="any more: the log begins at 131072"):
         log.get(store.messages[1].physical_offset + 65536)
     assert log.min_offset == 2 * 65536
@@ -190,7 +190,7 @@ def test_damaged_golden_logs_are_walked_as_the_oracle_walks_them(
 
 
 def damaged(files: Files, offsets: list[int], random: Random) -> Files:
-    """One more damage to a log that has records at these offsets."""
+    """Add one more damage to a log with records at these offsets."""
     held = [o for o in offsets if any(s <= o < s + len(data) - 60 for s, data in files)]
     if not held:
         return files
@@ -246,7 +246,7 @@ def test_a_forged_record_in_a_body_is_not_walked(tmp_path: Path) -> None:
 def test_a_listing_that_an_expiry_fell_into_is_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It shows a file that was there when it began, and not the next, which went before it ended."""
+    """The listing has a file that existed when it began, but not the next file, which was deleted before it ended."""
     folder = tmp_path / "commitlog"
     folder.mkdir()
     for start in range(0, 500, 100):

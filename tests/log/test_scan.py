@@ -1,4 +1,4 @@
-"""Scanning with the kernels finds what the walk in plain Python finds."""
+"""A scan with the kernels finds the same as a walk in plain Python."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +20,7 @@ Golden = Callable[[str], GoldenStore]
 
 @pytest.fixture(params=[0, 1000])
 def walked_bytes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
-    """How many bytes are walked before the kernels take over."""
+    """Set the number of bytes that are walked before the kernels are used."""
     count: int = request.param
     monkeypatch.setattr(scan, "WALKED_BYTES", count)
     return count

@@ -1,4 +1,4 @@
-"""Where a log ends for a broker, for a reader of a growing log and for a rebuild, by the same verdict of a walk."""
+"""The end of a log for a broker, for a reader of a growing log and for a rebuild, from the same verdict of a walk."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""A look-up finds the messages of inner batches (5.x) as queries one by one do, and says what it covers."""
+"""A look-up finds the messages of inner batches (5.x) as single queries do, and states its coverage."""
 
 import json
 from collections.abc import Callable

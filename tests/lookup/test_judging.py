@@ -1,4 +1,4 @@
-"""Many IndexFiles are judged by tasks, with the same answer."""
+"""Tasks judge many IndexFiles, with the same result."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Golden = Callable[[str], GoldenStore]
 
 
 class _Cluster(SerialRunner):
-    """Says that it runs two tasks at a time, and keeps the names of the functions that it ran."""
+    """Claims to run two tasks at a time, and records the names of the functions that it ran."""
 
     parallelism = 2
 
@@ -85,7 +85,7 @@ def test_many_stores_search_each_index_file_once(golden: Golden, tmp_path: Path)
         return sum(searched)
 
     assert search(copies) == 2 * indexes
-    assert search(copies[:1]) == 2 * indexes  # for one store, each slot has a part of the keys
+    assert search(copies[:1]) == 2 * indexes  # for one store, each task has a part of the keys
 
 
 def test_few_files_are_judged_by_the_driver(

@@ -1,4 +1,4 @@
-"""A look-up without Spark: keys from Arrow and files, the answer as Arrow and as files."""
+"""A look-up without Spark: keys from Arrow and files, results as Arrow and as files."""
 
 import csv
 import errno
@@ -114,7 +114,7 @@ def test_rows_that_are_no_keys_are_one_line(golden: Golden, keys: Any) -> None:
 
 @pytest.mark.parametrize("row", [("orders", b"k"), (b"orders", "k"), ("orders", 3)])
 def test_a_key_that_is_no_string_is_refused(golden: Golden, row: Any) -> None:
-    """It would be looked for in another spelling, and the answer would be complete."""
+    """It would be searched in another spelling, and the empty answer would be reported as complete."""
     with pytest.raises(UsageError, match=r"^keys: (topic|key) of row 1 must be a string, not "):
         reput.look_up(golden("orders").path, [("orders", "k"), row])
 
@@ -149,7 +149,7 @@ def test_csv_is_read_as_others_write_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize("line", ["orders,a key, with a comma", "orders"])
 def test_a_line_of_other_columns_is_refused(golden: Golden, tmp_path: Path, line: str) -> None:
     staged = tmp_path / "staged"
-    # Also after the first block, which is read before the others.
+    # The error also arises after the first block, which is read before the others.
     for before in (1, 200_000):
         keys = text(tmp_path / "keys.csv", ["topic,key", *["orders,order-1"] * before, line])
         with pytest.raises(UsageError, match=f"more or fewer values than names: {line}$"):

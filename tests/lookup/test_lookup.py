@@ -35,7 +35,7 @@ Golden = Callable[[str], GoldenStore]
 
 @pytest.fixture
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every piece of work in the smallest pieces, so that all their borders are met."""
+    """Use the smallest possible pieces of work, so that all their borders are tested."""
     monkeypatch.setattr(key_parts, "PART_ROWS", 29)
     monkeypatch.setattr(ranges, "DEFAULT_SPLIT_BYTES", 1500)
     monkeypatch.setattr(ranges, "_CELL_BYTES", 1800)
@@ -49,12 +49,12 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def can_be_asked(text: str) -> bool:
-    """Arrow has no lone surrogates."""
+    """Return whether Arrow can hold a string: it has no lone surrogates."""
     return text.encode("utf-8", "replace") == text.encode("utf-8", "surrogatepass")
 
 
 def all_keys(path: Path) -> list[Asked]:
-    """Every key there is, in no order, some of them twice, and some that are not there."""
+    """Return all existing keys in random order, some of them twice, and some missing ones."""
     keys = [key for key in walked_messages(path) if all(map(can_be_asked, key))]
     asked: list[Asked] = [(topic, key, None, None) for topic, key in keys]
     asked += [(topic, f"{key}?", None, None) for topic, key in keys[::5]] + asked[::3]
@@ -137,7 +137,7 @@ def test_an_entry_that_is_not_its_records_has_the_range_scanned_for_that_key_alo
     path = build_store(tmp_path / "store", log.files(), hash_slots=50, index_items=1000)
     (file,) = (path / "index").iterdir()
     data = bytearray(file.read_bytes())
-    at = 40 + 4 * 50 + 20 * 333  # an entry in the middle of a chain, of one key
+    at = 40 + 4 * 50 + 20 * 333  # an entry in the middle of a chain of one key
     data[at + 4 : at + 12] = (int.from_bytes(data[at + 4 : at + 12], "big") - 1).to_bytes(8, "big")
     file.write_bytes(data)
     asked = all_keys(path)
@@ -259,5 +259,5 @@ def test_a_worker_keeps_the_hashes_of_no_more_than_one_look_up(tmp_path: Path) -
     for path in paths:
         np.save(path, np.arange(10, dtype=np.int32))
         found = scan_task.wanted_hashes(path)
-        assert scan_task.wanted_hashes(path) is found  # shared by the tasks of one
+        assert scan_task.wanted_hashes(path) is found  # the tasks of one process share it
     assert scan_task.wanted_hashes.cache_info().currsize == 1

@@ -1,4 +1,4 @@
-"""Look-ups of time windows: complete to the millisecond for any clock, and narrow if it never stepped back."""
+"""Look-ups of time windows: complete to the millisecond for any clock, and narrow if the clock never stepped back."""
 
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ COUNT = 600
 
 
 def _store(path: Path, times: list[int], *, indexed: bool = True) -> dict[int, int]:
-    """Messages of one key in some IndexFiles; their store times by physical offset."""
+    """Return messages of one key in several IndexFiles; their store times by physical offset."""
     fields = [
         RecordFields(properties={"KEYS": "hot", "UNIQ_KEY": f"u{n}"}, store_timestamp=time)
         for n, time in enumerate(times)
@@ -79,7 +79,8 @@ def test_only_what_can_be_of_the_windows_is_searched(
     assert [row.offsets for row in found] == [_expected(stored, each) for each in asked]
     message_bytes = max(stored) // COUNT
     assert 0 < sum(part.size_bytes for part in searched) < 20 * message_bytes
-    assert found[0].indexed_bytes > 500 * message_bytes  # the answer covers what needs no search
+    # the answer covers parts that need no search
+    assert found[0].indexed_bytes > 500 * message_bytes
 
 
 @pytest.mark.parametrize("steps_back", [(), (1, 250, 599)])

@@ -18,7 +18,7 @@ def framed(number: int | None, data: bytes) -> bytes:
 
 
 def record(*fields: tuple[str, Any]) -> dict[str, Any]:
-    """A schema."""
+    """Return a record's schema."""
     return {
         "type": "record", "name": "Order", "namespace": "shop",
         "fields": [{"name": name, "type": kind} for name, kind in fields],

@@ -1,4 +1,4 @@
-"""A schema registry on loopback that answers as Confluent's does, counts requests, and fails on request."""
+"""A schema registry on loopback that answers like Confluent's, counts requests, and fails on request."""
 
 import json
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ class FakeRegistry:
 
 @contextmanager
 def running_registry() -> Iterator[FakeRegistry]:
-    """Serve a registry for the time of the body."""
+    """Serve a registry during the body."""
     registry = FakeRegistry()
 
     class Handler(BaseHTTPRequestHandler):

@@ -1,4 +1,4 @@
-"""Avro bodies become the values that their producer wrote; all else says why it does not."""
+"""Avro bodies become the values that their producer wrote; for other bodies the reason is reported."""
 
 import json
 import pickle
@@ -93,7 +93,7 @@ def test_a_body_may_have_the_header_of_a_single_object(tmp_path: Path) -> None:
     assert decoder.decode(header + avro(schema, {"id": 5})) == {"id": 5}
     assert (
         fingerprint('"int"', "CRC-64-AVRO") == "8f5c393f1ad57572"
-    )  # Avro's own vector, little-endian
+    )  # Avro's own test vector, in little-endian
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_a_body_may_have_the_header_of_a_single_object(tmp_path: Path) -> None:
         (b"\x02\x0aab", "the body is shorter than its Avro record"),
         (b"\x02\x02a!", "bytes follow the body's Avro record: 1"),
         (b"\x02\x02\xff", "the body is not a record of its Avro schema: 'utf-8' codec"),
-        (b"\x02\x03a", "the body is shorter than its Avro record"),  # a length below zero
+        (b"\x02\x03a", "the body is shorter than its Avro record"),  # a negative length
     ],
 )
 def test_a_body_that_is_no_record_says_why(tmp_path: Path, body: bytes, reason: str) -> None:
@@ -303,7 +303,7 @@ def test_no_error_shows_a_password(text: str) -> None:
 
 
 def varint(number: int) -> bytes:
-    """Return a number as Avro has it."""
+    """Return a number in Avro's encoding."""
     left, found = number << 1, b""
     while left > 127:
         left, found = left >> 7, found + bytes([left & 127 | 128])

@@ -1,4 +1,4 @@
-"""Every column of every record, as the oracle has it."""
+"""Every column of every record, compared with the oracle."""
 
 import zlib
 from collections.abc import Callable
@@ -71,7 +71,7 @@ def test_no_records_are_a_batch_without_rows() -> None:
 
 PROPERTIES = (
     b"a\x01b\x02a\x01c",
-    b"a\x01b\x02\xff\x01c\x02a\x01d\x02\xfe\x01e",  # both names are one U+FFFD to Java
+    b"a\x01b\x02\xff\x01c\x02a\x01d\x02\xfe\x01e",  # Java decodes both names to one U+FFFD
     b"\xed\xa0\x80\x01x\x02\xef\xbf\xbd\x01y",
     b"\x02".join(b"name-%d\x01value-%d" % (n % 40, n) for n in range(200)),
     b"\x02".join(b"%c\xff%d\x01%d" % (65 + n % 2, n % 30, n) for n in range(100)),
@@ -140,7 +140,7 @@ DAMAGED_BODIES: dict[str, tuple[int, bytes, str]] = {
 
 
 def _fine_and(flag: int, body: bytes, folder: Path) -> tuple[Path, list[int]]:
-    """A store in which every second body is that one, and the offsets of its messages."""
+    """Return a store in which every second message has this body, and the offsets of its messages."""
     forge = LogForge(1 << 16)
     for _ in range(2):
         forge.put(RecordFields(body=b"fine"))
@@ -219,7 +219,7 @@ def test_batches_are_cut_by_what_bodies_take_when_they_are_decompressed(tmp_path
 
 
 def test_a_column_is_made_of_any_run_of_records() -> None:
-    """Records need not follow each other, nor come in order."""
+    """Records need not be adjacent or in order."""
     records = [encode_record(RecordFields(topic=f"t{n}", body=bytes(n))) for n in range(5)]
     begins = np.cumsum([3, *map(len, records)])[:-1]
     data = np.frombuffer(bytearray(b"..." + b"".join(records)), np.uint8)

@@ -18,7 +18,7 @@ Golden = Callable[[str], GoldenStore]
 
 @pytest.fixture(scope="module")
 def batches(golden: Golden) -> list[tuple[MessageExt, int]]:
-    """The inner batches of the store, and how many messages the broker counted in each."""
+    """Return the inner batches of the store, and the number of messages that the broker counted in each."""
     store = golden("five_batch")
     with reput.open_store(store.path) as opened:
         found = [(opened.get(row.physical_offset), row.batch_size) for row in store.messages]

@@ -31,7 +31,7 @@ STRINGS = st.lists(CHUNKS, max_size=6).map(b"\x02".join)
 
 
 def as_put(message: Message) -> bytes:
-    """The properties string that a put stores."""
+    """Return the properties string that a put stores."""
     return properties_string(message, UniqueKeys("0A" * 10), 0)
 
 
@@ -173,7 +173,7 @@ def test_the_properties_string_is_printed_only_where_it_says_more() -> None:
 
     regular = as_put(Message("T", keys=["k"], tags="t", properties={"A": "b"}))
     assert extra(regular) == set()
-    assert extra(b"") == {"properties_string"}  # no unique key: a put would make one
+    assert extra(b"") == {"properties_string"}  # no unique key, since a put would add one
     assert extra(regular + b"\x02") == {"properties_string"}
     assert extra(b"\x02".join(reversed(regular.split(b"\x02")))) == {"properties_string"}
     assert extra(regular + b"\x02A\x01\xff") == {"properties_base64"}

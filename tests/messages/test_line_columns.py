@@ -1,4 +1,4 @@
-"""Plain lines read by a kernel equal the result of the reader of single lines."""
+"""Plain lines read by a kernel give the same result as the reader of single lines."""
 
 import json
 from typing import Any
@@ -57,7 +57,7 @@ FIELDS: dict[str, st.SearchStrategy[Any]] = {
 
 
 class _Keys:
-    """Makes one unique key again and again."""
+    """Always returns the same unique key."""
 
     def next(self, now_ms: int) -> str:
         return KEY
@@ -65,7 +65,7 @@ class _Keys:
 
 @st.composite
 def lines(draw: st.DrawFn) -> bytes:
-    """Objects with some of the fields, now and then null or twice, in any order and set out in any way."""
+    """Objects with some of the fields, sometimes null or repeated, in any order and layout."""
     names = ["topic", *draw(st.lists(st.sampled_from(list(FIELDS)), max_size=7))]
     names.insert(draw(st.integers(0, len(names))), "body")
     pairs = []
@@ -81,7 +81,7 @@ def lines(draw: st.DrawFn) -> bytes:
 
 @st.composite
 def damaged(draw: st.DrawFn) -> bytes:
-    """The same with a byte that is another, or is missing."""
+    """A line in which a byte is changed or missing."""
     line = bytearray(draw(lines()))
     at = draw(st.integers(0, len(line) - 1))
     line[at : at + 1] = draw(
@@ -163,7 +163,7 @@ def test_what_is_printed(given: list[Any]) -> None:
 
 
 def test_what_brokers_and_hands_write_is_plain() -> None:
-    """Else all this would be of no use."""
+    """Otherwise the kernel would never be used."""
     properties = b"KEYS\x01o-1\x02UNIQ_KEY\x010A\x02CLUSTER\x01c\x02TAGS\x01paid"
     fields = {name: getattr(MESSAGE, name) for name in MESSAGE.__dataclass_fields__}
     stored = type(MESSAGE)(

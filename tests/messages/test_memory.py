@@ -13,11 +13,11 @@ from reput.table.read import RangeBatches
 from tests.oracle.forge import RecordFields, forge_log, write_store
 from tests.table.reading import plan
 
-_FIXED = 32 << 20  # buffers of the log, and a batch in the making
+_FIXED = 32 << 20  # buffers of the log, and a batch that is being built
 
 
 def most_memory(path: Path, count: int, body_bytes: int) -> tuple[int, int]:
-    """(the most bytes held while bodies of zeros are read, bodies read whole)."""
+    """Return (peak of allocated bytes while bodies of zeros are read, number of bodies that were read)."""
     packed = zlib.compress(bytes(body_bytes))
     fields = [RecordFields(queue_offset=n, body=packed, sys_flag=1) for n in range(count)]
     store = write_store(path, forge_log(fields, file_bytes=1 << 22).files())
@@ -35,7 +35,7 @@ def most_memory(path: Path, count: int, body_bytes: int) -> tuple[int, int]:
 
 @pytest.fixture
 def small_bodies(monkeypatch: pytest.MonkeyPatch) -> int:
-    """Bodies are limited to some MiB, lest the test take as many seconds."""
+    """Limit bodies to some MiB, to keep the test short."""
     most = 6 << 20
     monkeypatch.setattr(bodies, "MAX_BODY_BYTES", most)
     return most

@@ -1,4 +1,4 @@
-"""Lines of many messages: byte for byte what one message after the other gives."""
+"""Lines of many messages: identical to the lines of single messages."""
 
 import zlib
 from collections.abc import Callable
@@ -119,7 +119,7 @@ def test_properties_as_a_broker_stores_them(
 
 
 def test_a_body_that_is_too_large_is_as_it_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lines are cut where the bodies are decompressed, and rows are not mixed up then."""
+    """Lines are split where bodies are decompressed; rows must not be mixed up."""
     monkeypatch.setattr("reput.messages.bodies.MAX_BODY_BYTES", 3000)
     monkeypatch.setattr("reput.messages.message_lines.BATCH_BYTES", 2000)
     monkeypatch.setattr("reput.messages.message_lines._AT_ONCE", 5)

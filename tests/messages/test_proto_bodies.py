@@ -1,4 +1,4 @@
-"""Protobuf bodies become the values that their producer wrote; all else says why it does not."""
+"""Protobuf bodies become the values that their producer wrote; for other bodies the reason is reported."""
 
 import pickle
 from datetime import UTC, datetime
@@ -100,7 +100,7 @@ def test_the_header_of_confluent_s_serializers_names_the_message(
     assert nested.decode(b"\0\0\0\0\7\4\0\0\x08\1") == {"paid": True}
     assert nested.decode(b"\0\0\0\0\7\4\0\2\x08\1") == {
         "paid": True
-    }  # with the map's entry before it
+    }  # and the entry type of the map before it
     with pytest.raises(ValueError, match="another message of its file"):
         nested.decode(b"\0\0\0\0\7\0\x08\1")
 
@@ -198,7 +198,7 @@ def test_messages_inside_themselves_end_somewhere(decoder: Any) -> None:
 
 
 def varint(number: int) -> bytes:
-    """Return a number as Protobuf has it."""
+    """Return a number in Protobuf's encoding."""
     found = b""
     while number > 127:
         number, found = number >> 7, found + bytes([number & 127 | 128])

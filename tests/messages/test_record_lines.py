@@ -1,4 +1,4 @@
-"""Lines of records as they are found: the same bytes whether there are few or many."""
+"""Lines of records: the same bytes whether they are found few or many at a time."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""Columns as JSON and CSV: the same form as messages have one by one."""
+"""Columns as JSON and CSV: the same format as for single messages."""
 
 import csv
 import io
@@ -62,11 +62,11 @@ def test_columns_and_messages_are_printed_alike(name: str, golden: Golden) -> No
         expected = message_fields(message)
         only_one_by_one = {"properties_string", "properties_base64", "body_stored_base64"}
         expected = {k: v for k, v in expected.items() if k not in only_one_by_one}
-        # A column of its own, which was not asked for
+        # An additional column that was not requested.
         if expected.pop("body_error", None) is not None:
             assert message.sys_flag & SYS_FLAG_COMPRESSED
         for time in ("born_timestamp", "store_timestamp"):
-            if row[time] is None:  # microseconds do not reach it
+            if row[time] is None:  # its times have no microseconds
                 assert abs(expected[time]) > 2**62 // 1000
                 expected[time] = None
         assert row == expected

@@ -1,4 +1,4 @@
-"""Charts as numbers: columns stand on each other and are as high as their values, bars as long as theirs."""
+"""Charts as numbers: columns are stacked and as high as their values, bars are as long as theirs."""
 
 import re
 

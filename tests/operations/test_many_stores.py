@@ -129,7 +129,7 @@ def test_damage_makes_the_answer_of_its_store_incomplete(folder: Path) -> None:
         file.seek(500_000)
         file.write(b"\xff" * 5000)
     for path in (folder / "orders" / "index").iterdir():
-        path.unlink()  # so that all of the log is searched
+        path.unlink()  # all of the log has to be searched
     found = reput.find([folder / "orders", folder / "tricky"], KEY)
     assert not found.is_complete
     assert found.total()["unreadable_bytes"] > 4000

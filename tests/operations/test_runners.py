@@ -1,4 +1,4 @@
-"""The runner of a command's tasks, by its options, the size of the log and installed extras."""
+"""The runner of a command's tasks depends on its options, the size of the log and installed extras."""
 
 from importlib.machinery import ModuleSpec
 
@@ -25,7 +25,7 @@ def without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def inner(runner: Runner) -> Runner:
-    """Return the runner itself, without the one that passes anchors on."""
+    """Return the runner without the wrapper that passes anchors on."""
     return runner._runner if isinstance(runner, AnchoredRunner) else runner
 
 

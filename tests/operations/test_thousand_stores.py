@@ -23,7 +23,7 @@ _SIZES = StoreConfig(
 
 @pytest.fixture(scope="module")
 def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Stores of fifty messages each; one key is in every hundredth."""
+    """A thousand stores of fifty messages each. Every hundredth store has one key."""
     folder = tmp_path_factory.mktemp("many")
     for number in range(_STORES):
         with reput.open_store(folder / f"s{number:04d}" / "store", "rw", config=_SIZES) as store:
@@ -40,7 +40,7 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def limited(folder: Path, *arguments: object, program: Path = REPUT) -> tuple[int, str]:
-    """Run a command that may have 1,024 open files; return its exit code and output."""
+    """Run a command with a limit of 1,024 open files; return its exit code and output."""
     script = (
         "import resource, sys\n"
         "resource.setrlimit(resource.RLIMIT_NOFILE, (1024, 1024))\n"

@@ -1,4 +1,4 @@
-"""Queries by key with no index at all: read every record and compare."""
+"""Queries by key without an index: read every record and compare."""
 
 from collections.abc import Iterable
 
@@ -8,7 +8,7 @@ from tests.oracle.records import Record
 def query_exact(
     walked: Iterable[tuple[int, Record]], topic: str, key: str, begin: int, end: int
 ) -> list[int]:
-    """The log offsets of all messages with that key, newest (highest) first.
+    """Return the log offsets of all messages with that key, newest (highest) first.
 
     `walked` is `Walk.records`. The window is [begin, end] in ms of the store timestamp. A message
     counts if its topic is equal and a key that it would be indexed by is: the unique key or an

@@ -1,4 +1,4 @@
-"""What tests compare with a store that a broker wrote."""
+"""Comparisons with a store that a broker wrote."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +11,7 @@ from tests.oracle.walk import read_file
 
 
 def same_bytes(path: Path, used: bytes, size: int) -> bool:
-    """Whether a file is `used` and then zeros up to `size`; its holes are not read."""
+    """Return whether a file has the bytes `used` and then zeros up to `size`; its holes are not read."""
     data = read_file(path)
     if len(data) != size or data[: len(used)] != used:
         return False
@@ -19,7 +19,7 @@ def same_bytes(path: Path, used: bytes, size: int) -> bool:
 
 
 def different_queue_files(store: Path, ours: QueueFiles) -> list[str]:
-    """The files of consumequeue/, as topic/queue/name, that are not the same in both."""
+    """Return the files of consumequeue/, as topic/queue/name, that differ between two stores."""
     root = store / "consumequeue"
     theirs = {str(path.relative_to(root)): path for path in root.glob("*/*/*")}
     named = {
@@ -35,7 +35,7 @@ def different_queue_files(store: Path, ours: QueueFiles) -> list[str]:
 
 
 def index_paths(store: Path) -> list[Path]:
-    """The index files that the broker loads, in its order."""
+    """Return the index files that the broker loads, in its order."""
     folder = store / "index"
     return (
         sorted(path for path in folder.iterdir() if path.name.isdigit()) if folder.is_dir() else []
@@ -52,7 +52,7 @@ def wrong_answers(
     queries: Sequence[QueryRow],
     answers: Sequence[AnswerRow],
 ) -> list[tuple[AnswerRow, AnswerRow]]:
-    """(the broker's, ours) for each query that the oracle answers in another way."""
+    """Return (the broker's answer, ours) for each query that the oracle answers differently."""
     pairs = [
         (theirs, answer_row(log, index, query, theirs.number))
         for query, theirs in zip(queries, answers, strict=True)
@@ -63,7 +63,7 @@ def wrong_answers(
 def answer_row(
     log: CommitLogView, index: Sequence[IndexView], query: QueryRow, number: int
 ) -> AnswerRow:
-    """The row of answers.tsv for a query, by the oracle."""
+    """Return the oracle's row of answers.tsv for a query."""
     asked = (query.topic, query.key, query.max_num, query.begin, query.end)
     if query.max_num < 0:
         return AnswerRow(number, 0, 0, (), 0, 0, (), (), "java.lang.IllegalArgumentException")

@@ -1,4 +1,4 @@
-"""Consume queues, put one entry after the other.
+"""Consume queues, written entry by entry.
 
 ConsumeQueue.putMessagePositionInfo and MappedFileQueue.getLastMappedFile of rocketmq-all-4.9.3, except for gaps in the
 queue offsets of a queue that is not light: the broker closes them up, and all later entries move. Here a gap stays,
@@ -25,7 +25,7 @@ QueueFiles = dict[tuple[str, int], dict[str, bytes]]
 
 @dataclass
 class ConsumeQueue:
-    """One queue: its files by start offset, each without the zeros that follow its entries."""
+    """One queue: its files by start offset, each without the zeros after its entries."""
 
     file_bytes: int
     files: dict[int, bytearray] = field(default_factory=dict)
@@ -42,9 +42,9 @@ class ConsumeQueue:
         queue_offset: int,
         following: int | None = None,
     ) -> None:
-        """`following` is the queue offset of the queue's next message."""
+        """Put an entry; `following` is the queue offset of the queue's next message."""
         if to_long(physical_offset + size) <= self.max_physical_offset:
-            return  # counts as a repeated dispatch
+            return  # the broker treats it as a repeated dispatch
         self._fill_gap(physical_offset, queue_offset, following)
         expected = to_long(queue_offset * ENTRY.size)
         start = self._file_to_write(expected)
@@ -106,7 +106,7 @@ def write_consume_queues(
     enable_lmq: bool = False,
     lost: Sequence[tuple[int, int]] = (),
 ) -> QueueFiles:
-    """Dispatch records; returns {(topic, queue id): {file name: bytes}}.
+    """Dispatch records. Returns {(topic, queue id): {file name: bytes}}.
 
     `file_bytes` is mappedFileSizeConsumeQueue, rounded up to whole entries here; `lost` are physical offsets and
     lengths of what cannot be read of the log.
@@ -134,7 +134,7 @@ def write_consume_queues(
 
 
 def multi_dispatch(record: Record, *, enable_lmq: bool) -> list[tuple[str, int, int]]:
-    """The further (topic, queue id, queue offset) that a record is dispatched to.
+    """Return the further (topic, queue id, queue offset) that a record is dispatched to.
 
     The broker's dispatch is stuck for ever at a record without properties, and at an offset that
     is no number. A rebuild has to get past both: the first has no further queues here, the second

@@ -1,4 +1,4 @@
-"""Logs as raw bytes, made without the package: records, log files, and damage to them."""
+"""Logs as raw bytes, built without the package: records, log files, and damage to them."""
 
 import struct
 import zlib
@@ -17,7 +17,7 @@ STORE_HOST: Host = (bytes([127, 0, 0, 1]), 10911)
 
 
 def encode_properties(properties: Mapping[str, str] | str | bytes) -> bytes:
-    """As the broker joins them; a string or bytes are taken as they are."""
+    """Join properties as the broker does; strings and bytes are used unchanged."""
     if isinstance(properties, bytes):
         return properties
     if isinstance(properties, str):
@@ -27,7 +27,7 @@ def encode_properties(properties: Mapping[str, str] | str | bytes) -> bytes:
 
 @dataclass(frozen=True)
 class RecordFields:
-    """The fields of a record; everything that follows from others is left to `encode_record`.
+    """The fields of a record; `encode_record` computes all dependent fields.
 
     `topic` and `properties` may be raw bytes. The flags for IPv6 hosts are set from the hosts.
     """
@@ -50,7 +50,7 @@ class RecordFields:
 
 
 def encode_record(fields: RecordFields, *, total_size: int | None = None) -> bytes:
-    """One record; `total_size` instead of the true one makes a record whose lengths mismatch."""
+    """Encode a record. A `total_size` other than the true one gives a record whose lengths mismatch."""
     topic = fields.topic if isinstance(fields.topic, bytes) else encode_utf8(fields.topic)
     properties = encode_properties(fields.properties)
     topic_length = struct.pack(">h" if fields.magic == MAGIC_V2 else ">b", len(topic))
@@ -66,12 +66,12 @@ def encode_record(fields: RecordFields, *, total_size: int | None = None) -> byt
 
 
 def body_position(fields: RecordFields) -> int:
-    """Where the body starts, counted from the record's first byte."""
+    """Return the position of the body in the record."""
     return 4 + len(_fixed_fields(fields)) + 4
 
 
 def _fixed_fields(fields: RecordFields) -> bytes:
-    """MAGIC to PREPAREDTRANSACTIONOFFSET."""
+    """Encode the fields from MAGIC to PREPAREDTRANSACTIONOFFSET."""
     born_address, born_port = fields.born_host
     store_address, store_port = fields.store_host
     sys_flag = fields.sys_flag
@@ -116,11 +116,11 @@ class LogForge:
 
     @property
     def room(self) -> int:
-        """The bytes left in the current file."""
+        """Return the bytes left in the current file."""
         return self.file_bytes - len(self._data) % self.file_bytes
 
     def make_room(self, size: int, *, rest: bytes = b"") -> int:
-        """End the file if `size` bytes and a BLANK do not fit; returns where a record would go.
+        """End the file if `size` bytes and a BLANK do not fit. Returns the offset for the next record.
 
         `rest` is what stands after the BLANK (a broker never looks there).
         """
@@ -131,26 +131,26 @@ class LogForge:
         return self.end_offset
 
     def end_file(self, *, rest: bytes = b"") -> None:
-        """Write a BLANK; at the start of a file, a whole file of it (a too large message)."""
+        """Write a BLANK. At the start of a file (a message that is too large), it fills the whole file."""
         room = self.room
         self.blanks.append((self.end_offset, room))
         ending = encode_blank(room) + rest[: room - BLANK_BYTES]
         self._data += ending.ljust(room, b"\0")
 
     def put_bytes(self, record: bytes) -> int:
-        """Append a record whose physical offset is right already; returns where it went."""
+        """Append a record whose physical offset is already right. Returns its offset."""
         offset = self.make_room(len(record))
         self.offsets.append(offset)
         self._data += record
         return offset
 
     def put(self, fields: RecordFields) -> int:
-        """Append a record, its physical offset set; returns where it went."""
+        """Append a record with its physical offset. Returns the offset."""
         offset = self.make_room(len(encode_record(fields)))
         return self.put_bytes(encode_record(at_offset(fields, offset)))
 
     def leave(self, room: int, fields: RecordFields) -> int:
-        """Append a record with a body such that exactly `room` bytes are left in its file.
+        """Append a record whose body leaves exactly `room` bytes in its file.
 
         Raises ValueError if even an empty body is too long; then nothing was written.
         """
@@ -160,7 +160,7 @@ class LogForge:
         return self.put(with_body(fields, b"p" * spare))
 
     def files(self) -> Files:
-        """(start offset, bytes) of each file, the last one filled up with zeros."""
+        """Return (start offset, bytes) of each file, with the last one filled up with zeros."""
         size = self.file_bytes
         data = bytes(self._data) + bytes(-len(self._data) % size)
         return [(self.start_offset + at, data[at : at + size]) for at in range(0, len(data), size)]
@@ -177,7 +177,7 @@ def with_body(fields: RecordFields, body: bytes) -> RecordFields:
 def forge_log(
     records: Iterable[RecordFields], *, file_bytes: int, start_offset: int = 0
 ) -> LogForge:
-    """A log of records, one after the other."""
+    """Return a log of these records."""
     forge = LogForge(file_bytes, start_offset)
     for fields in records:
         forge.put(fields)
@@ -185,7 +185,7 @@ def forge_log(
 
 
 def write_store(store: Path, files: Sequence[tuple[int, bytes]]) -> Path:
-    """Make a store directory that holds nothing but these log files; returns it."""
+    """Create a store directory that has only these log files. Returns the directory."""
     folder = store / "commitlog"
     folder.mkdir(parents=True)
     for start, data in files:
@@ -194,7 +194,7 @@ def write_store(store: Path, files: Sequence[tuple[int, bytes]]) -> Path:
 
 
 def overwrite(files: Sequence[tuple[int, bytes]], offset: int, data: bytes) -> Files:
-    """The same files with other bytes at a log offset; what goes past its file's end is cut."""
+    """Return the files with other bytes at a log offset, cut at the end of the file."""
     return [
         (start, _patched(old, offset - start, data))
         if start <= offset < start + len(old)
@@ -208,21 +208,21 @@ def _patched(old: bytes, at: int, data: bytes) -> bytes:
 
 
 def flip_bit(files: Sequence[tuple[int, bytes]], offset: int, bit: int) -> Files:
-    """One bit (0 to 7, lowest first) of the byte at a log offset turned over."""
+    """Return the files with one bit flipped (0 to 7, lowest first) of the byte at a log offset."""
     old = next(data[offset - start] for start, data in files if start <= offset < start + len(data))
     return overwrite(files, offset, bytes([old ^ 1 << bit]))
 
 
 def zero_fill(files: Sequence[tuple[int, bytes]], offset: int, length: int) -> Files:
-    """Zeros from a log offset on, within its file."""
+    """Return the files with zeros from a log offset to the end of its file."""
     return overwrite(files, offset, bytes(length))
 
 
 def set_total_size(files: Sequence[tuple[int, bytes]], offset: int, total_size: int) -> Files:
-    """Another TOTALSIZE for the record at a log offset: huge, negative, 0, or off by a little."""
+    """Return the files with another TOTALSIZE for the record at a log offset: huge, negative, 0, or off by a little."""
     return overwrite(files, offset, struct.pack(">i", total_size))
 
 
 def truncate(files: Sequence[tuple[int, bytes]], offset: int) -> Files:
-    """The files cut at a log offset, as a copy that was broken off: the last one is short."""
+    """Return the files cut at a log offset, like a copy that was interrupted: the last file is short."""
     return [(start, data[: offset - start]) for start, data in files if start < offset]

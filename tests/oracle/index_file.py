@@ -1,4 +1,4 @@
-"""Index files, one key put after the other.
+"""Index files, written key by key.
 
 IndexFile.putKey, IndexHeader and IndexService.buildIndex of rocketmq-all-4.9.3.
 """
@@ -17,14 +17,14 @@ _MAX_INT = 0x7FFFFFFF
 
 
 def key_hash(topic: str, key: str) -> int:
-    """The 31-bit hash of a key; that of Integer.MIN_VALUE is 0."""
+    """Return the 31-bit hash of a key. The hash of Integer.MIN_VALUE is 0."""
     code = abs(hash_code(f"{topic}#{key}"))
     return 0 if code > _MAX_INT else code
 
 
 @dataclass
 class IndexFile:
-    """One index file. `items` starts with the item 0 that is never used.
+    """One index file. `items` starts with item 0, which is never used.
 
     `first_store_timestamp` is that of the first key put, None while there is none;
     `created_store_timestamp` that of the message whose dispatch made the file.
@@ -60,7 +60,7 @@ class IndexFile:
         slot_at = hashed % self.hash_slots * SLOT.size
         (before,) = SLOT.unpack_from(self.slots, slot_at)
         if not 0 < before <= self.index_count:
-            before = 0  # a damaged file can have any number there
+            before = 0  # a damaged file may have any number here
         # The difference is to `begin` as it was: in a file that was rolled to, the first key's is
         # to the end of the file before.
         seconds = divide(to_long(store_timestamp - self.begin_timestamp), 1000)
@@ -79,8 +79,8 @@ class IndexFile:
         self.end_physical_offset = physical_offset
 
     def used_bytes(self) -> bytes:
-        """Header, slots and items put; the rest of the file, up to `size`, is zeros."""
-        # The count 1 of a new file is in memory only.
+        """Return header, slots and items. The rest of the file, up to `size`, is zeros."""
+        # A new file's count of 1 is only in memory.
         count = 0 if self.index_count == 1 else self.index_count
         header = HEADER.pack(
             self.begin_timestamp,
@@ -99,13 +99,13 @@ class IndexFile:
 def write_index_files(
     records: Iterable[Record], *, hash_slots: int, index_items: int
 ) -> list[IndexFile]:
-    """Dispatch records; returns the index files in order of creation."""
+    """Dispatch records. Returns the index files in order of creation."""
     files: list[IndexFile] = []
     for record in records:
-        # Looked for before the record's keys: one without any can make a file.
+        # Done before the record's keys are checked, so a record without keys can create a file.
         file = _last_file(files, hash_slots, index_items, record)
         if record.physical_offset < file.end_physical_offset:
-            continue  # counts as indexed already; an equal offset does not
+            continue  # treated as already indexed; an equal offset is not
         for key in record.index_keys:
             file = _last_file(files, hash_slots, index_items, record)
             file.put(record.topic, key, record.physical_offset, record.store_timestamp)
@@ -119,7 +119,7 @@ def _last_file(
     if not files:
         files.append(IndexFile(hash_slots, index_items, record.store_timestamp))
     elif files[-1].is_full:
-        # A new file begins and ends where the one before it ended, as far as that is above 0.
+        # A new file begins and ends where the previous one ended, if that is above 0.
         end_timestamp = max(files[-1].end_timestamp, 0)
         end_physical_offset = max(files[-1].end_physical_offset, 0)
         files.append(

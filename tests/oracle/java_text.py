@@ -1,4 +1,4 @@
-"""Strings as Java sees them: malformed UTF-8, UTF-16 hash codes, split, numbers.
+"""Strings as in Java: malformed UTF-8, UTF-16 hash codes, split, numbers.
 
 A string here is a Python str whose characters outside the BMP stand for two UTF-16 units; lone
 surrogates are possible in what a caller asks for, never in what was decoded.
@@ -40,7 +40,7 @@ def decode_utf8(data: bytes) -> str:
 
 
 def _continuations(lead: int) -> list[range]:
-    """What may follow a lead byte; empty where the byte cannot lead."""
+    """Return the bytes that may follow a lead byte; nothing if the byte cannot lead."""
     if 0xC2 <= lead <= 0xDF:
         return [_CONTINUATION]
     if 0xE0 <= lead <= 0xEF:
@@ -64,12 +64,12 @@ def encode_utf8(text: str) -> bytes:
 
 
 def join_surrogates(text: str) -> str:
-    """The same UTF-16 units with every pair of them as one character."""
+    """Return the same UTF-16 units with every surrogate pair as one character."""
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
 
 
 def utf16_units(text: str) -> list[int]:
-    """The UTF-16 code units, each 0 to 65535."""
+    """Return the UTF-16 code units, each 0 to 65535."""
     data = text.encode("utf-16-le", "surrogatepass")
     return [data[i] | data[i + 1] << 8 for i in range(0, len(data), 2)]
 
@@ -96,12 +96,12 @@ def split(text: str, separator: str) -> list[str]:
 
 
 def to_int(number: int) -> int:
-    """The low 32 bits, as a Java int."""
+    """Return the low 32 bits as a Java int."""
     return (number + (1 << 31)) % (1 << 32) - (1 << 31)
 
 
 def to_long(number: int) -> int:
-    """The low 64 bits, as a Java long."""
+    """Return the low 64 bits as a Java long."""
     return (number + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
@@ -136,7 +136,7 @@ def is_blank(text: str | None) -> bool:
 
 
 def _is_whitespace(character: str) -> bool:
-    # Java: the separators but for the three no-break spaces, and nine control characters.
+    # Java's separators without the three no-break spaces, and nine control characters.
     if character in "\u00a0\u2007\u202f":
         return False
     return unicodedata.category(character) in ("Zs", "Zl", "Zp") or character in (

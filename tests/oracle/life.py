@@ -20,13 +20,13 @@ def offsets_of_life(
     message_id: str | None = None,
     topic: str | None = None,
 ) -> set[int]:
-    """Physical offsets of the records that have this key or id, and of all that belong to them."""
+    """Return physical offsets of the records that have this key or id, and of all related records."""
     found = {
         offset
         for offset, record in records
         if key is not None and key in record.index_keys and topic in (None, record.topic)
     }
-    names = set()  # ids asked for
+    names = set()  # ids that were searched
     if message_id is not None:
         found |= {offset for offset, record in records if offset_id(offset, record) == message_id}
         names = {message_id}

@@ -26,12 +26,12 @@ _PASSES = 3
 
 
 class EndlessChainError(RuntimeError):
-    """The broker would follow this chain for ever."""
+    """The broker would follow this chain forever."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """Physical offsets in the order returned, and the last update of the newest index file."""
+    """Physical offsets in the order of the answer, and the last update of the newest index file."""
 
     last_update_timestamp: int
     last_update_physical_offset: int
@@ -39,7 +39,7 @@ class Answer:
 
 
 class IndexView:
-    """One index file as the broker reads it back."""
+    """One index file as the broker reads it."""
 
     def __init__(self, data: Buffer, hash_slots: int) -> None:
         self.data = data
@@ -54,7 +54,7 @@ class IndexView:
         return around or first <= begin <= last or first <= end <= last
 
     def select(self, offsets: list[int], hashed: int, max_num: int, begin: int, end: int) -> None:
-        """Add what the chain of a hash holds, newest first, while there are fewer than max_num."""
+        """Add the offsets in the chain of a hash, newest first, up to max_num."""
         slot_at = HEADER.size + hashed % self.hash_slots * SLOT.size
         items_at = HEADER.size + self.hash_slots * SLOT.size
         try:
@@ -76,14 +76,14 @@ class IndexView:
                     return
                 item = before
         except struct.error:
-            return  # outside the file: the broker keeps what it has found
+            return  # outside the file: the broker keeps the results found so far
         raise EndlessChainError(f"chain of hash {hashed}")
 
 
 def query_offset(
     index: Sequence[IndexView], topic: str, key: str, max_num: int, begin: int, end: int
 ) -> Answer:
-    """IndexService.queryOffset over index files, oldest first; raises ValueError if max_num < 0."""
+    """IndexService.queryOffset over index files, oldest first. Raises ValueError if max_num < 0."""
     if max_num < 0:
         raise ValueError(f"IllegalArgumentException: max_num {max_num}")
     max_num = min(max_num, MAX_MESSAGES_BATCH)
@@ -125,7 +125,7 @@ class CommitLogView:
         return None
 
     def look(self, offset: int) -> Message | None:
-        """lookMessageByOffset; raises ValueError where the broker throws.
+        """lookMessageByOffset. Raises ValueError if the broker throws an exception.
 
         Offset 0 of a log whose head has expired looks at the first message that is left.
         """
@@ -141,7 +141,7 @@ class CommitLogView:
         return None if at + size > end else _decode_message(data, at, at + size)
 
     def message_size(self, offset: int) -> int | None:
-        """The size of the message that getData hands out there; raises ValueError where it throws.
+        """The size of the message that getData returns. Raises ValueError if the broker throws an exception.
 
         Returns None outside the log.
         """
@@ -197,7 +197,7 @@ def query_message(
     begin: int,
     end: int,
 ) -> Answer:
-    """DefaultMessageStore.queryMessage: the messages of the index, including hash collisions."""
+    """DefaultMessageStore.queryMessage: the messages that the index finds, including hash collisions."""
     answer = Answer(0, 0, ())
     last_query_time = end
     for _ in range(_PASSES):
@@ -210,7 +210,8 @@ def query_message(
                 message = log.look(offset)
                 if position == 0:
                     if message is None:
-                        continue  # NullPointerException, caught for this offset alone
+                        # NullPointerException, which the broker catches for this offset only
+                        continue
                     last_query_time = message.store_timestamp
                 size = log.message_size(offset)
             except ValueError:

@@ -1,4 +1,4 @@
-"""Random logs that hold everything a walk, a hash or a parser can trip over, from a seed."""
+"""Random logs from a seed, with all structures that are difficult for a walk, a hash or a parser."""
 
 from collections import Counter
 from dataclasses import dataclass, replace
@@ -31,7 +31,7 @@ TOPICS: tuple[str | bytes, ...] = (
     *("orders", "orders", "orders", "%RETRY%group", "SCHEDULE_TOPIC_XXXX", "a", "a#b"),
     *("中文主题", "emoji-😀", b"broken-\xff\xed\xa0\x80\xe4\xb8", "T" * 127),
 )
-LONG_TOPIC = "主" * 60  # 180 bytes: only a record of magic V2 can hold it
+LONG_TOPIC = "主" * 60  # 180 bytes: only a record of magic V2 can contain it
 KEYS = (
     *(
         "K1",
@@ -82,7 +82,7 @@ class LogOptions:
 
 @dataclass(frozen=True)
 class RandomLog:
-    """Log files, where their records are, and the (offset, size) of their BLANK records."""
+    """Log files, the places of their records, and the (offset, size) of their BLANK records."""
 
     files: Files
     offsets: list[int]
@@ -91,7 +91,7 @@ class RandomLog:
 
 
 def random_log(seed: int, options: LogOptions | None = None) -> RandomLog:
-    """The log of a seed, always the same; its options give the rest."""
+    """Return the log of a seed, which is always the same; options determine the rest."""
     return _Generator(Random(seed), options or LogOptions()).log()
 
 
@@ -116,7 +116,7 @@ class _Generator:
         if self.chance(0.005):
             self.forge.end_file()
         fields = self._fields()
-        # Leaving little more than the BLANK is rare by itself.
+        # Random records rarely leave little more than a BLANK.
         if self.forge.room < self.options.file_bytes // 4 and self.chance(0.5):
             free = self.random.choice(FREE_AT_THE_END)
             if len(encode_record(replace(fields, body=b""))) <= self.forge.room - free:
@@ -143,7 +143,7 @@ class _Generator:
         return encode_record(RecordFields(topic="forged", physical_offset=offset))
 
     def _with_forgery(self, fields: RecordFields) -> RecordFields:
-        """A body of the same length that holds a record (or BLANK) with the right offset."""
+        """Return a body of the same length that contains a record (or BLANK) with the right offset."""
         at = self.random.randrange(len(fields.body))
         offset = fields.physical_offset + body_position(fields) + at
         forged = self.random.choice(
@@ -226,7 +226,7 @@ class _Generator:
             offsets.append(str(self.next_offsets[queue, -1]))
             self.next_offsets[queue, -1] += 1
         if self.chance(0.1):
-            offsets.append("7")  # not as many as queues: the broker takes none
+            offsets.append("7")  # fewer than the queues, so the broker uses none
         return {
             "INNER_MULTI_DISPATCH": ",".join(queues),
             "INNER_MULTI_QUEUE_OFFSET": ",".join(offsets),

@@ -33,19 +33,19 @@ Buffer = bytes | bytearray | mmap
 
 
 class UnreadableError(ValueError):
-    """No record can be read here; the place of the next one is unknown."""
+    """No record can be read here, and the place of the next one is unknown."""
 
 
 @dataclass(frozen=True)
 class Blank:
-    """The end-of-file record; everything after it in its file is unused."""
+    """The end-of-file record; the rest of its file is unused."""
 
     declared_size: int
 
 
 @dataclass(frozen=True)
 class SizeMismatch:
-    """Fields that can be read, with a TOTALSIZE that is not the sum of their lengths."""
+    """A record with readable fields whose TOTALSIZE is not the sum of their lengths."""
 
     total_size: int
     length: int
@@ -87,7 +87,7 @@ class Record:
 
     @property
     def index_keys(self) -> list[str]:
-        """The keys it is indexed by, in order, repeats kept; none if rolled back."""
+        """Return the keys in the index, in order, with repetitions; none for a rolled-back message."""
         if self.transaction_type == TRANSACTION_ROLLBACK:
             return []
         unique = [] if self.uniq_key is None else [self.uniq_key]
@@ -95,7 +95,7 @@ class Record:
 
 
 class Reader:
-    """Reads big-endian fields one after the other, never past `end`."""
+    """Reads consecutive big-endian fields, never beyond `end`."""
 
     def __init__(self, data: Buffer, at: int, end: int) -> None:
         self.data = data
@@ -113,7 +113,7 @@ class Reader:
 
 
 def decode(data: Buffer, at: int = 0, end: int | None = None) -> Record | Blank | SizeMismatch:
-    """What stands at `at` of a file whose readable part ends at `end`; raises UnreadableError."""
+    """Decode the record at `at` of a file whose readable part ends at `end`. Raises UnreadableError."""
     reader = Reader(data, at, len(data) if end is None else end)
     total_size = reader.signed(4, "TOTALSIZE")
     magic = reader.signed(4, "MAGIC") & 0xFFFFFFFF
@@ -135,7 +135,7 @@ def decode(data: Buffer, at: int = 0, end: int | None = None) -> Record | Blank 
     store_host = _host(reader, room, v6=bool(sys_flag & STORE_HOST_V6))
     reconsume_times = reader.signed(4, "RECONSUMETIMES")
     prepared_transaction_offset = reader.signed(8, "PREPAREDTRANSACTIONOFFSET")
-    # Negative lengths of body and properties count as none, one of a topic is unreadable.
+    # Negative lengths of body and properties count as 0; a negative length of a topic is unreadable.
     body = reader.take(max(0, reader.signed(4, "body length")), "body")
     topic_length = reader.signed(1 if magic == MAGIC_V1 else 2, "topic length")
     topic = decode_utf8(reader.take(room.fit(topic_length), "topic"))
@@ -179,7 +179,7 @@ class Room:
         self.total_size = total_size
 
     def fit(self, length: int) -> int:
-        """The length of a field, if it fits; raises UnreadableError."""
+        """Return the length of a field, if it fits. Raises UnreadableError."""
         if not 0 <= length <= self.total_size:
             raise UnreadableError(f"a field of {length} bytes in a record of {self.total_size}")
         return length
@@ -191,7 +191,7 @@ def _host(reader: Reader, room: Room, *, v6: bool) -> tuple[bytes, int]:
 
 
 def parse_properties(string: str) -> dict[str, str]:
-    """MessageDecoder.string2messageProperties: later duplicates win, odd chunks are left out.
+    """MessageDecoder.string2messageProperties: later duplicates win, malformed chunks are ignored.
 
     A chunk counts with a name and a value that are not empty (so it has three units or more); the
     value may hold further separators.
@@ -205,7 +205,7 @@ def parse_properties(string: str) -> dict[str, str]:
 
 
 def _tags_code(topic: str, properties: dict[str, str], store_timestamp: int) -> int:
-    """The hash of the tags or, for a delayed message, the time at which it is due.
+    """Return the hash of the tags or, for a delayed message, the time at which it is due.
 
     A level that is not a number makes the whole record unreadable for the broker.
     """

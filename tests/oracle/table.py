@@ -1,4 +1,4 @@
-"""The table of messages, row by row: what every column holds, drawn from the records as the oracle reads them."""
+"""The table of messages, row by row: every column, from the records as the oracle reads them."""
 
 import ipaddress
 import zlib
@@ -17,7 +17,7 @@ _MICROS = 1 << 63
 
 
 def row_of(offset: int, record: Record, store: str, *, decompressed: bool = True) -> Row:
-    """The row of a record at that log offset. Times are microseconds since 1970."""
+    """Return the row of a record at that log offset. Times are microseconds since 1970."""
     return {
         "store": store,
         "topic": record.topic,
@@ -45,7 +45,7 @@ def row_of(offset: int, record: Record, store: str, *, decompressed: bool = True
 
 
 def rows(files: LogListing, store: str, *, decompressed: bool = True) -> list[Row]:
-    """The rows of a log without damage, in its order."""
+    """Return the rows of a log without damage, in log order."""
     found = walk(files)
     assert found.damage == []
     return [row_of(*item, store, decompressed=decompressed) for item in found.records]
@@ -71,7 +71,7 @@ def salvaged(files: LogListing) -> Walk:
 
 def _walk_to_damage(found: Walk, start: int, data: Buffer, at: int) -> int:
     """Walk one file from a position; return where to continue after the first damage, or the file's end."""
-    # This is not a torn end: data comes after it.
+    # This is not a torn end: data follows.
     part = walk([(start + at, bytes(data[at:])), (start + len(data), b"\1")])
     lost = next((d for d in part.damage if d.offset < start + len(data)), None)
     end = start + len(data) if lost is None else lost.offset
@@ -90,7 +90,7 @@ def timestamp(micros: int | None) -> datetime | None:
 
 
 def _micros(milliseconds: int) -> int | None:
-    """Return None if no timestamp of 64 bits holds it."""
+    """Return microseconds, or None if no 64-bit timestamp holds them."""
     return milliseconds * 1000 if -_MICROS < milliseconds * 1000 < _MICROS else None
 
 
@@ -100,7 +100,7 @@ def _host(host: tuple[bytes, int]) -> str:
 
 
 def _body(record: Record) -> bytes:
-    """Return the body as sent; as stored if it cannot be decompressed."""
+    """Return the body as sent, or as stored if it cannot be decompressed."""
     if not record.sys_flag & _COMPRESSED:
         return record.body
     try:

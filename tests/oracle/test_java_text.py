@@ -16,12 +16,12 @@ from tests.oracle.java_text import (
     utf16_units,
 )
 
-# Bytes at the borders of what may lead and what may follow.
+# The bytes next to the limits of lead and continuation bytes.
 BORDERS = bytes.fromhex("41808f909fa0bfc1c2c3dfe0e1edeef0f1f4f5f8ff")
 
 
 def checksum(strings: Iterable[bytes]) -> str:
-    """CRC-32 of what all of them decode to: UTF-16-LE units, a unit D800 after each string."""
+    """Return the CRC-32 of all decoded strings: UTF-16-LE units, a unit D800 after each string."""
     units = b"".join(decode_utf8(data).encode("utf-16-le") + b"\x00\xd8" for data in strings)
     return f"{zlib.crc32(units):x}"
 

@@ -20,14 +20,14 @@ def records_of(*fields: RecordFields) -> list[Record]:
 
 
 def entries(data: bytes) -> list[int]:
-    """The physical offsets of a queue file's entries, -1 for a pre-blank one."""
+    """Return the physical offsets of a queue file's entries, -1 for a pre-blank one."""
     parts = [data[at : at + ENTRY.size] for at in range(0, len(data), ENTRY.size)]
     return [-1 if part == PRE_BLANK else ENTRY.unpack(part)[0] for part in parts if any(part)]
 
 
 def queue_of(*queue_offsets: int) -> tuple[list[int], dict[str, list[int]]]:
-    """Physical offsets of records with these queue offsets, and the queue files they make."""
-    # Nothing is at offset 0, so that no entry looks like padding.
+    """Return physical offsets of records with these queue offsets, and the resulting queue files."""
+    # No record is at offset 0, so no entry looks like padding.
     fields = [RecordFields("other"), *(RecordFields("t", queue_offset=i) for i in queue_offsets)]
     records = records_of(*fields)
     files = write_consume_queues(records, file_bytes=QUEUE_FILE_BYTES - 7)["t", 0]
@@ -57,7 +57,7 @@ def test_an_entry_that_is_dropped_at_the_end_of_a_file_leaves_the_next_one_empty
 
 
 def test_a_record_that_is_dispatched_again_is_dropped() -> None:
-    # By the end of the last one alone: queue offset 0 could go anywhere.
+    # Only the end of the last entry counts, so queue offset 0 would be accepted anywhere.
     records = records_of(*[RecordFields("t", queue_offset=0)] * 3)
     again = [*records, records[1], records[2]]
     once = write_consume_queues(records, file_bytes=100)
@@ -116,7 +116,8 @@ def test_keys_straddle_files_and_the_first_of_the_second_has_the_gap_as_its_time
         records_of(keyed("a", 10_000), keyed("b c", 75_999)), hash_slots=3, index_items=3
     )
     assert [ITEM.unpack_from(first.items, ITEM.size * i)[2] for i in (1, 2)] == [0, 65]
-    assert ITEM.unpack_from(second.items, ITEM.size)[2] == 0  # the gap to "b" of the same message
+    # the gap before "b" of the same message
+    assert ITEM.unpack_from(second.items, ITEM.size)[2] == 0
     assert second.begin_timestamp == second.first_store_timestamp == 75_999
 
 

@@ -49,7 +49,7 @@ def walked(golden: Golden) -> Callable[[str], Walked]:
 
 
 def host_text(host: tuple[bytes, int]) -> str:
-    """A host as Java prints a socket address."""
+    """Return a host as Java prints a socket address."""
     address, port = host
     if len(address) == 4:
         return f"{ip_address(address)}:{port}"
@@ -131,7 +131,7 @@ def test_brute_force_finds_what_the_broker_did(walked: Callable[[str], Walked], 
     records = dict(it.walk.records)
     compared = 0
     for query, answer in zip(it.store.queries, it.store.answers, strict=True):
-        # Only where nothing but the key decides: no cap reached, no bound in time.
+        # Only queries where the key alone decides: without a cap or a time bound that has an effect.
         open_window = query.begin == 0 and query.end == 2**63 - 1
         if not open_window or len(answer.query_offset) >= min(query.max_num, 64):
             continue

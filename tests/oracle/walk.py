@@ -1,4 +1,4 @@
-"""The serial walk over a CommitLog that dispatch follows.
+"""The serial walk over a CommitLog that precedes dispatch.
 
 DefaultMessageStore.ReputMessageService of rocketmq-all-4.9.3, on files at rest: where the broker
 knows its own write position, the walk must distinguish the end of the log from damage.
@@ -28,7 +28,7 @@ _CHUNK_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class Damage:
-    """Bytes of the log that were skipped: log offset, length, and why."""
+    """Skipped bytes of the log: log offset, length, and reason."""
 
     offset: int
     length: int
@@ -55,13 +55,13 @@ class Walk:
 
 
 def read_log(store: Path) -> list[tuple[int, Buffer]]:
-    """The (start offset, bytes) of each file in a store's commitlog/, ascending."""
+    """Return the (start offset, bytes) of each file in a store's commitlog/, ascending."""
     paths = sorted((store / "commitlog").iterdir())
     return [(int(path.name), read_file(path)) for path in paths if path.name.isdigit()]
 
 
 def read_file(path: Path) -> Buffer:
-    """A file's bytes, mapped, so that a large sparse one costs nothing."""
+    """Return a file's bytes as a mapping, so that a large sparse file costs nothing."""
     if path.stat().st_size == 0:
         return b""
     with path.open("rb") as file:
@@ -69,7 +69,7 @@ def read_file(path: Path) -> Buffer:
 
 
 def walk(files: LogListing) -> Walk:
-    """Walk log files, (start offset, bytes) ascending; the first may start anywhere.
+    """Walk log files, (start offset, bytes) ascending. The first may start anywhere.
 
     - BLANK: on to the next file.
     - Nothing readable: the rest of that file is damage.
@@ -96,7 +96,7 @@ def walk(files: LogListing) -> Walk:
 
 
 def _walk_file(found: Walk, start: int, data: Buffer) -> list[int]:
-    """Walk one file; the positions of the damage that ends it, none if a record or blank does."""
+    """Walk one file. Returns the positions of the damage that ends it, or none if a record or blank does."""
     at = 0
     tail: list[int] = []
     while at < len(data):
@@ -148,7 +148,7 @@ def _crc_is_right(record: Record) -> bool:
 
 
 def has_data(data: Buffer) -> bool:
-    """Whether any byte of a file is not zero."""
+    """Return whether any byte of a file is not zero."""
     zeros = bytes(_CHUNK_BYTES)
     for at in range(0, len(data), _CHUNK_BYTES):
         chunk = bytes(data[at : at + _CHUNK_BYTES])
