@@ -1,4 +1,4 @@
-"""Runs of a rebuild that end in the midst of it, and tasks of theirs that go on."""
+"""Rebuilds that are interrupted, and tasks of theirs that continue nevertheless."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from reput.tasks import SerialRunner
 
 
 class Stopping(SerialRunner):
-    """Runs some tasks, then ends as a killed process would; keeps what it would have run next."""
+    """Runs some tasks, then ends as a killed process would. Keeps the tasks that would have been next."""
 
     def __init__(self, tasks: int) -> None:
         self._left, self.cut_off = tasks, list[Callable[[], object]]()
@@ -28,7 +28,7 @@ class Stopping(SerialRunner):
 
 
 class BesideCutOff(SerialRunner):
-    """Lets a task of an earlier run go on in the middle of each phase of this one."""
+    """Lets a task of an earlier run continue in the middle of each phase of this run."""
 
     def __init__(self, cut_off: Callable[[], object]) -> None:
         self._cut_off, self.errors = cut_off, list[str]()

@@ -1,4 +1,4 @@
-"""Rebuild in tests: a store in, and the output compared with a broker's files or the oracle's."""
+"""Rebuilds in tests: a store in, and the output compared with the files of a broker or of the oracle."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -56,7 +56,7 @@ class Expected:
 def expected_files(
     records: Sequence[Record], config: StoreConfig, lost: Sequence[tuple[int, int]] = ()
 ) -> Expected:
-    """Queues whose topic names no folder are left out; `lost` are offsets and lengths in the log."""
+    """Leave out queues whose topic is no valid folder name; `lost` are offsets and lengths in the log."""
     queues = write_consume_queues(
         records,
         file_bytes=config.queue_file_bytes,
@@ -98,17 +98,17 @@ def queue_files(output: Path) -> dict[str, bytes]:
 
 
 def index_files(output: Path) -> list[bytes]:
-    """In the order in which a broker loads them."""
+    """Return IndexFiles in the order in which a broker loads them."""
     return [path.read_bytes() for path in sorted((output / "index").iterdir())]
 
 
 def tree(folder: Path) -> dict[str, bytes]:
-    """Every file below a folder, with its bytes."""
+    """Return every file below a folder, with its bytes."""
     return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
 def assert_golden(output: Path, store: GoldenStore) -> None:
-    """Every ConsumeQueue and IndexFile has the broker's own bytes; only IndexFiles' names are other."""
+    """Every ConsumeQueue and IndexFile has the broker's bytes; only names of IndexFiles differ."""
     for folder in ("consumequeue", "index"):
         ours, theirs = _paths(output / folder), _paths(store.path / folder)
         if folder == "consumequeue":
@@ -128,7 +128,7 @@ def _paths(folder: Path) -> list[Path]:
 
 
 def same(left: Path, right: Path) -> bool:
-    """Whether two files have the same bytes; holes in both are not read."""
+    """Return whether two files have the same bytes; holes in both are not read."""
     if left.stat().st_size != right.stat().st_size:
         return False
     with left.open("rb") as one, right.open("rb") as other:

@@ -49,7 +49,7 @@ def check(folder: Path, files: Files, split_size: int | None = None) -> None:
 
 
 def damaged(random: Random, files: Files, offsets: list[int]) -> Files:
-    """The same files with one thing wrong; the fields that say where a message goes stay right."""
+    """Log files with one thing damaged; the fields that determine a message's queue stay intact."""
     record = random.choice(offsets)
     match random.choice(("size", "magic", "zeros", "cut", "bytes", "body", "file")):
         case "size":
@@ -143,7 +143,7 @@ def test_a_body_that_says_to_reach_past_its_file_hides_nothing(
 
 
 def test_a_record_longer_than_what_is_read_at_a_time_hides_nothing(tmp_path: Path) -> None:
-    """The walk asks for more bytes than the file has left, long before it comes to the file's end."""
+    """Near the end of the file, the walk asks for more bytes than the file has left."""
     file_bytes = 12 << 20
     log = forge_log(
         [replace(FIELDS, body=b"b" * (1 << 20), queue_offset=n) for n in range(9)],
@@ -161,7 +161,7 @@ def test_a_record_longer_than_what_is_read_at_a_time_hides_nothing(tmp_path: Pat
 def test_a_record_hidden_by_a_wrong_length_at_the_tail_is_told(
     split_size: int | None, tmp_path: Path
 ) -> None:
-    """The last record but one claims the last as part of its body, and all lengths add up."""
+    """The second last record claims the last one as part of its body, and all lengths add up."""
     log = log_of(5)
     *_, claimer, hidden = log.offsets
     body_length = len(FIELDS.body) + SIZE
@@ -220,7 +220,7 @@ def test_a_missing_file_is_told_with_its_bytes(split_size: int | None, tmp_path:
 
 
 def test_a_missing_file_before_one_that_was_never_used_is_told_too(tmp_path: Path) -> None:
-    """A broker makes a file when the one before it is taken into use."""
+    """A broker creates a file when it begins to use the previous one."""
     files = log_of(4).files()
     write_store(tmp_path / "store", [*files, (2 * FILE_BYTES, bytes(FILE_BYTES))])
     report = rebuild(tmp_path / "store", tmp_path / "out")
@@ -284,8 +284,8 @@ def test_salvage_believes_no_record_of_another_place(
 ) -> None:
     log = log_of(10)
     files = forge.flip_bit(log.files(), log.offsets[2] + 4, 0)
-    files = forge.flip_bit(files, log.offsets[3] + 28 + 7, 0)  # its own offset
-    files = forge.flip_bit(files, log.offsets[4] + 90, 0)  # its body
+    files = forge.flip_bit(files, log.offsets[3] + 28 + 7, 0)  # a byte of its own offset
+    files = forge.flip_bit(files, log.offsets[4] + 90, 0)  # a byte of its body
     write_store(tmp_path / "store", files)
     report = rebuild(tmp_path / "store", tmp_path / "out", split_size=split_size, salvage=True)
     assert damage_of(report) == [(log.offsets[2], 3 * SIZE)]

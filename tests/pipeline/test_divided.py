@@ -1,4 +1,4 @@
-"""Packs of queues that read only their own entries write the files that they write from all entries."""
+"""Packs of queues that read only their own entries write the same files as packs that read all entries."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FOLDERS = ("consumequeue", "consumequeue_ext", "batchconsumequeue")
 
 
 class _Reads:
-    """How often files are read: the staged ones while they are divided, and by the tasks after that."""
+    """Counts reads of files: of staged files while they are divided, and by later tasks."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.dividing = self._counted(monkeypatch, divided)
@@ -49,7 +49,7 @@ class _Reads:
 
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> _Reads:
-    """Divide everything into sections of a few messages; a pack has two queues."""
+    """Divide entries into sections of a few messages, with two queues per pack."""
     monkeypatch.setattr(queue_plan, "_MOST_UNDIVIDED", 0)
     monkeypatch.setattr(queue_plan, "_MOST_PACKED", 2)
     monkeypatch.setattr(divided, "_MOST_ROWS", 20)

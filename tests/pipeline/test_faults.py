@@ -1,4 +1,4 @@
-"""Rebuilds from files that fail now and then."""
+"""Rebuilds from files that sometimes fail."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Golden = Callable[[str], GoldenStore]
 
 
 class _Faulty(SerialRunner):
-    """Runs each task over files of its own of which some calls fail."""
+    """Runs each task over its own files, some calls of which fail."""
 
     def __init__(self, seed: int) -> None:
         self._seed, self.failed = seed, 0

@@ -1,4 +1,4 @@
-"""Runs of a rebuild keep out of each other's files."""
+"""Concurrent runs of a rebuild never write each other's files."""
 
 from __future__ import annotations
 

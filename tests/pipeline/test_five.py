@@ -41,7 +41,7 @@ def files_below(folder: Path) -> dict[str, bytes]:
 
 
 def differing(found: Mapping[Key, bytes], expected: Mapping[Key, bytes]) -> list[Key]:
-    """Return the first few differing names: pytest would take minutes to explain a comparison of the bytes."""
+    """Return the first few names that differ: pytest would take minutes to explain a comparison of the bytes."""
     names = found.keys() | expected.keys()
     return sorted(name for name in names if found.get(name) != expected.get(name))[:5]
 
@@ -73,7 +73,7 @@ def test_queues_and_index_are_those_of_the_broker(
 
 
 def families(folder: Path) -> tuple[dict[bytes, bytes], dict[bytes, bytes]]:
-    """All items of a database: entries, ends."""
+    """Return all items of a database: entries, ends."""
     database = RocksDatabase(str(folder))
     found = dict(database.items(b"")), dict(database.end_items())
     database.close()

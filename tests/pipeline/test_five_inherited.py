@@ -1,4 +1,4 @@
-"""Retried messages inherit the light queues of the first try; a 5.x broker puts them into none."""
+"""Retried messages inherit the light queues of the first attempt; a 5.x broker puts them into no light queue."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Rebuilt from its CommitLog, every golden store has the broker's own bytes, however the log is cut."""
+"""Rebuilt from its CommitLog, every golden store has the broker's bytes, for any split size."""
 
 import time
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from tests.slow import slow_from
 
 Golden = Callable[[str], GoldenStore]
 
-ONE_RECORD = 91  # bytes of the shortest there is: no split holds two
+ONE_RECORD = 91  # no split of this size has two of the shortest messages
 SPLITS = {
     "basic": (700, 30_000),
     "defaults": (1_000_003,),
@@ -98,13 +98,13 @@ def test_index_files_of_times_to_come_are_not_named_later_than_now(
 
 @pytest.mark.parametrize("name", ["basic", "extremes", "lmq", "orders", "timed", "tricky"])
 def test_a_broker_keeps_what_was_rebuilt(golden: Golden, name: str, tmp_path: Path) -> None:
-    """After a crash a broker deletes every IndexFile that ends later than the checkpoint says."""
+    """After a crash a broker deletes every IndexFile whose end is later than the checkpoint."""
     store = golden(name)
     rebuild(store.path, tmp_path / "out", golden_config(store))
     checkpoint = decode_checkpoint((tmp_path / "out" / "checkpoint").read_bytes())
     for path in (tmp_path / "out" / "index").iterdir():
         assert decode_header(path.read_bytes()).end_timestamp <= checkpoint.index_msg_timestamp
-    # It dispatches again from a file that begins no later than these, less three seconds.
+    # The broker dispatches again from a file that begins at most at these times, less three seconds.
     last = store.messages[-1].store_timestamp
     assert checkpoint.physic_msg_timestamp == checkpoint.logics_msg_timestamp == last
 

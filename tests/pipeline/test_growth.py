@@ -37,7 +37,7 @@ def test_a_task_costs_the_driver_little(tmp_path: Path) -> None:
     more: list[float] = [one - other for one, other in zip(large, small, strict=True)]
     tasks, _, calls, memory, sent, received = Cost(*more)  # type: ignore[arg-type]
     assert tasks > 500
-    assert calls / tasks < 1000  # some 100 microseconds
+    assert calls / tasks < 1000  # about 100 microseconds
     assert memory / tasks < 2048
     assert (sent + received) / tasks < 2048
 
@@ -65,7 +65,7 @@ def test_many_stores_cost_the_driver_little_each(tmp_path: Path, job: str) -> No
         grown = slope((1, 2, 3), [getattr(cost, column) for cost in costs])
         assert grown <= 1.1, (column, costs)
     last = costs[-1]
-    assert last.calls / last.tasks < 4000  # some 400 microseconds
+    assert last.calls / last.tasks < 4000  # about 400 microseconds
     assert (last.sent + last.received) / last.tasks < 2048
 
 

@@ -11,7 +11,7 @@ from tests.oracle.walk import walk
 from tests.pipeline.rebuilding import SMALL, assert_oracle, index_files, rebuild_log
 
 SPLIT_SIZES = pytest.mark.parametrize("split_size", [1, 91, 300, None])
-CAPACITY = 4  # of keys, in a file of five items
+CAPACITY = 4  # number of keys, in a file of five items
 CONFIG = replace(SMALL, index_items=CAPACITY + 1)
 
 
@@ -23,7 +23,7 @@ def keyed(keys: str, store_timestamp: int = 1_000, sys_flag: int = 0) -> RecordF
 
 
 def rebuilt(folder: Path, records: list[RecordFields], split_size: int | None) -> list[IndexHeader]:
-    """Headers of the IndexFiles, which are the oracle's to the byte."""
+    """Return headers of the IndexFiles, which equal the oracle's files byte for byte."""
     log = forge_log(records, file_bytes=1024)
     rebuild_log(folder, log.files(), CONFIG, split_size=split_size)
     assert_oracle(folder / "out", walk(log.files()), CONFIG)
@@ -51,7 +51,7 @@ def test_a_log_may_end_exactly_where_a_file_is_full(split_size: int | None, tmp_
 def test_any_message_after_a_full_file_makes_the_next(
     after: RecordFields, split_size: int | None, tmp_path: Path
 ) -> None:
-    """It has no entries, but the begin and the end of the previous file."""
+    """The next file has no entries, but the begin and the end of the previous file."""
     records = [keyed("a b", 5_000), keyed("c d", 9_000), after]
     full, empty = rebuilt(tmp_path, records, split_size)
     assert full.index_count == CAPACITY + 1
@@ -94,7 +94,7 @@ def test_times_that_cannot_be(first: int, split_size: int | None, tmp_path: Path
 def test_a_message_from_before_the_last_indexed_one_has_no_entries(
     split_size: int | None, tmp_path: Path
 ) -> None:
-    """Its own word for its place is what counts."""
+    """The offset that the record itself states decides."""
     log = forge_log([], file_bytes=1024)
     for stated in (0, 5_000, 4_999, 5_000, 300, 5_001):
         log.put_bytes(encode_record(replace(keyed("a b"), physical_offset=stated)))

@@ -1,4 +1,4 @@
-"""Runs that are kept out, or refused by the system: old files stay whole, and one line says why."""
+"""Runs that are locked out, or refused by the system: old files stay intact, and one line reports why."""
 
 import os
 import subprocess
@@ -97,7 +97,7 @@ def refused(store: Path, **options: Any) -> str:
 def test_a_disk_that_fails_at_any_step_is_told_in_one_line(
     store: Path, tmp_path: Path, part: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # What is remembered of the new IndexFiles comes after the rebuild, and is done without.
+    # The proofs of new IndexFiles are saved after the rebuild. If that fails, the rebuild succeeds nevertheless.
     monkeypatch.setattr(driver._Rebuild, "_remember", lambda self, proofs: None)
     steps = steps_of_a_run(store, tmp_path)
     in_place(write_store(tmp_path / "new", FILES))
@@ -137,7 +137,7 @@ def test_a_full_disk_leaves_the_old_files_and_says_so(
     assert_new(store)
 
 
-# In a mount namespace of its own, which goes when the process goes.
+# Use a separate mount namespace, which ends with the process.
 ON_A_SMALL_DISK = """
 import subprocess, sys
 from pathlib import Path

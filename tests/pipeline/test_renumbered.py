@@ -1,4 +1,4 @@
-"""Light queues whose queue offsets were counted again: their entries in RocksDB, and the report of a rebuild."""
+"""Light queues whose queue offsets were counted again: their entries in RocksDB, and the rebuild's report."""
 
 import struct
 from collections.abc import Callable
@@ -52,7 +52,7 @@ def converted(store: Path, config: StoreConfig = CONFIG) -> RebuildReport:
     [
         ((0, 1, 2, 3, 4, 5, 6, 7), 0, 0),
         ((0, 1, 3, 4, 6), 0, 3),  # 2 and 5 belong to open transactions
-        ((0, 1, 3, 4, 4, 5, 6, 7, 8), 1, 1),  # 3, which is not replaced, was number 2
+        ((0, 1, 3, 4, 4, 5, 6, 7, 8), 1, 1),  # 3, which is not replaced, was queue offset 2
         ((5, 6, 7), 0, 0),  # the first messages have expired
         ((0,), 0, 0),
     ],
@@ -70,7 +70,7 @@ def test_what_has_another_number_is_said(
     assert (f"{renumbered} entries have other numbers" in notes) == bool(renumbered)
     assert report.damage == []
     assert checked(store, CONFIG) == []
-    again = converted(store)  # from RocksDB: there are no other numbers to compare with
+    again = converted(store)  # in RocksDB there are no other queue offsets to compare with
     assert again.queue_entries_renumbered == 0
 
 
@@ -80,7 +80,7 @@ def test_what_has_another_number_is_said(
         (
             (0, 1, 2, 2),
             "wrong_queue_entry",
-        ),  # no message with queue offset 1 is where its entry leads
+        ),  # the entry of queue offset 1 does not lead to a message with this offset
         ((0, 1, 1, 2), "wrong_queue_entry"),
     ],
 )
@@ -98,7 +98,7 @@ def test_an_entry_of_another_number_is_damage(
 def test_the_first_message_of_a_queue_offset_may_have_the_entry(
     tmp_path: Path, numbers: tuple[int, ...]
 ) -> None:
-    """A broker that dispatches both together writes the first one last."""
+    """A broker that dispatches both together writes the first message last."""
     store = light_store(tmp_path / "s", *numbers)
     before = reput.open_store(store)
     first = before.get_by_queue("T", 0, 1)
@@ -119,7 +119,7 @@ def put_entry(store: Path, number: int, of: int | None = None, place: int | None
         value = struct.pack(">q", place) + value[8:]
     database[entry_key(prefix, number)] = value
     database.close()
-    (store / "consumequeue" / "rocksdict-config.json").unlink()  # it would be written again
+    (store / "consumequeue" / "rocksdict-config.json").unlink()  # the file would be written again
 
 
 def test_a_store_of_a_broker(golden: Golden, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Runs that are killed and taken up again, and workers that are lost: old files stay whole."""
+"""Runs that are killed and continued, and workers that are lost: old files stay intact."""
 
 import os
 import signal
@@ -33,7 +33,7 @@ from tests.writer.crashing import dying
 
 @pytest.fixture
 def scans(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Where each split begins that is really scanned."""
+    """Record the beginning of each split that is scanned."""
     begins: list[int] = []
     stage = scan_split._stage
 
@@ -46,7 +46,7 @@ def scans(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 class KillingRunner(SerialRunner):
-    """Kills its own process when it has run so many tasks."""
+    """Kills its own process after it has run this number of tasks."""
 
     def __init__(self, tasks: int) -> None:
         self.tasks = tasks
@@ -114,7 +114,7 @@ def test_killed_at_any_step_old_files_are_whole_and_the_next_run_finishes(
     steps = steps_of_a_run(store, tmp_path)
     write_store(tmp_path / "new", FILES)
     in_place(tmp_path / "new")
-    # The last steps are the commit: each of them is tried, of those before it some.
+    # The last steps are the commit: each of them is tested, and some of the earlier ones.
     commit = range(steps - 40 + 2 * part, steps - 38 + 2 * part)
     for after in (part * (steps - 40) // 20, *commit):
         folder = tmp_path / str(after)
@@ -132,7 +132,7 @@ def test_killed_at_every_step(store: Path, tmp_path: Path) -> None:
 
 
 def test_killed_again_and_again_it_gets_there(store: Path) -> None:
-    """Each run stages something more."""
+    """Each run stages some more."""
     for _ in range(200):
         with dying(40) as steps:
             in_place(store)
@@ -145,7 +145,7 @@ def test_killed_again_and_again_it_gets_there(store: Path) -> None:
 
 
 class LosingRunner(SerialRunner):
-    """Runs every task twice: the first time its worker dies after `steps` steps."""
+    """Runs every task twice: the first time, its worker dies after `steps` steps."""
 
     def __init__(self, steps: int) -> None:
         self.steps = steps
@@ -169,7 +169,7 @@ def test_what_a_lost_worker_left_behind_is_not_in_the_store(
 
     def swapped_in(*arguments: Any) -> None:
         for attempt in runner.tasks:
-            attempt()  # a worker that was reported lost finishes after all
+            attempt()  # a worker that was reported lost finishes nevertheless
         swap_in(*arguments)
 
     monkeypatch.setattr(commit, "swap_in", swapped_in)
@@ -179,7 +179,8 @@ def test_what_a_lost_worker_left_behind_is_not_in_the_store(
 
 def test_staged_splits_of_another_log_are_not_taken(store: Path, scans: list[int]) -> None:
     killed_after(store, 9)
-    changed = flip_bit(FILES, 8, 0)  # a CRC: nothing is lost, and no old entry stays because of it
+    # a wrong CRC: no message is lost, and no old entry is kept because of it
+    changed = flip_bit(FILES, 8, 0)
     (start, data) = changed[0]
     (store / "commitlog" / f"{start:020d}").write_bytes(data)
     report = in_place(store)

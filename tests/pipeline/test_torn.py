@@ -1,4 +1,4 @@
-"""Logs that a broker's crashes, and people, have damaged: rebuilt as the oracle dispatches them."""
+"""Logs damaged by crashes of a broker or by people: rebuilt as the oracle dispatches them."""
 
 from collections.abc import Callable
 from functools import cache
@@ -48,7 +48,7 @@ def _names(folder: Path) -> set[str]:
 
 @pytest.fixture(scope="session")
 def golden_log(golden: Golden) -> Callable[[], Files]:
-    """The last two files of the store of extremes: enough to be damaged, quick to walk."""
+    """Return the last two files of the store of extremes: enough to be damaged, quick to walk."""
 
     @cache
     def files() -> Files:
@@ -72,7 +72,7 @@ def test_mutated_golden_logs(
     if data.draw(st.booleans(), "cut"):
         files = truncate(files, data.draw(st.integers(begin + 1, end), "cut at"))
     found = walk(files)
-    # A queue offset whose byte position is no int64 makes a broker write where no one reads.
+    # With a queue offset whose byte position exceeds int64, a broker writes to a place that no reader reads.
     assume(all(0 <= record.queue_offset < 2**63 // 20 for record in found.dispatched))
     folder = tmp_path_factory.mktemp("mutated")
     report = rebuild_log(folder, files, split_size=data.draw(st.sampled_from((500, 9_000, None))))

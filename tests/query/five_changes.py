@@ -31,13 +31,13 @@ PATTERNS = {
 """Files of which something is changed, and in which nothing else depends on the messages."""
 _LOGS = ("five_dledger", "five_multipath")
 _MOST_PULLED = 64
-_UNITS = 334  # of the timer log
+_UNITS = 334  # units of the timer log
 _Queue = tuple[str, int]
 
 
 @dataclass(slots=True)
 class Changes:
-    """Changes a copy of a golden store, again and again, and asks it.
+    """Changes a copy of a golden store repeatedly, and queries it.
 
     asked   changes made
     loud    of these, such after which an answer said that it is not complete, or raised
@@ -127,7 +127,7 @@ class _Answers:
         return queues
 
     def _is_intact(self, store: MessageStore, offset: int) -> bool:
-        """Return whether the log still has the record unchanged; else no reader can find it."""
+        """Return whether the log still has the record unchanged. Otherwise no reader can find it."""
         try:
             return store.get_record(offset) == self._whole.get_record(offset)
         except ReputError:
@@ -147,7 +147,7 @@ class _Answers:
             found: list[int] = []
             try:
                 start, first = store.min_queue_offset(*queue), self._first[queue]
-                if self._golden.name not in _LOGS:  # in which messages may have expired
+                if self._golden.name not in _LOGS:  # logs in which messages may have expired
                     self._note(start > first)
                 while True:
                     answer = store.pull(*queue, start, _MOST_PULLED)

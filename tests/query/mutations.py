@@ -1,4 +1,4 @@
-"""One random change to a file of a store, and which answers then miss a message without saying so."""
+"""A random change to a file of a store, and the answers that then miss a message without reporting it."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def scan(path: Path) -> Truth:
 
 @dataclass(slots=True)
 class Mutations:
-    """Changes a store of a hundred messages, again and again, and asks it.
+    """Changes a store of a hundred messages repeatedly, and queries it.
 
     asked   answers compared
     loud    of these, such as said that they were not complete, or raised
@@ -97,7 +97,7 @@ class Mutations:
             self._compare(change, "table", lambda: self._table(keys, wanted))
 
     def _compare(self, change: str, what: str, ask: Callable[[], bool | None]) -> None:
-        """`ask` returns whether all was found; None for an incomplete answer."""
+        """`ask` returns None for an incomplete answer, otherwise whether everything was found."""
         self.asked += 1
         try:
             found = ask()

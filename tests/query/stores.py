@@ -16,7 +16,7 @@ Keyed = dict[tuple[str, str], dict[int, int]]
 
 
 def keyed_messages(messages: Sequence[MessageRow]) -> Keyed:
-    """(topic, key) to {physical offset: store timestamp}, from a golden store's messages.tsv."""
+    """Return (topic, key) to {physical offset: store timestamp}, from a golden store's messages.tsv."""
     found: Keyed = defaultdict(dict)
     for row in messages:
         keys = [key for key in (row.keys or "").split(" ") if key]
@@ -27,7 +27,7 @@ def keyed_messages(messages: Sequence[MessageRow]) -> Keyed:
 
 
 def walked_messages(store: Path) -> Keyed:
-    """The same from the oracle's walk over the store's log."""
+    """Return the same from the oracle's walk over the store's log."""
     found: Keyed = defaultdict(dict)
     for offset, record in walk(read_log(store)).records:
         for key in record.index_keys:
@@ -45,7 +45,7 @@ def offsets(result: QueryResult) -> list[int]:
 
 
 def build_store(path: Path, files: LogListing, hash_slots: int, index_items: int) -> Path:
-    """A whole store of log files: ConsumeQueues and IndexFiles as a broker would have made them."""
+    """Build a store from log files, with ConsumeQueues and IndexFiles as a broker would have written them."""
     write_store(path, [(start, bytes(data)) for start, data in files])
     found = walk(files)
     queues = write_consume_queues(
@@ -61,7 +61,7 @@ def build_store(path: Path, files: LogListing, hash_slots: int, index_items: int
 
 
 def write_index(path: Path, files: LogListing, hash_slots: int, index_items: int) -> None:
-    """`path`/index as a broker would have made it from these log files."""
+    """Write `path`/index as a broker would have written it for these log files."""
     (path / "index").mkdir(exist_ok=True)
     made = write_index_files(walk(files).dispatched, hash_slots=hash_slots, index_items=index_items)
     for number, file in enumerate(made):

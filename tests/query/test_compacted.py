@@ -25,7 +25,7 @@ def store(golden: Golden) -> GoldenStore:
 
 
 def entries(store: Path, queue_id: int) -> list[tuple[int, int]]:
-    """Position and queue offset of each entry in the broker's own queue files of a compaction log."""
+    """Return position and queue offset of each entry in the broker's queue files of a compaction log."""
     folder = store / "compaction" / "compactionCq" / TOPIC / str(queue_id)
     found = []
     for path in sorted(folder.iterdir()):

@@ -1,4 +1,4 @@
-"""The broker's answers: every line of every golden store, and what keeps a broker from answering."""
+"""The broker's answers: every line of every golden store, and conditions under which a broker cannot answer."""
 
 import struct
 from collections.abc import Callable
@@ -38,7 +38,7 @@ TORN_AND_ANSWERED = (
 
 
 def columns(store: MessageStore, query: QueryRow) -> tuple[object, ...]:
-    """Our answer as a row of answers.tsv has it."""
+    """Return our answer as a row of answers.tsv."""
     asked = (query.topic, query.key, query.max_num, query.begin, query.end)
     by_index = store.query_offset(*asked)
     by_store = store.query_message(*asked)
@@ -169,7 +169,7 @@ def test_an_answer_that_takes_long_is_left_to_others(
 
         with MessageStore(path, config=SMALL_16K) as reader:
             quick, found = asked("seldom")
-            assert quick is None  # the end of the log is not known yet
+            assert quick is None  # the end of the log is still unknown
             quick, again = asked("seldom")
             assert quick == found == again
             quick, found = asked("frequent")

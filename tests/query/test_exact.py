@@ -31,7 +31,7 @@ _ANY_TIME = (-(2**63), 2**63 - 1)
 
 
 def distinct_queries(store: GoldenStore) -> list[QueryRow]:
-    """Each topic, key and window once."""
+    """Return each topic, key and window once."""
     found = {(q.topic, q.key, q.begin, q.end): q for q in store.queries}
     return list(found.values())
 
@@ -42,7 +42,7 @@ def sampled_keys(keyed: Keyed) -> list[tuple[str, str]]:
 
 
 def assert_whole(coverage: Coverage, store: GoldenStore) -> None:
-    """Indexed and scanned ranges make up the whole log, with no gap and no overlap."""
+    """Indexed and scanned ranges cover the whole log, without gap or overlap."""
     last = store.messages[-1]
     assert coverage.log == (store.messages[0].physical_offset, last.physical_offset + last.size)
     assert coverage.unreadable == ()
@@ -60,7 +60,7 @@ def test_every_golden_query_finds_what_a_scan_of_the_messages_finds(
     store = golden(name)
     keyed = keyed_messages(store.messages)
     queries = distinct_queries(store)
-    # Tens of thousands of messages under one key are read for each such query of `defaults`.
+    # For each such query of `defaults`, tens of thousands of messages with one key are read.
     queries = queries[::40] if name == "defaults" else queries
     wrong = []
     with reput.open_store(store.path) as opened:
@@ -104,7 +104,7 @@ def test_a_collision_of_hashes_never_shows(tmp_path: Path) -> None:
     records = [
         RecordFields(topic="T", properties={"KEYS": key}) for key in colliding for _ in range(3)
     ]
-    # The same string in the index, split elsewhere.
+    # The same string in the index, divided differently into topic and key.
     records += [
         RecordFields(topic="a", properties={"KEYS": "b#c"}),
         RecordFields(topic="a#b", properties={"KEYS": "c"}),

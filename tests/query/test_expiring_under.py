@@ -20,12 +20,12 @@ from reput.writer.expiry import carry_out, plan_expiry
 
 CONFIG = StoreConfig(commit_log_file_bytes=1 << 13, queue_entries=10, hash_slots=64, index_items=60)
 MESSAGES = 120
-EARLY, LATE = 45, 100  # queue offsets: the first expires, the other does not
+EARLY, LATE = 45, 100  # queue offsets: the first one expires, the second does not
 Ask = Callable[[MessageStore], Any]
 
 
 class Listing:
-    """What os.scandir returns, read to its end at once."""
+    """The results of os.scandir, read to the end at once."""
 
     def __init__(self, entries: list["os.DirEntry[str]"]) -> None:
         self._entries = iter(entries)
@@ -41,7 +41,7 @@ class Listing:
 
 
 class Steps:
-    """Counts what a reader asks of the system; before number `at` something happens."""
+    """Counts the calls of a reader to the system, and does something before call number `at`."""
 
     def __init__(self, patch: pytest.MonkeyPatch, at: int, happens: Callable[[], None]) -> None:
         self.made, self._at, self._happens = 0, at, happens
@@ -76,7 +76,7 @@ class Steps:
 
 
 class Expiring:
-    """A store of one queue, of which the first half is about to expire."""
+    """A store of one queue whose first half is about to expire."""
 
     def __init__(self, folder: Path) -> None:
         self.source, self.path = folder / "source", folder / "store"
@@ -118,7 +118,7 @@ def pulled(number: int, tags: str | None = None) -> tuple[Ask, Callable[[Expirin
 
 
 def found_or_gone(made: Expiring, number: int, found: Any) -> bool:
-    """One message, or none if it may have expired."""
+    """Return one message, or None if it may have expired."""
     known = made.messages[number]
     return bool(found == [known] or (found == [] and known.physical_offset < made.begin))
 

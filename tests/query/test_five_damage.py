@@ -42,7 +42,7 @@ def test_none_of_many_changes_gives_a_wrong_answer(
 def test_a_damaged_block_of_a_database_is_an_error_not_an_end(
     golden: Golden, tmp_path: Path
 ) -> None:
-    """The library's iterators end at a damaged block as they do after the last entry."""
+    """The library's iterators end at a damaged block in the same way as after the last entry."""
     pytest.importorskip("rocksdict")
     folder = copy_store(golden("five_rocksdb").path / "consumequeue", tmp_path / "database")
     database = RocksDatabase(str(folder))

@@ -1,4 +1,4 @@
-"""Light queues of 5.3.3, whose numbers skip the messages of open transactions: read without a complaint."""
+"""Light queues of 5.3.3, whose queue offsets skip messages of open transactions: read without an error."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Queues of RocketMQ 5.3.3, read through get, pull and tail: row for row what the broker's own classes printed."""
+"""Queues of RocketMQ 5.3.3, read by get, pull and tail: the rows equal the output of the broker's classes."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -44,7 +44,7 @@ def entries_of(store: GoldenStore) -> dict[Queue, list[QueueEntryRow]]:
 def pulled(
     opened: MessageStore, queue: Queue, start: int, tags: str | None = None
 ) -> Iterator[MessageExt]:
-    """Everything from that queue offset on, some messages at a time."""
+    """Return all messages from that queue offset on, pulled some at a time."""
     while True:
         found = opened.pull(*queue, start, 7, tags)
         yield from found.messages
@@ -54,7 +54,7 @@ def pulled(
 
 
 def least_of(opened: MessageStore, queue: QueueRow) -> int:
-    """Return the queue's minimum; for RocksDB the broker's, which is too high with holes, as the rows are."""
+    """Return the queue's minimum. For RocksDB return the broker's, which is too high with holes, as in the rows."""
     if queue.java_class == "RocksDBConsumeQueue":
         return queue.min_offset
     return opened.min_queue_offset(queue.topic, queue.queue_id)

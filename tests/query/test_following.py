@@ -1,4 +1,4 @@
-"""Readers of a store that another process, or other threads, put into, roll and expire: never a wrong answer."""
+"""Readers of a store that other processes or threads write to, roll and expire: never a wrong answer."""
 
 import json
 import os
@@ -29,7 +29,7 @@ _MOST_SECONDS = 120
 
 
 class Writer:
-    """Puts messages whose bodies say where they must be found; topics come one after the other."""
+    """Puts messages whose bodies contain the expected place; topics take turns."""
 
     def __init__(self, store: WritableStore, seed: int) -> None:
         self.store, self.random = store, Random(seed)
@@ -45,7 +45,7 @@ class Writer:
             self.store.put_many(messages)
 
     def warm_up(self) -> None:
-        """Have everything compiled that it needs."""
+        """Compile all kernels that the test needs."""
         self.store.put(self._message())
         self.store.put_many([self._message()])
         self.store.wait_dispatched()
@@ -115,7 +115,7 @@ class Follower:
         assert message.body_crc_ok
 
     def _ask(self, known: reput.MessageExt, queue: tuple[str, int]) -> None:
-        """The same message by offset, place, key, id; or an answer that it has expired, once it has."""
+        """Find the same message by offset, place, key and id, or get the answer that it has expired."""
         self.asked += 1
         offset = known.physical_offset
         ways: list[Callable[[], reput.MessageExt]] = [
@@ -150,7 +150,7 @@ class Follower:
 def writing_elsewhere(
     path: Path, limits: dict[str, Any] = LIMITS
 ) -> Iterator[list[dict[str, int]]]:
-    """Another process writes for as long; the queues' ends are in the list when the context has ended."""
+    """Put messages from another process during the body. Afterwards the list has the queues' ends."""
     stop = path.with_name("stop")
     reading, writing = os.pipe()
     child = os.fork()
@@ -184,7 +184,7 @@ def writing_elsewhere(
 
 
 def enough(is_enough: Callable[[], bool]) -> Iterator[None]:
-    """Rounds for some seconds, and on a slow machine for as long as it takes to see enough."""
+    """Repeat for some seconds, and longer on a slow machine, until enough was seen."""
     begun = time.monotonic()
     while (passed := time.monotonic() - begun) < _SECONDS or (
         passed < _MOST_SECONDS and not is_enough()
@@ -193,7 +193,7 @@ def enough(is_enough: Callable[[], bool]) -> Iterator[None]:
 
 
 def opened(path: Path, config: StoreConfig | None) -> MessageStore:
-    """The store once it is there."""
+    """Open the store as soon as it exists."""
     while True:
         try:
             return reput.open_store(path, config=config)
@@ -224,7 +224,7 @@ def test_a_reader_beside_a_writing_process(tmp_path: Path, config: StoreConfig |
 
 
 def first_offset(path: Path) -> int:
-    """Physical offset at which the log begins: 0 until its first file has expired."""
+    """Return the physical offset at which the log begins: 0 until its first file has expired."""
     return int(min(file.name for file in (path / "commitlog").iterdir()))
 
 

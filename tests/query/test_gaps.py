@@ -1,4 +1,4 @@
-"""Pre-blank entries in the middle of a queue: damage if the log has the messages, readable past if it lost them."""
+"""Pre-blank entries in the middle of a queue: damage if the log has the messages, skipped if the log lost them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COUNT = 350
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
-    """Another topic has a message after each one of the queue."""
+    """A store where another topic has a message after each message of the queue."""
     with open_store(tmp_path / "store", mode="rw", config=CONFIG) as opened:
         for number in range(COUNT):
             opened.put_many([Message("T", b"body", [f"k{number}"]), Message("U", b"other", [])])
@@ -33,7 +33,7 @@ def queue_file(store: Path) -> Path:
 
 
 def of_second_file(store: Path) -> tuple[int, int]:
-    """Queue offsets [first, stop) of the messages in the second file of the log."""
+    """Return queue offsets [first, stop) of the messages in the second file of the log."""
     with open_store(store) as opened:
         messages = opened.pull("T", 0, 0, COUNT).messages
     found = [one.queue_offset for one in messages if one.physical_offset // FILE_BYTES == 1]
@@ -108,7 +108,7 @@ def test_a_gap_is_damage_if_the_log_has_some_of_its_messages(store: Path) -> Non
 def test_a_gap_of_a_long_log_is_searched_step_by_step(
     store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No answer passes over a gap before the log was searched to its end."""
+    """No answer skips a gap before the log was searched to its end."""
     first, stop = of_second_file(store)
     log = store / "commitlog" / f"{FILE_BYTES:020d}"
     log.write_bytes(log.read_bytes().replace(b"body\x01T", b"body\x01V"))

@@ -1,4 +1,4 @@
-"""Any contents of the files: an answer or one line, and never a traceback."""
+"""Any contents of files: an answer or a one-line error, never a traceback."""
 
 from array import array
 from collections.abc import Callable, Iterator
@@ -73,7 +73,7 @@ def damage(path: Path, mutations: list[tuple[str, str, float, int]], random: Ran
 
 @contextmanager
 def told_in_one_line() -> Iterator[None]:
-    """Errors of ours are fine here; anything else is not, nor is more than a line."""
+    """Accept errors of one line that derive from ReputError, and no other exception."""
     try:
         yield
     except ReputError as error:
@@ -82,7 +82,7 @@ def told_in_one_line() -> Iterator[None]:
 
 
 def ask_everything(opened: MessageStore, store: GoldenStore, random: Random) -> None:
-    """Every kind of question; only ReputErrors of one line may come of it."""
+    """Run every kind of query. Only ReputErrors of one line may be raised."""
     questions: list[Callable[[], object]] = [opened.end_offset, opened.queues.list]
     for query in random.sample(store.queries, 6):
         asked = query.topic, query.key, query.max_num, query.begin, query.end

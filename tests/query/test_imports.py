@@ -1,4 +1,4 @@
-"""A query of a few messages waits for no library that it does not need."""
+"""A query of a few messages loads no library that it does not need."""
 
 import subprocess
 import sys
@@ -14,7 +14,7 @@ _HEAVY = ("numpy", "numba", "pyspark", "pandas", "pyarrow", "rich", "click")
 
 
 def loaded_after(code: str) -> list[str]:
-    """The heavy libraries that a fresh interpreter has loaded after running `code`."""
+    """Return the heavy libraries that a new interpreter has loaded after running `code`."""
     report = f"import sys; print([name for name in {_HEAVY} if name in sys.modules])"
     ran = subprocess.run(
         [sys.executable, "-c", f"{code}\n{report}"], capture_output=True, text=True, check=True

@@ -1,4 +1,4 @@
-"""An index that is missing, lost in part or wrong: every reader's answer stays whole, and says what was scanned."""
+"""An index that is missing, lost in part or wrong: every reader's answer is complete, and states what was scanned."""
 
 import struct
 from collections.abc import Callable, Iterable
@@ -37,7 +37,7 @@ _TORN_CASES = (
 
 @pytest.fixture
 def basic(golden: Golden, tmp_path: Path) -> Path:
-    """A copy of `basic`, to be damaged."""
+    """A copy of `basic` that tests may damage."""
     return copy_store(golden("basic").path, tmp_path / "store")
 
 
@@ -56,7 +56,7 @@ def index_files(store: Path) -> list[Path]:
 
 
 def assert_finds_all(reader: Reader, path: Path, keyed: Keyed, step: int = 23) -> None:
-    """Every `step`th key, or of a quick run a fifth of those."""
+    """Check every `step`th key; in a quick run, a fifth of those."""
     asked = sorted(keyed)[:: step if IS_THOROUGH else 5 * step]
     expected = [sorted(keyed[each], reverse=True) for each in asked]
     found = reader(path, asked)
@@ -115,7 +115,7 @@ def test_names_that_are_not_numbers_are_left_alone(
 
 
 def damage_chains(path: Path, slots: Iterable[int], how: str, random: Random) -> None:
-    """Break the chain of each of these slots of an IndexFile of `basic`."""
+    """Break the chain of each of these slots in an IndexFile of `basic`."""
     data = bytearray(path.read_bytes())
     items_at = 40 + 4 * 100
     count = struct.unpack_from(">i", data, 36)[0]
@@ -146,7 +146,7 @@ def test_with_many_broken_chains_the_file_is_not_believed(
 ) -> None:
     path = index_files(basic)[3]
     damage_chains(path, range(0, 100, 3), how, Random(how))
-    # Before a look-up proves parts of it, and these are remembered.
+    # This happens before a look-up proves parts of the index, and remembers the proof.
     with reput.open_store(basic) as opened:
         (problem,) = opened.query("TopicB", "K1").coverage.problems
         assert str(problem) == f"{path}: its slots do not lead to its entries"
@@ -170,7 +170,8 @@ def test_a_broken_chain_is_cut_and_only_the_range_of_its_file_scanned(
         for asked in in_the_slot[:20]:
             found = opened.query(*asked)
             assert offsets(found) == sorted(keyed[asked], reverse=True)
-            problems = found.coverage.problems  # the items that the chain has lost part the file
+            # the lost items of the chain split the file into ranges
+            problems = found.coverage.problems
             assert {problem.file for problem in problems} == {str(basic / "index" / row.file)}
             assert all(problem.detail.endswith("were scanned") for problem in problems)
             assert found.coverage.scanned_bytes - whole.scanned_bytes <= size
@@ -184,9 +185,9 @@ def test_lost_pages_of_slots_or_items_are_noticed(
     files = index_files(basic)
     for path, at, length in (
         (files[2], 40, 400),  # every slot
-        (files[4], 440 + 20 * 200, 4000),  # the newer half of the items
-        (files[6], 440 + 20, 3000),  # the older ones
-        (files[8], 16, 8),  # begin in the header
+        (files[4], 440 + 20 * 200, 4000),  # a range in the newer half of the items
+        (files[6], 440 + 20, 3000),  # a range in the older half
+        (files[8], 16, 8),  # the header's begin fields
     ):
         data = bytearray(path.read_bytes())
         data[at : at + length] = bytes(length)
@@ -212,14 +213,14 @@ def test_nothing_is_missed_in_a_damaged_golden_store(
         step = 20 if coverage.scanned_bytes > coverage.log.size_bytes / 3 else 1  # slow, and simple
         asked = [*sorted(keyed)[:: 29 * step], *newest[::step]]
         for each, found in zip(asked, reader(path, asked), strict=True):
-            # An index may know messages after damage, where a walk does not get.
+            # An index may have messages after damage that a walk cannot reach.
             beyond = set(found) - set(keyed[each])
             assert set(keyed[each]) <= set(found)
             assert all(opened.get(offset).topic == each[0] for offset in beyond)
 
 
 class CutLog:
-    """A log that was cut at a damaged record by its broker, which then went on writing."""
+    """A log that its broker truncated at a damaged record, and then continued."""
 
     def __init__(self, path: Path, more: int) -> None:
         old = [
@@ -272,7 +273,7 @@ def test_messages_that_changed_places_are_found(
     for at, other in ((first, second), (second, first)):
         moved = bytearray(data[other : other + size])
         if in_place:
-            moved[28:36] = struct.pack(">q", at)  # PHYSICALOFFSET
+            moved[28:36] = struct.pack(">q", at)  # the field PHYSICALOFFSET
         files = overwrite(files, at, bytes(moved))
     (path / "commitlog" / f"{0:020d}").write_bytes(files[0][1])
     asked = [("T", "k270"), ("T", "k330"), ("T", "k271"), ("T", "every")]
@@ -296,7 +297,8 @@ def test_damage_where_it_must_be_scanned_is_told(tmp_path: Path) -> None:
             assert lost_bytes.file_offset == hit - start
             assert lost_bytes.file == str(damaged / "commitlog" / f"{start:020d}")
             assert not found.is_complete
-    with reput.open_store(damaged, index=path) as opened:  # the index knows where to go on
+    # the index shows where the next record begins
+    with reput.open_store(damaged, index=path) as opened:
         assert offsets(opened.query("T", f"k{lost[1]}")) == [log.offsets[lost[1]]]
         hurt = opened.query("T", f"k{lost[0]}")
         assert offsets(hurt) == []
@@ -331,5 +333,5 @@ def test_an_expired_head_is_no_damage(golden: Golden, tmp_path: Path) -> None:
             assert found.coverage.log.start == first
             assert found.is_complete
             assert found.coverage.problems == ()
-        # A file of the index with entries of both is still used for the rest.
+        # An IndexFile with entries of both logs is still used for the rest.
         assert found.coverage.indexed[-1].start == first

@@ -1,4 +1,4 @@
-"""Messages of inner batches: found by their own keys, and given by the table, as the broker never does."""
+"""Messages of inner batches: found by their own keys and returned by the table, unlike in a broker."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -26,7 +26,7 @@ Golden = Callable[[str], GoldenStore]
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store with inner batches in B, ordinary messages in B and T, all with a key of k0 to k9, over many files."""
+    """A store with inner batches in B, ordinary messages in B and T, each with a key of k0 to k9, over many files."""
     path = tmp_path_factory.mktemp("inner") / "store"
     write_topics(path, "B")
     random, clock = Random(3), iter(range(1_700_000_000_000, 1_800_000_000_000, 1000))
@@ -44,13 +44,13 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def every_message(store: Path) -> Iterator[MessageExt]:
-    """All of them, inner batches unwrapped, in order of the log."""
+    """Return all messages in log order, with inner batches unwrapped."""
     with reput.open_store(store) as opened:
         offset, end = opened.begin_offset(), opened.end_offset()
         while offset < end:
             try:
                 message = opened.get(offset)
-            except reput.ReputError:  # a blank: the next file
+            except reput.ReputError:  # a blank: continue with the next file
                 size = CONFIG.commit_log_file_bytes
                 offset += size - offset % size
                 continue
@@ -143,7 +143,7 @@ def test_pages_hold_each_inner_message_once(store: Path, limit: int) -> None:
             place(one) for step in opened.query_steps("B", "k3", limit=5) for one in step.messages
         ]
         shortened = [place(one) for one in opened.query("B", "k3", limit=5).messages]
-        assert steps == shortened * 2  # in steps, then as the result
+        assert steps == shortened * 2  # once in steps, once as the result
 
 
 def test_lines_and_records_of_inner_messages_stand_alone(store: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Where a broker would find the end of the log: found once for all readers, and looked further for as the log grows."""
+"""The end of the log as a broker would find it: found once for all readers, and updated as the log grows."""
 
 from contextlib import closing
 from pathlib import Path
@@ -17,7 +17,7 @@ from tests.small import SMALL_16K
 
 @pytest.fixture
 def walks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Physical offsets from which the log was walked."""
+    """Record the physical offsets from which the log was walked."""
     begun: list[int] = []
 
     def counted(log: Any, start: int, *, whole_records: bool) -> int:

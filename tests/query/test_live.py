@@ -1,4 +1,4 @@
-"""A store that a broker is writing to while it is open; and not a byte of ours in it."""
+"""A store that is open while a broker writes to it: readers leave every byte unchanged."""
 
 import os
 import stat
@@ -20,7 +20,7 @@ _SLOTS, _ITEMS = 20, 60
 
 
 class Writer:
-    """Writes a log as a broker does: in place, whole files ahead, the index some messages behind."""
+    """Writes a log as a broker does: in place, with whole files allocated ahead, and the index some messages late."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -1,4 +1,4 @@
-"""A queue that begins after messages of it that the log holds is damaged; one whose messages have expired is not."""
+"""A queue that begins later than the log's messages of it is damaged. If these messages have expired, it is not."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_expired_messages_are_no_damage(store: Path, capsys: pytest.CaptureFixtu
     with open_store(store) as opened:
         least = opened.min_queue_offset("T", 0, check=False)
         is_whole = opened.get_by_queue("T", 0, 100).physical_offset == first and least == 100
-    with open(log / f"{begin:020d}", "r+b") as file:  # other messages, which are not of the queue
+    with open(log / f"{begin:020d}", "r+b") as file:  # messages that do not belong to the queue
         data = file.read(first - begin).replace(b"\x01T", b"\x01U")
         file.seek(0)
         file.write(data)

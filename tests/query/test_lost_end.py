@@ -67,7 +67,7 @@ def cut_off(request: pytest.FixtureRequest, whole: Path) -> Path:
 
 @pytest.fixture(params=KNOWN)
 def known(request: pytest.FixtureRequest, cut_off: Path) -> Path:
-    """The store, of whose loss one thing alone knows."""
+    """A store that lost messages, as only one of its files shows."""
     if request.param == KNOWN[0]:
         (cut_off / "checkpoint").unlink()
     else:

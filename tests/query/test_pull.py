@@ -24,7 +24,7 @@ SCHEDULE = "SCHEDULE_TOPIC_XXXX"
 
 
 def rows_of_queue(store: GoldenStore, topic: str, queue_id: int) -> list[MessageRow]:
-    """In the order of the queue: prepared and rolled-back messages are in none."""
+    """Return rows in queue order. Prepared and rolled-back messages are in no queue."""
     return [
         row
         for row in store.messages
@@ -157,7 +157,7 @@ def test_offsets_by_time(golden: Golden, name: str) -> None:
 
 
 def overwritten(golden: Golden, tmp_path: Path, number: int, entry: bytes) -> tuple[Path, str, int]:
-    """basic, with one entry of TopicA/0 overwritten."""
+    """Return `basic` with one entry of TopicA/0 overwritten."""
     path = copy_store(golden("basic").path, tmp_path / "store")
     queue = next(q for q in golden("basic").queues if (q.topic, q.queue_id) == ("TopicA", 0))
     size = golden("basic").consume_queue_file_bytes
@@ -192,7 +192,7 @@ def test_an_entry_of_another_size_is_told(golden: Golden, tmp_path: Path) -> Non
 
 
 def test_the_newest_entry_may_be_half_written(golden: Golden, tmp_path: Path) -> None:
-    """Its tags are not there yet: the message's own count."""
+    """The entry's tags code is still missing, so the message's own tags decide."""
     rows = rows_of_queue(golden("basic"), "TopicA", 0)
     last = next(n for n in range(len(rows) - 1, 0, -1) if rows[n].tags_code != 0)
     row = rows[last]

@@ -24,7 +24,7 @@ MOST_BYTES = 3000
 
 @pytest.fixture(autouse=True, params=["arrays", "kernel"])
 def quickly(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """How quick pulls read: before the kernel is loaded, and after that."""
+    """Select how quick pulls read: before the kernel is loaded, or after that."""
     kernel = pull_records._Kernel()
     if request.param == "kernel":
         kernel.load_now()
@@ -37,7 +37,7 @@ def quickly(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 def check_quick(
     store: MessageStore, topic: str, queue_id: int, offset: int, most: int, tags: str | None = None
 ) -> bool:
-    """Compare a quick pull with a pull of records; whether it answered."""
+    """Compare a quick pull with a pull of records; return whether the quick pull answered."""
     asked = topic, queue_id, offset, most, tags, MOST_BYTES
     quick = store.quick_records(*asked)
     if quick is None:
@@ -50,7 +50,7 @@ def check_quick(
 
 
 def check(store: MessageStore, topic: str, queue_id: int, offset: int, most: int) -> int:
-    """Compare; the offset where the next pull begins."""
+    """Compare both; return the offset of the next pull."""
     check_quick(store, topic, queue_id, offset, most)
     plain = store.pull(topic, queue_id, offset, most)
     many = store.pull_records(topic, queue_id, offset, most, None)
@@ -92,7 +92,7 @@ def test_records_that_follow_each_other_and_those_that_do_not(tmp_path: Path) ->
             for offset in range(0, end, 5):
                 check(opened, "T", queue_id, offset, 40)
                 answered += check_quick(opened, "T", queue_id, offset, 4)
-            assert answered >= end // 10  # arrays stop at the end of a file
+            assert answered >= end // 10  # arrays end with their file
 
 
 def test_a_damaged_record_ends_the_answer_before_it_and_is_reported_at_its_own(

@@ -1,4 +1,4 @@
-"""Ids that producers got for messages of a list (5.x): in the record, but in no index."""
+"""Ids that producers got for messages of a list (5.x): in the records, but not in the index."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -62,7 +62,7 @@ def _expected(log: LogForge, records: list[RecordFields], topic: str, key: str) 
 
 
 def _store(path: Path, seed: int, indexed: int) -> tuple[LogForge, list[RecordFields]]:
-    """A store of which the first `indexed` log files are indexed."""
+    """Return a store whose first `indexed` log files are indexed."""
     records = list(_records(seed))
     log = forge_log(records, file_bytes=FILE_BYTES)
     write_store(path, log.files()[: indexed or None])
@@ -75,7 +75,7 @@ def _store(path: Path, seed: int, indexed: int) -> tuple[LogForge, list[RecordFi
 
 @pytest.fixture(params=[4096, 1 << 20])
 def small(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Facts about small files are kept, in pieces of some records."""
+    """Keep facts about small files as well, in pieces of some records."""
     monkeypatch.setattr(known_ranges, "_LEAST_RANGE_BYTES", request.param)
     monkeypatch.setattr(range_scan, "_LEAST_PIECE_BYTES", 1000)
     monkeypatch.setattr(range_scan, "_ROOM", 2)
@@ -96,7 +96,7 @@ def test_every_id_is_found_as_the_slow_way_finds_it(tmp_path: Path, indexed: int
     asked += Random(1).sample(sorted(set(every) - set(asked)), 60)
     expected = [_expected(log, records, *question) for question in asked]
     assert sum(map(bool, expected)) > 60
-    for _ in range(2):  # the second time with the facts that the first kept
+    for _ in range(2):  # the second time with facts that were saved by the first
         with reput.open_store(tmp_path / "s") as store:
             for question, offsets in zip(asked, expected, strict=True):
                 found = store.query(*question)
@@ -163,7 +163,7 @@ def test_an_absent_id_costs_no_scan_once_the_log_is_known(
             assert not store.query("T", "no id of a client").messages
             assert scanned == []
             assert not store.query("T", an_id(77_777)).messages
-            # The file that the log ends in is looked at each time.
+            # The last file of the log is read each time.
             assert len(scanned) == (files if expected else 1)
             scanned.clear()
 
@@ -179,7 +179,7 @@ def test_damage_leaves_the_answer_incomplete(tmp_path: Path) -> None:
     for _ in range(2):
         with MessageStore(tmp_path / "s") as store:
             assert not store.query("T", key).is_complete
-            assert store.query("T", "k").is_complete  # the index has those
+            assert store.query("T", "k").is_complete  # the index has these messages
     answer = reput.look_up(tmp_path / "s", [("T", an_id(1))])
     assert answer.read_all()["is_complete"].to_pylist() == [False]
 
@@ -224,7 +224,7 @@ def test_what_looks_like_an_id() -> None:
 
 @pytest.fixture(scope="module")
 def sent(golden: Golden) -> tuple[Path, list[tuple[str, str, str]]]:
-    """A broker's store; topic, id that the producer got, and place, of each message that was sent in a list."""
+    """Return a broker's store, and the topic, producer's id and place of each message that was sent in a list."""
     store = golden("five_life")
     rows = [row for row in read_named(store.root / "sent.tsv") if row["kind"] == "batch"]
     found = []

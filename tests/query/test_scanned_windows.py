@@ -1,4 +1,4 @@
-"""Windows of time without an index: complete for any clock, and no range is scanned twice in vain."""
+"""Windows of time without an index: complete for any clock, and no range is scanned twice without need."""
 
 import os
 import struct
@@ -20,7 +20,7 @@ FILE_BYTES = 1 << 13
 
 @pytest.fixture(autouse=True)
 def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Facts about small files are also kept; half of each is walked, half read by the kernel."""
+    """Keep facts about small files as well; half of each is walked, half read by the kernel."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(known_ranges, "_LEAST_RANGE_BYTES", 1000)
     monkeypatch.setattr(wanted_scan, "WALKED_BYTES", 3 * FILE_BYTES // 2)
@@ -28,7 +28,7 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def scanned(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Numbers of the files that are scanned from now on."""
+    """Record the numbers of the files that are scanned from now on."""
     found: list[int] = []
     scan = Scanner.scan
 
@@ -102,7 +102,7 @@ def test_what_a_window_scans_is_known_to_the_next_process(
 
 
 def _overwrite(log: LogForge, path: Path, times: Sequence[int]) -> None:
-    """The log was cut short and written over, in place, and the file system says nothing of it."""
+    """The log was truncated and overwritten in place, without a trace in the file system."""
     status = os.stat(path)
     path.write_bytes(dict(_log(times).files())[0])
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
@@ -187,7 +187,7 @@ def _set_time(path: Path, at: int, time: int) -> None:
 
 
 def _may_have(known: known_ranges.KnownRanges, time: int) -> list[int]:
-    """The beginnings of the pieces of the log that may have messages stored then or later."""
+    """Return the beginnings of the log's pieces that may have messages stored at that time or later."""
     return [piece.start for piece in known.pieces(time, time + 10**9)]
 
 

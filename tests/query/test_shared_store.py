@@ -22,7 +22,7 @@ CONFIG = reput.StoreConfig(1 << 13, 20, 64, 100)
 
 
 def as_queues(queues: QueueIndex) -> QueueIndex:
-    """What mypy accepts here satisfies the protocol."""
+    """Accepts objects that satisfy the protocol; mypy checks the calls."""
     return queues
 
 

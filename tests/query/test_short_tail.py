@@ -1,4 +1,4 @@
-"""Every query reads the log after the index, whether or not its records were seen before."""
+"""Every query reads the log after the index, whether or not its records were read before."""
 
 from pathlib import Path
 

@@ -25,7 +25,7 @@ SETTLED = 1_000_000_000
 
 @contextmanager
 def counted() -> Iterator[Counter[str]]:
-    """Calls by name while the context lasts."""
+    """Count calls by name during the body."""
     made: Counter[str] = Counter()
 
     def counting(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
@@ -42,7 +42,7 @@ def counted() -> Iterator[Counter[str]]:
 
 
 def settle(path: Path) -> None:
-    """Nothing was changed in these folders lately, so that one look at each is enough."""
+    """Make the folders look unchanged for some time, so that one check of each is enough."""
     for folder in [path, *path.rglob("*")]:
         if folder.is_dir():
             os.utime(folder, (SETTLED, SETTLED))
@@ -61,8 +61,8 @@ def test_a_pull_from_a_cached_queue_costs_ten_calls_and_a_read_a_record(
     store: Path, tags: str | None
 ) -> None:
     with reput.open_store(store) as opened:
-        for start in (100, 130, 460):  # each in files of its own: 50 entries, some 80 messages
-            for _ in range(2):  # once for the queue and its files to be opened
+        for start in (100, 130, 460):  # each in its own files: 50 entries, about 80 messages
+            for _ in range(2):  # once, to open the queue and its files
                 with counted() as made:
                     messages = opened.pull("T", 0, start, 32, tags).messages
             assert len(messages) == (32 if tags is None or start < 430 else 20)

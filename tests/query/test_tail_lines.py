@@ -1,4 +1,4 @@
-"""All of a log as lines: byte for byte what one message after the other gives, damage and end included."""
+"""All of a log as lines: identical to single messages, damage and the log's end included."""
 
 from collections.abc import Callable
 from pathlib import Path

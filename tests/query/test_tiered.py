@@ -39,7 +39,7 @@ def store(golden: Golden) -> GoldenStore:
 
 @pytest.fixture(scope="module")
 def originals(store: GoldenStore) -> dict[tuple[str, int, int], MessageExt]:
-    """The messages of the broker's own log that were uploaded, by topic, queue and queue offset."""
+    """Return the uploaded messages from the broker's own log, by topic, queue and queue offset."""
     local_only = ("rmq_sys_", "%LMQ%", "SCHEDULE_TOPIC", "RMQ_SYS_")
     with reput.open_store(store.path) as opened:
         return {
@@ -50,7 +50,7 @@ def originals(store: GoldenStore) -> dict[tuple[str, int, int], MessageExt]:
 
 
 def same(one: MessageExt, other: MessageExt) -> bool:
-    """Whether two are the same message but for its place."""
+    """Return whether two messages are equal except for their places."""
     names = ("topic", "queue_id", "queue_offset", "body", "properties_bytes", "store_timestamp")
     return all(getattr(one, name) == getattr(other, name) for name in names)
 

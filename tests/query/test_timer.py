@@ -1,4 +1,4 @@
-"""The timer log: every unit is of a waiting message, due when that says."""
+"""The timer log: every unit belongs to a waiting message, and states when it is due."""
 
 import json
 import struct

@@ -1,4 +1,4 @@
-"""A query by the topic that a message was sent to names its place while it waits elsewhere."""
+"""A query by the original topic of a message shows where the message waits."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -43,7 +43,7 @@ def test_every_message_that_was_sent_is_found_or_said_to_wait(golden: Golden) ->
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
-    """A half message of topic T with the keys h and both, and one of U; a message of T with the key both."""
+    """A half message of topic T with the keys `h` and `both`, and one of U; a message of T with the key `both`."""
     with reput.open_store(tmp_path / "s", mode="rw", config=SMALL) as opened:
         for topic, keys in (("T", ["h", "both"]), ("U", ["u"])):
             properties = {"KEYS": " ".join(keys), "REAL_TOPIC": topic, "REAL_QID": "0"}

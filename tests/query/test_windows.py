@@ -1,4 +1,4 @@
-"""Queries of a window of time: complete to the millisecond for any clock, and quick if it never stepped back."""
+"""Queries of a time window: complete to the millisecond for any clock, and quick if the clock never stepped back."""
 
 import struct
 from collections.abc import Iterator, Sequence
@@ -62,7 +62,7 @@ def _prove_all(path: Path, items: int = ITEMS) -> list[Proof]:
 
 
 def _windows(times: Sequence[int]) -> Iterator[tuple[int | None, int | None]]:
-    """Around each edge that there can be, a millisecond less and more."""
+    """Return windows around each possible edge, a millisecond less and more."""
     edges = sorted({times[0], times[-1], min(times), max(times), times[len(times) // 2]})
     for begin in [None, *(edge + off for edge in edges for off in (-1, 0, 1))]:
         yield begin, None
@@ -85,7 +85,7 @@ def _check(path: Path, times: Sequence[int], items: int = ITEMS) -> None:
 
 @pytest.fixture
 def many_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a few candidates as of very many: kernels read all but the newest, some in each array, window and part."""
+    """Read few candidates like many: kernels read all but the newest, in pieces of arrays, windows and parts."""
     monkeypatch.setattr(search, "_READ_FIRST", 2)
     monkeypatch.setattr(search, "_FEW", 3)
     monkeypatch.setattr(long_chain, "_PART_ITEMS", 12)
@@ -103,7 +103,7 @@ def test_any_clock(steps: list[int]) -> None:
     times = _times(steps)
     with TemporaryDirectory() as folder:
         path = _store(Path(folder) / "store", times)
-        _check(path, times)  # spot-checked
+        _check(path, times)  # the file was spot-checked
         _prove_all(path)
         _check(path, times)
 
@@ -161,7 +161,7 @@ def _hot_offsets(path: Path) -> list[int]:
 )
 @pytest.mark.usefixtures("many_at_once")
 def test_what_is_wrong_outside_the_window_is_noticed(tmp_path: Path, damage: str) -> None:
-    """As if each candidate had been read by itself: the part is not trusted, and scanned."""
+    """As if each candidate had been read separately: the part is not trusted, and is scanned."""
     times = [BEGIN + 100 * n for n in range(300)]
     path = _store(tmp_path / "store", times, items=3000)
     wrong = _hot_offsets(path)[100]
@@ -209,11 +209,11 @@ def test_a_file_of_the_log_that_is_gone_is_passed_over(tmp_path: Path) -> None:
         expected = store.query("T", "hot", **window).messages
         logs = sorted((path / "commitlog").iterdir())
         assert len(logs) > 4
-        logs[1].unlink()  # a lost file
+        logs[1].unlink()  # this file is lost
         found = store.query("T", "hot", **window)
         assert found.messages == expected
         assert not found.is_complete
-        logs[0].unlink()  # they expire
+        logs[0].unlink()  # the first file expires
         logs[2].unlink()
         found = store.query("T", "hot", **window)
         assert found.messages == expected
@@ -233,7 +233,7 @@ def test_a_file_of_the_log_that_is_cut_short_is_an_error(tmp_path: Path) -> None
 
 
 def test_a_time_so_early_that_javas_difference_wraps(tmp_path: Path) -> None:
-    """Its item says the most seconds there can be, and comes after all others."""
+    """Its item has the maximal number of seconds, and comes after all others."""
     times = [BEGIN + 100 * n for n in range(400)] + [-(2**63) + 5 + n for n in range(4)]
     path = _store(tmp_path / "store", times, items=3000)
     _prove_all(path, 3000)
@@ -270,7 +270,7 @@ def test_only_what_can_be_of_the_window_is_read(
 
 @pytest.mark.parametrize("damage", ["an edge", "a fall", "the header"])
 def test_seconds_that_are_wrong_are_not_relied_on(tmp_path: Path, damage: str) -> None:
-    """Not even once the file is proved."""
+    """They are not used even after the file was proved."""
     times = [BEGIN + 100 * n for n in range(1000)]
     path = _store(tmp_path / "store", times, items=3000)
     (proof,) = _prove_all(path, 3000)
@@ -283,7 +283,7 @@ def test_seconds_that_are_wrong_are_not_relied_on(tmp_path: Path, damage: str) -
         first, last = (2, 900) if damage == "an edge" else (700, 700)
         for item in range(first, last + 1):
             struct.pack_into(">i", data, item_position(SLOTS, item) + 12, 0)
-    # The same inode: a proof is looked up by size, begin and last item
+    # The inode is the same: a proof is looked up by size, begin and last item.
     index.write_bytes(data)
     monkeyed = _prove_all(path, 3000)
     if damage != "the header":
@@ -292,7 +292,7 @@ def test_seconds_that_are_wrong_are_not_relied_on(tmp_path: Path, damage: str) -
 
 
 def test_an_edge_that_is_wrong_is_noticed(tmp_path: Path) -> None:
-    """A file that changes while it is open: its items say less than their messages, and still never fall."""
+    """A file changes while it is open: its items state less than their messages, but never decrease."""
     times = [BEGIN + 100 * n for n in range(1000)]
     path = _store(tmp_path / "store", times, items=3000)
     _prove_all(path, 3000)

@@ -1,4 +1,4 @@
-"""A store that is put into and asked, in one process and in two."""
+"""A store that is written to and queried, in one process and in two."""
 
 import os
 import subprocess
@@ -158,7 +158,7 @@ def test_one_sync_serves_many_threads(tmp_path: Path, monkeypatch: pytest.Monkey
     fdatasync = os.fdatasync
 
     def as_slow_as_a_disk(descriptor: int) -> None:
-        time.sleep(0.02)  # however busy the machine is, the others come meanwhile
+        time.sleep(0.02)  # on a machine of any load, the others arrive in the meantime
         fdatasync(descriptor)
 
     monkeypatch.setattr(os, "fdatasync", as_slow_as_a_disk)
@@ -177,7 +177,7 @@ def test_one_sync_serves_many_threads(tmp_path: Path, monkeypatch: pytest.Monkey
         thread.join()
     syncs = store._writer.syncs - before
     store.close()
-    assert 640 / syncs >= 3  # eight and more on a quiet machine
+    assert 640 / syncs >= 3  # eight or more on a quiet machine
 
 
 def test_a_closed_store_takes_nothing(tmp_path: Path) -> None:

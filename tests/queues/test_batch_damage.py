@@ -1,4 +1,4 @@
-"""Batch queues that are damaged: an answer is of the queue that was asked, or an error that says what is wrong."""
+"""Damaged batch queues: an answer belongs to the requested queue, or an error reports what is wrong."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -26,7 +26,7 @@ ENTRY_BYTES = 46
 def batches(
     golden: Golden, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Path, list[tuple[Path, bytes]]]:
-    """A copy of the store whose batch queue may be changed, and its files as they were."""
+    """A copy of the store whose batch queue may be changed, and its original files."""
     store = copy_store(golden("five_batch").path, tmp_path_factory.mktemp("batch") / "store")
     folder = store / "batchconsumequeue" / TOPIC / str(QUEUE)
     return store, [(path, path.read_bytes()) for path in sorted(folder.iterdir())]
@@ -36,7 +36,7 @@ Batches = tuple[Path, list[tuple[Path, bytes]]]
 
 
 def ask(opened: MessageStore, start: int) -> tuple[list[int], bool]:
-    """Queue offsets of the messages from one on, and whether an error said that some are missing."""
+    """Return queue offsets of the messages from one on, and whether an error reported that some are missing."""
     found: list[int] = []
     try:
         while True:

@@ -28,7 +28,7 @@ _SOME = {"timed", "extremes", "lmq", "five_batch", "five_rocksdb", "five_ext"}
 
 @pytest.fixture(params=[900, 64 << 10])
 def pieces(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Read pieces of the log of a few messages, or of whole files; results are kept."""
+    """Read the log in pieces of a few messages, or of whole files; results are saved."""
     monkeypatch.setattr(scan, "_READ_BYTES", 2000)
     monkeypatch.setattr(range_scan, "_LEAST_PIECE_BYTES", request.param)
     monkeypatch.setattr(known_ranges, "_LEAST_RANGE_BYTES", 1)
@@ -36,7 +36,7 @@ def pieces(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def _times(kind: str, count: int) -> Iterator[int]:
-    """Store times whose clock steps back never, now and then, for long, or all the time."""
+    """Return store times of a clock that steps back never, sometimes, for long, or all the time."""
     random, now = Random(kind), BEGIN
     for number in range(count):
         match kind:
@@ -52,7 +52,7 @@ def _times(kind: str, count: int) -> Iterator[int]:
 
 
 def _stored(store: MessageStore, topic: str, queue_id: int) -> list[tuple[int, int, int]]:
-    """(queue offset, the next one, store time) of each readable entry of a queue."""
+    """Return (queue offset, the next one, store time) of each readable entry of a queue."""
     queue, found = store.queues.queue(topic, queue_id), []
     start = queue.min_queue_offset(store.commit_log.min_offset)
     for number, entry in queue.numbered(start, queue.max_queue_offset()):
@@ -63,7 +63,7 @@ def _stored(store: MessageStore, topic: str, queue_id: int) -> list[tuple[int, i
 
 
 def _check(store: MessageStore, random: Random, questions: int) -> int:
-    """Compare with the oracle; returns how many answers bisection over all times would have had wrong."""
+    """Compare with the oracle; return the number of answers that bisection over all times would get wrong."""
     wrong = 0
     for topic, queue_id in store.list_queues():
         rows = _stored(store, topic, queue_id)
@@ -75,7 +75,7 @@ def _check(store: MessageStore, random: Random, questions: int) -> int:
             first = next((number for number, _, stored in rows if stored >= time), most)
             assert store.offset_by_time(topic, queue_id, time) == first
             end = next((after for _, after, stored in reversed(rows) if stored <= time), least)
-            # Numbers without an entry may be before it or after it.
+            # Numbers without an entry may belong before or after it.
             following = next((number for number, *_ in rows if number >= end), most)
             assert end <= store.end_offset_by_time(topic, queue_id, time) <= following
             wrong += sum(stored < time for stored in times) + least != first
@@ -89,7 +89,7 @@ def queues(request: pytest.FixtureRequest) -> str:
 
 
 def _store(path: Path, queues: str, clock: Iterator[int]) -> Path:
-    """A store whose topics B and T have queues of that kind, in many small files."""
+    """Return a store whose topics B and T have queues of that kind, in many small files."""
     if queues == "batch":
         write_topics(path, "B")
     config = replace(CONFIG, append_record_crc=False, commit_log_file_bytes=1 << 13)
@@ -110,7 +110,7 @@ def _store(path: Path, queues: str, clock: Iterator[int]) -> Path:
         rebuild_store(SerialRunner(), path, output=path.parent / "rocks", queues="rocksdb")
         (path.parent / "rocks" / "commitlog").symlink_to(path / "commitlog")
         return path.parent / "rocks"
-    if queues == "gaps":  # as a rebuild without the old queues leaves them
+    if queues == "gaps":  # as a rebuild without the old queues writes them
         for file in path.glob("consumequeue/*/*/*"):
             data = bytearray(file.read_bytes())
             for at in (100, 120, 140, 400):

@@ -1,4 +1,4 @@
-"""ConsumeQueues that are damaged: an answer is of the queue that was asked, or an error that says what is wrong."""
+"""Damaged ConsumeQueues: an answer belongs to the requested queue, or an error reports what is wrong."""
 
 import struct
 from collections.abc import Callable
@@ -25,7 +25,7 @@ LMQ = {"INNER_MULTI_DISPATCH": "%LMQ%a,%LMQ%b"}
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
-    """Messages of T/0 and U/1 in turn, each queue in files of 30 entries."""
+    """Messages of T/0 and U/1 in turns, each queue in files of 30 entries."""
     records = [
         RecordFields(topic="TU"[n % 2], queue_id=n % 2, queue_offset=n // 2, body=b"%d" % n)
         for n in range(MESSAGES)
@@ -148,7 +148,7 @@ def test_a_file_missing_between_others_is_damage(store: Path) -> None:
 def test_a_queue_that_ends_before_the_logs_messages_of_it_is_damage(
     store: Path, end: int, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("reput.query.queue_ends._PATIENCE_S", 0.001)  # nobody dispatches here
+    monkeypatch.setattr("reput.query.queue_ends._PATIENCE_S", 0.001)  # no process dispatches here
     data = bytes(queue_bytes(store)[: end * ENTRY.size])
     write_queue(store, data if how == "cut" else data.ljust(MESSAGES // 2 * ENTRY.size, b"\0"))
     with reput.open_store(store) as opened:
@@ -166,7 +166,7 @@ def test_a_queue_that_ends_before_the_logs_messages_of_it_is_damage(
 
 
 def test_messages_that_are_not_dispatched_yet_are_no_damage(store: Path) -> None:
-    """The newest are in no queue and no index: dispatch has not come so far."""
+    """The newest messages are in no queue and in no index, because dispatch has not reached them."""
     for topic in "TU":
         write_queue(store, bytes(queue_bytes(store, topic)[: 90 * ENTRY.size]), topic)
     for path in (store / "index").iterdir():

@@ -1,4 +1,4 @@
-"""Queues with pre-blank entries between others, which stand for lost messages."""
+"""Queues with pre-blank entries between others, which represent lost messages."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +18,7 @@ CONFIG = replace(SMALL, queue_entries=8)
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
-    """A queue of forty messages, of which seven cannot be read, to the end of their file of the log."""
+    """A queue of forty messages, seven of which cannot be read, up to the end of their log file."""
     size = len(encode_record(FIELDS))
     fields = [
         replace(FIELDS, queue_offset=n, store_timestamp=1_700_000_000_000 + 1000 * n)
@@ -61,6 +61,6 @@ def test_minimum_and_expiry_pass_over_the_gap(store: Path) -> None:
 
 
 def test_a_check_finds_no_entry_out_of_place(store: Path) -> None:
-    """It reads what follows the damage in its file, which a broker, and so a rebuild, does not."""
+    """Check reads the records after the damage in its file. A broker and a rebuild do not."""
     kinds = {finding.kind for finding in check_store(store, config=CONFIG) if finding.is_wrong}
     assert kinds == {"unreadable_record", "missing_queue_entry", "missing_index_entry"}

@@ -1,4 +1,4 @@
-"""A folder that cannot be listed once: the next answer is of its present files, not of those known before."""
+"""A folder that cannot be listed once: the next answer has its present files, not those known before."""
 
 import os
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ class FailsOnce(LocalStorage):
 
 
 def settled(folder: Path, second: int) -> None:
-    """Let the folder's entries have changed so long ago that no further change can go unnoticed."""
+    """Set the times of the folder's entries far back, so that any further change is noticed."""
     os.utime(folder, ns=(0, LONG_AGO_NS + second * 10**9))
 
 

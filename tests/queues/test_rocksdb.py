@@ -1,4 +1,4 @@
-"""Queues in RocksDB: read without a trace, from incomplete databases, and nothing is invented for damage."""
+"""Queues in RocksDB: read without a trace, also from incomplete databases, and nothing is invented for damage."""
 
 import shutil
 from collections.abc import Callable
@@ -41,7 +41,7 @@ rocksdict = pytest.importorskip("rocksdict")
 
 
 def tree(folder: Path) -> dict[str, tuple[int, int, bytes]]:
-    """Every file below a folder: its change time, inode and bytes."""
+    """Return every file below a folder: its change time, inode and bytes."""
     return {
         str(path.relative_to(folder)): (
             path.stat().st_ctime_ns, path.stat().st_ino, path.read_bytes() if path.is_file() else b"",
@@ -83,7 +83,7 @@ def test_the_database_has_the_entries_that_the_broker_lists(golden: Golden) -> N
     assert {(end.topic, end.queue_id, end.queue_offset + 1) for end in database.ends()} == {
         (queue.topic, queue.queue_id, queue.max_offset) for queue in store.queues
     }
-    # Three more than its minimum lets the broker see
+    # The minimum of the database plus three, which the broker does not return.
     assert sum(1 for _ in database.items(b"")) == 4898
     last = store.messages[-1]
     assert database.checkpoint() <= last.physical_offset + last.size
@@ -128,7 +128,7 @@ def test_entries_come_as_bytes_too(golden: Golden) -> None:
 
 
 def test_entries_after_the_end_of_a_queue_are_none(golden: Golden, tmp_path: Path) -> None:
-    """A broker that cuts its log sets the ends of queues back, and leaves the entries."""
+    """A broker that truncates its log sets the ends of queues back, and leaves the entries."""
     store = copy_store(golden(NAME).path, tmp_path / "store")
     topic, queue_id, _, last = longest = ends_of(store)[0]
     database = opened_to_write(store / "consumequeue")
@@ -149,14 +149,14 @@ def test_entries_after_the_end_of_a_queue_are_none(golden: Golden, tmp_path: Pat
 
 
 def ends_of(store: Path) -> list[QueueEnd]:
-    """Of each queue, that with most entries first."""
+    """Return the end of each queue, that with most entries first."""
     with closing(RocksDatabase(str(store / "consumequeue"))) as database:
         return sorted(database.ends(), key=lambda end: -end.queue_offset)
 
 
 @pytest.fixture
 def lagging(golden: Golden, tmp_path: Path) -> tuple[Path, GoldenStore]:
-    """The store as a killed broker leaves it: the database ends in the middle of the log."""
+    """Return the store as a killed broker leaves it: the database ends in the middle of the log."""
     source = golden(NAME)
     store = copy_store(source.path, tmp_path / "store")
     for path in (store / "consumequeue").iterdir():
@@ -201,7 +201,7 @@ def test_delay_levels_are_those_that_the_database_shows_else_those_of_the_broker
 ) -> None:
     store, source = lagging
     stored = {row.physical_offset: row for row in source.messages}
-    shown = {  # levels of which the database has an entry
+    shown = {  # levels with an entry in the database
         row.queue_id
         for row in source.messages[: len(source.messages) // 2]
         if row.topic == SCHEDULE_TOPIC

@@ -1,4 +1,4 @@
-"""Writing ConsumeQueues: entry after entry where the oracle puts it, in files as long as a broker's."""
+"""ConsumeQueues are written like the oracle's, entry by entry, in files as long as a broker's."""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -53,7 +53,7 @@ entry_lists = st.lists(
 
 
 @given(entry_lists, st.sampled_from((1, 2, 5, 100)), st.integers(0, 30), st.booleans())
-@example([Entry(10 * n, n) for n in (0, 1, 1)], 2, 0, False)  # the refused one makes a file
+@example([Entry(10 * n, n) for n in (0, 1, 1)], 2, 0, False)  # the refused entry creates a file
 @example([Entry(10 * n, n) for n in (0, 1, 1, 2)], 2, 3, True)
 @example([Entry(0, 13), Entry(10, 14)], 5, 1, True)
 def test_files_are_the_oracles(
@@ -77,7 +77,7 @@ def test_parts_of_a_queue_can_be_written_in_any_order(
     entries = [Entry(10 * n, start + n) for n in range(cut + 5)]
     with TemporaryDirectory() as name:
         folder = Path(name) / "t" / "0"
-        # The next part gets the place as an argument; it does not know the part before.
+        # The next part gets its place as an argument, and does not depend on the previous part.
         later = ConsumeQueueWriter(folder, file_entries, start + cut)
         assert append(later, entries[cut:]) == 5
         later.close(sync=False)

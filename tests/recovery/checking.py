@@ -1,4 +1,4 @@
-"""The full check of a store: every record of the log reachable by queue and key, once, by the slow oracle's rules."""
+"""The full check of a store: every record of the log is reachable once by queue and key, by the oracle's rules."""
 
 from collections import Counter
 from pathlib import Path
@@ -14,7 +14,7 @@ PRE_BLANK_SIZE = 2**31 - 1
 
 
 def check_store(store: Path, config: StoreConfig) -> Walk:
-    """The log holds no damage, ConsumeQueues are the oracle's bytes, IndexFiles hold each key once."""
+    """The log has no damage, ConsumeQueues equal the oracle's bytes, IndexFiles have each key once."""
     found = walk(read_log(store))
     assert found.damage == []
     assert [record.physical_offset for record in found.dispatched] == [
@@ -32,7 +32,7 @@ def check_store(store: Path, config: StoreConfig) -> Walk:
 
 
 def check_what_is_left(store: Path, config: StoreConfig) -> Walk:
-    """The same of a store whose oldest messages may have expired: entries of these are passed over."""
+    """Check the same in a store whose oldest messages may have expired: their entries are skipped."""
     found = walk(read_log(store))
     assert found.damage == []
     log_begin = read_log(store)[0][0]
@@ -58,7 +58,7 @@ def check_what_is_left(store: Path, config: StoreConfig) -> Walk:
 
 
 def queue_entries(folder: Path, config: StoreConfig) -> dict[int, tuple[int, int, int]]:
-    """All entries of a queue that are not zero, by their number."""
+    """Return all entries of a queue that are not zero, by number."""
     found = {}
     for path in folder.iterdir():
         data = path.read_bytes()
@@ -72,7 +72,7 @@ def queue_entries(folder: Path, config: StoreConfig) -> dict[int, tuple[int, int
 def check_index(
     store: Path, config: StoreConfig, records: list[Record], log_begin: int | None = None
 ) -> None:
-    """The entries, in order, belong to the records; every chain leads through all of its entries."""
+    """The entries, in order, belong to the records; every chain has all of its entries."""
     expected = [
         (key_hash(record.topic, key), record.physical_offset)
         for record in records

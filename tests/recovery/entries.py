@@ -19,13 +19,13 @@ Of a batch queue that is the queue offset in the entry; where it lies in the fil
 
 
 def log_paths(store: Path) -> list[Path]:
-    """The files of the log, in one folder or several, by physical offset."""
+    """Return the files of the log, in one folder or several, by physical offset."""
     found = [path for path in store.glob("commitlog*/*") if path.name.isdigit()]
     return sorted(found, key=lambda path: path.name)
 
 
 def read_log(store: Path) -> list[tuple[int, Any]]:
-    """The (start offset, bytes) of each of them."""
+    """Return the (start offset, bytes) of each log file."""
     return [(int(path.name), read_file(path)) for path in log_paths(store)]
 
 
@@ -89,7 +89,7 @@ def _stored_in_rocksdb(folder: Path) -> Iterator[tuple[tuple[str, ...], int, byt
 
 
 def ends_before(entry: bytes, log_end: int) -> bool:
-    """Whether the message of an entry ends before the log does."""
+    """Return whether the message of an entry ends before the log does."""
     offset = int.from_bytes(entry[:8], "big")
     return offset + int.from_bytes(entry[8:12], "big") <= log_end
 

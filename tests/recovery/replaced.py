@@ -17,7 +17,7 @@ SPLIT_BYTES = 700
 
 
 def small_log(records: int) -> LogForge:
-    """Three queues, some 30 files in all: few steps to be killed at."""
+    """Return a log of three queues, about 30 files in all: few steps at which to be killed."""
     return forge_log(
         [
             RecordFields(
@@ -62,7 +62,7 @@ def assert_new(store: Path, files: Files = FILES) -> None:
 
 
 def assert_whole(store: Path, old: dict[str, bytes], new: dict[str, bytes]) -> None:
-    """Each folder is the old one or the new one, nothing between; the checkpoint is one of the two."""
+    """Each folder is completely old or completely new; the checkpoint is one of the two."""
     now = tree(store)
     for folder in ("consumequeue/", "index/", "checkpoint"):
         found, was, is_to_be = (
@@ -73,7 +73,7 @@ def assert_whole(store: Path, old: dict[str, bytes], new: dict[str, bytes]) -> N
 
 
 def steps_of_a_run(store: Path, tmp_path: Path) -> int:
-    """How many steps a rebuild of LOG makes, over the files of `store`."""
+    """Return the number of steps of a rebuild of LOG over the files of `store`."""
     copy = copied(store, tmp_path / "counted")
     with dying(None) as steps:
         in_place(copy)
@@ -81,7 +81,7 @@ def steps_of_a_run(store: Path, tmp_path: Path) -> int:
 
 
 def copied(store: Path, copy: Path) -> Path:
-    """Another store of FILES with the same old ConsumeQueues, IndexFiles and checkpoint."""
+    """Return another store of FILES with the same old ConsumeQueues, IndexFiles and checkpoint."""
     write_store(copy, FILES)
     for name in ("consumequeue", "index"):
         for path in (store / name).rglob("*"):

@@ -99,7 +99,7 @@ class Attacker:
         self._write_log(start, bytes(PAGE))
         self.attack.said.append(f"page at {start}")
         self.attack.log += [one for one in self._records if start <= one < start + PAGE]
-        # The record that begins before it may also be damaged.
+        # The previous record may also be damaged.
         self.attack.log += [one for one in self._records if one < start][-1:]
 
     def _zeroed_entry(self) -> None:
@@ -181,7 +181,7 @@ class Attacker:
 def assert_held(
     before: Entries, after: Entries, attack: Attack, log_end: int, case: object
 ) -> None:
-    """See the module."""
+    """Check the demands of the module docstring."""
     for queue, entries in before.items():
         if queue in attack.queues:
             continue
@@ -212,14 +212,14 @@ def assert_held(
 
 
 def _certain(entry: bytes, attack: Attack) -> int:
-    """How many bytes of an entry do not depend on a record that was damaged."""
+    """Return the bytes of an entry that do not depend on a damaged record."""
     return 12 if int.from_bytes(entry[:8], "big") in attack.log else len(entry)
 
 
 def assert_rebuilt_queue(
     before: Entries, after: Entries, attack: Attack, log_end: int, case: object
 ) -> None:
-    """A queue that was deleted: messages whose records are whole have their numbers again."""
+    """In a rebuilt queue, messages with intact records have their old numbers."""
     for queue in attack.queues:
         if queue[1].startswith("%LMQ%"):
             continue
@@ -236,9 +236,9 @@ def assert_rebuilt_queue(
 
 
 def first_checked(store: Path, five: bool, is_clean: bool, before: Entries) -> int:
-    """Physical offset from which a broker reads the log when it starts, at the latest."""
+    """Return the physical offset from which a broker reads the log when it starts, at the latest."""
     starts = [int(path.name) for path in log_paths(store)]
-    if not is_clean:  # by times; not earlier than the first file
+    if not is_clean:  # found by times; at least the first file
         return starts[0]
     if not five:
         return starts[-3:][0]
@@ -251,7 +251,7 @@ def first_checked(store: Path, five: bool, is_clean: bool, before: Entries) -> i
 
 
 def opened(golden: GoldenStore, folder: Path, seed: int, is_clean: bool, put: bool) -> str:
-    """Open the store to be written, damaged at random; returns what came of it."""
+    """Open a store with random damage for writing; return the outcome."""
     store = copy_store(golden.path, folder / "store")
     before, old_end = entries_of(store), walk(read_log(store)).end_offset
     attack = Attacker(store, store, seed).run()
@@ -303,7 +303,7 @@ def rebuilt(golden: GoldenStore, folder: Path, seed: int) -> None:
 
 
 def followed(golden: GoldenStore, folder: Path, seed: int) -> None:
-    """Go on following it, into another folder."""
+    """Continue to follow it, into another folder."""
     store, output = copy_store(golden.path, folder / "store"), folder / "output"
     _follow(store, output, golden)
     before = entries_of(output)
@@ -324,7 +324,7 @@ def _follow(store: Path, output: Path, golden: GoldenStore) -> None:
 
 
 def folders(tmp_path: Path) -> Iterator[tuple[int, Path]]:
-    """A folder for each seed, which goes with the next."""
+    """Return a function that creates a folder per seed, and deletes the previous one."""
     for seed in SEEDS:
         folder = tmp_path / str(seed)
         folder.mkdir()
@@ -334,7 +334,7 @@ def folders(tmp_path: Path) -> Iterator[tuple[int, Path]]:
 
 @pytest.mark.parametrize("name", ["five_batch", "lmq"])
 def test_a_few(golden: Golden, tmp_path: Path, name: str) -> None:
-    """One seed of each way; all are in the slow tests below."""
+    """One seed of each way; the slow tests below run all."""
     for number, attacked in enumerate((_opened, _opened, rebuilt, followed)):
         (tmp_path / str(number)).mkdir()
         attacked(golden(name), tmp_path / str(number), number)

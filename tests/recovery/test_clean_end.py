@@ -1,4 +1,4 @@
-"""A store that nobody touched since it was closed is opened at once; any other is looked at."""
+"""A store that is unchanged since it was closed is opened at once; any other store is examined."""
 
 import os
 from collections.abc import Callable

@@ -36,7 +36,7 @@ def read_table() -> list[Case]:
     return [Case(row[0], row[1] == "clean", tuple(row[2].split()), int(row[3])) for row in rows]
 
 
-# A lost last file, a wrong CRC before the files of a clean start, a database after a crash, a torn record with a CRC.
+# The cases: a lost last file, a wrong CRC before the files of a clean start, a database after a crash, a torn record with a CRC.
 ALWAYS = frozenset({2, 5, 15, 21, 22})
 
 
@@ -63,7 +63,7 @@ def test_the_log_ends_where_a_broker_ends_it(golden: Golden, tmp_path: Path, cas
 
 
 def inflict(log: Path, original: Path, damage: str) -> None:
-    """KIND_WHICH:FILE:AT, as the table's head explains it; records lie where they lay before any damage."""
+    """Apply KIND_WHICH:FILE:AT, as the table's head explains it; record offsets are those before any damage."""
     kind, name, place = damage.split(":")
     path, at = log / name, int(place)
     if kind.startswith("del"):

@@ -1,4 +1,4 @@
-"""Damage to entries of expired messages: they cannot be rebuilt, and must not shift other entries."""
+"""Damaged entries of expired messages cannot be rebuilt, and must not shift other entries."""
 
 import logging
 import os
@@ -19,7 +19,7 @@ COUNT = 40
 
 
 def expired_store(path: Path) -> int:
-    """A store whose log has lost its first file; returns the queue offset of the first message left."""
+    """Return a store whose log has lost its first file, and the queue offset of the first remaining message."""
     writer = StoreWriter(path, CONFIG)
     puts = writer.put_many([Message("T", b"b" * 100, ["k"])] * COUNT)
     writer.dispatcher.wait(writer.end_offset, 20)

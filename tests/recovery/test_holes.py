@@ -25,7 +25,7 @@ _FILE_ENTRIES = SMALL_64K.queue_entries
 
 
 def killed_store(folder: Path, chance: random.Random) -> tuple[Path, dict[Path, tuple[int, int]]]:
-    """Return a copy of an open store; and by folder of a queue, its positions at the recovery point and at the end."""
+    """Return a copy of an open store, and for each queue folder its positions at the recovery point and at the end."""
     writer = StoreWriter(folder / "store", SMALL_64K, replace(NEVER, flush="async"))
 
     def put(count: int) -> None:

@@ -62,7 +62,7 @@ class Damage(NamedTuple):
 
 
 def damages(store: Path) -> Iterator[Damage]:
-    """One record in each file of the log, and each of the flips."""
+    """Return one record in each file of the log, with each of the flips."""
     records = walk(read_log(store)).records
     for path in log_paths(store):
         start, stop = int(path.name), int(path.name) + path.stat().st_size
@@ -73,7 +73,7 @@ def damages(store: Path) -> Iterator[Damage]:
 
 
 def check(golden: GoldenStore, store: Path, damage: Damage, is_clean: bool) -> None:
-    """Open the store as `put` does, damaged in this way."""
+    """Open the store as `put` does, with this damage."""
     copy_store(golden.path, store)
     old_end = walk(read_log(store)).end_offset
     before = entries_of(store)
@@ -119,7 +119,7 @@ def test_every_kind_of_damage_in_every_file(
     ],
 )
 def test_a_log_that_is_only_read(golden: Golden, tmp_path: Path, name: str, needed: str) -> None:
-    """Writers are refused with what is needed, and nothing changes, damaged or not."""
+    """Writers are refused with the required remedy, and nothing changes, damaged or not."""
     store = copy_store(golden(name).path, tmp_path / "store")
     for damaged in (False, True):
         if damaged:
@@ -160,7 +160,7 @@ def test_folders_of_a_log_do_not_make_a_new_store(golden: Golden, tmp_path: Path
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("name", ["lmq", *slow_from(0, REBUILT)])
 def test_a_rebuild_in_place(golden: Golden, tmp_path: Path, name: str) -> None:
-    """It cuts nothing; entries of the damaged record, and of messages that cannot be read after it, stay."""
+    """It cuts nothing: entries of the damaged record, and of unreadable messages after it, stay."""
     case = golden(name)
     before = entries_of(case.path)
     for number, damage in enumerate(damages(case.path)):

@@ -24,7 +24,7 @@ FORCED = replace(CONFIG, check_record_crc=True)
 
 
 def written(store: Path, config: StoreConfig = CONFIG) -> list[int]:
-    """Offsets of 30 messages; the store was not shut down cleanly."""
+    """Offsets of 30 messages in a store that was not shut down cleanly."""
     with reput.open_store(store, mode="rw", config=config) as opened:
         places = [opened.put(Message("T", b"body", [f"k{n}"])) for n in range(30)]
     (store / "abort").write_bytes(b"")
@@ -32,7 +32,7 @@ def written(store: Path, config: StoreConfig = CONFIG) -> list[int]:
 
 
 def change(store: Path, physical_offset: int, text: bytes, other: bytes) -> None:
-    """Replace a text in the record that begins there."""
+    """Replace a text in the record that begins at this offset."""
     path = max(p for p in (store / "commitlog").iterdir() if int(p.name) <= physical_offset)
     data = path.read_bytes()
     at = data.index(text, physical_offset - int(path.name))

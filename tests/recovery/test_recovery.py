@@ -42,7 +42,7 @@ def broker_log(case: TornCase) -> dict[str, bytes]:
     size = case.commit_log_file_bytes
     last = files[f"{end - end % size:020d}"]
     if last[end % size + 4 : end % size + 8] == bytes.fromhex("cbd43194"):
-        end += size - end % size  # the blank is read too
+        end += size - end % size  # the blank is read as well
     return {
         name: data[: max(end - int(name), 0)].ljust(len(data), b"\0")
         if int(name) <= end < int(name) + len(data)
@@ -83,7 +83,7 @@ def test_a_damaged_store(torn: Torn, tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize("ending", ["after", "after_more"])
 @pytest.mark.parametrize("name", CASES)
 def test_what_a_broker_made_of_damage(torn: Torn, tmp_path: Path, name: str, ending: str) -> None:
-    """Entries that it left out, or twice, or of messages that it cut off, are put right."""
+    """Entries that the broker omitted, repeated, or wrote for messages that it cut off are repaired."""
     case = torn(name)
     if not (case.root / ending).exists():
         assert ending == "after_more"
@@ -117,7 +117,7 @@ def test_a_sound_store_stays_as_it_is(golden: Golden, tmp_path: Path, name: str)
 def test_a_log_is_not_continued_without_a_file_that_was_renamed(
     tmp_path: Path, number: int
 ) -> None:
-    """Its messages would be lost for good: others would get their physical offsets."""
+    """Its messages would be lost, because others would get their physical offsets."""
     with reput.open_store(tmp_path, mode="rw", config=SMALL) as opened:
         opened.put_many(Message("T", bytes(40), [f"k{n}"]) for n in range(120))
     file = sorted((tmp_path / "commitlog").iterdir())[number]

@@ -1,4 +1,4 @@
-"""A store's notes while it is open: after a crash only the rest is compared with the log, never less."""
+"""The saved state of an open store: after a crash only the rest is compared with the log, never less."""
 
 import os
 import shutil
@@ -23,7 +23,7 @@ QUIET = WriterSettings(
 
 
 def crashed(folder: Path) -> tuple[Path, int]:
-    """A store whose process died; and the physical offset up to which it was noted to be good."""
+    """Return a store whose process died, and the physical offset up to which it was verified."""
     writer = StoreWriter(folder / "alive", SMALL_16K, QUIET)
     messages = [Message("T", b"body" * 9, [str(n)], queue_id=n % 3) for n in range(500)]
     writer.put_many(messages)
@@ -31,7 +31,7 @@ def crashed(folder: Path) -> tuple[Path, int]:
     writer.flush()
     writer._index_sync.run()
     known = writer.end_offset
-    with writer.dispatcher.between_batches:  # none of these is dispatched
+    with writer.dispatcher.between_batches:  # no message put during this is dispatched
         writer.put_many(messages)
         shutil.copytree(folder / "alive", folder / "store")
     writer.close()
@@ -39,7 +39,7 @@ def crashed(folder: Path) -> tuple[Path, int]:
 
 
 def reopened(store: Path) -> int:
-    """Open, check, and close; the physical offset from which on indexes were compared with the log."""
+    """Open, check, and close. Return the physical offset from which indexes were compared with the log."""
     writer = StoreWriter(store, SMALL_16K)
     compared_from = writer.recovery.compared_from
     writer.put(Message("T", b"more"))
@@ -61,7 +61,8 @@ def overwrite(path: Path, position: int, data: bytes) -> None:
     with path.open("r+b") as file:
         file.seek(position)
         file.write(data)
-    later = path.stat().st_mtime_ns + 1_000_000_000  # two times of one tick of the clock are alike
+    # two times within one tick of the clock are equal
+    later = path.stat().st_mtime_ns + 1_000_000_000
     os.utime(path, ns=(later, later))
 
 
@@ -139,7 +140,7 @@ def test_a_log_that_ends_before_what_was_noted(tmp_path: Path) -> None:
     writer = StoreWriter(store, SMALL_16K)
     end = writer.recovery.log_end
     assert writer.recovery.compared_from == end < known
-    assert not (store / "reput.known").exists()  # before it is written again it must not be trusted
+    assert not (store / "reput.known").exists()  # until it is written again, it must not be trusted
     writer.put_many([Message("T", b"other", [str(n)]) for n in range(300)])
     shutil.copytree(store, tmp_path / "again")
     writer.close()

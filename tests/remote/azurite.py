@@ -1,4 +1,4 @@
-"""Azure's emulator of blob storage, where `make test-buckets` or the user has installed it."""
+"""Azure's emulator of blob storage, if `make test-buckets` or the user has installed it."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ import pytest
 
 _INSTALLED = Path(__file__).parents[2] / "build" / "buckets" / "node_modules" / ".bin"
 _ACCOUNT = "devstoreaccount1"
-# The emulator's, in its documentation.
+# The emulator's account and key, from its documentation.
 _KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 _START_S = 60.0
 
 
 @contextmanager
 def azurite() -> Iterator[dict[str, str]]:
-    """Run it, with a container `objects`; return the environment for its clients. Skip if it is not installed."""
+    """Run the emulator with a container `objects`; return the environment for its clients. Skip if it is missing."""
     program = shutil.which("azurite-blob", path=f"{_INSTALLED}{os.pathsep}{os.environ['PATH']}")
     if program is None:
         if os.environ.get("REPUT_BUCKETS") == "required":
@@ -70,8 +70,6 @@ def _create_container(port: int, server: subprocess.Popen[bytes]) -> None:
         except ConnectionError:
             if server.poll() is not None or time.monotonic() > end:
                 raise
-            time.sleep(
-                0.05
-            )  # until it listens; what depends on it waits for this answer, not for the time
+            time.sleep(0.05)  # the emulator listens when this answer arrives
         finally:
             connection.close()

@@ -14,12 +14,12 @@ from tests.remote.azurite import azurite
 from tests.remote.gcs_server import gcs_server
 from tests.remote.s3_server import s3_server, upload_whole
 
-_QUICK = ("lmq",)  # of few files, so of few requests
+_QUICK = ("lmq",)  # it has few files, so few requests
 _THOROUGH = tuple(name for name in EVERY_STORE if name not in (*_QUICK, "defaults"))
 
 
 class Pair(NamedTuple):
-    """One store, here and there."""
+    """One store, on this machine and in a bucket."""
 
     golden: GoldenStore
     url: str
@@ -34,7 +34,7 @@ class Pair(NamedTuple):
 
 @pytest.fixture(autouse=True)
 def no_proofs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Start without proven IndexFiles: proofs are of local files, so only one of the answers would rest on them."""
+    """Start without proven IndexFiles: only local files have proofs, so the answers would differ."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 

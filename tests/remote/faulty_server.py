@@ -1,4 +1,4 @@
-"""A server between a client and an S3 server, which loses connections, refuses, hangs or lists without an end."""
+"""A server between a client and an S3 server that loses connections, refuses, hangs or lists without end."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ class FaultyServer(ThreadingHTTPServer):
         return f"127.0.0.1:{self.server_address[1]}"
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Nothing: clients that were killed reset their connections."""
+        """Do nothing: clients that were killed reset their connections."""
 
     def fail(self, fault: Fault | None, method: str = "", count: int = 1 << 30) -> None:
-        """Have the next `count` requests with this method, or any, fail so: lost or dropped connections, ..."""
+        """Let the next `count` requests with this method, or any, fail this way: lost or dropped connections, ..."""
         with self._guard:
             self._fault, self._method, self._left = fault, method, count
             self._chosen = None
@@ -57,7 +57,7 @@ class FaultyServer(ThreadingHTTPServer):
     def fail_often(
         self, seed: int, faults: tuple[Fault, ...] = ("503", "drop", "lost"), chance: float = 0.125
     ) -> None:
-        """Have one request in eight fail: refused, or with a connection that is lost before or after."""
+        """Let one request in eight fail: refused, or with a connection that is lost before or after."""
         with self._guard:
             self._chosen, self._faults, self._chance = random.Random(seed), faults, chance
 
@@ -66,7 +66,7 @@ class FaultyServer(ThreadingHTTPServer):
         return self.upstream
 
     def admit(self, method: str, path: str) -> Callable[[], None] | None:
-        """Return what is called after the server has answered; None for a request that it must not see."""
+        """Return a function to call after the server has answered, or None to drop the request."""
         return lambda: None
 
     def next_fault(self, method: str, path: str) -> Fault | None:
@@ -84,11 +84,11 @@ class FaultyServer(ThreadingHTTPServer):
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
-    wbufsize = -1  # a head and a body that are sent one after the other wait for each other
+    wbufsize = -1  # a head and a body that are sent separately would wait for each other
     server: FaultyServer
 
     def handle_expect_100(self) -> bool:
-        """Let the client send its body, which it waits to do."""
+        """Let the client send its body, which it otherwise holds back."""
         is_expected = super().handle_expect_100()
         self.wfile.flush()
         return is_expected
@@ -112,7 +112,7 @@ class _Handler(BaseHTTPRequestHandler):
         if answered is None:
             self.close_connection = True
             return
-        del self.headers["Expect"]  # the body is here
+        del self.headers["Expect"]  # the body has already been read
         upstream = HTTPConnection(self.server.upstream_of(self.path))
         upstream.request(self.command, self.path, body, dict(self.headers.items()))
         answer = upstream.getresponse()
@@ -128,7 +128,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(answer.status, dict(answer.getheaders()), data)
 
     def _body(self) -> bytes:
-        """Read the body; one in chunks is passed on as a whole."""
+        """Read the body; a chunked body is passed on in one piece."""
         if self.headers.get("Transfer-Encoding", "").lower() != "chunked":
             return self.rfile.read(int(self.headers.get("Content-Length") or 0))
         del self.headers["Transfer-Encoding"]
@@ -157,12 +157,12 @@ class _Handler(BaseHTTPRequestHandler):
     do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = _forward
 
     def log_message(self, format: str, *args: object) -> None:
-        """Nothing: the requests are kept."""
+        """Print nothing: the requests are recorded."""
 
 
 @contextmanager
 def faulty_server(upstream: str) -> Iterator[FaultyServer]:
-    """Run one in front of a server at HOST:PORT."""
+    """Run a faulty server in front of a server at HOST:PORT."""
     with FaultyServer(upstream) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()

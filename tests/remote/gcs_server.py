@@ -160,7 +160,7 @@ class _Handler(BaseHTTPRequestHandler):
     do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = _serve
 
     def log_message(self, format: str, *args: object) -> None:
-        """Nothing is printed."""
+        """Print nothing."""
 
 
 def _xml(name: str, text: str) -> bytes:

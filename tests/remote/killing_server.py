@@ -35,7 +35,7 @@ _KINDS = {
 
 
 def kind_of(method: str, path: str) -> str | None:
-    """Return which step of an export a request is; None if it changes nothing, or only shows that a run lives."""
+    """Return the step of an export that a request belongs to; None if it changes nothing, or is only a sign of life."""
     if method in ("GET", "HEAD") or "/alive-" in path:
         return None
     if method == "DELETE" or path.endswith("?delete"):
@@ -44,7 +44,7 @@ def kind_of(method: str, path: str) -> str | None:
 
 
 class KillingServer(FaultyServer):
-    """See the module."""
+    """A server that kills an export, as the module describes."""
 
     def __init__(self, upstream: str, catalog: str) -> None:
         super().__init__(upstream)
@@ -54,7 +54,7 @@ class KillingServer(FaultyServer):
         self.watch(0, 0, "before", None)
 
     def watch(self, pid: int, step: int, mode: Mode, seed: int | None) -> None:
-        """Count from here, and kill the process at this change; 0 for none. With a seed, other requests fail."""
+        """Count from here, and kill the process at this change; 0 for never. With a seed, other requests fail."""
         with self._lock:
             self.steps: list[str] = []
             self.killed_at: str | None = None
@@ -65,7 +65,7 @@ class KillingServer(FaultyServer):
             self.fail_often(seed, _FAULTS, _CHANCE)
 
     def release(self) -> None:
-        """Pass requests on that come late, and wait until they are answered."""
+        """Forward late requests, and wait until they are answered."""
         self.fail(None)
         self._released.set()
         with self._ended:
@@ -107,7 +107,7 @@ class KillingServer(FaultyServer):
 
 
 class Killer:
-    """Orders to such a server in another process."""
+    """Controls such a server in another process."""
 
     def __init__(self, server: subprocess.Popen[str]) -> None:
         assert server.stdin is not None
@@ -123,7 +123,7 @@ class Killer:
         self._ask("release")
 
     def seen(self) -> tuple[list[str], str | None]:
-        """Return the changes since `watch`, and at which of them the process was killed."""
+        """Return the changes since `watch`, and those at which the process was killed."""
         steps, killed_at = self._ask("seen")
         return steps, killed_at
 

@@ -1,4 +1,4 @@
-"""Exports into a bucket, and the tables read back by readers of their own."""
+"""Exports into a bucket, and the tables as independent readers read them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Lake:
     table: str = "reput.messages"
 
     def through(self, options: Options) -> Lake:
-        """Return the same table by way of another server."""
+        """Return the same table, reached through another server."""
         return replace(self, options=options)
 
     def open(self) -> Destination:
@@ -60,7 +60,7 @@ class Lake:
 
     @property
     def catalog_uri(self) -> str:
-        """Where the catalog is."""
+        """Return the address of the catalog."""
         return (
             f"http://{self.catalog}"
             if isinstance(self.catalog, str)
@@ -78,7 +78,7 @@ class Lake:
         compact_after: int | None = None,
         **request: Any,
     ) -> ExportReport:
-        """Export by a runner that sends its tasks to other processes."""
+        """Export with a runner that sends its tasks to other processes."""
         return export_sources(
             open_stores([str(store)], (), self.options), self.open(), ExportRequest(**request),
             lambda size: SendingRunner(), incremental=incremental, split_bytes=split_bytes,
@@ -86,7 +86,7 @@ class Lake:
         )  # fmt: skip
 
     def rows(self, rejects: bool = False) -> pa.Table:
-        """Read the table, by physical offset."""
+        """Return the rows of the table, by physical offset."""
         if self.layout == "delta":
             table = self._delta(rejects)
         elif self.layout == "iceberg":
@@ -122,5 +122,5 @@ class Lake:
         return sorted(one.name for one in found if one.name.startswith(leaf))
 
     def is_tidy(self) -> bool:
-        """Whether nothing is left of runs that have ended."""
+        """Return whether no objects of ended runs are left."""
         return not [name for name in self.names() if "staging" in name or "alive" in name]

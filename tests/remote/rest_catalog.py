@@ -32,7 +32,7 @@ _CODES = {
 
 
 def io_properties(options: Mapping[str, str]) -> dict[str, str]:
-    """Return how pyiceberg reaches the files of the server that these options lead to."""
+    """Return pyiceberg's options for the files of the server that these options lead to."""
     return {
         "s3.endpoint": f"http://{options['s3.endpoint_override']}",
         "s3.access-key-id": "reput",
@@ -57,7 +57,7 @@ class CatalogServer(ThreadingHTTPServer):
         self.requests: list[str] = []
         self.guard = (
             threading.Lock()
-        )  # SQLite refuses the second of two writers; a catalog does not
+        )  # SQLite refuses the second of two writers; a catalog would not
 
     @property
     def address(self) -> str:
@@ -67,7 +67,7 @@ class CatalogServer(ThreadingHTTPServer):
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
-    wbufsize = -1  # a head and a body that are sent one after the other wait for each other
+    wbufsize = -1  # a head and a body that are sent separately would wait for each other
     server: CatalogServer
 
     def _serve(self) -> None:
@@ -148,7 +148,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Nothing: the requests are kept."""
+        """Print nothing: the requests are recorded."""
 
 
 def _identifier(space: str) -> tuple[str, ...]:
@@ -167,7 +167,7 @@ def _result(table: Any) -> str:
 
 @contextmanager
 def catalog_server(database: Path, options: Mapping[str, str]) -> Iterator[CatalogServer]:
-    """Run a catalog, whose tables are on the server that `options` lead to, in a thread."""
+    """Run a catalog in a thread. Its tables are on the server that `options` lead to."""
     with CatalogServer(str(database), io_properties(options)) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
@@ -180,7 +180,7 @@ def catalog_server(database: Path, options: Mapping[str, str]) -> Iterator[Catal
 
 @contextmanager
 def catalog_process(database: Path, options: Mapping[str, str]) -> Iterator[str]:
-    """Run the same in a process of its own; yields HOST:PORT."""
+    """Run the same in a new process; yields HOST:PORT."""
     arguments = [str(database), json.dumps(dict(options))]
     with process_of("tests.remote.rest_catalog", *arguments) as (_, line):
         yield line.strip()

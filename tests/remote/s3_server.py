@@ -22,8 +22,8 @@ Options = dict[str, str]
 
 @contextmanager
 def s3_server() -> Iterator[dict[str, str]]:
-    """Runs a server; its options for the data source."""
-    # Here, for it takes half a second in each process that collects tests.
+    """Run a server; yield its options for the data source."""
+    # Imported here, because it takes half a second in each process that collects tests.
     from moto.server import ThreadedMotoServer
 
     _write_one_at_a_time()
@@ -48,14 +48,14 @@ def s3_server() -> Iterator[dict[str, str]]:
 
 @cache
 def _write_one_at_a_time() -> None:
-    """Make writes atomic: moto checks a condition and then writes, and another thread could write in between."""
+    """Make writes atomic: moto checks a condition and then writes, so another thread could write in between."""
     from moto.s3.responses import S3Response
 
     lock = threading.Lock()
 
     def locked(method: Callable[..., Any]) -> Callable[..., Any]:
         def write(*args: Any) -> Any:
-            with lock:  # the request's body has been read by now, so no slow client holds the lock
+            with lock:  # the request's body has been read, so no slow client holds the lock
                 return method(*args)
 
         return write
@@ -66,21 +66,21 @@ def _write_one_at_a_time() -> None:
 
 @contextmanager
 def s3_process() -> Iterator[dict[str, str]]:
-    """The same in a process of its own: deltalake does not let other threads run while it waits for an answer."""
+    """Run the same in a new process: deltalake does not let other threads run while it waits for an answer."""
     with process_of("tests.remote.s3_server") as (_, line):
         yield json.loads(line)
 
 
 @contextmanager
 def faulty_process(options: dict[str, str], seed: int) -> Iterator[dict[str, str]]:
-    """Options that lead to a server by way of a process that lets one request in eight fail."""
+    """Yield options that lead to a server through a process that lets one request in eight fail."""
     with process_of("tests.remote.faulty_server", options[ENDPOINT], str(seed)) as (_, line):
         yield {**options, ENDPOINT: line.strip()}
 
 
 @contextmanager
 def process_of(module: str, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """Run a module, which prints a line when it serves, until its input ends."""
+    """Run a module until its input ends. The module prints a line when it serves."""
     command = [sys.executable, "-m", module, *arguments]
     with subprocess.Popen(
         command,
@@ -104,7 +104,7 @@ def upload(store: Path, bucket: str, options: dict[str, str]) -> pyarrow.fs.File
 
 
 def upload_whole(store: Path, bucket: str, options: dict[str, str]) -> str:
-    """Put all files of a store into a new bucket, a request each; returns the store's URL."""
+    """Put all files of a store into a new bucket, one request each; return the store's URL."""
     host, _, port = options[ENDPOINT].partition(":")
     connection = HTTPConnection(host, int(port))
     bodies = {
@@ -141,7 +141,7 @@ class _Lines(logging.Handler):
 
 @contextmanager
 def counted_requests() -> Iterator[list[str]]:
-    """The requests that servers of this process get meanwhile, a line each."""
+    """Record the requests that servers of this process get during the body, a line each."""
     logger, lines = logging.getLogger("werkzeug"), _Lines()
     level = logger.level
     logger.setLevel(logging.INFO)

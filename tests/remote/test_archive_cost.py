@@ -1,4 +1,4 @@
-"""What queries of a large archive cost: counted, for time is the machine's."""
+"""The cost of queries of a large archive, in requests and bytes: times depend on the machine."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Archives in buckets of three kinds, of servers that fail, of archivers that are killed or work at once."""
+"""Archives in buckets of three kinds, on failing servers, with archivers that are killed or run concurrently."""
 
 import signal
 import subprocess
@@ -54,7 +54,7 @@ def _expected(golden: Golden, end: int) -> Answers:
 
 
 def _check(golden: Golden, url: str, options: dict[str, str]) -> None:
-    """Every log file is there once, every byte is right, and the answers equal the store's."""
+    """Check that the archive has every log file once, every byte is right, and the answers equal the store's."""
     manifest = Archive(url, options).manifest
     names = sorted(path.name for path in (golden("orders").path / "commitlog").iterdir())[:-1]
     assert [Path(file.path).name for file in manifest.log] == names
@@ -75,7 +75,7 @@ def test_a_server_that_fails_one_request_in_eight_delays_an_archive(
     golden: Golden, s3: dict[str, str], url: str, options: dict[str, str], proxy: FaultyServer, seed: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    """Answers are lost, throttled, dropped: an archiver that gives up is run again."""
+    """Answers are lost, throttled, dropped. An archiver that gives up is run again."""
     monkeypatch.setattr("reput.archives.changes._FAN", 3)
     proxy.fail_often(seed)
     for _ in range(_MOST_RUNS):

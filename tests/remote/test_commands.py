@@ -1,4 +1,4 @@
-"""Commands and look-ups of golden stores on a real S3 API server: they answer as on a local disk."""
+"""Commands and look-ups of golden stores on a real S3 API server: the answers equal those of a local disk."""
 
 import pickle
 import tempfile
@@ -25,7 +25,7 @@ Result = TypeVar("Result")
 
 
 class SendingRunner(SerialRunner):
-    """Runs each task as another process would get it."""
+    """Pickles each task, as for another process."""
 
     def run(
         self,
@@ -90,7 +90,7 @@ def test_proofs_of_a_store_elsewhere_are_refused_in_one_line() -> None:
     assert "s3://bucket/store: IndexFiles are proved only on a local file system" in ran.err
 
 
-# Arguments of every command that reads a store, or why it reads no store elsewhere, or writes.
+# Arguments of every command that reads a store, or why the command reads no remote store, or writes.
 ANSWERS: dict[str, tuple[str, ...]] = {
     "query": ("--topic", "TOPIC", "--begin", "2020-01-01"), "show": ("LAST",), "tail": ("-n", "1"),
     "trace": ("--key", "KEY", "--topic", "TOPIC"), "lookup": ("--keys", "KEYS", "--output", "OUT"),

@@ -1,4 +1,4 @@
-"""A store on an S3 server that fails: one line, in time, and never an answer that lacks something."""
+"""A store on an S3 server that fails: a one-line error, in time, and never a silently incomplete answer."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -29,7 +29,7 @@ def url(golden: Callable[[str], GoldenStore], s3: dict[str, str]) -> str:
 
 @pytest.fixture
 def options(s3: dict[str, str], proxy: FaultyServer) -> dict[str, str]:
-    """Without time-outs of their own, which would replace the policy."""
+    """Options without time-outs, which would replace the policy."""
     given = {name: value for name, value in s3.items() if not name.endswith("_timeout")}
     return {**given, "s3.endpoint_override": proxy.address}
 

@@ -42,7 +42,7 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Options]:
 
 @pytest.fixture
 def lake(request: pytest.FixtureRequest, s3: Options, tmp_path: Path) -> Lake:
-    """A table that is not there yet, of the test's layout."""
+    """A table of the test's layout that does not exist yet."""
     params = getattr(request.node, "callspec", None)
     layout = params.params.get("layout", "parquet") if params else "parquet"
     url = f"s3://lake/{abs(hash(request.node.name))}/messages"
@@ -128,7 +128,7 @@ def test_a_table_is_compared_with_its_store(golden: Golden, lake: Lake) -> None:
 
 
 class _Dies:
-    """Raises at a phase, and leaves the table as a process does that is killed then."""
+    """Raises at a phase, and leaves the table as a killed process would."""
 
     def __init__(self, moment: str, monkeypatch: pytest.MonkeyPatch) -> None:
         self._moment, self._patch = moment, monkeypatch
@@ -169,7 +169,7 @@ def test_dead_at_a_moment_and_run_again(
 def test_a_run_that_was_taken_for_dead_commits_nothing(
     golden: Golden, lake: Lake, layout: str, moment: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first run shows no sign of life, a second one takes its table, and then the first continues."""
+    """The first run shows no sign of life, a second run takes over its table, and then the first one continues."""
     store = golden("basic")
     monkeypatch.setattr(LakeBucket, "_beat", lambda self, ended: None)
     done: list[str] = []
@@ -204,7 +204,7 @@ def test_a_second_run_beside_a_living_one_is_refused(golden: Golden, lake: Lake)
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_requests_that_fail_are_repeated(golden: Golden, lake: Lake, layout: str) -> None:
-    """One request in eight is refused, or loses its connection before or after it is done."""
+    """One request in eight is refused, or loses its connection before or after it was processed."""
     store = golden("basic")
     with faulty_process(lake.options, 7) as faulty:
         for _ in range(5):
@@ -251,4 +251,4 @@ def test_a_head_that_is_not_ours_is_refused(golden: Golden, lake: Lake) -> None:
 def test_threads_end_with_the_run(golden: Golden, lake: Lake) -> None:
     before = threading.active_count()
     lake.export(golden("lmq").path)
-    assert threading.active_count() <= before + 16  # of requests with a deadline
+    assert threading.active_count() <= before + 16  # threads of requests with a deadline

@@ -84,7 +84,7 @@ class Bench:
         return replace(lake, options=self.options, catalog=self.catalog)
 
     def export(self, lake: Lake) -> None:
-        """Export what is new, in three commits, and combine small files."""
+        """Export new messages in three commits, and merge small files."""
         lake.export(
             self.store, incremental=True, commit_every=_STEP, split_bytes=_SPLIT,
             partition_by=("topic",), json_body=str(self.schema),
@@ -92,12 +92,12 @@ class Bench:
         )  # fmt: skip
 
     def run(self, lake: Lake, step: int, mode: Mode, seed: int | None) -> str:
-        """Export in a child until this step; returns "killed", "done", or "failed" if faults explain an error."""
+        """Run an export in a child until this step; return "killed", "done", or "failed" if faults explain an error."""
         begin, end = os.pipe()
         child = os.fork()
         if child == 0:
             os.read(begin, 1)
-            if seed is not None:  # requests that stall run into these
+            if seed is not None:  # requests that stall reach these
                 bucket.POLICY = Deadlines(2.0, 4.0)  # type: ignore[attr-defined]
             _end_with(lambda: self.export(lake))
         self.killer.watch(child, step, mode, seed)
@@ -114,7 +114,7 @@ class Bench:
         return "failed" if code else "done"
 
     def finish(self, lake: Lake) -> None:
-        """Run to the end."""
+        """Run an export to its end."""
         for _ in range(_MOST_RUNS):
             if self.run(lake, 0, "before", None) == "done":
                 return
@@ -125,7 +125,7 @@ class Bench:
 
         def compare() -> None:
             direct = self.direct(lake)
-            self.export(direct)  # deletes what late requests may have left
+            self.export(direct)  # deletes the objects that late requests may have left
             found = diff_export(str(self.store), direct.open())
             assert found.is_same, found
             rows = offsets(direct.rows()) + offsets(direct.rows(rejects=True))
@@ -139,7 +139,7 @@ class Bench:
 
 
 def _end_with(action: Callable[[], None]) -> None:
-    """End a child with the action: this process must stay free of threads, as it forks."""
+    """End a child after the action: this process must stay free of threads, because it forks."""
     try:
         action()
         os._exit(0)

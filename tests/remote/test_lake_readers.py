@@ -76,7 +76,7 @@ def _with_polars(lake: Lake) -> dict[str, Any]:
 
 
 def _with_duckdb(lake: Lake) -> Any:
-    """By the file system of pyarrow: its own is an extension that is downloaded."""
+    """Read through pyarrow's file system: DuckDB's own is an extension that must be downloaded."""
     import duckdb
     import pyarrow.dataset as ds
 
@@ -90,7 +90,7 @@ def _with_duckdb(lake: Lake) -> Any:
 
 
 def _with_spark(lake: Lake, copy: Path, spark: SparkSession) -> Any:
-    """From a copy of the objects: Hadoop's file system for S3 is not part of Spark."""
+    """Read a copy of the objects: Hadoop's file system for S3 is not part of Spark."""
     bucket = Bucket(lake.url, lake.options)
     for one in bucket.list():
         (copy / one.name).parent.mkdir(parents=True, exist_ok=True)

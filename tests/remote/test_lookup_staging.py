@@ -1,4 +1,4 @@
-"""Look-ups whose keys and matches are staged in a bucket, for tasks without a folder in common."""
+"""Look-ups whose keys and matches are staged in a bucket, for tasks without a common folder."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Result = TypeVar("Result")
 
 
 class _Twice(SendingRunner):
-    """Runs each task twice, as speculation does, and forgets what the driver's process knew of places."""
+    """Runs each task twice, as speculation does, and clears what the driver's process knew of places."""
 
     def run(
         self,

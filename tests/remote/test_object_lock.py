@@ -27,7 +27,7 @@ _RULE = (
 
 
 class _Checksums(_Handler):
-    """Compares checksums with bodies, as S3 does; moto asks for a header that S3 does not need."""
+    """Compares checksums with bodies, as S3 does; moto requires a header that S3 does not need."""
 
     def _body(self) -> bytes:
         body = super()._body()
@@ -89,7 +89,7 @@ def test_every_upload_has_its_checksum_and_no_version_can_be_deleted(
         key, version = (
             entry.partition(f"<{name}>")[2].partition("<")[0] for name in ("Key", "VersionId")
         )
-        # moto does not give the default retention to uploads in parts, as S3 does: to log files and indexes.
+        # moto does not apply the default retention to multipart uploads, which log files and indexes are.
         if key.endswith("archive.json") or "snapshots/" in key:
             path = f"/{_BUCKET}/{quote(key)}?versionId={version}"
             _request(options, "DELETE", path, status=403)

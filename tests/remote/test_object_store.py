@@ -110,7 +110,7 @@ def test_an_upload_replaces_no_object(store: ObjectStore) -> None:
 def test_a_conditional_write_is_one_request_of_bounded_size(
     store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    version = store.put_new("large", bytes(20 << 20))  # more than a part of an upload
+    version = store.put_new("large", bytes(20 << 20))  # more than one part of an upload
     with pytest.raises(ObjectConflictError):
         store.put_new("large", b"\1" * (20 << 20))
     assert store.put_if_match("large", b"\2" * (20 << 20), version) != version
@@ -170,7 +170,7 @@ def test_an_upload_that_breaks_off_leaves_no_parts(
         faulty.upload("broken", breaks_off())
     begun = [one for one in proxy.requests if one.startswith("POST") and "uploads" in one]
     given_up = [one for one in proxy.requests if one.startswith("DELETE") and "uploadId" in one]
-    assert len(begun) == len(set(given_up)) > 0  # the request to give up may be repeated
+    assert len(begun) == len(set(given_up)) > 0  # the request to abort may be repeated
 
 
 def test_of_many_writers_one_wins_each_time(store: ObjectStore) -> None:

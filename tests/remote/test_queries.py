@@ -20,7 +20,7 @@ from tests.remote.conftest import Pair
 from tests.remote.s3_server import counted_requests
 
 _QUERIES = 12
-_REQUESTS_OF_A_FILE = 4  # to open it, to check what its IndexFile says, to search it
+_REQUESTS_OF_A_FILE = 4  # one to open it, one to check the IndexFile, one to search it
 _REQUESTS_TO_OPEN = 10
 _REQUESTS_TO_ANSWER_AGAIN = 6
 
@@ -38,7 +38,7 @@ def _as_local(pair: Pair, result: QueryResult) -> QueryResult:
 
 
 def _reads(requests: list[str]) -> int:
-    """Requests but for listings, of which there is one a second."""
+    """Return requests without listings, of which there is one per second."""
     return sum("list-type=" not in line for line in requests)
 
 
@@ -124,7 +124,7 @@ def test_inspections_of_the_store_and_of_its_files_are_the_same(pair: Pair) -> N
     assert 0 < _reads(requests) <= 20 + 12 * files
     there, here = _plain(pair, asdict(found)), _plain(pair, asdict(inspect(path)))
     for folder in (*there["sizes"].values(), *here["sizes"].values()):
-        folder.pop("allocated_bytes")  # nobody says how much of a remote file is a hole
+        folder.pop("allocated_bytes")  # remote files do not report their holes
     assert there == here
     slots, items = pair.golden.hash_slots, pair.golden.index_items
     log = min((path / "commitlog").iterdir())

@@ -1,4 +1,4 @@
-"""Rebuilds whose tasks have no folder in common: staged in a bucket, published there or fetched."""
+"""Rebuilds whose tasks have no common folder: staged in a bucket, published there or fetched."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Options = dict[str, str]
 
 @pytest.fixture(scope="module")
 def archive(golden: Golden, s3: Options, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A bucket with the log of a store, and nothing else of it."""
+    """A bucket that has only the log of a store."""
     return _archived(golden("lmq").path, tmp_path_factory.mktemp("bare"), "rebuilt", s3)
 
 
@@ -93,7 +93,7 @@ def test_a_result_is_fetched_into_a_folder(
 def test_a_run_that_was_cut_off_writes_nothing_into_the_next(
     golden: Golden, s3: Options, archive: str, tmp_path: Path, tasks: int
 ) -> None:
-    """Also a worker that is cut off while it publishes."""
+    """Also if a worker is cut off while it publishes."""
     store, output = golden("lmq"), f"{archive}/cut-{tasks}"
     killed = Stopping(tasks)
     with pytest.raises(KeyboardInterrupt):
@@ -190,7 +190,7 @@ def test_a_listing_that_lags_costs_no_file(
     golden: Golden, s3: Options, archive: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     lagging: int,
 ) -> None:  # fmt: skip
-    """The newest queue file and the newest IndexFile are missing in the first listings."""
+    """The first listings lack the newest queue file and the newest IndexFile."""
     listed, calls = Bucket.list, 0
 
     def lag(bucket: Bucket, prefix: str = "") -> Iterator[ObjectInfo]:
@@ -220,7 +220,7 @@ def test_a_listing_that_lags_costs_no_file(
 def test_a_run_that_was_killed_as_it_published_one_part_does_not_license_to_delete_another(
     golden: Golden, s3: Options, archive: str, tmp_path: Path
 ) -> None:
-    """Its record names the folders that it writes: queues that were there before are somebody's."""
+    """Its record names the folders that it writes: queues that existed before may be another user's."""
     store, output = golden("lmq"), f"{archive}/one-part"
     _rebuild(store, s3, store=archive, output=output, only="consumequeue")
     queues = sorted(Bucket(output, s3).list("consumequeue/"))

@@ -52,7 +52,7 @@ def lake(request: pytest.FixtureRequest, s3: Options, catalog: CatalogServer) ->
 
 @pytest.fixture
 def proxy(catalog: CatalogServer) -> Iterator[FaultyServer]:
-    """A server that loses what the catalog answers."""
+    """A server that loses the answers of the catalog."""
     with faulty_server(catalog.address) as server:
         yield server
 

@@ -76,7 +76,7 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Log]:
 
 @pytest.fixture(autouse=True)
 def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep store times where no other test has any."""
+    """Keep store times in a folder that no other test uses."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(stamps, "_IN_MEMORY", frozenset())
 
@@ -86,7 +86,7 @@ Ask = Callable[[Any], Any]
 
 
 def _cost(log: Log, ask: Ask, **given: Any) -> tuple[Any, int, int]:
-    """Return the answer of a dataset, and how many requests and bytes it takes."""
+    """Return the answer of a dataset, and its number of requests and bytes."""
     requests, sent = len(log.proxy.requests), log.proxy.sent_bytes
     found = ask(reput.dataset(log.url, storage_options=log.options, **given))
     return found, len(log.proxy.requests) - requests, log.proxy.sent_bytes - sent
@@ -101,7 +101,7 @@ def test_a_window_reads_at_most_2_percent_of_the_log_beyond_it(log: Log) -> None
     count = len(log.times)
     for begin, end in ((100, 130), (count // 2, count // 2 + 10), (count - 5, count - 1)):
         window = {"begin": log.times[begin], "end": log.times[end]}
-        _cost(log, _times, **window)  # learns the store times of the files at its edges
+        _cost(log, _times, **window)  # learns the store times of the files at the window's edges
         found, requests, sent = _cost(log, _times, **window)
         assert found == log.times[begin : end + 1]
         beyond = sent - len(found) * BODY_BYTES - _TO_FIND_THE_END_BYTES
@@ -126,7 +126,7 @@ def test_a_limit_reads_the_beginning(log: Log) -> None:
 
 
 def test_a_topic_reads_each_byte_of_the_log_once(log: Log) -> None:
-    """ConsumeQueues are not used elsewhere."""
+    """ConsumeQueues are used only on local disks."""
     found, requests, sent = _cost(log, _times, topic="rare")
     assert found == log.times[7::_RARE]
     assert sent <= log.size + _TO_FIND_THE_END_BYTES
