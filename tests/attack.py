@@ -1,4 +1,4 @@
-"""Which tests attack: hostile logs, trees, indexes, clients and users; `make test-attack` runs them, seeded."""
+"""The tests that attack: hostile logs, trees, indexes, clients and users. `make test-attack` runs them with seeds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A headless Chromium that looks at pages: in light and in dark, wide and on a phone, with axe-core.
+"""A headless Chromium that examines pages: in light and dark, wide and on a phone, with axe-core.
 
 `make test-browser` sets up its driver and axe-core, neither of which is part of the project, and runs these tests.
 Screenshots are kept in build/browser/screenshots.
@@ -28,7 +28,7 @@ VIEWS = [("wide", WIDE, "light"), ("dark", WIDE, "dark"), ("phone", PHONE, "ligh
 
 @contextmanager
 def opened_browser() -> Iterator[Browser]:
-    """Chromium. Only `make test-browser` needs it: elsewhere the test is skipped."""
+    """Run Chromium. Only `make test-browser` installs it: elsewhere the test is skipped."""
     if not IS_REQUIRED:
         pytest.skip("of a browser: run `make test-browser`")
     path = shutil.which("chromium") or shutil.which("google-chrome")
@@ -38,7 +38,7 @@ def opened_browser() -> Iterator[Browser]:
         pytest.fail("there is no axe-core in build/browser: run `make test-browser`", pytrace=False)
     from playwright.sync_api import sync_playwright
 
-    flags = ["--no-sandbox", "--disable-gpu"]  # a container's root has no sandbox
+    flags = ["--no-sandbox", "--disable-gpu"]  # in a container, root has no sandbox
     with sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=path, args=flags)
         yield browser
@@ -54,7 +54,7 @@ def opened_page(
     has_csp: bool = False,
     has_script: bool = True,
 ) -> Iterator[Page]:
-    """Open a page in a browser of its own, in which scripts of the test may run despite its policy."""
+    """Open a page in a new browser, where scripts of the test may run despite the page's policy."""
     context = browser.new_context(
         viewport={"width": width, "height": 900}, color_scheme=scheme,
         bypass_csp=not has_csp, java_script_enabled=has_script,
@@ -66,13 +66,13 @@ def opened_page(
 
 
 def screenshot(page: Page, name: str) -> None:
-    """Keep the whole page as build/browser/screenshots/NAME.png."""
+    """Save the whole page as build/browser/screenshots/NAME.png."""
     SCREENSHOTS.mkdir(parents=True, exist_ok=True)
     page.screenshot(path=SCREENSHOTS / f"{name}.png", full_page=True)
 
 
 def violations(page: Page) -> list[str]:
-    """What axe-core finds, a line for each."""
+    """Return axe-core's findings, a line for each."""
     page.evaluate(AXE.read_text())
     found: list[dict[str, Any]] = page.evaluate(
         "axe.run({resultTypes: ['violations']}).then(found => found.violations)"

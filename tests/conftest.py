@@ -32,7 +32,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     thin_out(items)
     mark_attacks(items)
     mark_fast(items)
-    items.sort(key=lambda item: scope_of(item.nodeid) != SPARK)  # what takes longest begins first
+    items.sort(key=lambda item: scope_of(item.nodeid) != SPARK)  # the longest tests begin first
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -42,7 +42,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile:
 
 @pytest.fixture(scope="session", autouse=True)
 def _own_environment() -> Iterator[None]:
-    """The environment of all tests: in a terminal or a background job, in one process or several."""
+    """Set the environment of all tests: in a terminal or a background job, in one process or several."""
     # All processes that tests start would inherit it.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -53,7 +53,7 @@ def _own_environment() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _short_pauses() -> Iterator[None]:
-    """Repeat failed tasks of this process as often as users' tasks are repeated, in a hundredth of the time."""
+    """Repeat failed tasks of this process as often as users' tasks are repeated, but with a hundredth of the pauses."""
     with pytest.MonkeyPatch.context() as patch:
         clock = SimpleNamespace(sleep=lambda seconds: time.sleep(seconds / 100))
         patch.setattr(tasks, "time", clock)
@@ -70,7 +70,7 @@ def _own_tracebacks() -> Iterator[None]:
 
 @pytest.fixture(scope="module", autouse=True)
 def _own_proofs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Remember proofs of IndexFiles for the tests of one file only.
+    """Keep proofs of IndexFiles only for the tests of one file.
 
     It is remembered of stores in memory as well: /tmp may lie there.
     """
@@ -82,14 +82,14 @@ def _own_proofs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A cache for one test alone: the folder of the proofs that it remembers."""
+    """A cache for one test alone: the folder of its saved proofs."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return tmp_path / "cache" / "reput" / "proofs"
 
 
 @pytest.fixture(scope="session")
 def golden_library(tmp_path_factory: pytest.TempPathFactory) -> GoldenLibrary:
-    """All golden stores, each unpacked on first use, once for the session."""
+    """Unpack each golden store on first use, once for the session."""
 
     def new_folder() -> Path:
         return tmp_path_factory.mktemp("golden")
@@ -99,7 +99,7 @@ def golden_library(tmp_path_factory: pytest.TempPathFactory) -> GoldenLibrary:
 
 @pytest.fixture(scope="session")
 def golden(golden_library: GoldenLibrary) -> Callable[[str], GoldenStore]:
-    """Return `golden(name)`, that golden store, read only; if it is not on this machine see `passed_over`."""
+    """Return `golden(name)`, that golden store, read only. If it is not on this machine, see `passed_over`."""
 
     def store(name: str) -> GoldenStore:
         try:
@@ -112,7 +112,7 @@ def golden(golden_library: GoldenLibrary) -> Callable[[str], GoldenStore]:
 
 @pytest.fixture(scope="session")
 def torn(golden_library: GoldenLibrary) -> Callable[[str], TornCase]:
-    """Return `torn(case)`, that damaged golden store, read only; if it is not on this machine see `passed_over`."""
+    """Return `torn(case)`, that damaged golden store, read only. If it is not on this machine, see `passed_over`."""
 
     def case(name: str) -> TornCase:
         try:
@@ -144,10 +144,10 @@ def keys_csv(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """Spark with two worker processes, one for all tests; commands that run in this process use it too."""
+    """A Spark session with two worker processes for all tests. Commands in this process use it too."""
     from reput.spark.session import create_session
 
-    # It waits for other tests most of the time, and is not to wake up for its own housekeeping meanwhile.
+    # Spark waits for other tests most of the time, and must not wake up for housekeeping meanwhile.
     quiet = {"spark.cleaner.referenceTracking": "false", "spark.executor.heartbeatInterval": "60s"}
     session = create_session("local[2]", "reput-tests", quiet)
     yield session

@@ -19,7 +19,7 @@ _ENTRY = struct.Struct(">qiqqqhii")
 
 
 def write_topics(store: Path, *batch_topics: str) -> None:
-    """config/topics.json of a broker that keeps these topics in batch queues."""
+    """Write the config/topics.json of a broker that keeps these topics in batch queues."""
     table = {topic: {"attributes": {"queue.type": "BatchCQ"}} for topic in batch_topics}
     (store / "config").mkdir(parents=True, exist_ok=True)
     (store / "config" / "topics.json").write_text(json.dumps({"topicConfigTable": table}))
@@ -28,7 +28,7 @@ def write_topics(store: Path, *batch_topics: str) -> None:
 def inner_batch(
     topic: str, bodies: Sequence[bytes], queue_id: int = 0, keys: Sequence[str] = ()
 ) -> Message:
-    """An inner batch as a 5.x client and broker make it; message n has the key keys[n], if there is one."""
+    """Return an inner batch as a 5.x client and broker create it. Message n has the key keys[n], if that exists."""
     parts = []
     for number, body in enumerate(bodies):
         key = f"KEYS\x01{keys[number]}\x02" if number < len(keys) else ""
@@ -43,10 +43,10 @@ def inner_batch(
 
 
 def batch_queue_bytes(records: Sequence[Record], file_bytes: int) -> dict[str, bytes]:
-    """The files of one batch queue, by name, of the records that it is of: the rule written down once more."""
+    """Return the files of one batch queue, by name, for its records: a second implementation of the rule."""
     entries = b""
     for record in records:
-        # Any page of an unflushed record may be lost, also the page with its properties.
+        # Any page of an unflushed record may be lost, including the page with its properties.
         stated = record.properties.get("INNER_NUM", "1")
         count = int(stated) if record.sys_flag & 128 else 1
         entries += _ENTRY.pack(
@@ -60,7 +60,7 @@ def batch_queue_bytes(records: Sequence[Record], file_bytes: int) -> dict[str, b
 
 
 def batch_entries(store: Path, topic: str, queue_id: int) -> list[int]:
-    """Base offsets in a batch queue."""
+    """Return base offsets in a batch queue."""
     files = sorted((store / "batchconsumequeue" / topic / str(queue_id)).iterdir())
     data = b"".join(path.read_bytes() for path in files)
     rows = [_ENTRY.unpack_from(data, at) for at in range(0, len(data), _ENTRY.size)]

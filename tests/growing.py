@@ -9,13 +9,14 @@ _HEAD_BYTES = 8
 
 
 def write_in_place(path: Path, data: bytes) -> None:
-    """Give a file these bytes as a broker would: no reader ever finds it shorter, or the first new record in part.
+    """Write these bytes to a file as a broker would: readers never see it shorter, nor a part of the first new record.
 
     `Path.write_bytes` empties the file first, and a reader in another thread takes it for a log without a message.
     """
     old = path.read_bytes() if path.exists() else b""
     if len(old) != len(data):
-        made = path.parents[1] / f"{path.name}.made"  # beside the log, whose readers list its files
+        # in another folder, since readers list the log's files
+        made = path.parents[1] / f"{path.name}.made"
         made.write_bytes(data)
         os.replace(made, path)
         return

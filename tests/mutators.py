@@ -1,4 +1,4 @@
-"""One random change to a file of a store, taken back when a test has looked at the store."""
+"""One random change to a file of a store, undone after a test has examined the store."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Change:
 
 @contextmanager
 def changed_file(file: Path, random: Random) -> Iterator[str]:
-    """A file with one thing about its content changed, or deleted; says what."""
+    """Change or delete a file. Returns a description of the change."""
     data = file.read_bytes()
     changed, what = changed_bytes(data, random)
     with _put_back({file: data}):
@@ -87,7 +87,7 @@ def _put(file: Path, data: bytes | None) -> None:
 
 
 def changed_bytes(data: bytes, random: Random) -> tuple[bytes | None, str]:
-    """A file's content with one thing about it changed, None for a deletion; and what that was."""
+    """Return a file's content after one change, None for a deletion, and a description of the change."""
     used = max(len(data.rstrip(b"\0")), 4)
     at = random.randrange(used)
     how = random.choice(("bit", "bit", "word", "word", "range", "zeros", "cut", "gone"))

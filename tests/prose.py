@@ -105,7 +105,7 @@ _PHRASE = {
     f"{phrase} (write: {instead})": re.compile(rf"\b{phrase}\b".replace(" ", r"\s+"), re.I)
     for phrase, instead in PHRASES.items()
 }
-# Strings and comments are the only tokens of Python that can hold the signs of each other.
+# Only strings and comments of Python can contain each other's delimiters.
 _TOKEN = re.compile(
     r"""(?P<comment>#[^\n]*)|(?P<prefix>[rbfu]{0,2})(?P<string>\"{3}(?:\\.|[^\\])*?\"{3}|'{3}(?:\\.|[^\\])*?'{3}"""
     r"""|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')""",

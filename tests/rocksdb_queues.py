@@ -1,4 +1,4 @@
-"""Databases of queues in tests: their contents, and a database that is behind its log."""
+"""Databases of queues in tests: their contents, and a database that lags its log."""
 
 from collections.abc import Mapping
 from contextlib import closing
@@ -29,7 +29,7 @@ def items(store: Path) -> Items:
 
 
 def cut_database(store: Path, physical_offset: int) -> None:
-    """As if it had been flushed last when the message there was the next."""
+    """Truncate the database, as if it had last been flushed before the message at this offset."""
     found = items(store)
     database = opened_to_write(store / "consumequeue")
     changes = database.changes()

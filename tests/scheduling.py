@@ -1,4 +1,4 @@
-"""Tests that must run in one process of several: tests of a file, and all that need Spark.
+"""Groups of tests that must run in one process: tests of a file, and all that need Spark.
 
 What a file's tests share is made once that way, and there is one JVM. (pytest-xdist's own groups do not reach its
 scheduler since pytest 9.2.)
@@ -17,7 +17,7 @@ SPARK = "spark"
 
 @cache
 def scope_of(nodeid: str) -> str:
-    """The file of a test, or SPARK for one of a file that uses a session of this process."""
+    """Return the file of a test, or SPARK for a test of a file that uses a session of this process."""
     path = nodeid.partition("::")[0]
     if path.startswith("tests/spark/"):
         return SPARK
@@ -25,7 +25,7 @@ def scope_of(nodeid: str) -> str:
 
 
 class ByFile(LoadScopeScheduling):  # type: ignore[misc]  # of a package without types
-    """Give a whole scope to a process."""
+    """Assigns a whole scope to a process."""
 
     def _split_scope(self, nodeid: str) -> str:
         return scope_of(nodeid)

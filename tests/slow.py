@@ -1,4 +1,4 @@
-"""Which tests, and which of a test's many cases, are for `make test-slow` only.
+"""Which tests, and which of a test's many cases, run only in `make test-slow`.
 
 `make test` is for every change, so it takes minutes: of a test with many cases it runs a few that are spread over all
 of them, and of each property few examples. `make test-slow` runs all the others.
@@ -19,23 +19,23 @@ IS_THOROUGH = os.environ.get("REPUT_TESTS") == "thorough"
 """Whether properties are tried on many examples; `make test-slow` sets it."""
 
 _QUICK_ROOMS = ("docs", "files", "format", "golden", "kernels", "oracle")
-# Rooms of which all that is not slow runs in seconds, without Spark and without a process per test.
+# Folders whose tests that are not slow run in seconds, without Spark and without a process per test.
 _FAST_ROOMS = ("files", "format", "kernels", "queues")
 _TESTS = Path(__file__).parent
 _EXAMPLES, _MORE = 10, 20
 
 
 def examples(count: int = _EXAMPLES) -> int:
-    """How many examples of a property: `count`, or twenty times as many where the tests are thorough."""
+    """Return the number of examples of a property: `count`, or twenty times as many in thorough runs."""
     return count * _MORE if IS_THOROUGH else count
 
 
-# The first example of a test compiles kernels or unpacks a store: that is not slowness.
+# The first example of a test compiles kernels or unpacks a store, so it may exceed the deadline.
 settings.register_profile("reput", deadline=None, max_examples=examples())
 
 
 def slow_from(first: int, cases: Iterable[Any]) -> list[Any]:
-    """Parameters of a test, those from number `first` on marked slow."""
+    """Return the parameters of a test, with those from number `first` on marked slow."""
     return [
         case
         if number < first
@@ -45,7 +45,7 @@ def slow_from(first: int, cases: Iterable[Any]) -> list[Any]:
 
 
 def thin_out(items: list[pytest.Item]) -> None:
-    """Mark slow all but the first and the last of each test's cases, and all but one where each is a Spark job.
+    """Mark slow all but the first and the last of each test's cases, and all but one if each is a Spark job.
 
     Tests marked `every_case` keep all cases, and so do rooms whose cases take milliseconds.
     """
@@ -61,14 +61,14 @@ def thin_out(items: list[pytest.Item]) -> None:
 
 
 def mark_fast(items: Iterable[pytest.Item]) -> None:
-    """Mark what `make check` runs."""
+    """Mark the tests that `make check` runs."""
     for item in items:
         if _room(item) in ("", *_FAST_ROOMS):
             item.add_marker(pytest.mark.fast)
 
 
 def _room(item: pytest.Item) -> str:
-    """The folder of a test; empty for tests beside the rooms, which are of names and words."""
+    """Return the folder of a test; empty for tests outside of the folders, which are about names and words."""
     room, *below = item.path.relative_to(_TESTS).parts
     return room if below else ""
 

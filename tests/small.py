@@ -1,4 +1,4 @@
-"""Files of a size for tests: a store of the default sizes takes 1.4 GB, of memory where the files lie in it."""
+"""Small file sizes for tests: a store of default sizes takes 1.4 GB, in memory if /tmp is there."""
 
 from dataclasses import replace
 
@@ -7,7 +7,7 @@ from reput.config import StoreConfig
 SMALL = StoreConfig(
     commit_log_file_bytes=1 << 20, queue_entries=1000, hash_slots=100, index_items=1000
 )
-# A few dozen messages fill a file of each kind; the size of a log file is in the name.
+# A few dozen messages fill a file of each kind. The name contains the size of a log file.
 SMALL_16K = StoreConfig(
     commit_log_file_bytes=1 << 14, queue_entries=50, hash_slots=64, index_items=300
 )

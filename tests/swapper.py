@@ -1,4 +1,4 @@
-"""A user who exchanges names in their own folder while another, root perhaps, works there: run as a process.
+"""A user who exchanges names in their own folder while another user, perhaps root, works there. Run as a process.
 
     python swapper.py FOLDER OUTSIDE USER SEED
 
@@ -56,7 +56,7 @@ def main() -> None:
 
 
 def _places(folder: Path, aside: Path) -> list[Path]:
-    """Files and folders, those further up more often: they have more below them."""
+    """Return files and folders; upper ones appear more often, because they have more below them."""
     found: list[Path] = [folder / "store"] * _AT_ONCE
     for parent, folders, files in os.walk(folder):
         if Path(parent) == folder:
@@ -68,7 +68,7 @@ def _places(folder: Path, aside: Path) -> list[Path]:
 
 
 def _tail(folder: Path, outside: Path, place: Path) -> Path:
-    """The path outside that has the same name as this one has in a copy of the store."""
+    """Return the outside path that has the same name as this path has in a copy of the store."""
     names = place.relative_to(folder).parts
     known = ("commitlog", "consumequeue", "index", "config", "checkpoint", "lock", "abort")
     first = next((n for n, name in enumerate(names) if name in known), None)
@@ -90,13 +90,13 @@ def _put_other(other: Path, target: Path, outside: Path, chance: random.Random) 
 
 
 def _exchange(one: Path, other: Path) -> None:
-    """Exchange two names, if both are there and the system allows it."""
+    """Exchange two names, if both exist and the system allows it."""
     libc = ctypes.CDLL(None)
     libc.renameat2(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _EXCHANGE)
 
 
 def _put_back(place: Path, other: Path) -> None:
-    """Exchange back what `_put_other` made, and delete it."""
+    """Exchange back the link that `_put_other` created, and delete it."""
     with suppress(OSError):
         if place.is_symlink() or place.is_fifo() or (place / "new").is_symlink():
             _exchange(place, other)

@@ -24,7 +24,7 @@ from reput.writer.retention import RetentionLimits
 from reput.writer.writer_settings import WriterSettings
 from tests.small import SMALL
 
-# What they take is no value of a plain type: callbacks, tables, what only parts of reput pass.
+# Parameters whose values have no plain type: callbacks, tables, objects that only reput passes.
 _UNCHECKED = {
     "put_columns", "put_built", "put_run", "subscribe", "add_dispatcher", "search", "add_put", "coverage_of",
     "quick_query", "quick_records",
@@ -40,7 +40,7 @@ _VALID: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
-    """A store with a message, opened in each way."""
+    """A store with one message, opened in each way."""
     path = tmp_path_factory.mktemp("arguments") / "s"
     with reput.open_store(path, mode="rw", config=SMALL) as writable:
         writable.put(Message("orders", b"body", ["customer-65"]))
@@ -76,7 +76,7 @@ def _checkable(function: Callable[..., Any]) -> list[inspect.Parameter]:
 
 
 def _refuses_each(function: Callable[..., Any]) -> int:
-    """How many parameters of a function there are, each of which refuses a wrong value and is named."""
+    """Check that each parameter of a function refuses a wrong value and is named. Returns the number of parameters."""
     parameters = _checkable(function)
     for wrong in parameters:
         given = {
@@ -106,7 +106,7 @@ def test_methods(store: dict[str, Any], how: str) -> None:
         if name.startswith("_") or name in _UNCHECKED or not inspect.signature(method).parameters:
             continue
         if inspect.unwrap(method.__func__).__module__.startswith("reput.store"):
-            continue  # of a part, below the public class
+            continue  # it belongs to a part, below the public class
         if method.__self__ is not opened:
             continue
         assert _refuses_each(method), name
@@ -254,7 +254,7 @@ def test_integers_of_other_libraries_are_integers(store: dict[str, Any]) -> None
 def test_a_function_keeps_its_name_and_its_errors() -> None:
     @checked
     def function(path: "str | Path", *, names: "Iterator[str] | None" = None) -> None:
-        """Say nothing."""
+        """Do nothing."""
         raise KeyError(path)
 
     assert function.__name__ == "function"

@@ -1,4 +1,4 @@
-"""The list of tests that attack is one of files that exist, and SECURITY.md names them all."""
+"""The listed attack tests exist, and SECURITY.md names them all."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What `pip install reput` brings along is enough for every command: extras are extras."""
+"""The base install (`pip install reput`) is enough for every command that needs no extra."""
 
 import os
 import runpy

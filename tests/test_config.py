@@ -1,4 +1,4 @@
-"""StoreConfig: a broker's settings; each invalid one is refused in one line."""
+"""StoreConfig: a broker's settings; each invalid one is refused with one line."""
 
 import sys
 from pathlib import Path

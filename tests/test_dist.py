@@ -22,11 +22,11 @@ README = (CHECKOUT / "README.md").read_text(encoding="utf-8")
 SLIM = CHECKOUT / "packaging" / "slim"
 MOST_SLIM_BYTES = 150_000_000
 _TIMEOUT_S = 900
-_FOLLOWING_S = 60  # what follows a store is interrupted after this
+_FOLLOWING_S = 60  # a command that follows a store is interrupted after this
 
 
 def run(*arguments: object, cwd: Path) -> str:
-    """Return the output of a command; fail if it does not end with 0."""
+    """Return the output of a command; fail if it does not exit with 0."""
     ended = subprocess.run(
         list(map(str, arguments)), cwd=cwd, capture_output=True, text=True, timeout=_TIMEOUT_S,
         check=False, env={k: v for k, v in os.environ.items() if k != "PYTHONPATH"},
@@ -88,7 +88,7 @@ def test_the_slim_wheel_is_small_and_a_broker(tmp_path: Path) -> None:
 
 
 def size_of(folder: Path) -> int:
-    """Bytes on disk."""
+    """Return the bytes on disk."""
     return sum(path.stat().st_blocks * 512 for path in folder.rglob("*") if path.is_file())
 
 

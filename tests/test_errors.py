@@ -1,4 +1,4 @@
-"""Errors: every class survives the way from a Spark task to the driver, and says one line."""
+"""Errors: every class can be sent from a Spark task to the driver, and has one line."""
 
 import pickle
 

@@ -1,4 +1,4 @@
-"""One shape for everything that is wrong, in Python, in JSON and in the documentation."""
+"""Findings have one form in Python, in JSON and in the documentation."""
 
 import json
 import pickle

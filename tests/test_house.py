@@ -1,4 +1,4 @@
-"""The rules of docs/architecture.md that no linter knows."""
+"""Rules of docs/architecture.md that no linter checks."""
 
 import ast
 import re
@@ -40,19 +40,20 @@ def test_only_commands_and_their_reports_name_options() -> None:
         if room_of(path) not in ("cli", "operations")  # reports name the commands that repair
         for line, text in texts(path)
         for option in OPTION.findall(text)
-        if not option.startswith(("--add-", "--include", "--descriptor"))  # Java's and protoc's own
+        # options of Java and protoc
+        if not option.startswith(("--add-", "--include", "--descriptor"))
     ]
     assert found == []
 
 
-# Names of files that are also other words: these occur in a module only outside paths.
+# Names of files that are also other words: modules may use these outside of paths.
 WORDS = {
     "abort", "checkpoint", "commitlog", "config", "consumequeue", "index", "lock", "tiered", "topics",
 }  # fmt: skip
 
 
 def parts_of_paths(path: Path) -> Iterator[tuple[int, str]]:
-    """Texts that are joined to a path."""
+    """Yield texts that are joined to a path."""
     for node in nodes_of(path):
         joined: list[ast.expr] = []
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
@@ -68,7 +69,7 @@ def test_names_of_a_store_s_files_stand_in_one_module() -> None:
     names = {
         text for name, text in vars(file_names).items() if name.isupper() and isinstance(text, str)
     }
-    names.discard("data")  # also Iceberg's folder
+    names.discard("data")  # Iceberg has a folder of this name, too
     assert len(names) > 25
     assert names > WORDS
     found = [
@@ -82,13 +83,14 @@ def test_names_of_a_store_s_files_stand_in_one_module() -> None:
     assert found == []
 
 
-# What only the rooms that read a store's parts ask; all others ask StoreFacts.
+# Only the packages that read a store's parts use these; all others ask StoreFacts.
 ASKED_OF_FACTS = {
     "reput.log.folders.log_folders", "reput.log.folders.ledger_folders", "reput.store.parts.parts_of",
     "reput.queues.rocksdb_database.is_database", "reput.queues.rocksdb_database.was_database",
     "reput.format.checkpoint.decode_checkpoint",
 }  # fmt: skip
-ASK_THEMSELVES = {"index", "log", "queues", "store"}  # and what inspects a checkpoint's bytes
+# and the module that inspects a checkpoint's bytes
+ASK_THEMSELVES = {"index", "log", "queues", "store"}
 
 
 def test_only_facts_say_what_a_store_is() -> None:
@@ -104,7 +106,7 @@ def test_only_facts_say_what_a_store_is() -> None:
     assert found == []
 
 
-# What reads folders of queues, or names a file by an offset: in one module each.
+# Code that reads folders of queues, or names a file by an offset: one module each.
 WALKS = {
     "name.isdigit": ("queues/folders.py", "format/file_names.py"), ":020d": ("format/file_names.py",),
 }  # fmt: skip
@@ -135,14 +137,14 @@ BANNED = re.compile(
 BANNED_METHODS = {
     "write_text", "write_bytes", "mkdir", "rmdir", "unlink", "touch", "chmod", "symlink_to", "hardlink_to",
 }  # fmt: skip
-# numba needs a folder for compiled code, and kernels do not import files/.
+# Numba needs a folder for compiled code, and kernels do not import files/.
 FILES_OF_THEIR_OWN = {"files", "testing", "kernels/compile_cache.py"}
-# The command line redirects its own stdout to nowhere when nobody reads it any more.
+# The command line redirects its stdout to /dev/null when its reader is gone.
 EXCEPTIONS = {("cli/main.py", "os.open")}
 
 
 def uses_of_files(path: Path) -> Iterator[tuple[int, str]]:
-    """Lines that open, map, create, sync, rename or delete files by themselves."""
+    """Yield lines that open, map, create, sync, rename or delete files directly."""
     for node in nodes_of(path):
         if isinstance(node, ast.Attribute):
             name = ast.unparse(node)
@@ -218,7 +220,7 @@ def test_no_two_rooms_import_each_other() -> None:
 
 
 def for_types(path: Path) -> set[ast.AST]:
-    """Nodes that no interpreter reaches: below `if TYPE_CHECKING`."""
+    """Return nodes that no interpreter reaches: below `if TYPE_CHECKING`."""
     found: set[ast.AST] = set()
     for node in nodes_of(path):
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":

@@ -1,4 +1,4 @@
-"""Names that are most similar to an unknown one."""
+"""The names that are most similar to an unknown one."""
 
 from reput.nearest import did_you_mean, nearest_first
 

@@ -1,4 +1,4 @@
-"""What notebooks show of results."""
+"""The display of results in notebooks."""
 
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -13,7 +13,7 @@ from reput.testing.builders import MESSAGE
 
 
 class Cells(HTMLParser):
-    """The texts of a table's cells; every tag must be closed by its own."""
+    """The texts of a table's cells. Every tag must be closed."""
 
     def __init__(self, html: str) -> None:
         super().__init__()

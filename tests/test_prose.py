@@ -1,4 +1,4 @@
-"""The prose check of `make lint` finds each habit, and reads what readers read."""
+"""The prose check of `make lint` finds each habit, in all text for readers."""
 
 from __future__ import annotations
 

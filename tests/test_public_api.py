@@ -17,7 +17,7 @@ from reput.format.host import Host
 _ALL = {name: getattr(home, name) for home in (reput, reports) for name in home.__all__}
 _CLASSES = sorted(name for name, found in _ALL.items() if inspect.isclass(found))
 _OPERATIONS = [name for name in reput.__all__ if not inspect.isclass(_ALL[name])]
-# What a store or a report is made of: to be read, not part of the promise.
+# Parts of stores and reports that users read, without the promise of the public names.
 _PARTS = {
     "BatchQueueInspection",
     "CheckpointInspection",
@@ -46,7 +46,7 @@ _PARTS = {
 
 
 def _types_in(annotation: object) -> Iterator[type]:
-    """The classes of reput that an annotation names."""
+    """Return the classes of reput that an annotation names."""
     for part in typing.get_args(annotation):
         yield from _types_in(part)
     if inspect.isclass(annotation) and annotation.__module__.partition(".")[0] == "reput":
@@ -114,7 +114,8 @@ _OF_ARCHIVES = {"archive", "erase", "restore", "verify_archive", "with_archive"}
 
 
 def test_there_are_few_public_names() -> None:
-    assert len(set(reput.__all__) - _OF_ARCHIVES) <= 25  # more than fit on a screen are not found
+    # more names than fit on a screen are not suggested
+    assert len(set(reput.__all__) - _OF_ARCHIVES) <= 25
     assert set(reput.__all__) > _OF_ARCHIVES
     assert not set(reput.__all__) & set(reports.__all__)
 

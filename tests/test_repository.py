@@ -165,7 +165,8 @@ def test_the_kubernetes_manifest_serves_read_only_and_its_names_agree() -> None:
     assert remoting["port"] == ports["remoting"]
     assert remoting["endPort"] > remoting["port"]  # each store has a port
     assert http["port"] == "http"
-    assert service["spec"]["clusterIP"] == "None"  # of which a headless service has all
+    # the headless service has the ports of all stores
+    assert service["spec"]["clusterIP"] == "None"
     assert service["spec"]["publishNotReadyAddresses"]
     assert service["spec"]["selector"].items() <= pod["metadata"]["labels"].items()
     assert deployment["spec"]["selector"]["matchLabels"] == service["spec"]["selector"]

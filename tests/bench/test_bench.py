@@ -1,4 +1,4 @@
-"""`reput bench`: figures of a store, which is only read, and nothing left behind."""
+"""`reput bench`: figures of a store, which is only read, without leftovers."""
 
 import json
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""A client of the tests: sends a request, waits for its answer; and a server in this process."""
+"""A client for tests, which sends a request and waits for its answer, and a server in this process."""
 
 import asyncio
 import socket
@@ -48,7 +48,7 @@ class Client:
     def send(
         self, code: int, fields: dict[str, Any] | None = None, body: bytes = b"", flag: int = 0
     ) -> int:
-        """Send a request; its number."""
+        """Send a request; return its number."""
         self._opaque += 1
         texts = {name: str(value) for name, value in (fields or {}).items()}
         request = Command(
@@ -61,7 +61,7 @@ class Client:
         self._socket.sendall(data)
 
     def receive(self) -> Command:
-        """The next answer."""
+        """Return the next answer."""
         while not self._answers:
             data = self._socket.recv(1 << 20)
             if not data:
@@ -77,14 +77,14 @@ class Client:
                 (self._answers if command.is_response else self.pushed).append(command)
 
     def ask(self, code: int, fields: dict[str, Any] | None = None, body: bytes = b"") -> Command:
-        """The answer to a request."""
+        """Send a request; return its answer."""
         opaque = self.send(code, fields, body)
         answer = self.receive()
         assert answer.opaque == opaque
         return answer
 
     def delete_topic(self, topic: str) -> Command:
-        """Return the answer to the deletion of a topic, once the server has dispatched its messages."""
+        """Delete a topic, and return the answer, after the server has dispatched its messages."""
 
         def delete() -> Command | None:
             answer = self.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": topic})
@@ -120,7 +120,7 @@ class Client:
 
 
 def messages(body: bytes) -> list[MessageExt]:
-    """The records of an answer."""
+    """Decode the records of an answer."""
     found, position = [], 0
     while position < len(body):
         found.append(decode(body, position))
@@ -129,7 +129,7 @@ def messages(body: bytes) -> list[MessageExt]:
 
 
 def wait_for(what: Any, timeout_s: float = TIMEOUT_S) -> Any:
-    """The first true answer."""
+    """Return the first true result."""
     end = time.monotonic() + timeout_s
     while not (found := what()):
         assert time.monotonic() < end, "nothing came"
@@ -138,7 +138,7 @@ def wait_for(what: Any, timeout_s: float = TIMEOUT_S) -> Any:
 
 
 class Serving:
-    """A service in a thread of its own."""
+    """A service in its own thread."""
 
     def __init__(self, service: Service) -> None:
         self.service = service
@@ -192,7 +192,7 @@ def serving(
     config: StoreConfig = SMALL,
     **port: Any,
 ) -> Iterator[Serving]:
-    """A server of these stores."""
+    """Run a server of these stores."""
 
     def open_one(path: str, address: Host) -> SharedStore:
         if sends:

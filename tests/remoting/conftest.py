@@ -25,7 +25,7 @@ def client(server: Serving) -> Iterator[Client]:
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with cert.pem and key.pem of localhost."""
+    """A folder with cert.pem and key.pem for localhost."""
     folder = tmp_path_factory.mktemp("tls")
     command = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -keyout key.pem -out cert.pem"
     if shutil.which("openssl") is None:

@@ -1,4 +1,4 @@
-"""The table of frames: what each command is as bytes. It drives the tests of the encoder and of the decoder."""
+"""The table of frames: the bytes of each command. It drives the tests of the encoder and of the decoder."""
 
 import struct
 from typing import NamedTuple
@@ -51,8 +51,8 @@ CASES = (
         "a binary request with one field",
         Command(105, 7, 0, None, {"topic": "T"}, b"", "JAVA", 399, BINARY),
         bytes.fromhex(
-            "00000025 01000021"  # 37 bytes follow; ROCKETMQ, a header of 33
-            "0069 00 018f 00000007 00000000"  # 105, JAVA, 399, opaque, flag
+            "00000025 01000021"  # 37 bytes follow: ROCKETMQ, and a header of 33
+            "0069 00 018f 00000007 00000000"  # code 105, JAVA, version 399, opaque, flag
             "00000000"  # no remark
             "0000000c 0005 746f706963 00000001 54"
         ),
@@ -61,7 +61,7 @@ CASES = (
         "a binary answer with a remark and a body",
         Command(-1, -2, 1, "é", {}, b"xy", "GO", 1, BINARY),
         bytes.fromhex(
-            "0000001d 01000017"  # 29 bytes follow; ROCKETMQ, a header of 23
+            "0000001d 01000017"  # 29 bytes follow: ROCKETMQ, and a header of 23
             "ffff 09 0001 fffffffe 00000001 00000002 c3a9 00000000"
         )
         + b"xy",

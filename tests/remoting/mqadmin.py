@@ -1,4 +1,4 @@
-"""What mqadmin 4.9.3 sends and reads, command by command (`org.apache.rocketmq.tools.command`, `MQClientAPIImpl`).
+"""The requests of mqadmin 4.9.3 and how it reads answers (`org.apache.rocketmq.tools.command`, `MQClientAPIImpl`).
 
 Bodies are read as fastjson reads them into RocketMQ's classes: unknown fields are ignored, and a field that a
 command prints must be there and be of its type. Headers must have every field that is `@CFNotNull`.
@@ -26,7 +26,7 @@ _PULL_HAS_SUBSCRIPTION = 4
 
 
 class MqAdminError(Exception):
-    """The error that it prints instead of an answer: `MQClientException`, `MQBrokerException`."""
+    """An error that mqadmin prints instead of an answer: `MQClientException`, `MQBrokerException`."""
 
     def __init__(self, code: int, remark: str | None) -> None:
         super().__init__(code, remark)
@@ -35,7 +35,7 @@ class MqAdminError(Exception):
 
 
 class MqAdmin:
-    """`mqadmin -n ADDRESS`: it asks the name server, then dials what that answered."""
+    """`mqadmin -n ADDRESS`: it asks the name server, then connects to the addresses in its answer."""
 
     def __init__(self, name_server: Host) -> None:
         self._name_server = name_server
@@ -92,7 +92,7 @@ class MqAdmin:
         return _some([one for one in found if one.topic == topic and key in one.keys])
 
     def by_unique_key(self, topic: str, key: str) -> tuple[MessageExt, dict[str, str]]:
-        """queryMsgByUniqueKey: the message, and what became of it in each group."""
+        """queryMsgByUniqueKey: the message, and its state in each group."""
         found = [
             one for one in self._query(topic, key, 32, is_unique=True) if one.unique_key == key
         ]
@@ -100,7 +100,7 @@ class MqAdmin:
         return first, self._track(first)
 
     def by_id(self, message_id: str) -> tuple[MessageExt, dict[str, str]]:
-        """queryMsgById: it dials the host that is in the id."""
+        """queryMsgById: it connects to the host in the id."""
         place = decode_offset_id(message_id)
         fields = {"offset": place.physical_offset}
         answer = self._ask(str(place.store_host), RequestCode.VIEW_MESSAGE_BY_ID, fields)
@@ -153,7 +153,7 @@ class MqAdmin:
         ]
 
     def consume(self, topic: str, broker: str, queue_id: int) -> list[MessageExt]:
-        """consumeMessage -b -i: it pulls once more at the end, and must hear that there is nothing."""
+        """consumeMessage -b -i: it pulls once more at the end, and needs the answer that there are no messages."""
         self._come_and_go(topic)
         least, most = self._ends(topic, broker, queue_id)
         found: list[MessageExt] = []
@@ -182,7 +182,7 @@ class MqAdmin:
                 break
 
     def _come_and_go(self, topic: str) -> None:
-        """The heartbeat of a pull consumer, and its farewell."""
+        """Send the heartbeat of a pull consumer, and unregister it."""
         wanted = {"topic": topic, "subString": "*", "tagsSet": [], "codeSet": [], "subVersion": 1}
         beat = {
             "clientID": "10.0.0.2@1#2",
@@ -238,7 +238,7 @@ class MqAdmin:
         for address in self._addresses(topic):
             try:
                 answer = self._ask(address, RequestCode.QUERY_MESSAGE, fields)
-            except MqAdminError:  # it is logged, and the others are asked
+            except MqAdminError:  # mqadmin logs the error and asks the others
                 continue
             int(answer.fields["indexLastUpdateTimestamp"])
             int(answer.fields["indexLastUpdatePhyoffset"])
@@ -246,7 +246,7 @@ class MqAdmin:
         return found
 
     def _track(self, message: MessageExt) -> dict[str, str]:
-        """What became of a message, by group (`messageTrackDetail`)."""
+        """Return the state of a message by group (`messageTrackDetail`)."""
         found = {}
         for group in self._groups(message.topic):
             try:
@@ -324,7 +324,7 @@ def _host(address: str) -> Host:
 
 
 def _json(answer: Command) -> Any:
-    """Maps whose names are objects are JSON to fastjson only: here the names become texts."""
+    """Parse JSON; as in fastjson, keys may be objects, which become texts here."""
     text = answer.body.decode()
     return json.loads(_QUEUE_AS_NAME.sub(lambda match: json.dumps(match[1]), text))
 
@@ -339,7 +339,7 @@ def _by_queue(answer: Command, names: tuple[str, ...]) -> dict[tuple[str, str, i
 
 
 def _load(table: dict[str, str]) -> list[Any]:
-    """What clusterList prints of a broker, and -m reads besides."""
+    """Read what clusterList prints of a broker, and what -m reads in addition."""
     for name in (
         "msgPutTotalYesterdayMorning", "msgPutTotalTodayMorning", "msgPutTotalTodayNow", "msgGetTotalTodayNow",
         "msgGetTotalYesterdayMorning", "msgGetTotalTodayMorning", "sendThreadPoolQueueSize", "pullThreadPoolQueueSize",

@@ -1,4 +1,4 @@
-"""Recorded traffic of stock tools and clients, played to the server; what its answers lack of the broker's.
+"""Recorded traffic of stock tools and clients, replayed to the server, and fields that its answers lack.
 
 The records are in `../shared/wire`. They were made against one broker of each version, so they are played in the order
 in which they were made, to one server. Numbers that a broker chose (physical offsets) are replaced by the server's.
@@ -66,7 +66,7 @@ class Request:
 
 @dataclass
 class Recording:
-    """One file: its requests in order, and what connected clients answered to the broker's own requests."""
+    """One file: its requests in order, and the answers of connected clients to the broker's own requests."""
 
     name: str
     first_connection: int
@@ -75,12 +75,12 @@ class Recording:
 
     @property
     def is_extra(self) -> bool:
-        """Whether it was made with a broker that was started later, with SQL filters."""
+        """Return whether it was recorded with the second broker, which had SQL filters."""
         return self.name.startswith("extra_")
 
 
 def recordings(version: str) -> list[Recording]:
-    """All files of a version, in the order in which they were made."""
+    """Return all files of a version, in the order of their recording."""
     found = [_read(path) for path in sorted((WIRE / version).glob("*.jsonl"))]
     return sorted(found, key=lambda one: (one.is_extra, one.first_connection, one.name))
 
@@ -118,7 +118,7 @@ def _read(path: Path) -> Recording:
 
 
 def recorded_messages(found: list[Recording]) -> list[MessageExt]:
-    """Messages that a broker answered, each once."""
+    """Return messages in the broker's answers, each once."""
     by_key = {
         (message.topic, message.unique_key, message.body): message
         for recording in found
@@ -153,7 +153,7 @@ def as_json(body: bytes) -> Any:
 
 
 class Connection:
-    """A client that answers what the server asks of it as the recorded one did."""
+    """A client that answers the server's requests as the recorded client did."""
 
     def __init__(self, address: Host) -> None:
         self._socket = socket.create_connection(address, _PATIENCE_S)
@@ -197,7 +197,7 @@ class Connection:
         return self._opaque
 
     def settle(self) -> None:
-        """Wait until the server has taken what was sent, one-way requests as well."""
+        """Wait until the server has processed all requests, including one-way ones."""
         self._opaque += 1
         self._socket.sendall(self._session.send(Command(_UNKNOWN_CODE, self._opaque)))
         self.answer(self._opaque, _PATIENCE_S)
@@ -209,14 +209,14 @@ class Connection:
 
 
 class Outcome(NamedTuple):
-    """A request, and the server's answer; None for no answer."""
+    """A request, and the server's answer, or None."""
 
     request: Request
     answer: Command | None
 
 
 class Player:
-    """Plays recordings to one server, one after the other; a context manager."""
+    """Replays recordings to one server, one after the other. It is a context manager."""
 
     def __init__(self, address: Host, version: str, found: list[Recording]) -> None:
         self._address = address
@@ -241,7 +241,7 @@ class Player:
             each.close()
 
     def _seed(self, version: str, found: list[Recording]) -> None:
-        """Put the messages that were sent outside of the recordings, and connect the clients that stayed."""
+        """Put the messages that were sent outside of the recordings, and connect the clients that stayed connected."""
         stored: dict[str, MessageExt] = {}
         for recording in found:
             for request in recording.requests:
@@ -341,7 +341,7 @@ class Player:
                 self._connections.pop(number).close()
 
     def stored(self, recorded: MessageExt) -> MessageExt | None:
-        """The message that the server has of the topic, unique key and body of a recorded one."""
+        """Return the server's message with the topic, unique key and body of a recorded one."""
         with Client(self._address) as client:
             answer = client.query(recorded.topic, recorded.unique_key or "")
         wanted = recorded.topic, recorded.unique_key, recorded.body
@@ -382,7 +382,7 @@ def _messages(body: bytes) -> list[MessageExt]:
         return []
     try:
         return messages(body)
-    except Exception:  # it was cut
+    except Exception:  # the recording is truncated
         return []
 
 
@@ -425,7 +425,7 @@ def _steps(path: str) -> list[str]:
 
 
 def _has(found: Any, recorded: Any, steps: list[str]) -> bool:
-    """Whether a body has what a path names, as far as the recorded one has it."""
+    """Return whether a body has the field of a path, as deep as the recorded body has it."""
     if not steps:
         return True
     step, rest = steps[0], steps[1:]

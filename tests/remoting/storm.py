@@ -1,4 +1,4 @@
-"""Hostile clients for `test_storm`: every request code with fields, sizes, rights and speeds at random; and an echo.
+"""Hostile clients for `test_storm`: every request code with random fields, sizes, rights and speeds; and an echo.
 
 python -m tests.remoting.storm hostile HOST PORT HTTP_PORT SEED SECONDS
 python -m tests.remoting.storm echo
@@ -44,7 +44,7 @@ _TOPICS = ("h1", "h2", "good", "%RETRY%g", "SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS
 
 
 def request_of(chance: random.Random) -> Command:
-    """Some request."""
+    """Return a random request."""
     code = chance.choice(_CODES)
     if chance.random() < 0.3:
         code = chance.choice((11, 310, 34, 12, 41, 15))
@@ -104,7 +104,7 @@ def _body(chance: random.Random, code: int) -> bytes:
 
 
 async def hostile(host: str, port: int, chance: random.Random, end: float) -> None:
-    """One client after the other: each sends some requests, reads answers or not, and goes."""
+    """Run clients one after the other: each sends some requests, reads answers or not, and leaves."""
     while time.monotonic() < end:
         try:
             reader, writer = await asyncio.open_connection(host, port)
@@ -146,7 +146,7 @@ async def _talk(
 
 
 async def hostile_http(host: str, port: int, chance: random.Random, end: float) -> None:
-    """Requests over HTTP that come slowly, in part, or whose answers are not read."""
+    """Send HTTP requests slowly or in part, or do not read the answers."""
     paths = (
         "/api/topics",
         "/api/messages?topic=h1&limit=1000",
@@ -170,7 +170,7 @@ async def hostile_http(host: str, port: int, chance: random.Random, end: float) 
 
 
 async def storm(host: str, port: int, http: int, seed: int, seconds: float) -> None:
-    """All of them, for so long."""
+    """Run all of them for this time."""
     end = time.monotonic() + seconds
     clients: list[Any] = [
         hostile(host, port, random.Random(f"{seed}-{n}"), end) for n in range(_CONNECTIONS)
@@ -183,7 +183,7 @@ async def storm(host: str, port: int, http: int, seed: int, seconds: float) -> N
 
 
 async def echo() -> None:
-    """Send back what comes: how fast this machine is now."""
+    """Send back all input, to measure the speed of this machine."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while data := await reader.read(1 << 16):

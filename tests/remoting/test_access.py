@@ -49,7 +49,7 @@ def signed(
 
 def test_a_signature_is_the_one_that_clients_make() -> None:
     request = Command(12, fields={"topic": "T", "AccessKey": "K", "key": "k"}, body=b"body")
-    # printf KkTbody | openssl dgst -sha1 -hmac secret -binary | base64
+    # The result of: printf KkTbody | openssl dgst -sha1 -hmac secret -binary | base64
     expected = b"ooAPXqxA1XPhdkz6t4VWVlC09vg="
     assert signature(request, b"secret") == expected
     request.fields["_UNIQUE_KEY_QUERY"] = "true"

@@ -1,4 +1,4 @@
-"""What tools change: topics, groups and offsets. It is kept in RocketMQ's own files, and asked of connected clients."""
+"""Changes by tools: topics, groups and offsets, which are saved in RocketMQ's own files, or requested from clients."""
 
 import json
 from collections.abc import Iterator
@@ -62,7 +62,7 @@ def test_topics_are_created_changed_and_kept_with_what_a_broker_wrote(tmp_path: 
     (folder / "topics.json").write_text(text)
     with serving(tmp_path / "s", sends=True) as server, Client(server.address) as client:
         assert client.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, TOPIC).code == 0
-        kept = config_file(tmp_path / "s", "topics.json")  # durable before the answer
+        kept = config_file(tmp_path / "s", "topics.json")  # the file is durable before the answer
         assert kept["topicConfigTable"]["Old"]["attributes"] == {"message.type": "FIFO"}
         assert kept["topicConfigTable"]["T"]["writeQueueNums"] == 2
         assert (kept["dataVersion"]["counter"], kept["dataVersion"]["stateVersion"]) == (42, 7)
@@ -139,7 +139,7 @@ def test_a_deleted_topic_hides_its_messages_and_can_be_created_again(tmp_path: P
         assert client.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "T"}).code == 17
         assert client.pull("T", 0, 0).code == 17
         assert "T@g" not in config_file(path, "topics.json").get("offsetTable", {})
-    for _ in range(2):  # as the process sees it, and as the next one finds it
+    for _ in range(2):  # as this process sees it, and as a new process reads it
         with serving(path, sends=True) as server, Client(server.address) as client:
             assert client.put("T", b"new").code == 0
             wait_for(lambda client=client: client.pull("T", 0, 3).code == 0)

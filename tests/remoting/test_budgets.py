@@ -1,4 +1,4 @@
-"""Clients that take more than their share: of groups, topics, locks, offsets and memory. The others notice nothing."""
+"""Clients that use more than their share: of groups, topics, locks, offsets and memory. Others are not affected."""
 
 import asyncio
 import json
@@ -285,7 +285,7 @@ def test_many_large_answers_do_not_delay_a_client_that_asks_little(
         server = running.service.server
         memory, threads = server.memory, server.threads
         (connection,) = server.connections
-        connection._user.rank -= 6  # as if it had come a minute ago
+        connection._user.rank -= 6  # as if the request had arrived a minute ago
         greedy = [Client(running.address) for _ in range(30)]
         for each in greedy:
             for _ in range(4):
@@ -298,7 +298,7 @@ def test_many_large_answers_do_not_delay_a_client_that_asks_little(
         for each in greedy:
             each.__exit__()
         wait_for(lambda: not (memory.held_bytes or threads._busy))
-        assert len(asked) < 120  # the requests of clients that are gone are not answered
+        assert len(asked) < 120  # requests of disconnected clients are not answered
 
 
 QUERY = {"key": "k", "maxNum": 64, "beginTimestamp": 0, "endTimestamp": 1 << 62}
@@ -354,7 +354,7 @@ def test_answers_that_are_not_read_are_counted(
             deaf = trusting.wrap_socket(plain) if encrypted else plain
             asked = texts({**QUERY, "topic": "T"})
             deaf.sendall(Session().send(Command(RequestCode.QUERY_MESSAGE, 1, fields=asked)))
-            # What is not in the buffers of the system, which are of 4 MB at most here, is held.
+            # All data beyond the system's buffers, which hold at most 4 MB here, is held by the process.
             answered = Future[int]()
 
             def look() -> None:

@@ -1,4 +1,4 @@
-"""Strangers' clients against `reput serve`: PyPI's `rocketmq` (the C++ client) and npm's `ali-ons`.
+"""Independent clients against `reput serve`: PyPI's `rocketmq` (the C++ client) and npm's `ali-ons`.
 
 `make test-clients` installs them into build/clients; elsewhere these tests are skipped.
 """
@@ -56,7 +56,7 @@ def _node(server: Host, arguments: tuple[object, ...]) -> tuple[list[str], dict[
 
 
 class Started:
-    """A client's process, whose output is read as it comes."""
+    """A client's process, whose output is read as it arrives."""
 
     def __init__(self, what: Any, server: Host, *arguments: object) -> None:
         command, environment = what(server, arguments)
@@ -76,7 +76,7 @@ class Started:
                     self.lines.append(json.loads(line))
 
     def all(self) -> list[Line]:
-        """Return its output, after it has ended well."""
+        """Return its output, after a clean exit."""
         try:
             code = self._process.wait(_TIMEOUT_S)
         finally:
@@ -97,7 +97,7 @@ def node(server: Host, *arguments: object) -> list[Line]:
 
 
 class Process:
-    """`reput serve` as a process of its own; a context manager, after which it has ended well, or was killed."""
+    """`reput serve` in a new process. At its end, the context manager checks that it exited well, or kills it."""
 
     def __init__(self, *arguments: object, port: int = 0) -> None:
         self._process = subprocess.Popen(
@@ -130,7 +130,7 @@ class Process:
 
 
 def places(lines: list[Line]) -> dict[int, list[int]]:
-    """Queue offsets by queue, in the order in which they came."""
+    """Return queue offsets by queue, in the order of arrival."""
     found: dict[int, list[int]] = {}
     for line in lines:
         found.setdefault(line["queue"], []).append(line["offset"])
@@ -145,7 +145,7 @@ def test_the_python_client_sends_every_way_and_gets_each_message_once(tmp_path: 
     ways = ("sync", "delayed", "oneway", "ordered", "batch")
     expected = sorted(["first", *(f"{way} {number}" for way in ways for number in range(5))])
     with Process(tmp_path / "store", "--accept-sends") as server, Client(server) as client:
-        # until the client sees the topic, it sends to queues of the example's
+        # Until the client sees the topic, it sends to queues of the example's topic.
         assert client.put("orders", b"first", {"UNIQ_KEY": "first"}).code == 0
         sent = python(server, "send", "orders", 5)
         assert len(sent) == 5 * 3 + 1
@@ -153,7 +153,8 @@ def test_the_python_client_sends_every_way_and_gets_each_message_once(tmp_path: 
         assert bodies(got) == expected
         assert all(numbers == list(range(len(numbers))) for numbers in places(got).values())
         assert len({line["queue"] for line in got if line["body"].startswith("ordered")}) == 1
-        assert python(server, "push", "orders", "python-group", 0) == []  # it has had them
+        # the group has consumed these
+        assert python(server, "push", "orders", "python-group", 0) == []
         tagged = python(server, "push", "orders", "python-tagged", 10, "tag1")
         assert {line["tags"] for line in tagged} == {"tag1"}
         assert bodies(tagged) == sorted(f"{way} {number}" for way in ways for number in (1, 3))
@@ -165,7 +166,7 @@ def test_the_python_client_sends_every_way_and_gets_each_message_once(tmp_path: 
 
 def test_the_node_client_sends_and_gets_what_its_tags_say(tmp_path: Path) -> None:
     with Process(tmp_path / "store", "--accept-sends") as server, Client(server) as client:
-        # the client sends only to topics that are there
+        # The client sends only to existing topics.
         assert client.put("events", b"first", {"UNIQ_KEY": "first", "TAGS": "tag0"}).code == 0
         assert [line["status"] for line in node(server, "send", "events", 6)] == ["SEND_OK"] * 6
         got = node(server, "push", "events", "node-group", 7)
@@ -218,6 +219,6 @@ def test_a_kill_in_the_middle_loses_nothing_acknowledged_and_consumers_resume(
                 for line in acknowledged:
                     key = line["body"].replace(" ", "-")
                     assert messages(direct.query("T", key).body), key
-    assert set(bodies(acknowledged)) == set(bodies(got))  # and nothing of the old ones again
+    assert set(bodies(acknowledged)) == set(bodies(got))  # and no old message again
     for numbers in places(got).values():
         assert sorted(set(numbers)) == list(range(min(numbers), max(numbers) + 1))

@@ -1,4 +1,4 @@
-"""Frames and headers: one table drives encoder and decoder; everything else is one error."""
+"""Frames and headers: one table drives encoder and decoder; all other input raises one error."""
 
 import struct
 from contextlib import suppress

@@ -1,4 +1,4 @@
-"""Slow, half-open, flooding and lying clients: they harm themselves, and nobody else."""
+"""Slow, half-open, flooding and lying clients harm only themselves."""
 
 import json
 import socket

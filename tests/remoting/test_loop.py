@@ -1,4 +1,4 @@
-"""No request holds the event loop: each callback takes at most 20 ms of its thread's processor time.
+"""No request blocks the event loop: each callback takes at most 20 ms of its thread's processor time.
 
 `make test` allows three times as much: processor time too grows on a busy machine, whose caches others use.
 """
@@ -29,7 +29,7 @@ LONG_TOPIC = "t" * 127
 
 
 class Measured:
-    """The longest callback of the loops of other threads, in processor time."""
+    """The longest callback in the loops of other threads, in processor time."""
 
     def __init__(self) -> None:
         self.longest = (0.0, "nothing")
@@ -80,12 +80,12 @@ def server(tmp_path_factory: pytest.TempPathFactory, measured: Measured) -> Iter
     (path / "config" / "consumerOffset.json").write_text(json.dumps({"offsetTable": offsets}))
     with serving(path, sends=True) as running:
         with Client(running.address) as client:
-            for _ in range(3):  # what is compiled or opened once is no client's doing
+            for _ in range(3):  # compiling and opening happen once, and are not measured
                 client.query("T", "k")
                 client.pull("T", 0, 0)
                 client.put("T", b"x", {"KEYS": "k"})
         gc.collect()
-        gc.freeze()  # as the command does when it has started
+        gc.freeze()  # as the command does after its start
         yield running
     gc.unfreeze()
 
@@ -173,7 +173,7 @@ def test_no_request_holds_the_loop(
     with Client(server.address) as client:
         try:
             client.ask(code, fields, body)
-        except ConnectionError:  # beyond a limit of frames
+        except ConnectionError:  # the client exceeds a limit of frames
             assert len(str(fields)) > LIMITS.header_bytes
     took, what = measured.take()
     assert took < MOST_S, what

@@ -22,7 +22,7 @@ def archive(orders: GoldenStore) -> Iterator[MqAdmin]:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
-    """Two brokers that messages are sent to; a group has consumed three of them, and is online."""
+    """Two brokers that accept messages. A group has consumed three of them, and is connected."""
     folder = tmp_path_factory.mktemp("live")
     with serving(folder / "east", folder / "west", sends=True) as running:
         for served in running.service.served:
@@ -55,7 +55,7 @@ def live(server: Serving) -> Iterator[MqAdmin]:
         client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, place)
         other.ask(RequestCode.UPDATE_CONSUMER_OFFSET, place)
         wait_for(lambda: int(_max_offset(client, 3)) == 2)
-        yield MqAdmin(west)  # each of them is the name server
+        yield MqAdmin(west)  # each server is also the name server
 
 
 def _max_offset(client: Client, queue_id: int) -> str:
@@ -121,7 +121,7 @@ def test_query_by_key_and_unique_key(live: MqAdmin, archive: MqAdmin, orders: Go
 
 
 def _found(admin: MqAdmin, key: str, count: int) -> list[MessageExt]:
-    """Return the offsets of both brokers, once they are indexed."""
+    """Return the offsets of both brokers, after they are indexed."""
     try:
         found = admin.by_key("T", key)
     except MqAdminError:

@@ -1,4 +1,4 @@
-"""Each recorded request of stock tools and clients is answered as by the broker, except listed departures."""
+"""Each recorded request of stock tools and clients is answered as by the broker, except for listed departures."""
 
 import re
 from collections import defaultdict
@@ -24,12 +24,12 @@ pytestmark = pytest.mark.skipif(not WIRE.exists(), reason="the recordings are no
 PAGE = Path(__file__).parents[2] / "docs" / "request-codes.md"
 _ROW = re.compile(r"^\| (\d+) \| ([^|]+) \| ([^|]+) \| ([^|]+) \|", re.MULTILINE)
 _OTHER_STATE = {
-    (12, "code 22, not 0"),  # a trace that the recorded client sent, but whose record was left out
-    (105, "code 0, not 17"),  # a topic that this server has already
+    (12, "code 22, not 0"),  # a trace that the recorded client sent, whose record is missing
+    (105, "code 0, not 17"),  # this server has the topic already
     (28, "body table.commitLogDiskRatio_/STORE/store/commitlog"),  # the name has the store's path
     (222, "code 0, not 1"),  # a group that has committed offsets here
-    (222, "code 26, not 0"),  # a group of an earlier recording
-    (315, "code 1, not 0"),  # groups that pull here nothing
+    (222, "code 26, not 0"),  # the group belongs to an earlier recording
+    (315, "code 1, not 0"),  # groups that pull no messages here
 }
 """Differences because some recordings were made with a broker of their own."""
 _FROM_BROKERS = ("broker_start", "broker_stop")

@@ -1,4 +1,4 @@
-"""Accounts that want more than they may: through another topic, a hash, an offset, or a code that nobody checks."""
+"""Accounts that attempt forbidden reads: through another topic, a hash, an offset, or a code that is not checked."""
 
 import json
 import struct
@@ -245,7 +245,7 @@ def test_a_queue_shows_no_message_that_another_topic_dispatched_there(tmp_path: 
 
 
 def prepared(master: As, topic: str) -> dict[str, Any]:
-    """The decision to commit a message that was prepared in a topic."""
+    """Commit a message that was prepared in a topic."""
     sent = master.put(topic, b"prepared", {"TRAN_MSG": "true", "PGROUP": "pg", "UNIQ_KEY": "u"})
     return {
         "producerGroup": "pg", "tranStateTableOffset": sent.fields["queueOffset"], "commitOrRollback": 8,
@@ -384,5 +384,5 @@ def test_replies_go_to_the_account_that_asked(server: Serving, reader: As) -> No
         reader.send_bytes(Session().send(pushed.answer()))
         answer = master.receive()
         assert (answer.opaque, answer.code) == (asked, ResponseCode.SUCCESS)
-    with As(server, "reader1") as again:  # the same account may connect anew
+    with As(server, "reader1") as again:  # the same account may connect again
         assert again.ask(RequestCode.HEART_BEAT, None, json.dumps(beat).encode()).code == 0

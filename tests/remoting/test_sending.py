@@ -1,4 +1,4 @@
-"""A broker that takes messages: sends, batches, delays, retries, transactions; kept over a restart."""
+"""A broker that accepts messages: sends, batches, delays, retries, transactions, also across a restart."""
 
 import json
 import struct
@@ -41,7 +41,7 @@ def server(store: Path) -> Iterator[Serving]:
 
 
 def pulled(client: Client, topic: str, queue_id: int = 0, offset: int = 0) -> Command:
-    """The first pull that finds something."""
+    """Pull until messages are found; return the answer."""
 
     def pull() -> Command | None:
         answer = client.pull(topic, queue_id, offset)
@@ -71,7 +71,7 @@ def test_a_message_is_stored_as_a_broker_stores_it_and_found(
     )
     assert got.message_id == sent.fields["msgId"]
     assert decode_offset_id(sent.fields["msgId"]).store_host == server.address
-    # The index comes after the queue
+    # The index is written after the queue.
     found = wait_for(lambda: messages(client.query("plain", "k1").body))
     assert found == [got]
     assert messages(client.query("plain", "U1", _UNIQUE_KEY_QUERY="true").body) == [got]
@@ -92,7 +92,7 @@ def test_the_old_form_of_a_send_does_the_same(client: Client) -> None:
 
 
 def test_fields_that_repeat_are_parsed_as_those_that_do_not() -> None:
-    """The memory of one send changes nothing about a later one that differs in a field, or in its type."""
+    """A cached parse of one send does not affect a later send that differs in a field, or in its type."""
     plain = {
         "a": "p", "b": "T", "c": "TBW102", "d": "4", "e": "1", "f": "0", "g": "1", "h": "0", "i": "", "j": "0",
         "k": "false", "l": "3", "m": "false",
@@ -265,7 +265,7 @@ def test_plain_properties_are_stored_as_by_way_of_a_map(tmp_path: Path, version:
                 parts.insert(random.randrange(len(parts) + 1), random.choice(odd))
             text = "\x02".join(parts) + random.choice(("", "\x02"))
             if version == "5.3" and "UNIQ_KEY" not in decode_properties(text):
-                continue  # its new key differs from call to call
+                continue  # its new unique key differs in each call
             sent = Sent("T", b"x", properties=text)
             found = sending.message(sent)
             with pytest.MonkeyPatch.context() as patched:

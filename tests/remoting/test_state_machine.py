@@ -27,7 +27,7 @@ STEPS = 14
 
 
 def serve(path: Path, offset_ms: int, pipe: Pipe) -> None:
-    """In the process that is killed."""
+    """Run the server in the process that is killed."""
     with Broker(path) as broker:
         broker._offset_ms = offset_ms
         pipe.send(broker.address)
@@ -79,7 +79,7 @@ class Machine:
         self._client = Client(Host(host, int(port)))
 
     def kill(self) -> None:
-        """Kill it while it is at some sends and a change of a topic, of which only some are answered."""
+        """Kill the server during some sends and a change of a topic, of which only some are answered."""
         sent: dict[int, tuple[str, bytes]] = {}
         for _ in range(self._random.randrange(6)):
             topic, body = self._random.choice(TOPICS), self._body()
@@ -178,7 +178,7 @@ class Machine:
         self._offset_ms = self._pipe.recv()
 
     def check(self, is_restarted: bool = False) -> None:
-        """Compare everything; uncertain parts of the model are known then."""
+        """Compare everything. Afterwards, uncertain parts of the model are known."""
         model = self.model
         table = as_json(self._client.ask(RequestCode.GET_ALL_TOPIC_CONFIG).body)["topicConfigTable"]
         found = {topic: table[topic]["writeQueueNums"] for topic in TOPICS if topic in table}
@@ -195,7 +195,7 @@ class Machine:
         for (group, topic), possible in model.offsets.items():
             value = offsets.get(f"{topic}@{group}", {}).get("0")
             assert value in possible, (group, topic)
-            if is_restarted:  # before, the file may be behind
+            if is_restarted:  # before the restart, the file may lag
                 model.offsets[group, topic] = {value}
         now_s = self._offset_ms / 1000
         for topic in found:
@@ -207,7 +207,7 @@ class Machine:
             allowed = model.bodies[topic] | late | model.uncertain | model.stray
             assert there <= allowed, topic
             model.bodies[topic] |= there & model.uncertain
-        model.stray |= model.uncertain  # of a topic that is not there, until it is created again
+        model.stray |= model.uncertain  # of a topic that is missing until it is created again
         model.uncertain.clear()
 
     def _bodies(self, topic: str) -> set[bytes]:
@@ -224,7 +224,7 @@ class Machine:
         return found
 
     def settle(self) -> None:
-        """Let time pass until the server has delivered and dispatched what it has."""
+        """Wait until the server has delivered and dispatched its messages."""
         self._pipe.send(1)
         self._offset_ms = self._pipe.recv()
 

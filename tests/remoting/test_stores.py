@@ -1,4 +1,4 @@
-"""Which folders are stores, and where the offsets of their groups are read."""
+"""The folders that are stores, and the places of their groups' offsets."""
 
 import json
 import re

@@ -29,7 +29,7 @@ from tests.remoting.storm import ACL, SECRET
 
 SECONDS = float(os.environ.get("REPUT_STORM_S", "6"))
 MEMORY_BYTES, FILES = 6 << 30, 1024
-# In seconds there are too few samples for the hundredth part of them to mean much on a busy machine.
+# In seconds there are too few samples for their 99th percentile to mean much on a busy machine.
 MOST_RATIO, LEAST_S = 3.0, 0.002 if SECONDS >= 60 else 0.25
 STORE = """
 mappedFileSizeCommitLog=67108864
@@ -40,7 +40,7 @@ maxIndexNum=400000
 
 
 class Good(Client):
-    """A client that behaves, and measures how long it waits."""
+    """A well-behaved client that measures its waiting times."""
 
     def __init__(self, address: Host, echo: tuple[str, int]) -> None:
         super().__init__(address)
@@ -70,7 +70,7 @@ class Good(Client):
             left -= len(self._echo.recv(left))
 
     def round(self, number: int) -> None:
-        """Send, ask and read, each as a client does that has nothing to do with the others."""
+        """Send, query and read, each as an unaffected client does."""
         self.timed("echo", self.echo)
         body = b"%d " % number * 20
         sent = self.timed("send", lambda: self.put("good", body, {"KEYS": f"k{number}"}))

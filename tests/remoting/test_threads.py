@@ -1,4 +1,4 @@
-"""The next client for a thread is the one that has used them least, even if it reconnects, waits or leaves."""
+"""The next client for a thread is the one that has used threads least, even if it reconnects, waits or leaves."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -9,7 +9,7 @@ from reput.remoting.threads import FairThreads, User
 
 
 class Clock:
-    """Jobs take as long as they say."""
+    """A clock that jobs advance by the time that they claim to take."""
 
     def __init__(self) -> None:
         self.now_s = 0.0
@@ -19,7 +19,7 @@ class Clock:
 
 
 class Bench:
-    """Run one thread at a time, unless there are more; its calls, in order."""
+    """Runs one thread at a time by default, and records its calls in order."""
 
     def __init__(self, threads: int = 1) -> None:
         self.clock = Clock()

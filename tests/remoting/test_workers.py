@@ -1,4 +1,4 @@
-"""Connections that one process accepts and several serve. Two services of one loop stand for two processes."""
+"""Connections that one process accepts and several serve. Two services of one loop represent two processes."""
 
 import asyncio
 import json
@@ -81,7 +81,8 @@ def test_connections_are_served_in_turn_and_stores_that_come_and_go_by_both(
         finally:
             for each in clients:
                 each.__exit__()
-        await asyncio.to_thread(make_store, tmp_path / "folder" / "a")  # sorts before the other
+        # sorts before the other store
+        await asyncio.to_thread(make_store, tmp_path / "folder" / "a")
         await until(lambda: len(second.stores()) == 2)
         places = [(each.path, each.address) for each in first.served]
         assert places == [(each.path, each.address) for each in second.served]
@@ -193,7 +194,7 @@ def test_a_killed_worker_is_reaped_and_replaced(tmp_path: Path) -> None:
 
 
 class SecureClient(Client):
-    """A client with TLS, which trusts everyone."""
+    """A client with TLS that accepts any certificate."""
 
     def __init__(self, address: Host) -> None:
         super().__init__(address)
@@ -237,7 +238,7 @@ def test_groups_work_whichever_process_a_connection_is_handed_to(
         found = clients[0].ask(RequestCode.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": "g"})
         seen = {each["clientAddr"] for each in json.loads(found.body)["connectionSet"]}
         assert seen == {"{}:{}".format(*each._socket.getsockname()) for each in clients}
-        # One that leaves is noticed by every process.
+        # Every process notices a member that leaves.
         clients.pop().__exit__()
         wait_for(lambda: len(members(clients[0])) == 5)
     finally:
@@ -267,7 +268,7 @@ def test_bytes_that_are_handed_on_are_read_as_others(tmp_path: Path) -> None:
                     assert client.receive().code == 0
                     if rest in hostile:
                         with suppress(ConnectionResetError):
-                            assert client._socket.recv(1) == b""  # closed
+                            assert client._socket.recv(1) == b""  # the connection is closed
                     else:
                         client.send_bytes(beat[20:])
                         assert client.receive().code == 0

@@ -1,4 +1,4 @@
-"""Fixtures for what runs on Spark: a cluster of real processes, and a machine without Java."""
+"""Fixtures for tests on Spark: a cluster of real processes, and a machine without Java."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module")
 def tables(spark: SparkSession) -> SparkSession:
-    """Spark that knows the data source."""
+    """A Spark session that knows the data source."""
     reput.spark.register(spark)
     return spark
 
@@ -33,7 +33,7 @@ def standalone_cluster(tmp_path: Path) -> Iterator[StandaloneCluster]:
 
 @pytest.fixture
 def java_free_environment(tmp_path: Path) -> dict[str, str]:
-    """The environment of a machine without Java: no JAVA_HOME, no `java` on the PATH, no cache.
+    """Return the environment of a machine without Java: no JAVA_HOME, no `java` on the PATH, no cache.
 
     `java` shares its folder with programs that are needed, so all but it are linked into another.
     """

@@ -64,7 +64,7 @@ class ConnectServer:
 
     @property
     def url(self) -> str:
-        """What `SparkSession.builder.remote` takes."""
+        """Return the address for `SparkSession.builder.remote`."""
         return f"sc://127.0.0.1:{self.port}"
 
     def stop(self) -> None:

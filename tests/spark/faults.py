@@ -1,4 +1,4 @@
-"""Rebuilds on a cluster that misbehaves: `python -m tests.spark.faults KIND MASTER STORE CONFIG FOLDER RUNS`.
+"""Rebuilds on a cluster with faults: `python -m tests.spark.faults KIND MASTER STORE CONFIG FOLDER RUNS`.
 
 Each run rebuilds a golden store into a folder of its own while something goes wrong, compares every byte with the
 broker's, and prints a line. Only executors of this very application are disturbed.
@@ -31,7 +31,7 @@ from reput.testing.faulty_files import faulty
 _ALWAYS = {
     "spark.executor.memory": "512m",
     "spark.task.maxFailures": "8",
-    # A lost executor is noticed in seconds, not after two minutes.
+    # A lost executor is noticed in seconds instead of two minutes.
     "spark.network.timeout": "10s",
     "spark.network.timeoutInterval": "2s",
     "spark.executor.heartbeatInterval": "1s",
@@ -82,7 +82,7 @@ class DisturbedRunner(SparkRunner):
 
 
 def _slowly(seed: int, function: Callable[[Any], Any], task: Any) -> Any:
-    """Take a while before and after the work, so that a fault meets tasks; one attempt in five takes long."""
+    """Wait before and after the work, so that a fault hits running tasks. One attempt in five takes long."""
     chosen = random.Random(hash((seed, os.getpid(), time.monotonic_ns())))
     time.sleep(chosen.uniform(0, 0.1))
     result = function(task)
@@ -103,7 +103,7 @@ def executors_of(application: str) -> list[int]:
 
 
 def _with_children(process: int) -> list[int]:
-    """Return a process and all that it started, the first one first."""
+    """Return a process and its descendants, the process first."""
     parents: dict[int, list[int]] = {}
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError, ValueError, IndexError):
@@ -123,7 +123,7 @@ def _send(process: int, number: signal.Signals) -> None:
 
 @contextmanager
 def _meanwhile(action: Callable[[threading.Event], None]) -> Iterator[None]:
-    """Run an action in a thread while the body runs; an event reports the end of the body."""
+    """Run an action in a thread during the body. An event reports the body's end."""
     over = threading.Event()
     thread = threading.Thread(target=action, args=(over,))
     thread.start()
@@ -135,7 +135,7 @@ def _meanwhile(action: Callable[[threading.Event], None]) -> Iterator[None]:
 
 
 def _nothing(over: threading.Event) -> None:
-    """Let the settings of the session disturb the run."""
+    """Do nothing: the settings of the session disturb the run."""
 
 
 def _kill_one(application: str, seed: int, over: threading.Event) -> None:
@@ -170,7 +170,7 @@ class Runs:
         self._application = str(self.spark.sparkContext.applicationId)
 
     def one(self, number: int, output: Path) -> None:
-        """Rebuild with a fault. Raises what a user would see."""
+        """Rebuild with a fault. Raises the errors that a user would see."""
         if self._kind == "stopped":
             self._stopped(number, output)
             return
@@ -183,12 +183,12 @@ class Runs:
             self.work(disturb, output)
 
     def work(self, disturb: Callable[..., Any], output: Path) -> None:
-        """Do what is disturbed."""
+        """Do the work that is disturbed."""
         runner = DisturbedRunner(self.spark, disturb)
         rebuild_store(runner, self.store, config=self._config, output=output, split_size=200_000)
 
     def _stopped(self, number: int, output: Path) -> None:
-        """One executor stands still in the first run until the second is running."""
+        """Stop one executor in the first run until the second one runs."""
         disturb = partial(_slowly, number)
         stopped: list[int] = []
 
@@ -211,7 +211,7 @@ class Runs:
 
 def main() -> None:
     kind, master, store, config, folder, count = sys.argv[1:]
-    # pytest is needed by these, not by executors
+    # Only these tasks need pytest; executors do not.
     from tests.pipeline.rebuilding import assert_nothing_left, same
 
     def compare(output: Path) -> None:

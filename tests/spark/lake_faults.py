@@ -1,4 +1,4 @@
-"""Exports into buckets on a cluster that misbehaves: `python -m tests.spark.lake_faults KIND MASTER STORE FOLDER RUNS`.
+"""Exports into buckets on a cluster with faults: `python -m tests.spark.lake_faults KIND MASTER STORE FOLDER RUNS`.
 
 Each run exports a golden store into a table of one format while something happens to executors, compares every row with
 the store, and prints a line.
@@ -30,12 +30,12 @@ _STEP, _SPLIT = 1_500_000, 300_000
 
 
 class Exports(Runs):
-    """Exports of one kind of fault, into the table `lake`."""
+    """Exports with one kind of fault, into the table `lake`."""
 
     lake: Lake
 
     def work(self, disturb: Callable[..., Any], output: Path) -> None:
-        """Export what is new. `output` is not used: the table is in a bucket."""
+        """Export new messages. `output` is not used: the table is in a bucket."""
         export_sources(
             open_stores([str(self.store)]), self.lake.open(), ExportRequest(partition_by=("topic",)),
             lambda size: DisturbedRunner(self.spark, disturb), incremental=True, split_bytes=_SPLIT,
@@ -53,7 +53,7 @@ def check(lake: Lake, store: Path, expected: list[int]) -> None:
 
 
 def main() -> None:
-    """Run."""
+    """Run the exports."""
     cloudpickle.register_pickle_by_value(faults)  # type: ignore[no-untyped-call]  # executors have no tests
     kind, master, store, folder, count = sys.argv[1:]
     import reput

@@ -1,4 +1,4 @@
-"""Loading tables in tests."""
+"""Load tables in tests."""
 
 from pathlib import Path
 from typing import Any

@@ -24,7 +24,7 @@ class StandaloneCluster:
     """
 
     def __init__(self, folder: Path, workers: int = 2, within: Sequence[str] = ()) -> None:
-        """`within` is a command that runs another one, each worker here."""
+        """Start the cluster; `within` is a command that runs each worker."""
         self._folder = folder
         self._processes: list[subprocess.Popen[bytes]] = []
         try:
@@ -51,12 +51,12 @@ class StandaloneCluster:
         return [process.pid for process in self._processes[1:]]
 
     def kill_worker(self, number: int) -> None:
-        """Kill a worker as a power cut would; its executors end with it."""
+        """Kill a worker as a power cut would; its executors end as well."""
         os.kill(self.worker_pids[number], signal.SIGKILL)
         self._processes[1 + number].wait()
 
     def stop(self) -> None:
-        # Workers first, and wait for them: they end their executors.
+        # Workers end first, because they end their executors.
         for process in reversed(self._processes):
             process.terminate()
             try:
@@ -107,7 +107,7 @@ def run_python(
     text: str = "",
     timeout_s: float = 240,
 ) -> subprocess.CompletedProcess[str]:
-    """Run a driver program in a process of its own, which reads a text; both its streams are kept."""
+    """Run a driver program in a new process, with a text as input. Returns its output of both streams."""
     return subprocess.run(
         [sys.executable, "-c", source, *arguments],
         env=os.environ if environment is None else environment,

@@ -1,4 +1,4 @@
-"""Running a stream to its end on a machine of any speed."""
+"""Run a stream to its end on a machine of any speed."""
 
 from collections.abc import Callable
 
@@ -9,7 +9,7 @@ _ATTEMPTS = 4
 
 
 def run(start: Callable[[], StreamingQuery]) -> list[StreamingQuery]:
-    """The runs of a stream until one ended by itself. Raises StreamingQueryException where one failed.
+    """Run a stream again until a run ends normally. Raises StreamingQueryException if a run fails.
 
     Spark gives a stream's Python worker ten seconds to start, which a busy machine may need only for its imports;
     such a stream is started again, as its operator would.

@@ -1,4 +1,4 @@
-"""A check and a repair on Spark: the findings of one process in the same order, the same bytes."""
+"""A check and a repair on Spark give the same findings in the same order, and the same bytes, as in one process."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Sessions with an archive of Spark's classes: a good one is used, and no other breaks a start."""
+"""Sessions with an archive of Spark's classes: a valid archive is used, and an invalid one never prevents a start."""
 
 import json
 import os
@@ -43,7 +43,7 @@ def keep_archive(data: bytes) -> Path:
 def session() -> dict[str, object]:
     ran = run_python(SESSION)
     assert (ran.returncode, ran.stderr) == (0, "")
-    (line,) = ran.stdout.splitlines()  # the JVM has said nothing of its archive
+    (line,) = ran.stdout.splitlines()  # the JVM prints no message about its archive
     answer: dict[str, object] = json.loads(line)
     return answer
 

@@ -1,4 +1,4 @@
-"""Jobs of reput in a session of Spark Connect, whose server has no reput."""
+"""Jobs of reput in a session of Spark Connect whose server has no reput."""
 
 import json
 import os
@@ -86,7 +86,7 @@ print(json.dumps(result))
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[ConnectServer]:
-    """A server whose Python has what reput needs, but not reput."""
+    """A server whose Python has reput's dependencies, but not reput."""
     if not (CLIENT / "grpc").is_dir():
         if os.environ.get("REPUT_CONNECT") == "required":
             pytest.fail(f"{CLIENT} is not there: `make test-connect` installs it")
@@ -135,7 +135,7 @@ def test_everything_runs_on_a_server_without_reput(
 
 
 class FakeSession:
-    """The part of a Connect session that a job asks for."""
+    """The part of a Connect session that a job uses."""
 
     def __init__(self) -> None:
         self.handlers: list[Callable[..., None]] = []

@@ -76,7 +76,7 @@ def test_workers_are_born_with_what_they_need_and_collect_no_garbage_of_it(
 
 
 class _Socket:
-    """No more than a worker's name for one."""
+    """The few members of a socket that a worker needs."""
 
 
 def test_the_end_of_a_connection_is_an_exit_code_and_no_traceback() -> None:

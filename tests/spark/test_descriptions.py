@@ -1,4 +1,4 @@
-"""The descriptions of reput's jobs on Spark's pages, and help() of reput.spark."""
+"""The descriptions of reput's jobs on Spark's pages, and the help() of reput.spark."""
 
 import importlib
 import pydoc
@@ -56,7 +56,7 @@ def test_help_shows_what_there_is() -> None:
 
 
 class _Tracker:
-    """A context that keeps its properties."""
+    """A context that stores its properties."""
 
     def __init__(self) -> None:
         self.properties: dict[str, Any] = {"spark.job.description": "mine"}

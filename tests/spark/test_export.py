@@ -1,4 +1,4 @@
-"""Exports whose tasks run on Spark: the same table, and one line for what goes wrong in a worker."""
+"""Exports whose tasks run on Spark: the same table, and a one-line error for failures in a worker."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -62,7 +62,7 @@ def test_it_goes_on_and_a_file_that_went_is_one_line(
     grow_to(source.path, store, 1 << 40)
 
     def runner_that_comes_late(size: int) -> SparkRunner:
-        expire(store, 5)  # the log was looked at already
+        expire(store, 5)  # the log was already read
         return prepared_runner(spark, warm_up)
 
     table = open_table(str(out), "parquet")

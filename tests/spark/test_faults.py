@@ -1,4 +1,4 @@
-"""A cluster that misbehaves writes the broker's own bytes: `make test-cluster` runs this many times."""
+"""On a cluster with faults, a rebuild writes the broker's bytes. `make test-cluster` runs this many times."""
 
 from __future__ import annotations
 

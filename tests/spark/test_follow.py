@@ -1,4 +1,4 @@
-"""Indexes kept beside a process that writes the log: rebuilt on Spark, killed, and continued without it."""
+"""Indexes that follow a log of another process: rebuilt on Spark, killed, and continued without Spark."""
 
 import json
 import os
@@ -53,7 +53,7 @@ store.close()
 
 @pytest.fixture
 def written(tmp_path: Path) -> Iterator[tuple[Path, Callable[[], None]]]:
-    """A store that another process is writing, and how to end that."""
+    """A store that another process writes, and a function to stop it."""
     stop = tmp_path / "stop"
     writer = subprocess.Popen(
         [sys.executable, "-c", WRITER, str(tmp_path / "store"), str(stop)], stdout=subprocess.PIPE
@@ -99,7 +99,7 @@ def checkpoints(output: Path) -> list[int]:
 
 
 def compared_from(printed: str) -> int:
-    """Where a run that finds indexes says that it began to compare."""
+    """Return the offset from which a run reports that it compared existing indexes."""
     found = re.search(r"compared with the CommitLog from ([0-9,]+) on", printed)
     assert found is not None, printed
     return int(found[1].replace(",", ""))

@@ -14,7 +14,7 @@ VECTOR = "--add-modules=jdk.incubator.vector"
 
 
 def make_java(home: Path, version: str, specification: str, named_home: Path | None = None) -> Path:
-    """A `java` that answers as one of that version, and otherwise prints its arguments."""
+    """Create a `java` that reports this version, and otherwise prints its arguments."""
     java = home / "bin" / "java"
     java.parent.mkdir(parents=True)
     java.write_text(f"""#!/bin/sh
@@ -53,7 +53,7 @@ def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def started_by(home: Path) -> str:
-    """Which runtime a home starts, as it says itself."""
+    """Return the runtime that a home starts, as it reports itself."""
     runtime = probe_java(home / "bin" / "java")
     assert runtime is not None
     return runtime.version

@@ -1,4 +1,4 @@
-"""The owner's lock against a broker's: Java's own FileChannel.tryLock, in the JVM that Spark runs on."""
+"""The owner's lock against a broker's: Java's FileChannel.tryLock, in the JVM that Spark uses."""
 
 import shutil
 from pathlib import Path

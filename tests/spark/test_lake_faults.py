@@ -1,4 +1,4 @@
-"""Exports into buckets while executors die, stand still or run tasks twice: every row is there once."""
+"""Exports into buckets while executors die, stand still or run tasks twice: the table has every row once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A cluster whose executors have no file system in common with the driver: all that they share is a bucket."""
+"""A cluster whose executors have no common file system with the driver: they share only a bucket."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ print(json.dumps({"messages": report.messages, "rows": rows, "refused": refused}
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder that executors do not see."""
+    """A folder that executors cannot access."""
     (folder := tmp_path / "driver").mkdir()
     return folder
 

@@ -1,4 +1,4 @@
-"""`reput.spark` offers functions, even after other imports."""
+"""`reput.spark` still offers functions after other imports."""
 
 from importlib import import_module
 from inspect import isfunction

@@ -21,7 +21,7 @@ from tests.spark.standalone import StandaloneCluster, run_python
 
 Golden = Callable[[str], GoldenStore]
 
-# Every third task of the first job waits until a worker is gone; the rest of the run is as always.
+# Every third task of the first job waits until a worker is gone. The rest of the run is normal.
 KILLED_DRIVER = """
 import json, sys
 from functools import partial
@@ -139,7 +139,8 @@ def test_a_worker_that_dies_ends_a_local_job_with_one_line(spark: SparkSession) 
         runner.run(_die, [1], [1], lambda done, total: None)
     assert "\n" not in str(caught.value)
     assert str(caught.value).startswith("Spark job failed: ")
-    assert runner.run(abs, [-5], [1], lambda done, total: None) == [5]  # Spark lives on
+    # the Spark session still works
+    assert runner.run(abs, [-5], [1], lambda done, total: None) == [5]
 
 
 def _die(task: int) -> int:
@@ -161,7 +162,7 @@ def test_a_task_that_is_tried_again_changes_no_byte(golden: Golden, tmp_path: Pa
     assert_golden(tmp_path / "out", store)
 
 
-# Each task fails once, after its work is done, as if its answer had been lost.
+# Each task fails once after its work is done, as if its answer were lost.
 RETRIED_DRIVER = """
 import sys
 from functools import partial
@@ -194,7 +195,7 @@ print(len(list(Path(folder).glob("lost-*"))))
 """
 
 
-@pytest.mark.slow  # the same with code that is shipped is not
+@pytest.mark.slow  # the same run with shipped code does not
 def test_a_cluster_that_loses_a_worker_in_the_middle_writes_the_same_bytes(
     standalone_cluster: StandaloneCluster, golden: Golden, tmp_path: Path
 ) -> None:

@@ -1,4 +1,4 @@
-"""The rebuild on a cluster whose executors have no reput, and lose a worker while files are written."""
+"""The rebuild on a cluster whose executors have no reput, and that loses a worker while files are written."""
 
 import json
 import subprocess
@@ -16,7 +16,7 @@ from tests.spark.standalone import StandaloneCluster
 
 Golden = Callable[[str], GoldenStore]
 
-# Two write tasks do their work and then wait, as if their answers were on the way, until a worker is gone.
+# Two write tasks do their work and then wait, as if their answers were in flight, until a worker is gone.
 DRIVER = """
 import json, os, sys
 from functools import partial

@@ -42,7 +42,7 @@ def spark_pushes_filters(spark: SparkSession) -> Iterator[None]:
 def messages(
     tables: SparkSession, golden: Golden, request: pytest.FixtureRequest
 ) -> Iterator[DataFrame]:
-    """Return all of them, in a session that pushes filters into sources, and in one that does not."""
+    """Return all messages, in a session that pushes filters into sources, and in one that does not."""
     loaded = load(tables, golden("orders").path, SCHEMA)
     if request.param:
         with spark_pushes_filters(tables):
@@ -137,7 +137,7 @@ QUERIES = (
 
 @pytest.fixture(scope="module")
 def everything(tables: SparkSession, golden: Golden) -> Iterator[DataFrame]:
-    """The messages as rows of Spark's own."""
+    """Return the messages as rows of Spark."""
     frame = tables.createDataFrame(read(golden("orders").path)).cache()
     yield frame
     frame.unpersist()
@@ -208,7 +208,7 @@ def selections(store: Path) -> list[tuple[dict[str, str], Callable[[dict[str, An
 
 
 def reader_of(path: Path, **options: str) -> LogReader:
-    """What Spark makes in a process of its own."""
+    """Return the reader that Spark creates in its own process."""
     return LogReader(read_options({"path": str(path), **options}), COLUMNS)
 
 
@@ -226,7 +226,7 @@ def test_options_select_what_brute_force_selects(golden: Golden, number: int) ->
 
 
 def test_a_selection_is_part_of_the_frame(tables: SparkSession, golden: Golden) -> None:
-    """Filters of queries come on top of it."""
+    """Filters of queries are added to it."""
     orders = load(tables, golden("orders").path, SCHEMA, topic="orders")
     first = orders.where("queue_id = 0").count()
     assert 0 < first < ORDERS
@@ -268,7 +268,7 @@ def test_options_decide_what_is_read(golden: Golden, capsys: pytest.CaptureFixtu
     by_key = told(store, capsys, key=row["keys"][0])
     for printed, column in ((by_unique, "unique_key"), (by_key, "keys")):
         (line,) = [line for line in printed if f"{column} through the index" in line]
-        # The last messages are in no index yet.
+        # The last messages are not indexed yet.
         assert int(line.split(": ")[-1].split()[0]) < 1 << 20 < LOG_BYTES / 5
     until = datetime(2026, 10, 12, 6, tzinfo=UTC)
     by_time = told(store, capsys, endingTimestamp=str(int(until.timestamp() * 1000)))

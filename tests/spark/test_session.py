@@ -69,7 +69,7 @@ def test_log_level_comes_from_the_environment() -> None:
 def test_a_jvm_that_does_not_start_is_one_line() -> None:
     run = run_python(FAILING_DRIVER)
     assert "Traceback" not in run.stderr
-    # What comes before is the JVM's own.
+    # The JVM writes the lines before it.
     assert run.stdout.splitlines()[-1].startswith("Spark did not start on local[1]: ")
 
 

@@ -12,7 +12,7 @@ from reput.spark.errors import why_unfit
 from reput.spark.ship import ship_code
 from tests.spark.standalone import StandaloneCluster, run_python
 
-# Three sessions on one cluster: executors with reput installed; with its dependencies only; bare.
+# Three sessions on one cluster: executors with reput installed; with its dependencies only; without either.
 DRIVER = """
 import json, os, sys
 from reput.errors import SparkJobError
@@ -59,7 +59,7 @@ spark.stop()
 print(json.dumps({"installed": installed, "bare": bare, "refused": refused}))
 """
 
-# Half of the tasks wait until a worker is gone: its finished and running tasks are done again.
+# Half of the tasks wait until a worker is gone: its finished and running tasks are repeated.
 KILLED_DRIVER = """
 import sys
 from pathlib import Path
@@ -110,14 +110,14 @@ def test_nothing_is_shipped_to_local_executors(spark: SparkSession) -> None:
     assert ship_code(spark.sparkContext) is False
 
 
-@pytest.mark.slow  # a rebuild on bare executors is not
+@pytest.mark.slow  # a rebuild on executors without dependencies is not
 def test_executors_get_the_code_that_they_lack_with_its_compiled_kernels(
     standalone_cluster: StandaloneCluster, tmp_path: Path
 ) -> None:
     bare = tmp_path / "bare"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", bare], check=True)
     python = str(bare / "bin" / "python")
-    # On PYTHONPATH the folder's .pth files do not count, so an editable install is not seen there.
+    # Python ignores .pth files in folders of PYTHONPATH, so an editable install is not found there.
     dependencies = sysconfig.get_path("purelib")
     run = run_python(DRIVER, standalone_cluster.url, python, dependencies)
     assert run.stderr == ""

@@ -1,4 +1,4 @@
-"""The data source in Spark: the same rows as without it, and one clear line for each error."""
+"""The data source in Spark: the same rows as without Spark, and one clear line for each error."""
 
 import sys
 from collections.abc import Callable
@@ -36,7 +36,7 @@ def sorted_rows(table: pa.Table) -> list[dict[str, Any]]:
 
 
 def refused(frame: Callable[[], Any]) -> str:
-    """The line that says why; there is no more to it than Spark's own words."""
+    """Return the line with the reason, without Spark's own text."""
     with pytest.raises(PySparkException) as caught:
         frame()
     text = str(caught.value)
@@ -97,7 +97,7 @@ def test_names_of_columns_have_any_capitals(golden: Golden) -> None:
 
 
 def reader_of(path: Path, **options: str) -> FilteredLogReader:
-    """What Spark makes in a process of its own."""
+    """Return the reader that Spark creates in its own process."""
     return FilteredLogReader(read_options({"path": str(path), **options}), COLUMNS)
 
 
@@ -181,7 +181,7 @@ def test_a_wrong_option_is_one_clear_line(
 def test_what_is_wrong_is_reported_at_load(
     golden: Golden, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Spark makes the source then, where no schema is given."""
+    """Without a given schema, Spark creates the source at this time."""
     store = golden("orders").path
     near = store.with_name(store.name + "s")
     with pytest.raises(StoreNotFoundError, match=rf"{near}: no such file .*; did you mean"):
@@ -213,7 +213,7 @@ def test_columns_are_an_option(golden: Golden) -> None:
 def test_relative_paths_begin_where_the_session_was_registered(
     spark: SparkSession, golden: Golden, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Spark's own processes run elsewhere."""
+    """Spark's own processes run in other folders."""
     monkeypatch.chdir(golden("basic").path.parent)
     name = golden("basic").path.name
     register(spark)
@@ -322,7 +322,7 @@ def test_damage_fails_is_skipped_or_is_a_row(tables: SparkSession, tmp_path: Pat
 def test_a_store_that_shrinks_under_a_job_is_one_clear_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The reader's process is Spark's
+    # The reader runs in a process of Spark.
     monkeypatch.setattr(sys, "tracebacklimit", 1000, raising=False)
     log = random_log(5, LogOptions(records=60))
     store = write_store(tmp_path / "store", log.files)

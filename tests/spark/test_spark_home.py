@@ -48,7 +48,7 @@ def test_the_home_is_made_once(cache: Path) -> None:
     (home / "stays").touch()
     assert spark_home() == home
     assert (home / "stays").exists()
-    assert [path for path in cache.iterdir() if path != home] == []  # no attempt is left
+    assert [path for path in cache.iterdir() if path != home] == []  # no failed attempt is left
 
 
 @pytest.mark.parametrize("mode", [0o770, 0o707])

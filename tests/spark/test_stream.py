@@ -30,7 +30,7 @@ COLUMNS = "store string, physical_offset long, body binary"
 
 
 class Sink:
-    """A stream into Parquet files that can be started again and again."""
+    """A stream into Parquet files that can be restarted."""
 
     def __init__(self, spark: SparkSession, path: Path | str, folder: Path) -> None:
         self.spark, self.path, self.folder = spark, str(path), folder
@@ -47,7 +47,7 @@ class Sink:
         )
 
     def run(self, **options: Any) -> list[int]:
-        """Rows of each batch of a run to the end of the log."""
+        """Return the rows of each batch of a run to the end of the log."""
         queries = run(lambda: self.start(**options))
         rows = (batch["numInputRows"] for query in queries for batch in query.recentProgress)
         return [count for count in rows if count]
@@ -88,7 +88,8 @@ def refused(start: Callable[[], StreamingQuery]) -> str:
 
 
 @pytest.mark.spark_min
-@pytest.mark.slow  # Spark gives its workers ten seconds to start, a busy machine does not
+# Spark gives its workers ten seconds to start, which may be too few on a busy machine
+@pytest.mark.slow
 def test_a_stream_goes_on_where_it_stopped(sink: Callable[[Path], Sink], tmp_path: Path) -> None:
     store = tmp_path / "store"
     into = sink(store)
@@ -223,7 +224,7 @@ def test_a_wrong_option_is_one_clear_line(
     assert '.py"' not in text
 
 
-# A kind of broker: it puts two hundred messages a second until it is stopped.
+# A process that acts as a broker: it puts two hundred messages a second until it is stopped.
 
 
 @needs_limits

@@ -129,7 +129,7 @@ def test_each_message_comes_once_though_a_worker_is_killed(
     standalone_cluster: StandaloneCluster,
     tmp_path: Path,
 ) -> None:
-    """The executors have no reput of their own: it is sent to them."""
+    """The executors do not have reput; it is sent to them."""
     store, stop = broker
     folder, bare = tmp_path / "sink", tmp_path / "bare"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", bare], check=True)

@@ -23,7 +23,7 @@ FILE_BYTES = 1 << 14
 
 
 class Stream:
-    """A stream as Spark drives it: offsets pass through JSON, and a restart makes a new reader."""
+    """A stream as Spark drives it: offsets are converted to JSON, and a restart creates a new reader."""
 
     def __init__(self, path: Path, **options: str) -> None:
         given = {"path": str(path), "startingOffsets": "earliest", **options}
@@ -51,7 +51,7 @@ def stored(offset: Offset) -> Offset:
 
 
 def log_of(name: str, count: int) -> Files:
-    """Records of one length each, so that records of two logs begin at the same places."""
+    """Return a log of records of one length, so that records of two logs begin at the same offsets."""
     bodies = (f"{name}{number:06d}".encode() for number in range(count))
     return forge_log([RecordFields(body=body) for body in bodies], file_bytes=FILE_BYTES).files()
 
@@ -141,7 +141,7 @@ def test_a_batch_that_was_planned_of_a_log_that_was_replaced_since_is_refused(st
     with pytest.raises(StoreChangedError, match="replaced or truncated"):
         Stream(store).bodies(start, end)
     going_on = Stream(store, failOnDataLoss="false")
-    assert going_on.bodies(start, end) == []  # what was planned is gone
+    assert going_on.bodies(start, end) == []  # the planned messages are gone
     assert going_on.bodies(end, going_on.latest(end)) == bodies_of("b", 500)
 
 
@@ -188,7 +188,7 @@ def test_messages_far_behind_are_estimated(store: Path, monkeypatch: pytest.Monk
 
 
 class OldStream(Stream):
-    """As Spark 4.1 drives it: nothing says where the batch begins before it is planned."""
+    """A stream as Spark 4.1 drives it: the beginning of a batch is unknown before it is planned."""
 
     def latest(self, start: Offset) -> Offset:
         return stored(self._reader.latestOffset())

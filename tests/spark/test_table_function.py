@@ -1,4 +1,4 @@
-"""The table function `rocketmq` of Spark SQL, and what Spark knows of the size of a table."""
+"""The table function `rocketmq` of Spark SQL, and Spark's estimate of a table's size."""
 
 from collections.abc import Callable
 
@@ -47,7 +47,7 @@ def test_a_wrong_argument_is_one_line(
 def test_spark_broadcasts_a_table_whose_size_it_can_estimate(
     tables: SparkSession, golden: Golden
 ) -> None:
-    """A Python source reports no size: a hint or a limit stands in for it."""
+    """A Python source reports no size: a hint or a limit replaces it."""
     table = tables.read.format("rocketmq").option("columns", "topic, queue_id")
     table.load(str(golden("lmq").path)).createOrReplaceTempView("small")
     tables.conf.set("spark.sql.autoBroadcastJoinThreshold", 10 << 20)

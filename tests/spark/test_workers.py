@@ -1,4 +1,4 @@
-"""The workers of a user's own session: they become the notebook's Python where theirs has no reput."""
+"""The workers of a user's own session: they use the notebook's Python if theirs has no reput."""
 
 import json
 import os
@@ -28,7 +28,7 @@ def context(python: str, **conf: str) -> Any:
 
 @pytest.fixture
 def bare_python(tmp_path: Path) -> str:
-    """One without reput's dependencies."""
+    """A Python without reput's dependencies."""
     python = tmp_path / "python3"
     python.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S "$@"\n')
     python.chmod(0o755)

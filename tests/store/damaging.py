@@ -15,7 +15,7 @@ Damage = Callable[["Damaging"], object]
 
 
 class Damaging:
-    """Changes one copy of a golden store in a seeded way."""
+    """Changes a copy of a golden store, by a seed."""
 
     def __init__(self, store: Path, golden: GoldenStore, seed: int) -> None:
         self.store, self.random = store, Random(seed)
@@ -99,7 +99,7 @@ DAMAGES: tuple[Damage, ...] = (
 
 
 def variants(each: int) -> Iterator[tuple[Damage, int]]:
-    """So many of each kind of damage."""
+    """Yield this many of each kind of damage."""
     for seed in range(each):
         for damage in DAMAGES:
             yield damage, seed

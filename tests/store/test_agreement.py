@@ -1,4 +1,4 @@
-"""Every command says the same of a store: sizes, version and the end of the log, or the same doubt.
+"""Every command reports the same facts of a store: sizes, version and the end of the log, or the same doubt.
 
 Readers of the table and exports exclude an incomplete last record, and report it.
 """
@@ -32,7 +32,7 @@ SIZES = (
     "hash_slots", "index_items", "store_version", "append_record_crc", "enable_lmq",
 )  # fmt: skip
 READABLE = [name for name in (*EVERY_STORE, *EVERY_FIVE) if name != "five_rocksdb"]
-# Of each kind of damage so many variants, over stores of 4.9.3 and of 5.3.3 in turn.
+# The number of variants of each kind of damage, over stores of 4.9.3 and of 5.3.3 in turns.
 VARIANTS = 40
 DAMAGED = (
     "orders", "five_batch", "basic", "five_ext", "tricky", "five_timer", "lmq", "five_compaction",
@@ -41,7 +41,7 @@ DAMAGED = (
 
 
 def agree(store: Path, folder: Path) -> StoreFacts:
-    """Run each command and compare what it says with the facts."""
+    """Run each command and compare its output with the facts."""
     facts = facts_of(store)
     ends = facts.ends
     doubts = {doubt.detail for doubt in facts.doubts}
@@ -98,13 +98,13 @@ def agree(store: Path, folder: Path) -> StoreFacts:
         assert sizes(rebuilt.config) == sizes(facts.config)
         is_noted = any("is incomplete" in note for note in rebuilt.notes)
         assert is_noted == (ends.reader < ends.rebuild)
-        if rebuilt.is_complete:  # else it takes nothing of a file after its first damage
+        if rebuilt.is_complete:  # otherwise it reads no record of a file after its first damage
             assert rebuilt.messages >= len(set(offsets))
     return facts
 
 
 def recovered_end(store: Path) -> int | None:
-    """Where recovery ends the log of a store that is opened to be written; None if it refuses."""
+    """Return the end of the log for a store that is opened for writing; None if opening is refused."""
     try:
         with api.open_store(store, mode="rw") as opened:
             return opened.recovery.log_end
@@ -121,7 +121,7 @@ def sizes(config: api.StoreConfig) -> list[object]:
 
 
 def whole(store: api.MessageStore | SharedStore, physical_offset: int) -> object:
-    """Return the message there, or the reason for its absence."""
+    """Return the message at an offset, or the reason for its absence."""
     try:
         return store.get(physical_offset)
     except ReputError as error:

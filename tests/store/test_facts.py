@@ -1,4 +1,4 @@
-"""Sizes that the files of a store show, and contradictions between them."""
+"""Sizes that follow from the files of a store, and contradictions between them."""
 
 import os
 from collections.abc import Callable
@@ -132,9 +132,9 @@ def test_a_longer_file_is_a_doubt(
     assert doubt.files == (str(files[1]),)
     for args in WRITES:
         if folder == EXTENSION_FOLDER and args[0] in ("put", "recover"):
-            continue  # which reput only reads
+            continue  # reput only reads such stores
         if folder == INDEX_FOLDER and "--only" in args:
-            continue  # which leaves them as they are
+            continue  # reput leaves these files as they are
         refused(command(store, args), files[1], setting)
     assert {
         path: path.stat().st_mtime_ns for path in store.rglob("*") if path.name != "lock"
@@ -148,7 +148,7 @@ def test_a_longer_file_is_a_doubt(
 def test_names_outvote_sizes_and_the_broker_configuration_both(
     golden: Golden, tmp_path: Path
 ) -> None:
-    """Most files are short; their names still say how long they were."""
+    """Most files are short; their names still show their size."""
     store = copy_store(golden("orders").path, tmp_path / "store")
     for path in queue_files(store)[:30]:
         os.truncate(path, 100)
@@ -181,7 +181,7 @@ def test_mixed_sizes_without_distances(golden: Golden, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("cut", [None, 100, 110])
 def test_the_only_queue_file(tmp_path: Path, cut: int | None) -> None:
-    """Nothing but the log shows that it was cut."""
+    """Only the log shows that the file was cut."""
     store, config = tmp_path / "store", api.StoreConfig(1 << 16, 300, 64, 300)
     with api.open_store(store, mode="rw", config=config) as opened:
         opened.put_many([api.Message("T", b"x", ["k"]) for _ in range(20)])

@@ -32,7 +32,7 @@ def read(
     unwrap_batches: bool = False,
     **arguments: Any,
 ) -> pa.Table:
-    """What all tasks of a plan give, in order."""
+    """Return the results of all tasks of a plan, in order."""
     wanted = None if columns is None else list(columns)
     return read_plan(
         plan(path, conditions, unwrap_batches=unwrap_batches, **arguments), wanted, conditions,
@@ -59,7 +59,7 @@ def read_plan(
 
 
 def rows_of(table: pa.Table) -> list[dict[str, Any]]:
-    """Rows as `tests.oracle.table` has them."""
+    """Return rows in the form of `tests.oracle.table`."""
     for name in _TIMES:
         if name in table.column_names:
             place = table.column_names.index(name)

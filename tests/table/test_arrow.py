@@ -70,7 +70,7 @@ def damaged(golden: Golden, tmp_path: Path) -> Path:
     store = copy_store(golden("orders").path, tmp_path / "store")
     log = store / "commitlog" / "00000000000000000000"
     content = bytearray(log.read_bytes())
-    content[53821 + 4] ^= 1  # the magic of one message
+    content[53821 + 4] ^= 1  # a byte of the magic code of one message
     log.write_bytes(content)
     return store
 

@@ -1,4 +1,4 @@
-"""What messages must contain."""
+"""Conditions on the content of messages."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ FIELD = pc.field
 
 @pytest.fixture
 def planned(monkeypatch: pytest.MonkeyPatch) -> list[ReadPlan]:
-    """The plans of all scans."""
+    """Record the plans of all scans."""
     plans: list[ReadPlan] = []
 
     def noting(*given: Any, **named: Any) -> ReadPlan:
@@ -44,7 +44,7 @@ def planned(monkeypatch: pytest.MonkeyPatch) -> list[ReadPlan]:
 
 
 def bytes_of(plan: ReadPlan) -> int:
-    """Bytes of the log that a plan has read, by index or from end to end."""
+    """Return the bytes of the log that a plan has read, by index or in a scan."""
     return sum(task.part.stop - task.part.start for task in plan.tasks if task.part.topics is None)
 
 

@@ -26,7 +26,7 @@ TEXTS = [f.name for f in COLUMNS if str(f.type) == "string"]
 
 
 def meets(row: Row, condition: Condition) -> bool:
-    """Evaluate a condition on a row as SQL does, slowly."""
+    """Evaluate a condition on a row slowly, with the semantics of SQL."""
     value, wanted = row[condition.column], condition.value
     operator = condition.operator
     if operator in ("is null", "is not null"):

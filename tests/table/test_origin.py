@@ -1,4 +1,4 @@
-"""The columns that say where a message comes from, and which topic and queue it is meant for."""
+"""The columns that show where a message comes from, and its real topic and queue."""
 
 from collections import Counter
 from collections.abc import Callable

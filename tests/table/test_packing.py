@@ -1,4 +1,4 @@
-"""How ranges become tasks: by bytes and count, through the index or past it."""
+"""The division of ranges into tasks: by bytes and count, with the index or without."""
 
 import shutil
 from pathlib import Path
@@ -24,7 +24,7 @@ HOT, RARE = 3000, 12
 
 @pytest.fixture(scope="module")
 def keyed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store of 20 small files, half of whose messages have one key, and a few another."""
+    """A store of 20 small files. Half of its messages have one key, and a few another one."""
     store = tmp_path_factory.mktemp("keyed") / "store"
     with reput.open_store(store, mode="rw", config=CONFIG) as living:
         living.put_many(
@@ -75,7 +75,7 @@ def test_a_rare_key_is_looked_up_and_a_task_reads_all_that_was_found(keyed: Path
     conditions = dispatched_under("keys", ["rare"])
     planned = plan(keyed, conditions)
     found = sum(len(task.part.found or ()) for task in planned.tasks)
-    assert found >= RARE - 4  # the newest are in no IndexFile yet
+    assert found >= RARE - 4  # the newest messages are in no IndexFile yet
     assert len(packs_of(planned)) == 1
     whole = sum(task.part.stop - task.part.start for task in planned.tasks if not task.part.found)
     assert whole < MIB
@@ -100,7 +100,7 @@ def test_a_frequent_key_is_read_like_the_whole_log(keyed: Path) -> None:
 def test_what_lies_where_a_record_was_found_and_changed_since_is_read_anew(
     keyed: Path, tmp_path: Path
 ) -> None:
-    """The index led there when the plan was made; readers trust only the log."""
+    """The index led to the old record during planning. Readers trust only the log."""
     store = tmp_path / "store"
     shutil.copytree(keyed, store)
     conditions = dispatched_under("keys", ["rare"])

@@ -1,4 +1,4 @@
-"""The first record of a range, and the end of a log: as a walk from the beginning meets them."""
+"""The first record of a range, and the end of a log, equal those of a walk from the beginning."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -141,9 +141,9 @@ def test_ranges_are_left_out_by_their_times_and_those_behind_them(tmp_path: Path
 
     assert kept([10, 20, 30, 40], 24, 26) == [1]
     assert kept([10, 20, 30, 40], 31, 31) == [1, 2]  # a clock may step back by an hour
-    assert kept([10, 20, 30, 40], 50, None) == [3]  # who knows when the last message was stored
+    assert kept([10, 20, 30, 40], 50, None) == [3]  # the store time of the last message is unknown
     assert kept([10, 20, 30, 40], None, 5) == []
-    assert kept([10, 50, 20, 60], 24, 26) == [0, 1, 2]  # time went back by thirty
+    assert kept([10, 50, 20, 60], 24, 26) == [0, 1, 2]  # the clock was set back by thirty
     assert kept([10, None, 30, 40], 24, 26) == [0, 1]
     assert kept([None, None], 24, 26) == [0, 1]
     assert kept([10, 20], None, None) == [0, 1]
@@ -162,7 +162,7 @@ def test_queues_that_lack_a_message_are_not_believed(golden_copy: Path) -> None:
     expected = read(golden_copy, None, [condition], use_indexes=False)
     entry = next((golden_copy / "consumequeue" / "orders" / "0").iterdir())
     data = bytearray(entry.read_bytes())
-    for place in range(0, len(data), 20):  # another topic's queue
+    for place in range(0, len(data), 20):  # it belongs to another topic's queue
         if any(data[place : place + 12]):
             data[place + 11] ^= 1
     entry.write_bytes(data)
@@ -201,7 +201,7 @@ def test_a_database_is_opened_once_for_all_files_of_a_task(
     found = to_arrow(store.path, topic="TopicB").read_all()
     assert len(found) == sum(row.topic == "TopicB" for row in store.messages)
     assert len(opened) < len(list((store.path / "commitlog").iterdir())) == 24
-    assert len(opened) <= 3  # to plan, for the names of topics, to read
+    assert len(opened) <= 3  # one to plan, one for topic names, one to read
 
 
 @pytest.mark.parametrize("most_scanned_bytes", [0, 9000, 1 << 30])

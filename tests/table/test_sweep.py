@@ -30,7 +30,7 @@ _SIZES = StoreConfig(
 
 
 def swept(store: Path, wanted: TailFilter, content: Content | None = None) -> list[MessageExt]:
-    """Return the result of a sweep; nothing may be damaged."""
+    """Return the result of a sweep, which must not report damage."""
     with MessageStore(store) as opened:
         sweep = Sweep(opened, wanted, content, most_body_bytes=1 << 20)
         found = [one for one in sweep.steps() if isinstance(one, MessageExt)]
@@ -40,7 +40,7 @@ def swept(store: Path, wanted: TailFilter, content: Content | None = None) -> li
 
 
 def walked(store: Path, wanted: TailFilter) -> list[MessageExt]:
-    """The same by a walk of the whole log, newest first."""
+    """Return the same from a walk of the whole log, newest first."""
     with MessageStore(store) as opened:
         tail = LogTail(opened, wanted)
         return [inner for one in list(tail.new(to_the_end=True)) for inner in unwrap(one)][::-1]

@@ -1,4 +1,4 @@
-"""A window of time reads little of the log beyond it, once it is known when the parts of the log were stored.
+"""A time window reads little of the log beyond it, once the store times of the log's parts are known.
 
 The messages have no keys, and the clock steps back by two hours in the middle of the log.
 """
@@ -58,7 +58,7 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Log:
 
 @pytest.fixture
 def bytes_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The length of every read of a log file, here or elsewhere."""
+    """Record the length of every read of a log file, in this process or another."""
     lengths: list[int] = []
 
     def count(descriptor: int, length: int) -> None:
@@ -137,7 +137,7 @@ def test_a_known_window_reads_little_beyond_it(
 ) -> None:
     if ask is _by_topic:
         reput.rebuild(log.path, runner="serial")
-    # Before the step back, across it, after it; at the end of the log; after it.
+    # The window is before the step back, across it, after it; at the end of the log; after it.
     middle = len(log.times) // 2
     windows = [
         (log.times[100], log.times[130]),
@@ -179,5 +179,5 @@ def test_a_window_of_a_log_elsewhere_scans_the_files_at_its_edges_once(
         assert ask(begin, end) == expected
         bytes_read.clear()
         assert ask(begin, end) == expected
-        # The log is small: to find its end, and to compare the last message of each file, counts.
+        # The log is small, so the cost to find its end and to compare the last message of each file counts.
         assert sum(bytes_read) - len(expected) * BODY_BYTES < log.size // 20

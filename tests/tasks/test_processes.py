@@ -1,4 +1,4 @@
-"""Tasks in processes: results in order, errors as they were raised, nobody left behind."""
+"""Tasks in processes: results in order, errors as they were raised, and no process remains."""
 
 import os
 import signal

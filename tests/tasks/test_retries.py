@@ -1,4 +1,4 @@
-"""Runners repeat tasks that failed for a moment, and no others."""
+"""Runners repeat tasks that failed temporarily, and no others."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from reput.tasks import SerialRunner, retried
 
 @pytest.fixture
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The pauses that were asked for; nothing waits."""
+    """Record the requested pauses without waiting."""
     asked: list[float] = []
     monkeypatch.setattr("reput.tasks.time.sleep", asked.append)
     return asked

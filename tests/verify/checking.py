@@ -1,4 +1,4 @@
-"""Checking in tests: every check is held to have changed no byte and no time of the store."""
+"""Checks in tests: a check must not change a byte or a time of the store."""
 
 import os
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ def unchanged(store: Path) -> Iterator[None]:
 
 
 def checked(store: Path, config: StoreConfig | None = None, **options: Any) -> list[Finding]:
-    """All findings of a check that changes nothing."""
+    """Return all findings of a check, after verifying that it changed nothing."""
     with unchanged(store):
         return list(check_store(store, config=config, **options))
 

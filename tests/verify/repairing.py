@@ -1,4 +1,4 @@
-"""Repairs in tests: small damaged stores, what a store holds, and the rules by which a 4.9.3 broker starts."""
+"""Repairs in tests: small damaged stores, their contents, and the rules by which a 4.9.3 broker starts."""
 
 from pathlib import Path
 from zlib import crc32
@@ -15,7 +15,7 @@ _RECORDS = 90
 
 
 def damaged_store(path: Path, word: str = "") -> Path:
-    """A store of some log files: a wrong CRC in the second, a torn end, a queue that is missing, an `abort`.
+    """Return a store of some log files: a wrong CRC in the second, a torn end, a missing queue, and an `abort` file.
 
     Every body and key has the word.
     """
@@ -99,5 +99,5 @@ def assert_a_broker_starts(store: Path, config: StoreConfig) -> None:
     )
     assert logged == queued == found.records[-1][1].store_timestamp
     for path in (store / "index").iterdir():
-        if path.name.isdigit():  # files that end later are deleted after a crash
+        if path.name.isdigit():  # after a crash, files that end later are deleted
             assert int.from_bytes(path.read_bytes()[8:16], "big", signed=True) <= indexed

@@ -1,4 +1,4 @@
-"""The check of a store: valid ones have no findings, each golden damage has its name, nothing is ever written."""
+"""The check of a store: valid ones have no findings, each golden damage has its kind, and nothing is ever written."""
 
 import json
 import os
@@ -28,7 +28,7 @@ Golden = Callable[[str], GoldenStore]
 Torn = Callable[[str], TornCase]
 PAGES = Path(__file__).parents[2] / "docs" / "findings"
 
-# Each golden damage, the state that shows it, and the name that it goes by.
+# Each golden damage, the state that shows it, and its kind of finding.
 TORN = {
     "abort_clean": ("before", "unclean_shutdown"),
     "checkpoint_future_abort": ("before", "checkpoint_ahead"),
@@ -57,7 +57,7 @@ TORN = {
     "size_bigger_noabort": ("before", "record_size_mismatch"),
     "tail_noabort": ("before", "lost_log_end"),
 }
-# What a broker's own restart leaves: entries of the last message twice, an index ahead of its log.
+# A restarted broker leaves these: entries of the last message twice, an index ahead of its log.
 AFTER = {
     "abort_clean": {"duplicate_index_entry"},
     "checkpoint_missing_abort": set(),
@@ -135,7 +135,7 @@ def test_missing_keys_are_counted_with_their_times(torn: Torn) -> None:
 
 @pytest.fixture
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if files of the log were far larger than the compared pieces."""
+    """Compare in small pieces, as if log files were far larger than a piece."""
     monkeypatch.setattr(stretch, "_STRETCH_BYTES", 5_000)
 
 
@@ -176,7 +176,7 @@ def test_repeated_findings_are_counted(torn: Torn) -> None:
     damage = checked(torn("cq_one_topic_deleted").after)
     entries = [f for f in damage if f.kind is Kind.MISSING_QUEUE_ENTRY]
     assert len(entries) == tally.MOST_OF_A_KIND + 1
-    # Of 327 that a rebuild creates, the broker had left one
+    # Of 327 files that a rebuild creates, the broker had left one.
     assert sum(f.count for f in entries) == 326
 
 

@@ -1,4 +1,4 @@
-"""Files that a store's owner expires during a check are no damage, whenever it is that they go."""
+"""Files that a store's owner expires at any moment of a check are not damage."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +15,7 @@ from reput.verify.check import check_store
 from tests.slow import IS_THOROUGH
 from tests.verify.test_check_mutations import CONFIG, valid_store
 
-_EACH, _STEP = 6, 9  # opens before each of which files expire; later ones are tried in steps
+_EACH, _STEP = 6, 9  # expire before each of these opens; later ones are tested in steps
 
 
 def expire(store: Path) -> None:

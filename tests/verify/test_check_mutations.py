@@ -32,7 +32,7 @@ _RECORDS = 90
 _MOST_PULLS = 100
 BEGIN_MS = 1_700_000_000_000
 
-# Fields that a record has once and without a checksum, with the names that docs/check.md gives them.
+# Fields that a record has once and without a checksum, with their names in docs/check.md.
 UNCHECKED = {
     "flag": "FLAG",
     "born_timestamp": "BORNTIMESTAMP",
@@ -50,7 +50,7 @@ Records = dict[int, Record]
 
 
 def valid_store(path: Path) -> Path:
-    """Two topics, three queues, messages with keys, without, of transactions; several files of each kind."""
+    """Two topics, three queues, messages with and without keys, and of transactions; several files of each kind."""
     forge, numbers = LogForge(CONFIG.commit_log_file_bytes), Counter[tuple[str, int]]()
     for count in range(_RECORDS):
         queue = ("A", count % 2) if count % 3 else ("B", 0)
@@ -73,7 +73,7 @@ def valid_store(path: Path) -> Path:
 
 @dataclass
 class Mutations:
-    """Changes a store again and again.
+    """Changes a store repeatedly.
 
     found     changes that the check found
     harmless  that it did not find, and that change no answer
@@ -115,7 +115,7 @@ class Mutations:
 def is_found(store: Path) -> bool:
     try:
         return any(finding.is_wrong for finding in check_store(store))
-    except ReputError:  # which the command says in one line, with another exit code than 0
+    except ReputError:  # the command reports it in one line, with an exit code other than 0
         return True
 
 
@@ -143,7 +143,7 @@ def questions(records: Records) -> list[Any]:
 
 
 def answers(store: Path, records: Records) -> dict[Any, Any]:
-    """By question: a scan of the table, a pull of each queue, a query by each key; `error` where one raises."""
+    """Return answers by query: a scan of the table, a pull of each queue, each key; `error` if one raises."""
     return {question: _answer(store, question) for question in questions(records)}
 
 

@@ -1,4 +1,4 @@
-"""Fillers: records that fill a range of any length exactly, and that a broker reads over."""
+"""Fillers: records that fill a range of any length exactly, and that a broker skips."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -44,13 +44,13 @@ def test_any_range_is_filled_exactly(
             len(data),
             [],
         )
-        # A reader of a growing log takes a zero there for a record half copied
+        # A reader of a growing log takes a zero at this place for a record that is half copied.
         assert data[-1] != 0
         if found.sys_flag & 12 == 0:
             numbers.append(found.queue_offset)
         position += found.total_size
     assert position == start + length
-    assert blank == ends_file  # without one a broker ends the log where the file ends
+    assert blank == ends_file  # without the filler, a broker ends the log where the file ends
     assert numbers == sorted(numbers)
 
 

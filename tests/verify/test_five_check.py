@@ -40,6 +40,6 @@ def test_a_store_in_use_is_checked_as_far_as_it_is_dispatched(
         key=lambda path: path.name,
     )
     data = bytearray(file.read_bytes())
-    data[row.physical_offset - int(file.name) + 90] ^= 1  # of the body
+    data[row.physical_offset - int(file.name) + 90] ^= 1  # a byte of the body
     file.write_bytes(data)
     assert kinds(checked(store, config)) == {"store_in_use", "body_crc"}

@@ -1,4 +1,4 @@
-"""Numbers of light queues: gaps of a 5.x broker are not findings, lost entries are."""
+"""Queue offsets of light queues: gaps of a 5.x broker are not findings, lost entries are."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -18,7 +18,7 @@ def misplaced(part: int, row: int) -> Finding:
 
 
 def file_with(skews: Sequence[int], taken: Sequence[int] = ()) -> dict[Queue, LightQueue]:
-    """A file of the log whose entry i lies at 10 * i; `taken` are offsets of messages without an entry."""
+    """A log file whose entry i is at 10 * i; `taken` are offsets of messages without an entry."""
     found = LightQueue()
     offsets = np.arange(0, 10 * len(skews), 10)
     for part in range(0, len(skews), 3):  # in chunks
@@ -35,14 +35,14 @@ def file_with(skews: Sequence[int], taken: Sequence[int] = ()) -> dict[Queue, Li
     ("skews", "taken", "first", "count"),
     [
         ((0, 0, 0, 0), (), None, 0),
-        ((0, 1, 1, 2), (5, 25), None, 0),  # one of a transaction before each change
+        ((0, 1, 1, 2), (5, 25), None, 0),  # one message of a transaction before each change
         ((0, 2, 2, 2), (3, 5), None, 0),
-        ((0, 1, 1, 0), (5,), None, 0),  # counted afresh after a start
-        ((0, 3, 3, 3, 1), (3, 5, 7, 35), None, 0),  # and one of a transaction after it
+        ((0, 1, 1, 0), (5,), None, 0),  # counted again after a start
+        ((0, 3, 3, 3, 1), (3, 5, 7, 35), None, 0),  # and one message of a transaction after it
         ((0, 1, 1, 1), (), "1", 3),
         ((0, 0, 0, 2, 2), (25,), "3", 2),
         ((0, -1, -1), (), "1", 2),
-        ((0, 2, 2, 3, 0, 0), (5, 25), "1", 3),  # wrong until it is counted afresh
+        ((0, 2, 2, 3, 0, 0), (5, 25), "1", 3),  # wrong until it is counted again
     ],
 )  # fmt: skip
 def test_only_what_no_broker_does_is_found(

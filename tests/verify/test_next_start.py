@@ -1,4 +1,4 @@
-"""What check says that the next start of a broker does, compared with what 5.3.3 was seen to do."""
+"""The predicted effects of a broker's next start, compared with the observed behaviour of 5.3.3."""
 
 from collections.abc import Callable
 from itertools import pairwise
@@ -23,7 +23,7 @@ def found(store: Path, kind: Kind) -> list[Finding]:
 
 
 def behind(source: GoldenStore, store: Path) -> int:
-    """A copy whose database ends in the middle of the log, before a message that has an entry; where that begins."""
+    """A copy whose database ends in the middle of the log, before a message with an entry; and that offset."""
     copy_store(source.path, store)
     entries = sorted(row.physical_offset for row in source.queue_entries)
     at = entries[len(entries) // 2]
@@ -32,7 +32,7 @@ def behind(source: GoldenStore, store: Path) -> int:
 
 
 def test_the_message_that_a_clean_start_skips_is_named(golden: Golden, tmp_path: Path) -> None:
-    """As seen with 5.3.3: a database behind its log, without `abort`, loses the entry of the message at its end."""
+    """Observed with 5.3.3: a database that lags its log, without `abort`, loses the entry of the message at its end."""
     pytest.importorskip("rocksdict")
     source, store = golden("five_rocksdb"), tmp_path / "store"
     at = behind(source, store)
@@ -53,7 +53,7 @@ def test_with_queues_in_files_the_later_entries_move(golden: Golden, tmp_path: P
     store = copy_store(source.path, tmp_path / "store")
     assert found(store, Kind.SKIPPED_AT_START) == []
     known = known_offset(store).physical_offset
-    # The newest entries of all queues are lost until the first message without one is where the queues end.
+    # The newest entries of all queues are lost, until the first message without an entry is at the queues' end.
     entries = sorted((row.physical_offset, row.size) for row in source.queue_entries)
     pairs = pairwise(entries)
     at = max(after[0] for before, after in pairs if sum(before) == after[0])
@@ -85,7 +85,7 @@ def clear_entries(store: Path, physical_offset: int) -> None:
 def test_a_repair_leaves_no_entry_for_the_broker_to_lose(
     golden: Golden, tmp_path: Path, has_abort: bool
 ) -> None:
-    """A repaired store has no `abort`: its database must reach the end of its log."""
+    """A repaired store has no `abort`, so its database must reach the end of its log."""
     pytest.importorskip("rocksdict")
     source, store = golden("five_rocksdb"), tmp_path / "store"
     behind(source, store)

@@ -1,4 +1,4 @@
-"""Checks of queues in RocksDB and of batch queues, and what refuses to replace them."""
+"""Checks of queues in RocksDB and of batch queues, and conditions that prevent their replacement."""
 
 import shutil
 from bisect import bisect_right
@@ -51,7 +51,7 @@ def test_entries_that_a_batch_queue_lacks_or_has_otherwise_are_found(
 def test_a_changed_entry_before_the_next_file_of_the_log_is_found(
     golden: Golden, tmp_path: Path, field: int
 ) -> None:
-    """Nothing that one file of the log is compared with says how many messages its last batch has."""
+    """No part that one log file is compared with shows the number of messages in its last batch."""
     store = copy_store(golden("five_batch").path, tmp_path / "store")
     queues = {path.parent for path in (store / "batchconsumequeue").glob("*/*/*")}
     found = 0
@@ -108,7 +108,7 @@ def test_such_stores_are_not_written(golden: Golden, name: str, tmp_path: Path) 
 
 
 def newest_entry(store: GoldenStore) -> tuple[Path, int]:
-    """The log's file with the newest message that is in a queue, and where the message begins in it."""
+    """Return the log file with the newest message of a queue, and the message's position in it."""
     at = max(row.physical_offset for row in store.queue_entries)
     name = max(p.name for p in (store.path / "commitlog").iterdir() if int(p.name) <= at)
     return Path("commitlog") / name, at - int(name)
@@ -140,7 +140,7 @@ def test_an_entry_of_no_message_of_its_queue_is_found(golden: Golden, tmp_path: 
     row = next(row for row in source.messages if row.queue_id == 0 and row.topic != "SCHEDULE")
     file = max(p for p in (store / "commitlog").iterdir() if int(p.name) <= row.physical_offset)
     data = bytearray(file.read_bytes())
-    data[row.physical_offset - int(file.name) + 15] = 9  # its queue id
+    data[row.physical_offset - int(file.name) + 15] = 9  # a byte of its queue id
     file.write_bytes(data)
     found = {str(one.kind): one for one in checked(store)}
     assert found["foreign_queue_entry"].count == 1
@@ -156,7 +156,7 @@ def test_entries_of_messages_that_cannot_be_read_are_no_finding_of_their_own(
     for row in source.messages[10:30]:
         file = max(p for p in (store / "commitlog").iterdir() if int(p.name) <= row.physical_offset)
         data = bytearray(file.read_bytes())
-        data[row.physical_offset - int(file.name) + 4] ^= 1  # the magic code
+        data[row.physical_offset - int(file.name) + 4] ^= 1  # a byte of the magic code
         file.write_bytes(data)
     found = kinds(checked(store))
     assert "unreadable_record" in found

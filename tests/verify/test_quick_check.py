@@ -1,4 +1,4 @@
-"""The quick check: what names, sizes, headers and samples show, and the next start as the full check predicts it."""
+"""The quick check: findings from names, sizes, headers and samples, and the same prediction as the full check."""
 
 import shutil
 import struct

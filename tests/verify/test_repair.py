@@ -1,4 +1,4 @@
-"""The repair of a store: every golden damage, plans that change nothing, the undo, and refusals."""
+"""The repair of a store: every golden damage, plans that change nothing, undo, and refusals."""
 
 import json
 import os
@@ -49,7 +49,7 @@ from tests.writer.golden_puts import store_config
 Golden = Callable[[str], GoldenStore]
 Torn = Callable[[str], TornCase]
 
-# Each golden damage that a repair mends; the first three are tried by every change.
+# Each golden damage that a repair mends. Every run of `make test` tests the first three.
 CASES = (
     "size_bigger_noabort", "short_file", "index_last_entry_half", "cq_one_topic_deleted",
     "abort_clean", "checkpoint_future_abort", "checkpoint_missing_abort", "checkpoint_missing_noabort",
@@ -60,7 +60,7 @@ CASES = (
 )  # fmt: skip
 BROKEN_BY_ITS_BROKER = ("name_collision", "lmq_restart")  # the broker left the damage
 NOTHING_TO_REPAIR = ("index_junk_file", "lmq_restart")
-OF_THEIR_OWN = ("kill9", "name_collision")  # not the messages of `basic`
+OF_THEIR_OWN = ("kill9", "name_collision")  # they have other messages than `basic`
 
 
 def damaged(case: TornCase) -> Path:
@@ -95,14 +95,14 @@ def test_a_golden_damage_is_repaired_and_its_messages_are_found(
 
 
 def _survivors(case: TornCase, store: Path) -> dict[tuple[str, str], dict[int, int]]:
-    """The keys of the undamaged store's messages that lie in the repaired one."""
+    """Return the keys of the undamaged store's messages that the repaired store still has."""
     found = walk(read_log(store))
     there = {at for at, record in found.records if SALVAGED_PROPERTY not in record.properties}
     if case.name in OF_THEIR_OWN:
         assert len(there) == len(found.records)
         return walked_messages(damaged(case))
     rows = [row for row in case.base.messages if row.physical_offset in there]
-    assert len(case.base.messages) - len(rows) <= 1  # each damage is of one message
+    assert len(case.base.messages) - len(rows) <= 1  # each damage affects one message
     assert [(at, record.total_size) for at, record in found.records if at in there] == [
         (row.physical_offset, row.size) for row in rows
     ]
@@ -112,7 +112,7 @@ def _survivors(case: TornCase, store: Path) -> dict[tuple[str, str], dict[int, i
 def _asked(
     case: TornCase, messages: dict[tuple[str, str], dict[int, int]]
 ) -> list[tuple[str, str, int, int]]:
-    """The case's queries, and keys of messages at any time; of both a sample where tests are not thorough."""
+    """Return the case's queries, and keys of messages at any time; a sample of both in quick runs."""
     queries = sorted({(query.topic, query.key, query.begin, query.end) for query in case.queries})
     keys = [(*key, -(2**63), 2**63 - 1) for key in sorted(messages)]
     asked = [*queries, *keys[:: max(len(keys) // 200, 1)]]
@@ -198,11 +198,12 @@ def test_cutting_takes_records_with_a_wrong_crc_at_the_end(tmp_path: Path) -> No
     last = walk(read_log(store)).records[-1][0]
     path = sorted((store / "commitlog").iterdir())[last // SMALL.commit_log_file_bytes]
     data = bytearray(path.read_bytes())
-    data[last % SMALL.commit_log_file_bytes + 8] ^= 1  # the CRC itself
+    data[last % SMALL.commit_log_file_bytes + 8] ^= 1  # a byte of the CRC itself
     path.write_bytes(data)
     repair_store(plan_repair(store, config=SMALL, truncate_tail=True))
     assert walk(read_log(store)).end_offset == last
-    assert kinds(list(check_store(store, config=SMALL))) == {"body_crc"}  # of the other one
+    # the finding of the other message
+    assert kinds(list(check_store(store, config=SMALL))) == {"body_crc"}
 
 
 def test_cutting_takes_a_last_record_that_ends_with_a_zero(golden: Golden, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A repair that is killed leaves the store as it was or as planned; the next one, or an undo, goes on from there."""
+"""A repair that is killed leaves the old or the planned store. The next repair or an undo continues from there."""
 
 import os
 import signal
@@ -20,7 +20,7 @@ FIRST_PLANNED = STEPS.index("swapped")
 
 
 def killed(work: Callable[[Callable[[str], None]], object], step: str) -> None:
-    """Run in a child that is killed once the step is done."""
+    """Run in a child that is killed after the step."""
 
     def at(done: str) -> None:
         if done == step:
@@ -37,7 +37,7 @@ def killed(work: Callable[[Callable[[str], None]], object], step: str) -> None:
 
 @pytest.fixture(scope="module")
 def states(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, bytes]]:
-    """A damaged store, and what its repair makes of it."""
+    """A damaged store, and the store that its repair produces."""
     root = tmp_path_factory.mktemp("states")
     store = damaged_store(root / "store")
     copy = copy_store(store, root / "copy")
@@ -47,7 +47,7 @@ def states(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, by
 
 @pytest.fixture
 def without_exchange(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on a file system that cannot exchange two names."""
+    """Simulate a file system that cannot exchange two names."""
     monkeypatch.setattr(places, "exchange_at_once", lambda left, right: False)
 
 

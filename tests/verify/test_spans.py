@@ -1,4 +1,4 @@
-"""Spans of entries in the order of the log, compared with spans of entries in any order."""
+"""Spans of entries in log order, compared with spans of entries in any order."""
 
 import numpy as np
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Root works in the store of another user, who exchanges names there at the same time: nothing outside is used.
+"""Root works in another user's store while this user exchanges names in it: nothing outside the store is used.
 
 `tests/swapper.py` is that user. Outside lies a store of root's with the same names and a secret word in each record.
 It must keep its inodes, owners, times, names and bytes, and neither the word nor its hashes may appear elsewhere.
@@ -71,7 +71,7 @@ def home() -> Iterator[Path]:
 
 @contextmanager
 def swapping(home: Path, seed: int) -> Iterator[Start]:
-    """Start the user, who begins once the yielded function is called."""
+    """Start the user, who begins when the yielded function is called."""
     command = [
         sys.executable, "-S", str(_SWAPPER), str(home), str(home.parent / "outside"), str(USER), str(seed),
     ]  # fmt: skip
@@ -96,7 +96,7 @@ def swapping(home: Path, seed: int) -> Iterator[Start]:
 
 
 def look(folder: Path) -> dict[str, object]:
-    """Names, status and content of everything below a folder."""
+    """Return names, status and content of everything below a folder."""
     found: dict[str, object] = {}
     for path in (folder, *sorted(folder.rglob("*"))):
         status = path.lstat()
@@ -167,7 +167,7 @@ def put_and_expire(home: Path, start: Start) -> None:
 
 
 def save_topics(store: Path, n: int) -> None:
-    """As a broker does: the loaded file is also saved as a backup."""
+    """A broker also saves the loaded file as a backup."""
     topics = ConfigFile(store, "topics.json", is_kept=True)
     with suppress(ReputError):
         topics.load()
@@ -195,7 +195,7 @@ def export(home: Path, start: Start) -> None:
 
 
 def run_all(home: Path, start: Start, *lines: str) -> None:
-    """Run commands, again and again, while the user exchanges names; refusals are as good as answers."""
+    """Run commands repeatedly while the user exchanges names. Both refusals and answers are allowed."""
     (home / "keys.csv").write_text("topic,key\nA,k1\nA,k2\nB,k3\n")
     (home / "lines").write_text('{"topic": "A", "body": "new", "keys": ["k1"]}\n' * 20)
     for name in ("page", "cache"):
@@ -258,7 +258,7 @@ def compact(home: Path, start: Start) -> None:
 
 
 def serve_it(home: Path, start: Start) -> None:
-    """An owner, whose topics, groups and offsets are saved when it stops."""
+    """Run an owner that saves its topics, groups and offsets when it stops."""
     start()
     for turn in range(_TURNS):
         with (
@@ -284,7 +284,7 @@ def test_nothing_outside_is_touched(
     home: Path, command: Callable[[Path, Start], None], seed: int
 ) -> None:
     before = look(home.parent / "outside")
-    with swapping(home, seed) as start, suppress(ReputError, OSError):  # refused
+    with swapping(home, seed) as start, suppress(ReputError, OSError):  # the command refused
         command(home, start)
     assert look(home.parent / "outside") == before
     assert_nothing_leaked(home)

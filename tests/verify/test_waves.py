@@ -1,4 +1,4 @@
-"""Tasks of a check that run together: findings come soon, and each run is worth its start."""
+"""Tasks of a check that run together: findings appear early, and each run is worth its overhead."""
 
 from reput.verify.checking.full_check import waves
 

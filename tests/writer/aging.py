@@ -1,4 +1,4 @@
-"""A store whose messages were put a second apart, by a clock of its own."""
+"""A store whose messages were put one second apart, by its own clock."""
 
 from pathlib import Path
 
@@ -23,7 +23,7 @@ class Clock:
 
 
 class Made:
-    """A store with messages that were put a second apart."""
+    """A store with messages that were put one second apart."""
 
     def __init__(
         self, path: Path, settings: WriterSettings | None = None, disk: Disk | None = None
@@ -47,7 +47,7 @@ class Made:
         return self
 
     def log_begin_before(self, timestamp: int) -> int:
-        """Where the log begins without the files whose last message was put before that time."""
+        """Return the log's begin without the files whose last message was put before that time."""
         last: dict[int, int] = {}
         for put in self.puts:
             last[put.physical_offset // FILE_BYTES] = put.store_timestamp

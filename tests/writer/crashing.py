@@ -1,4 +1,4 @@
-"""A process that dies, or a disk that does, in the middle of the work: after so many steps nothing more happens."""
+"""A process that dies, or a disk that fails, in the middle of the work: after this many steps nothing more happens."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -19,11 +19,11 @@ def _ignore(fd: int) -> None:
 
 
 class KilledError(BaseException):
-    """Not an Exception: nothing that handles errors may handle this."""
+    """Not an Exception, so that no error handler catches it."""
 
 
 class Steps:
-    """Counts the system calls that change files; the one numbered `last` + 1 and all after it are not made.
+    """Counts the system calls that change files. The call numbered `last` + 1 and all later ones are not made.
 
     They raise `error` instead.
     """
@@ -46,7 +46,7 @@ class Steps:
 
 @contextmanager
 def steps_end(after: int | None, error: BaseException) -> Iterator[Steps]:
-    """Let the body make that many steps; None only counts."""
+    """Let the body make this many steps; with None only count them."""
     steps = Steps(after, error)
     with pytest.MonkeyPatch.context() as patch:
         for name in STEPS:
@@ -57,7 +57,7 @@ def steps_end(after: int | None, error: BaseException) -> Iterator[Steps]:
 
 @contextmanager
 def dying(after: int | None) -> Iterator[Steps]:
-    """Let the body make that many steps and die; swallows the death."""
+    """Let the body make this many steps and die. Suppresses the death."""
     with steps_end(after, KilledError()) as steps:
         try:
             yield steps

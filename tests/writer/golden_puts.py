@@ -1,4 +1,4 @@
-"""The messages of a golden store, to be put again as they were put then."""
+"""The messages of a golden store, to be put again in the same way."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -51,7 +51,7 @@ def is_five(store: GoldenStore) -> bool:
 
 
 def golden_records(store: GoldenStore) -> Iterator[Record]:
-    """Every record, in CommitLog order."""
+    """Return every record, in CommitLog order."""
     file_bytes = store.commit_log_file_bytes
     for number, rows in groupby(store.messages, lambda row: row.physical_offset // file_bytes):
         data = (store.path / "commitlog" / f"{number * file_bytes:020d}").read_bytes()
@@ -62,7 +62,7 @@ def golden_records(store: GoldenStore) -> Iterator[Record]:
 
 
 def golden_puts(store: GoldenStore) -> Iterator[GoldenPut]:
-    """Every put that was stored; the table of puts says which were batches."""
+    """Return every put that was stored. The table of puts shows which ones were batches."""
     batches = {
         put.physical_offset: put.message_id.count(",") + 1 for put in store.puts if put.message_id
     }
@@ -75,7 +75,7 @@ def golden_puts(store: GoldenStore) -> Iterator[GoldenPut]:
 
 
 def message_of(record: Record, of_batch: bool, of_five: bool = False) -> Message:
-    """The message as it was put: before it was delayed, and got offsets in further queues."""
+    """Return the original message, before it was delayed, and got offsets in further queues."""
     topic, queue_id = record.topic, record.queue_id
     # As a map where that says the same: in what order they come is the writer's to find. To the properties of a
     # message a batch adds its own at the end.
@@ -121,13 +121,13 @@ class Replay:
             for row in store.blanks
             if row.declared_size == store.commit_log_file_bytes
         ]
-        # Where the last record lay when the broker was last started, of 5.x and with records only.
+        # The end of the last record when the broker was last started, for 5.x and with records only.
         self._last_loaded = facts_of(store.path).checkpoint.confirmed_offset or None
         self._writer: StoreWriter | None = None
         self.now_ms = 0
 
     def writer(self, put: GoldenPut) -> StoreWriter:
-        """The open store as this put needs it."""
+        """Return the open store in the state that this put needs."""
         self.now_ms = put.time_ms
         is_restarted = self._last_loaded is not None and (
             put.records[0].physical_offset > self._last_loaded
@@ -146,10 +146,10 @@ class Replay:
             self._writer = StoreWriter(
                 self._folder, self._config, settings, clock_ms=lambda: self.now_ms
             )
-            # The broker was not restarted: offsets that messages without an entry took stay taken (5.x).
+            # The broker was not restarted, so offsets of messages without an entry remain taken (5.x).
             self._writer._log.queue_offsets.update(offsets)
         for blank in self._wholly_blank:
-            # A broker ended two files for a message that is larger than a file; here it would be refused.
+            # For a message larger than a file, a broker ended two files. Here it would be refused.
             while self._writer.end_offset <= blank < put.records[0].physical_offset:
                 self._writer._log._roll()
         return self._writer

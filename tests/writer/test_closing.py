@@ -1,4 +1,4 @@
-"""Closing a store while others are at it: puts, waits, callbacks, and dispatch that did not get to the end."""
+"""A store is closed during puts, waits and callbacks of other threads, and before dispatch has ended."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -21,7 +21,7 @@ def open_small(path: Path, **settings: Any) -> WritableStore:
 
 
 class Running:
-    """A thread that runs a function, and how that ended."""
+    """A thread that runs a function, and its outcome."""
 
     def __init__(self, run: Callable[[], object]) -> None:
         self.result: object = None
@@ -69,7 +69,7 @@ def test_a_put_of_many_ends_with_the_store(tmp_path: Path, flush: str) -> None:
 
 
 class SlowKeys(tuple[str, ...]):
-    """Keys that take until `may_continue`."""
+    """Keys whose iteration waits for `may_continue`."""
 
     reading, may_continue = threading.Event(), threading.Event()
 

@@ -1,4 +1,4 @@
-"""Putting: a broker's bytes, for all ways of putting messages."""
+"""Puts write a broker's bytes, for all ways of putting messages."""
 
 from collections.abc import Callable
 from dataclasses import replace

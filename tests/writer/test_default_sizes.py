@@ -1,4 +1,4 @@
-"""A store with the sizes of a broker's defaults: gigabytes, so it is slow to look at."""
+"""A store with a broker's default sizes. Its files have gigabytes, so it is slow to read."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ import reput
 from reput.config import StoreConfig
 from tests.recovery.checking import check_store
 
-_QUEUE_ENTRIES = 300_000  # of one ConsumeQueue file
+_QUEUE_ENTRIES = 300_000  # entries of one ConsumeQueue file
 _BODY_BYTES = 4_000_000
 
 

@@ -38,7 +38,7 @@ NEVER = WriterSettings(
 
 
 def replace_newest_index_file(store: Path) -> None:
-    """As `IndexService.load` deletes it after an unclean shutdown, and dispatch begins another."""
+    """`IndexService.load` deletes it like this after an unclean shutdown, and dispatch begins another."""
     newest = max((store / "index").iterdir())
     size = newest.stat().st_size
     newest.unlink()
@@ -98,7 +98,7 @@ def start_broker(store: Path, load: Callable[[Path], None]) -> None:
 
 
 def put_until_refused(writer: StoreWriter, most: int, found: dict[str, bytes]) -> str | None:
-    """Put up to so many messages; `found` has those acknowledged. Returns why one was refused, None if none was."""
+    """Put up to this many messages; `found` gets the acknowledged ones. Returns the reason of a refusal, or None."""
     begin = len(found)
     for number in range(begin, begin + most):
         message = Message("T", f"body {number}".encode(), [f"key{number}"])
@@ -111,7 +111,7 @@ def put_until_refused(writer: StoreWriter, most: int, found: dict[str, bytes]) -
 
 
 def check_found(store: Path, acknowledged: dict[str, bytes]) -> None:
-    """Every message is in its queue and found by its key, in a store that was opened again."""
+    """Reopen the store: every message must be in its queue, and be found by its key."""
     with open_store(store, mode="rw", config=SMALL_64K):
         pass
     check_store(store, SMALL_64K)
@@ -167,7 +167,7 @@ def test_a_store_that_is_closed_before_any_flush(
 
 @pytest.mark.parametrize("after", [5, 31, 80, 130])
 def test_a_queue_file_that_is_displaced_after_a_recovery_point(tmp_path: Path, after: int) -> None:
-    """The next file is begun before anyone notices: its entries come after a hole, those before the point stay."""
+    """The next file is begun before this is noticed: its entries come after a hole, and those before the point stay."""
     store, acknowledged = tmp_path / "store", dict[str, bytes]()
     writer = StoreWriter(store, SMALL_64K, NEVER)
     assert put_until_refused(writer, 120, acknowledged) is None
@@ -182,7 +182,7 @@ def test_a_queue_file_that_is_displaced_after_a_recovery_point(tmp_path: Path, a
 
 
 def test_a_file_that_was_displaced_while_it_was_synced(tmp_path: Path) -> None:
-    """A sync closes files that are full; the check after it looks at them as well."""
+    """A sync closes full files; the check after it examines them as well."""
     files = EntryFilesWriter(tmp_path / "T/0", CONSUME_QUEUE, 50 * 20)
     files.write(memoryview(bytes(range(20)) * 70), 0)
     files.check_in_place()
@@ -202,7 +202,8 @@ def exchange_queue_file_of(folder: Path, number: int) -> None:
 def test_a_queue_file_that_is_opened_again(
     tmp_path: Path, load: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("reput.files.open_files._most_pooled", lambda: 0)  # closed after each write
+    # the file is closed after each write
+    monkeypatch.setattr("reput.files.open_files._most_pooled", lambda: 0)
     test_a_store_that_is_closed_before_any_flush(tmp_path, load)
 
 
@@ -213,6 +214,6 @@ def test_expiry_by_the_owner_is_no_reason(tmp_path: Path) -> None:
         assert put_until_refused(writer, 400, acknowledged) is None
         writer.wait_dispatched(None, None)
         writer.retention.clean()
-    writer.close()  # only now are the files of queues and index synced that are left
+    writer.close()  # the remaining files of queues and index are synced only now
     assert len(list((store / "commitlog").iterdir())) == 2
     assert len(list((store / "index").iterdir())) < 8

@@ -36,7 +36,7 @@ def test_files_whose_last_message_is_older_go(tmp_path: Path, age_s: int) -> Non
     made.dispatch()
     before = made.puts[0].store_timestamp + age_s * 1000
     dry = plan_by_time(made.path, before)
-    # The checkpoint is replaced meanwhile: its temporary file comes and goes.
+    # The checkpoint is replaced meanwhile, so its temporary file may exist.
     names = {path for path in made.path.rglob("*") if path.is_file() and path.suffix != ".tmp"}
     begin = made.log_begin_before(before)
     with reput.open_store(made.path) as reader:

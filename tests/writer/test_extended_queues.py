@@ -1,4 +1,4 @@
-"""Stores with ConsumeQueue extension files, written: units and entries as a 5.3.3 broker writes them."""
+"""Written stores with ConsumeQueue extension files: units and entries as a 5.3.3 broker writes them."""
 
 import shutil
 from collections.abc import Callable
@@ -29,7 +29,7 @@ Entries = dict[tuple[str, int], list[tuple[int, ...]]]
 
 
 def entries(store: Path) -> Entries:
-    """Of each queue: position, size, whether there is a unit, and the tags code and the time in it."""
+    """Return for each queue: position, size, whether there is a unit, and the tags code and the time in it."""
     found: Entries = {}
     with closing(ConsumeQueueSetReader(store)) as queues:
         for name in queues.list():
@@ -67,7 +67,7 @@ def test_put_again_as_the_broker_got_it(golden: Golden, tmp_path: Path) -> None:
             writer.put_many(put.messages)
     replay.close()
     assert entries(made) == entries(store.path)
-    # The broker's units have bit maps; without these a rebuild writes the same bytes.
+    # The broker's units have bit maps; apart from these, a rebuild writes the same bytes.
     again = tmp_path / "again"
     shutil.copytree(made / "commitlog", again / "commitlog")
     shutil.copytree(made / "config", again / "config")

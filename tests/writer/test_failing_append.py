@@ -1,4 +1,4 @@
-"""An append to a ConsumeQueue that fails is tried again, as a broker does; then the store takes no more messages."""
+"""An append to a ConsumeQueue that fails is repeated, as by a broker; then the store accepts no more messages."""
 
 import errno
 import os
@@ -16,7 +16,7 @@ Message = reput.Message
 
 
 class Failing:
-    """Writes into ConsumeQueues that fail so many times."""
+    """Lets this many writes into ConsumeQueues fail."""
 
     def __init__(self) -> None:
         self.left, self.failed = 0, 0

@@ -1,4 +1,4 @@
-"""A disk that fails: a clear error, nothing acknowledged is lost, and the store opens again."""
+"""A failing disk: a clear error, no acknowledged message is lost, and the store opens again."""
 
 import errno
 import os
@@ -23,7 +23,7 @@ SYNC = WriterSettings(flush="sync")
 def failing(
     monkeypatch: pytest.MonkeyPatch, name: str, number: int, when: Callable[[str], bool]
 ) -> Iterator[None]:
-    """Calls of os.`name` fail where `when` holds of the name of the file they are about."""
+    """Let calls of os.`name` fail if `when` accepts the name of the file."""
     real = getattr(os, name)
 
     def fail(target: int | str, *args: object, **how: int) -> object:
@@ -40,7 +40,7 @@ def failing(
 
 
 def put_some(writer: StoreWriter, count: int, puts: dict[int, bytes]) -> None:
-    """Put messages; `puts` has the body of each by its offset once it is acknowledged."""
+    """Put messages; `puts` gets the body of each acknowledged one by its offset."""
     for number in range(count):
         body = f"{number}".encode() * 50
         puts[writer.put(Message("T", body, [str(number)])).physical_offset] = body
@@ -148,7 +148,7 @@ def test_a_disk_that_is_full_from_the_beginning(
 
 
 class NoRename(Disk):
-    """A folder on which nothing can be replaced."""
+    """A folder in which no file can be replaced."""
 
     def replace(self, path: Path, data: bytes) -> None:
         raise StoreAccessError(f"{path}: cannot be renamed into place: Operation not permitted")

@@ -1,4 +1,4 @@
-"""A process that owns a store and forks: the child has nothing of it, the parent notices nothing."""
+"""A process that owns a store and forks: the child cannot use the store, and the parent is not affected."""
 
 import subprocess
 import sys

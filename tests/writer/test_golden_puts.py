@@ -13,7 +13,7 @@ from tests.golden.stores import GoldenStore
 from tests.writer.golden_puts import GoldenPut, Replay, golden_puts
 
 Golden = Callable[[str], GoldenStore]
-# `extremes` has times that no store is opened at: see test_commit_log_writer.
+# `extremes` has times at which no store can be opened: see test_commit_log_writer.
 LONG = ("git", "orders")
 STORES = ("basic", "git", "lmq", "orders", "timed", "tricky")
 FIVE = (
@@ -73,14 +73,14 @@ def test_message_ids_are_a_brokers(golden: Golden, tmp_path: Path) -> None:
     replay.close()
     larger_than_a_file = {p.message_id for p in store.puts if p.size == store.commit_log_file_bytes}
     assert {put.message_id for put in store.puts} - set(ids) == {None, *larger_than_a_file}
-    assert len(set(ids)) == len(ids) == 1578 - 1 + 4  # it puts the delayed when their time has come
+    assert len(set(ids)) == len(ids) == 1578 - 1 + 4  # it puts delayed messages when they are due
 
 
 @pytest.mark.parametrize("at_once", [False, True], ids=["one by one", "many at once"])
 @pytest.mark.parametrize("name", FIVE)
 def test_put_as_a_5_broker(golden: Golden, tmp_path: Path, name: str, at_once: bool) -> None:
     store, made = golden(name), tmp_path / "store"
-    shutil.copytree(store.path / "config", made / "config")  # has the types of queues
+    shutil.copytree(store.path / "config", made / "config")  # it has the types of queues
     replay = Replay(store, made)
     for put in golden_puts(store):
         writer = replay.writer(put)

@@ -1,4 +1,4 @@
-"""Ctrl-C, which Python raises between any two calls: a put has happened or it has not, and nothing hangs."""
+"""Ctrl-C, which Python raises between any two calls: a put is done or not, and nothing hangs."""
 
 import sys
 import threading
@@ -27,7 +27,7 @@ _SOURCES = str(Path(reput.__file__).parent)
 
 
 def interrupted(action: Callable[[], object], after: int) -> bool:
-    """Run it and raise KeyboardInterrupt at the event numbered `after`; whether it came to that.
+    """Run a function and raise KeyboardInterrupt at the event numbered `after`. Returns whether it was raised.
 
     Events are calls of functions of ours, and returns to them from built-in ones: where Python looks for signals.
     """
@@ -51,7 +51,7 @@ def interrupted(action: Callable[[], object], after: int) -> bool:
 
 
 def check_after(store: WritableStore, path: Path, least: int, most: int) -> None:
-    """The store takes messages, dispatches them, and closes; each queue is numbered from 0 without a gap."""
+    """The store accepts messages, dispatches them, and closes; each queue is numbered from 0 without a gap."""
     assert store.wait_dispatched(timeout_s=300)
     store.put(Message("T", b"last", ["last"]))
     assert store.wait_dispatched(timeout_s=300)
@@ -117,7 +117,7 @@ def test_columns_are_numbered_right_wherever_they_are_interrupted(tmp_path: Path
     store = reput.open_store(path, mode="rw", config=SMALL)
     log = store._writer._log
     rows, interrupts, after = 12, 0, 0
-    done = len(store.put_many([Message("T", b"x")] * 10))  # kernels are compiled now
+    done = len(store.put_many([Message("T", b"x")] * 10))  # kernels are compiled by now
     while done < 2 * rows:
         after += 1
         columns = from_columns({"topic": "T", "body": [b"x" * 1500] * rows}, _HOST)
@@ -152,7 +152,7 @@ def test_many_puts_are_numbered_right_wherever_they_are_interrupted(tmp_path: Pa
     store = reput.open_store(path, mode="rw", config=SMALL)
     messages = [Message("T", b"x" * 300, [str(n)]) for n in range(20)]
     random = np.random.default_rng(7)
-    interrupts, done = 0, len(store.put_many(messages))  # kernels are compiled now
+    interrupts, done = 0, len(store.put_many(messages))  # kernels are compiled by now
     for after in random.integers(1, 150, 40).tolist():
         if interrupted(lambda: store.put_many(messages), after):
             interrupts += 1

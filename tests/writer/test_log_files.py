@@ -1,4 +1,4 @@
-"""The files of a log that is written in a hurry: prepared ahead, and never over what was written."""
+"""The files of a fast-growing log: prepared ahead, and never over existing records."""
 
 import time
 from pathlib import Path
@@ -22,7 +22,7 @@ LARGE = StoreConfig(commit_log_file_bytes=FILE_BYTES)
 
 
 def records(folder: Path) -> list[Record]:
-    """Every record of the log, read slowly."""
+    """Read every record of the log, slowly."""
     found = []
     for path in sorted(folder.iterdir()):
         data, at = path.read_bytes(), 0
@@ -49,7 +49,7 @@ def test_a_table_larger_than_what_is_prepared_at_a_time(tmp_path: Path) -> None:
     assert [record.body for record in found] == bodies
     assert [record.physical_offset for record in found] == result.physical_offset.tolist()
     assert [record.queue_offset for record in found] == list(range(len(bodies)))
-    assert len(ends) > 3  # dispatched as it grows
+    assert len(ends) > 3  # dispatched as the log grows
     assert ends == sorted(set(ends))
     writer._files.close()
 

@@ -1,4 +1,4 @@
-"""Foreign files in the place of a store's file are refused or skipped in one line, and soon."""
+"""Foreign files in place of a store's file are refused or skipped quickly, with one line."""
 
 import os
 from collections.abc import Callable
@@ -31,7 +31,7 @@ def test_a_log_file_that_is_none_is_refused(
     log = sorted((store / "commitlog").iterdir())
     put(log[number])
     before = sorted(path.lstat() for path in log)
-    if put is empty and number == 2:  # as a broker leaves a file before it fills it
+    if put is empty and number == 2:  # a broker creates a file like this before it fills it
         reput.open_store(store, mode="rw", config=SMALL).close()
         return
     with pytest.raises(StoreError, match=r"empty|bytes, but|regular file"):
@@ -48,7 +48,7 @@ def test_a_log_of_empty_files_is_refused(tmp_path: Path) -> None:
         reput.open_store(store, mode="rw", config=SMALL)
 
 
-@pytest.mark.timeout(300)  # reading it takes hours
+@pytest.mark.timeout(300)  # a full read would take hours
 def test_an_index_file_of_terabytes_is_not_read(tmp_path: Path) -> None:
     store = damaged_store(tmp_path / "store")
     path = next((store / "index").iterdir())

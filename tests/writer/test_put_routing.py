@@ -20,7 +20,7 @@ WAYS = ("put", "put_many")
 
 
 def put(writer: StoreWriter, way: str, message: Message) -> Record:
-    """Put it one of these ways; returns the record."""
+    """Put a message in one of these ways; return the record."""
     result = writer.put(message) if way == "put" else writer.put_many([message])[0]
     start = result.physical_offset - result.physical_offset % SMALL.commit_log_file_bytes
     data = (writer.path / "commitlog" / f"{start:020d}").read_bytes()

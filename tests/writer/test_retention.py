@@ -1,4 +1,4 @@
-"""Limits of age and space: the files that a writable store deletes by itself, and when it deletes none."""
+"""Limits of age and space: the files that a writable store deletes, and when it deletes none."""
 
 import errno
 import os
@@ -50,7 +50,7 @@ def test_no_more_files_than_so_many_bytes(tmp_path: Path) -> None:
 
 
 class FilledDisk(Disk):
-    """A file system of a hundred CommitLog files, `others` of them not ours."""
+    """A file system of a hundred CommitLog files, `others` of which belong to other programs."""
 
     def __init__(self, others: int) -> None:
         super().__init__()
@@ -79,7 +79,7 @@ def test_a_disk_is_not_used_to_more_than_so_much(tmp_path: Path) -> None:
     assert len(list((made.path / "commitlog").iterdir())) == 10
     disk.others = 95
     made.writer.retention.clean()
-    assert len(list((made.path / "commitlog").iterdir())) == 1  # never the last
+    assert len(list((made.path / "commitlog").iterdir())) == 1  # the last file is never deleted
     made.put(300)  # the disk is full after four more
     assert len(list((made.path / "commitlog").iterdir())) <= 5
     assert made.puts[-1].physical_offset // FILE_BYTES > 10
@@ -111,7 +111,7 @@ def test_the_oldest_goes_by_itself(tmp_path: Path) -> None:
             store.wait_dispatched(timeout_s=20)
         until = time.monotonic() + 20
         while _is_there(store, first) and time.monotonic() < until:
-            pass  # readers let go of a file once all that goes with it is gone
+            pass  # readers release a file after all files of the same expiry are gone
         with pytest.raises(MessageNotFoundError, match="any more"):
             store.get(first.physical_offset)
         dry = store.expire(1 << 60, dry_run=True)

@@ -1,4 +1,4 @@
-"""Writing stores whose queues are in RocksDB: the entries of a 5.3.3 broker, after any crash."""
+"""Written stores with queues in RocksDB: the entries of a 5.3.3 broker, after any crash."""
 
 import shutil
 import subprocess

@@ -71,8 +71,8 @@ def test_a_broker_configuration_is_honoured(
         )
         syncs = store.syncs
         put = store.put(Message("T", b"x", properties={"DELAY": "9"}))
-        assert store.syncs > syncs  # it was durable when put returned
-        assert store.get(put.physical_offset).queue_id == 1  # of two levels
+        assert store.syncs > syncs  # the message was durable when put returned
+        assert store.get(put.physical_offset).queue_id == 1  # the second queue of two levels
         with pytest.raises(reput.errors.MessageRefusedError, match="2000"):
             store.put(Message("T", bytes(2000)))
         assert store.ignored_settings == ("haListenPort", "transientStorePoolEnable")
@@ -137,7 +137,7 @@ def test_files_go_by_their_age_at_the_hours_that_are_set(tmp_path: Path) -> None
 
 
 def seen_syncs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Where files are synced, in the order in which that is done."""
+    """Record which files are synced, in order."""
     names: list[str] = []
     fdatasync = os.fdatasync
 

@@ -1,4 +1,4 @@
-"""How a store of RocketMQ 5.x is written: records, queues, checkpoint, marks; and which version a store has."""
+"""Stores of RocketMQ 5.x that are written: records, queues, checkpoint, marks; and the version of a store."""
 
 import json
 import os
@@ -138,7 +138,7 @@ def test_batch_queues(tmp_path: Path) -> None:
         assert found.properties["INNER_BASE"] == str(bases[5])
     assert list(check_store(path)) == []
     assert len(list((path / "batchconsumequeue" / "B" / "0").iterdir())) > 3
-    with opened(path) as store:  # as it was
+    with opened(path) as store:  # the old version
         assert store.recovery.is_clean
         assert store.put(Message("B", b"y")).queue_offset == bases[-1] + len(bodies[-1])
     assert not (path / "consumequeue" / "B").exists()
@@ -175,7 +175,7 @@ def test_the_version_is_that_of_the_store(tmp_path: Path) -> None:
         store.put(Message("T", b"x"))
         assert (path / "abort").read_text() == str(os.getpid())
     assert not (path / "abort").exists()
-    with opened(path, None) as store:  # nothing is given: as the files show
+    with opened(path, None) as store:  # without a setting, the files decide
         record = store.get_record(store.put(Message("T", b"x")).physical_offset)
         assert stated_record_crc(record) is not None
     with pytest.raises(UsageError, match=r"store of RocketMQ 5\.x"):

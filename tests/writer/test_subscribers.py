@@ -13,7 +13,7 @@ Message = reput.Message
 
 
 class Offsets:
-    """A dispatcher that notes the physical offsets it is given, and in which order among others it is called."""
+    """A dispatcher that records the physical offsets it gets, and its place in the order of calls."""
 
     def __init__(self, calls: list[str], name: str, fails_at: int | None = None) -> None:
         self.calls, self.name, self.fails_at = calls, name, fails_at

@@ -1,4 +1,4 @@
-"""A message that a reader returned can be put, and is unchanged then."""
+"""A message that a reader returned can be put, and its properties stay unchanged."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -22,7 +22,7 @@ def readable(store: GoldenStore) -> list[MessageExt]:
 
 
 def without_place(message: MessageExt) -> MessageExt:
-    """Of its size the store host is a part, 4 bytes or 16."""
+    """Return its fields without those that depend on its place. The store host takes 4 or 16 bytes of its size."""
     return replace(
         message, size_bytes=0, physical_offset=0, queue_offset=0, store_timestamp=0, store_host=message.born_host,
         sys_flag=message.sys_flag & ~32,
@@ -37,10 +37,10 @@ def test_every_record_of_a_broker_goes_back_in(golden: Golden, tmp_path: Path, n
             try:
                 offset = store.put(reput.Message.of(message)).physical_offset
             except MessageRefusedError:
-                continue  # a broker takes what it cannot give back, or would delay it
+                continue  # a broker accepts what it cannot return, or would delay it
             given.append(without_place(message))
             taken.append(without_place(store.get(offset)))
-        # One with a DELAY goes where a broker puts it.
+        # A message with a DELAY is put where a broker puts it.
         changed = {at for at, (a, b) in enumerate(zip(given, taken, strict=True)) if a != b}
         assert all("DELAY" in given[at].properties for at in changed)
         assert len(given) - len(changed) > 0.8 * len(golden(name).messages)

@@ -28,7 +28,7 @@ def _command(function: Any) -> Any:
 
 @_command
 def send(address: str, topic: str, count: str) -> None:
-    """In every way there is; what each message was given for an id, except one-way."""
+    """Send in every possible way. Returns the id of each message, except of one-way messages."""
     producer = _producer(address)
     for number in range(int(count)):
         for how in ("sync", "delayed"):
@@ -38,13 +38,13 @@ def send(address: str, topic: str, count: str) -> None:
         _tell(how="ordered", id=result.msg_id)
     batch = producer.send_batch([_message(topic, number, "batch") for number in range(int(count))])
     _tell(how="batch", id=batch.msg_id)
-    time.sleep(0.5)  # what is sent one-way is still on its way
+    time.sleep(0.5)  # a one-way message may still be in flight
     producer.shutdown()
 
 
 @_command
 def insist(address: str, topic: str, count: str, pause_s: str) -> None:
-    """Each message until it is acknowledged."""
+    """Send each message until it is acknowledged."""
     producer = _producer(address)
     producer.set_timeout(1000)
     for number in range(int(count)):
@@ -57,13 +57,13 @@ def insist(address: str, topic: str, count: str, pause_s: str) -> None:
                 time.sleep(0.1)
         _tell(body=f"sync {number}")
         time.sleep(float(pause_s))
-    # After a lost connection the client's shutdown may end in an uncaught exception of boost's
+    # After a lost connection, the client's shutdown may end with an uncaught exception of Boost.
     os._exit(0)
 
 
 @_command
 def push(address: str, topic: str, group: str, count: str, tags: str = "*") -> None:
-    """Print an ordered consumer's messages until it has so many different ones, and a little longer: none repeats."""
+    """Print messages of an ordered consumer until it has this many different ones, and some longer: none may repeat."""
     arrived, seen = threading.Event(), set[tuple[int, int]]()
     consumer = PushConsumer(group, orderly=True)
     consumer.set_namesrv_addr(address)
@@ -84,7 +84,7 @@ def push(address: str, topic: str, group: str, count: str, tags: str = "*") -> N
 
 @_command
 def pull(address: str, topic: str, group: str) -> None:
-    """What there is."""
+    """Pull all existing messages."""
     consumer = PullConsumer(group)
     consumer.set_namesrv_addr(address)
     consumer.start()
@@ -122,7 +122,8 @@ def _tell(**facts: Any) -> None:
         name: value.decode(errors="replace") if isinstance(value, bytes) else value
         for name, value in facts.items()
     }
-    sys.stdout.write(json.dumps(facts) + "\n")  # in one piece: queues have threads of their own
+    # written in one piece, since each queue has its own thread
+    sys.stdout.write(json.dumps(facts) + "\n")
     sys.stdout.flush()
 
 
