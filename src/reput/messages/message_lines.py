@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -39,7 +39,10 @@ _TRANSACTIONS = (b"none", b"prepared", b"commit", b"rollback")
 
 
 def message_lines(
-    data: Bytes, positions: Offsets, offsets: Offsets | None = None
+    data: Bytes,
+    positions: Offsets,
+    offsets: Offsets | None = None,
+    on_wrong_crc: Callable[[int], None] = lambda offset: None,
 ) -> Iterator[memoryview]:
     """Yield lines of the records that begin at `positions` of `data`, each with its end, many at a time.
 
@@ -47,13 +50,17 @@ def message_lines(
         data: uint8, bytes of the log.
         positions: int64[n], where records begin whose lengths are checked (`reput.log.scan`).
         offsets: int64[n], their physical offsets; None for the offsets that they state.
+        on_wrong_crc: Called with the physical offset of each record whose body does not have the CRC that it states.
     """
     for start in range(0, len(positions), _AT_ONCE):
         rows = slice(start, start + _AT_ONCE)
         some = np.ascontiguousarray(positions[rows])
         places = _stated_offsets(data, some) if offsets is None else offsets[rows]
         for records in Records(data, some, places, "", True).by_bodies(BATCH_BYTES):
-            yield render(_fields(records), len(records), b"}\n").data.data
+            same = records.column("body_crc_ok").to_numpy(zero_copy_only=False)
+            for row in np.flatnonzero(~same):
+                on_wrong_crc(records.physical_offset(int(row)))
+            yield render(_fields(records, same), len(records), b"}\n").data.data
 
 
 def record_lines(records: Sequence[LocatedRecord]) -> Iterator[memoryview]:
@@ -73,7 +80,7 @@ def _stated_offsets(data: Bytes, positions: Offsets) -> Offsets:
     return out
 
 
-def _fields(records: Records) -> list[JsonColumn]:
+def _fields(records: Records, have_crc: npt.NDArray[np.bool_]) -> list[JsonColumn]:
     # Comes first, because it also finds the wanted properties.
     properties = records.column("properties")
     return [
@@ -93,7 +100,7 @@ def _fields(records: Records) -> list[JsonColumn]:
             _integers(records, name, name)
             for name in ("reconsume_times", "prepared_transaction_offset")
         ),
-        _one_of((b"false", b"true"), _bodies_match(records), b',"body_crc_ok":'),
+        _one_of((b"false", b"true"), _bodies_match(records, have_crc), b',"body_crc_ok":'),
         _property(records, "tags"),
         column_of(records.column("keys"), b',"keys":'),
         column_of(properties, b',"properties":'),
@@ -141,14 +148,13 @@ def _sys_flags(records: Records) -> npt.NDArray[np.int32]:
     return flags
 
 
-def _bodies_match(records: Records) -> npt.NDArray[np.int32]:
-    """Return whether the body has the stated CRC; an empty one has 0, which the column of that name does not ask."""
-    same: npt.NDArray[np.int32] = records.column("body_crc_ok").cast(pa.int32()).to_numpy()
+def _bodies_match(records: Records, have_crc: npt.NDArray[np.bool_]) -> npt.NDArray[np.int32]:
+    """Return `have_crc`, but false for an empty body with another CRC than 0, which a broker does not compare."""
     empty = records.part("body_bytes") == 0
     if not empty.any():
-        return same
+        return have_crc.astype(np.int32)
     stated = records.numbers(("record", BODY_CRC_POSITION), np.int32)
-    return np.where(empty, stated == 0, same).astype(np.int32)
+    return np.where(empty, stated == 0, have_crc).astype(np.int32)
 
 
 def _properties_string(records: Records, properties: pa.MapArray) -> list[JsonColumn]:

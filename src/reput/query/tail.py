@@ -355,10 +355,14 @@ class LogTail:
     def _report_bad_bodies(self, found: Iterable[LocatedRecord]) -> None:
         """Report bodies that are damaged, or still being written."""
         for offset, data, layout in found:
-            file = self._log.file_at(offset)
-            if file is not None and not crc_matches(data, layout):
-                detail = "the body of this message has a wrong CRC"
-                self.damage.append(file.lost(offset, offset, detail, Kind.BODY_CRC))
+            if not crc_matches(data, layout):
+                self.report_wrong_crc(offset)
+
+    def report_wrong_crc(self, offset: int) -> None:
+        """Report that the body of the message at a physical offset has a wrong CRC."""
+        if (file := self._log.file_at(offset)) is not None:
+            detail = "the body of this message has a wrong CRC"
+            self.damage.append(file.lost(offset, offset, detail, Kind.BODY_CRC))
 
     def new(self, *, to_the_end: bool = False) -> Iterator[MessageExt]:
         """Yield messages after `position`, in order.

@@ -64,7 +64,8 @@ def _plain_lines(tail: LogTail, log: CommitLogReader, file: CommitLogFile) -> It
                 return
             count = len(piece.batch)
             last = piece.record(count - 1)
-            for lines in message_lines(piece.data, piece.positions, piece.positions + piece.base):
+            places = piece.positions, piece.positions + piece.base
+            for lines in message_lines(piece.data, *places, on_wrong_crc=tail.report_wrong_crc):
                 yield SomeLines(count, lines)
                 count = 0
             tail.position = last.stop
