@@ -167,7 +167,7 @@ def test_a_restore_whose_process_is_killed_is_continued(
     killed = subprocess.run([sys.executable, "-c", _KILLED, place, str(target), phase], check=False)
     assert killed.returncode == -signal.SIGKILL
     assert os.listdir(target) == [RESTORING_FOLDER]
-    with pytest.raises(StoreNotFoundError, match="a restore into it has not ended"):
+    with pytest.raises(StoreNotFoundError, match="a restore into this folder is not finished"):
         reput.open_store(target)
     reput.restore(place, target)
     _check_whole(place, target)

@@ -178,7 +178,7 @@ def test_an_alien_file_is_one_line(tmp_path: Path, name: str, content: bytes) ->
 def test_a_directory_that_is_no_store(tmp_path: Path) -> None:
     ran = reput("inspect", tmp_path)
     assert ran.code == WRONG_USE
-    assert one_line(ran) == f"reput: {tmp_path}: not a RocketMQ store, it has no commitlog folder"
+    assert one_line(ran) == f"reput: {tmp_path}: not a RocketMQ store: it has no commitlog folder"
 
 
 def test_slots_and_items_that_do_not_fit(golden: Golden) -> None:

@@ -34,9 +34,9 @@ def test_relative_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     [
         ("/data/{broker}", ["/data/a/store"], "does not match the store /data/a/store"),
         ("/data/*/{broker}", ["/data/1/a", "/data/2/a"], "/data/1/a and /data/2/a are both a"),
-        ("/data/store", ["/data/store"], "must have {broker} once"),
-        ("/{broker}/{broker}", ["/a/a"], "must have {broker} once"),
-        ("/{broker}/{id}", ["/a/b"], "must have {broker} once"),
+        ("/data/store", ["/data/store"], "must contain {broker} once"),
+        ("/{broker}/{broker}", ["/a/a"], "must contain {broker} once"),
+        ("/{broker}/{id}", ["/a/b"], "must contain {broker} once"),
     ],
 )
 def test_what_is_refused(pattern: str, paths: list[str], why: str) -> None:

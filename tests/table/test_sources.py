@@ -74,7 +74,7 @@ def test_paths_that_are_none_of_a_log_are_one_clear_line(tmp_path: Path) -> None
     (tmp_path / "empty").mkdir()
     with pytest.raises(StoreNotFoundError, match="no such file or folder"):
         find_logs([str(tmp_path / "missing")])
-    with pytest.raises(StoreNotFoundError, match="no file there is named by an offset"):
+    with pytest.raises(StoreNotFoundError, match="it has no file whose name is an offset"):
         find_logs([str(tmp_path / "empty")])
     with pytest.raises(StoreNotFoundError, match="no file or folder matches this pattern"):
         find_logs([str(tmp_path / "*" / "store")])
@@ -105,7 +105,7 @@ def test_files_with_names_of_a_log_that_are_none_are_refused(
 ) -> None:
     queue = golden("basic").path / "consumequeue" / "TopicB" / "0"
     for path in (queue, queue / f"{0:020d}"):
-        with pytest.raises(UsageError, match=r"0{20}: not a CommitLog file: no record is in it"):
+        with pytest.raises(UsageError, match=r"0{20}: not a CommitLog file: it contains no record"):
             find_logs([str(path)])
     log = tmp_path / f"{0:020d}"
     log.write_bytes(bytes(4096))

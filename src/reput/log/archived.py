@@ -1,4 +1,4 @@
-"""List the log files of an archive: on their own, or as the beginning of a store's log."""
+"""List the log files of an archive, alone or as the beginning of a store's log."""
 
 from __future__ import annotations
 
@@ -15,19 +15,20 @@ from reput.log.files import CommitLogFile
 from reput.log.known_file import KnownFile, ReplacedIds, TimedPiece
 
 _EVER = (1 << 63) - 1
+# Bounds of the comparison of a store with its archive, so that it takes few requests.
 _COMPARED_BYTES = 256 << 10
 _COMPARED_FILES = 8
 
 
 def archived_files(storage: Storage) -> tuple[CommitLogFile, ...]:
-    """Return the log files of an archive; the storage's `is_archive` must be true."""
+    """Return the log files of an archive. The storage's `is_archive` must be true."""
     if not isinstance(storage, ArchiveStorage):
         raise TypeError(f"{storage!r} is not an archive")
     return tuple(_log_file(storage, file) for file in storage.archive.manifest.log)
 
 
 def archived_batch_topics(storage: Storage) -> frozenset[str]:
-    """Return the topics that had batch queues when they were archived; the storage must be or have an archive."""
+    """Return the topics that had batch queues when they were archived. The storage must be or contain an archive."""
     archive = storage.older if isinstance(storage, JoinedStorage) else storage
     if not isinstance(archive, ArchiveStorage):
         raise TypeError(f"{storage!r} is not an archive")
@@ -39,6 +40,7 @@ def _log_file(storage: ArchiveStorage, file: LogFile) -> CommitLogFile:
     least, most = (
         (_EVER, -_EVER - 1) if file.times is None else (file.times.least, file.times.greatest)
     )
+    # Sealed files never change, so the digest serves as the stamp. The last file may still grow.
     stamp = (file.begin, identity, file.size) if file.is_sealed else ()
     piece = TimedPiece(file.begin, file.messages_end, least, most, -1)
     ids = None if file.has_replaced_ids else ReplacedIds()
@@ -51,18 +53,18 @@ def _log_file(storage: ArchiveStorage, file: LogFile) -> CommitLogFile:
 def with_older_files(
     storage: Storage, newer: Sequence[CommitLogFile], last: CommitLogFile | None
 ) -> tuple[CommitLogFile, ...]:
-    """Return the log files of a store, and the log files that only its archive has.
+    """Return the log files of a store, preceded by the log files that only its archive has.
 
-    If log files between the two are missing, the manifest is read again, because the archive may have received them
-    since.
+    If log files between the two are missing, the manifest is read again, because these files may have been archived
+    meanwhile.
 
     Args:
-        storage: a storage of both, whose `is_joined` is true
+        storage: a storage that joins both; its `is_joined` must be true
         newer: the store's log files, at least one
         last: the last of these files with data
 
     Raises:
-        UsageError: the archive belongs to another store, or has more of the log than the store.
+        UsageError: the archive belongs to another store, or reaches further than the store's log.
         StoreNotFoundError, StoreAccessError, FormatError.
     """
     if not isinstance(storage, JoinedStorage):
@@ -81,7 +83,7 @@ def with_older_files(
 def _check_is_same(
     storage: JoinedStorage, newer: Sequence[CommitLogFile], last: CommitLogFile | None
 ) -> None:
-    """Raise UsageError unless the archive is of this store, and not of a later time."""
+    """Raise UsageError unless the archive belongs to this store and does not reach further than its log."""
     log = storage.older.archive.manifest.log
     here = {file.start: file for file in newer}
     begin, end = newer[0].start, newer[-1].end
@@ -95,7 +97,7 @@ def _check_is_same(
             raise _another(storage)
     common = [file for file in log if file.is_sealed and file.begin in here]
     if common:
-        # Messages may have been erased from one of the two, so one equal beginning is enough.
+        # Messages may have been erased from one of the two, so one file with an equal beginning is enough.
         newest = reversed(common[-_COMPARED_FILES:])
         if not any(_begins_equally(storage, file, here[file.begin]) for file in newest):
             raise _another(storage)
@@ -103,8 +105,8 @@ def _check_is_same(
         raise _another(storage)
     if last is None or any(file.begin >= (last.start if file.is_sealed else end) for file in log):
         raise UsageError(
-            f"{storage.older.root}: has more of the log than {storage.store}, which is an older copy of it; "
-            "read the archive alone"
+            f"{storage.older.root}: reaches further than the log of {storage.store}, an older copy; "
+            "read only the archive"
         )
 
 
@@ -121,11 +123,14 @@ def _another(storage: JoinedStorage) -> UsageError:
 
 
 def continues(storage: JoinedStorage, newer: Sequence[CommitLogFile]) -> bool:
-    """Return whether queue offsets in the store continue the archived ones, if the two share no log file.
+    """Return whether queue offsets in the store continue the archived ones.
 
-    If a topic was deleted and created again, its queues restart at 0, so one continuing queue is enough.
+    This is the evidence for a store that shares no log file with the archive.
+
+    The queues of a topic that was deleted and created again restart at 0, so one continuing queue is enough.
     """
     manifest = storage.older.archive.manifest
+    # If no log file is missing in between, the next queue offset must follow exactly.
     is_exact = manifest.end == newer[0].start and all(file.is_indexed for file in manifest.log)
     seen: set[tuple[str, int]] = set()
     for file in newer[:_COMPARED_FILES]:

@@ -1,7 +1,7 @@
 """Find the end of a log as a broker does.
 
-Mirrors how `CommitLog.recoverNormally` and `.recoverAbnormally` (tag rocketmq-all-4.9.3) look for the end,
-and the comparison of `CommitLog.checkMessageAndReturnSize` (5.3.3) with `forceVerifyPropCRC`.
+Mirrors `CommitLog.recoverNormally` and `.recoverAbnormally` (tag rocketmq-all-4.9.3), and the comparison of record CRCs
+in `CommitLog.checkMessageAndReturnSize` (5.3.3) with `forceVerifyPropCRC`.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from reput.log.walk import WALKED_BYTES, LogWalk
 def recovered_end(log: CommitLogReader, start: int, *, whole_records: bool = False) -> int:
     """Return the end of the log that a broker finds if it checks records from `start` on.
 
-    It compares the CRCs of bodies. With `whole_records` (`StoreConfig.check_record_crc`) it compares CRCs of records,
-    and ends the log at a record without one. If the last file ends with a blank, the log ends where the blank begins:
-    the next file is missing, or was never created. Raises StoreAccessError, StoreChangedError.
+    The broker compares the CRCs of bodies. With `whole_records` (`StoreConfig.check_record_crc`) it compares CRCs of
+    records, and ends the log at a record without such a CRC. If the last file ends with a blank, the log ends where the
+    blank begins, because the next file does not exist. Raises StoreAccessError, StoreChangedError.
     """
     end = log.files_end
     for file in log.files:
@@ -33,7 +33,7 @@ def recovered_end(log: CommitLogReader, start: int, *, whole_records: bool = Fal
 def _end_within(
     log: CommitLogReader, file: CommitLogFile, start: int, whole_records: bool
 ) -> FileEnd:
-    """Return the end of one file's readable records with the right CRC."""
+    """Return the end of the readable records with the right CRC in one file."""
     walk = LogWalk(log, start, min(file.end, start + WALKED_BYTES))
     for record in walk:
         if walk.damage:
@@ -44,6 +44,7 @@ def _end_within(
         return end_of_file(walk.verdict(), file)
     if walk.at_end:
         return FileEnd(walk.position, False)
+    # Imported only for a long rest of a file: the import of numba takes longer than the walk above.
     from reput.log.kernel_crc import end_within
 
     return end_within(file, walk.position, log.source.open, whole_records=whole_records)

@@ -1,6 +1,6 @@
 """DispatchBatch: the columnar form of RocketMQ's DispatchRequest, for a run of messages.
 
-Every driver scans batches from the CommitLog, appends them to ConsumeQueues and puts them into IndexFiles.
+All drivers scan the CommitLog into batches, and write these to ConsumeQueues and IndexFiles.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ class Queue(NamedTuple):
 
 
 class QueueEntries(NamedTuple):
-    """The ConsumeQueue entries of a batch, grouped: queue q owns rows[bounds[q]:bounds[q + 1]].
+    """The ConsumeQueue entries of a batch by queue. Queue q has rows[bounds[q]:bounds[q + 1]].
 
     bounds        int64[queues + 1], by number in DispatchBatch.queues
-    rows          int64[n], the message of each entry
+    rows          int64[n], row of each entry's message
     queue_offset  int64[n]
     """
 
@@ -38,10 +38,10 @@ class DispatchBatch:
     """A run of messages in CommitLog order, as columns.
 
     messages   format.dtypes.MESSAGE_DTYPE[n]: physical_offset, queue_offset, store_timestamp,
-               tags_code, size, sys_flag, queue (number into `queues`), key_count (index entries)
+               tags_code, size, sys_flag, queue (number in `queues`), key_count (index entries)
     key_hash   int32[k], the index entries in order: key_count[0] of the first message, and so on
-    multi      format.dtypes.MULTI_DTYPE[m]: further queues of INNER_MULTI_DISPATCH, by message row
-    queues     all queues that the scan has met until now
+    multi      format.dtypes.MULTI_DTYPE[m]: further queues (INNER_MULTI_DISPATCH), by message row
+    queues     all queues that the scan has met so far
     """
 
     messages: npt.NDArray[np.void]
@@ -59,14 +59,13 @@ class DispatchBatch:
         return np.repeat(rows, self.messages["key_count"])
 
     def queue_entries(self) -> QueueEntries:
-        """Return the ConsumeQueue entries by queue, in CommitLog order within each.
+        """Return the ConsumeQueue entries by queue, in CommitLog order within each queue.
 
-        Prepared and rolled-back messages have no entry (DefaultMessageStore's
-        CommitLogDispatcherBuildConsumeQueue, 4.9.3).
+        Prepared and rolled-back messages have no entry (DefaultMessageStore's CommitLogDispatcherBuildConsumeQueue,
+        4.9.3).
         """
-        from reput.kernels.queue_entries import (
-            group_entries,  # Imported here, because it imports numba, and only a batch needs it.
-        )
+        # Imported here, because it imports numba, which callers without batches do not need.
+        from reput.kernels.queue_entries import group_entries
 
         room = len(self.messages) + len(self.multi)
         bounds = np.empty(len(self.queues) + 1, np.int64)

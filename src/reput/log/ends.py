@@ -1,8 +1,8 @@
-"""Find the ends of a log: for readers, for a rebuild, and of its bytes.
+"""Find the ends of a log: for readers, for a rebuild, and of its data.
 
-They are equal if the last record was written completely. Otherwise commands report the difference with the findings of
-`LogEnds`. A plain walk over the last few MiB finds them, without a kernel. Where a broker that starts now
-would end the log depends on how the store was shut down: `reput.store.broker_start`.
+The ends are equal if the last record was written completely. Otherwise commands report the difference with the findings
+of `LogEnds`. A plain walk over the last few MiB finds the ends, without a kernel. The end that a broker would find at
+its next start depends on how the store was shut down: see `reput.store.broker_start`.
 """
 
 from __future__ import annotations
@@ -22,10 +22,12 @@ from reput.log.sources import LogListing, LogSource
 from reput.log.verdict import end_of_whole
 from reput.log.walk import LogWalk
 
-if TYPE_CHECKING:  # Commands that need no kernel do not wait for numba.
+# Imported only for typing: commands that need no kernel must not wait for numba.
+if TYPE_CHECKING:
     from reput.log.scan import ScanBuffers
 
-_LOOKED_BACK_BYTES = (8 << 20, 64 << 20)  # by default, a record has at most 4 MiB
+# The first length suffices with the default settings, by which a record has at most 4 MiB.
+_LOOKED_BACK_BYTES = (8 << 20, 64 << 20)
 _PAGE_BYTES = 64 << 10
 
 
@@ -34,10 +36,10 @@ class LogEnds:
     """Ends of a log, as physical offsets.
 
     Attributes:
-        reader: after the last complete record; a broker may still be writing the last record
-        rebuild: after the last readable record; a broker dispatches all records before it
-        data: after the last byte that is not zero; at most `rebuild` for a log without a torn end
-        file: the last file with data, or None for a log without data
+        reader: end of the last complete record; a broker may still be writing the next one
+        rebuild: end of the last readable record; a broker dispatches all records before it
+        data: end of the last byte that is not zero; greater than `rebuild` only if the log has a torn end
+        file: the last file with data; None for a log without data
     """
 
     reader: int
@@ -46,7 +48,7 @@ class LogEnds:
     file: CommitLogFile | None = None
 
     def findings(self) -> list[Finding]:
-        """Return why the ends differ."""
+        """Return the findings that explain why the ends differ."""
         found = []
         file = self.file
         if file is not None and self.reader < self.rebuild:
@@ -68,7 +70,10 @@ def find_log_ends(source: LogSource) -> LogEnds:
 
 
 def find_log_end(source: LogListing, buffers: ScanBuffers) -> int:
-    """Return the log's end for a reader. Uses kernels, which tables and streams have loaded. Raises StoreError."""
+    """Return the log's end for a reader. It uses kernels, which tables and streams have already loaded.
+
+    Raises StoreError.
+    """
     from reput.log.growing import walk_on
     from reput.log.splits import first_record
 
@@ -76,7 +81,8 @@ def find_log_end(source: LogListing, buffers: ScanBuffers) -> int:
     if file is None:
         return source.begin
     with source.open_file(file.path) as reader:
-        # In most files the unwritten part is zeros: find where they begin, and walk from well before that place.
+        # In most files the unwritten part is zeros. A binary search finds where they begin, and the walk starts well
+        # before that.
         pages = bisect_left(
             range(file.size // _PAGE_BYTES),
             True,
@@ -102,12 +108,12 @@ def first_record_of(source: LogListing, position: int, buffers: ScanBuffers) -> 
 
 
 def not_whole(end: int) -> str:
-    """Return the note on a log with bytes after its end, which only a log in use should have."""
-    return f"the log ends at offset {end:,}; the bytes after it are not a valid record and are left out"
+    """Return the note about bytes after the end of a log. Only a log that is being written should have them."""
+    return f"the log ends at offset {end:,}; the bytes after it are not a valid record and are not read"
 
 
 def is_at_end(source: LogListing, position: int) -> bool:
-    """Return whether a physical offset is still unwritten, with one small read. Raises StoreError."""
+    """Return whether nothing is written at a physical offset yet, with one small read. Raises StoreError."""
     for file in source.files:
         if file.start <= position < file.end:
             with source.open_file(file.path) as reader:
@@ -135,7 +141,7 @@ def _ends_in(log: CommitLogReader, file: CommitLogFile, data: int) -> LogEnds:
             newest = record.alone()
         end, start = walk.position, None
         if walk.damage and walk.damage[-1].stop == file.end == end:
-            # The walk skipped the rest of the file: continue at the next verifiable record, if any.
+            # The walk has skipped the rest of the file. Continue at the next verifiable record.
             end = walk.damage[-1].start
             start = _record_from(log, file, end + 1)
     reader_end = end
@@ -148,9 +154,9 @@ def _ends_in(log: CommitLogReader, file: CommitLogFile, data: int) -> LogEnds:
 
 
 def _record_near(log: CommitLogReader, file: CommitLogFile, data: int) -> int:
-    """Return the offset of a verifiable record some MiB before the file's last byte, or the file's begin."""
-    # The second length is for logs with larger messages than the default allows.
+    """Return the offset of a verifiable record some MiB before the last nonzero byte, or the beginning of the file."""
     for length in _LOOKED_BACK_BYTES:
+        # A DLedger header precedes each record, so a record found by its magic would not begin the walk correctly.
         if data - length > file.start and not file.gap:
             found = _record_from(log, file, data - length)
             if found is not None:

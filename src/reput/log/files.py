@@ -1,4 +1,4 @@
-"""The files of a CommitLog, each named by its first physical offset, and the holes between them."""
+"""The files of a CommitLog, each named by its first physical offset, and the gaps between them."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from reput.log.known_file import KnownFile
 
 @dataclass(frozen=True, slots=True, order=True)
 class CommitLogFile:
-    """One file of the log: physical offset of its first byte, its size, its path.
+    """One file of the log: physical offset of its first byte, size and path.
 
-    Equality compares the file's identity, not only its name.
+    Two files are equal only if their inodes are equal as well.
 
-    gap    bytes of the header before each record in a DLedger log, else 0
-    known  facts about the file from the archive that contains it
+    gap    size of the header before each record of a DLedger log, else 0
+    known  facts about an archived file that the archive states
     """
 
     start: int
@@ -44,14 +44,14 @@ class CommitLogFile:
 
 
 def check_no_overlap(files: Sequence[CommitLogFile]) -> None:
-    """Raise FormatError if two of the files, in order of their offsets, contain the same offset."""
+    """Raise FormatError if two files contain the same offset. They must be in the order of their offsets."""
     for before, after in pairwise(files):
         if before.end > after.start:
             raise FormatError(after.path, 0, f"overlaps {before.path}, which ends at {before.end}")
 
 
 def check_none_shorter(before: Sequence[CommitLogFile], now: Sequence[CommitLogFile]) -> None:
-    """Raise StoreChangedError if a file was longer before: a log file never shrinks, so messages are lost."""
+    """Raise StoreChangedError if a file was longer before. Log files never shrink, so messages were lost."""
     sizes = {(file.path, file.inode): file.size for file in before}
     for file in now:
         was = sizes.get((file.path, file.inode), 0)
@@ -63,7 +63,7 @@ def check_none_shorter(before: Sequence[CommitLogFile], now: Sequence[CommitLogF
 
 
 def holes(files: Sequence[CommitLogFile]) -> list[Finding]:
-    """Return a finding for each range between the first and last file that no file contains.
+    """Return a finding for each range between the first and the last file that is in no file.
 
     Each finding names the file after the range.
     """
@@ -83,7 +83,7 @@ def missing_before(file: CommitLogFile, start: int) -> Finding:
 
 
 def lost_end(files: Sequence[CommitLogFile], log_end: int, known: int, whose: str) -> Finding:
-    """Return the finding that the log ends at `log_end`, although a message at or after `known` was once written."""
+    """Return the finding that the log ends at `log_end`, although a message at or after `known` once existed."""
     return Finding(
         Kind.LOST_LOG_END, files[-1].path,
         f"the log ends here, but {whose} refers to a later message; the newest messages are lost",

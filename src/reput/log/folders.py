@@ -1,7 +1,7 @@
-"""Find the folders with the files of a store's CommitLog: `commitlog/`, or several (`storePathCommitLog=a,b`).
+"""Find the folders of a store's CommitLog files: `commitlog/`, or several (`storePathCommitLog=a,b`).
 
-Mirrors `MultiPathMappedFileQueue.load` (tag rocketmq-all-5.3.3): the files of all folders together, in order of their
-offsets, are the log. Without a setting that names the folders, they are the folders in the store that contain a log.
+Mirrors `MultiPathMappedFileQueue.load` (tag rocketmq-all-5.3.3): the files of all folders, in order of their offsets,
+are the log. If no setting names the folders, all folders in the store that contain log files are used.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from reput.format.file_names import (
 )
 
 COMPACTION_LOGS = os.path.join(COMPACTION_FOLDER, COMPACTION_LOG_FOLDER)
-"""In this folder of a 5.x store, each queue of a compacted topic has a separate log."""
+"""Folder of a 5.x store in which each queue of a compacted topic has a separate log."""
 _MAGICS = (MESSAGE_MAGIC, MESSAGE_MAGIC_V2, BLANK_MAGIC)
 
 
 def log_folders(store: str, storage: Storage) -> tuple[str, ...]:
     """Return the folders of a store's log: `commitlog/`, else its DLedger log, else all its folders with log files.
 
-    Folders with log files are folders directly in the store whose first file begins with a record. If there are none,
-    return `commitlog/`, which is then missing. Raises StoreAccessError.
+    The last case covers folders directly in the store whose first file begins with a record. If there are none, return
+    `commitlog/`, which does not exist. Raises StoreAccessError.
     """
     usual = os.path.join(store, COMMIT_LOG_FOLDER)
     if storage.entry(usual) is not None:
@@ -59,31 +59,32 @@ def ledger_folders(store: str, storage: Storage) -> tuple[str, ...]:
 
 
 def _holds_log(folder: str, storage: Storage) -> bool:
-    """Return whether the first file of a folder with an offset as its name begins with a CommitLog record."""
+    """Return whether the first file that is named by an offset begins with a CommitLog record."""
     files = [e for e in storage.list(folder) if parse_offset_file_name(e.name) is not None]
     try:
         for file in sorted(files, key=lambda entry: entry.name)[:1]:
             with closing(storage.open(file.path)) as reader:
                 head = reader.read(0, min(BLANK_BYTES, file.stat().st_size))
             return len(head) == BLANK_BYTES and read_size_and_magic(head, 0)[1] in _MAGICS
-    except (ReputError, OSError):  # Missing or unreadable: reading the log reports it.
+    # The file is missing or unreadable. Reading the log reports it.
+    except (ReputError, OSError):
         return False
     return False
 
 
 def is_compaction_log(folder: str) -> bool:
-    """Return whether a folder is a compaction log, by its name: compaction/compactionLog/<topic>/<queue id>."""
+    """Return whether a path is that of a compaction log: compaction/compactionLog/<topic>/<queue id>."""
     parts = os.path.normpath(folder).split(os.sep)
     return parts[-4:-2] == COMPACTION_LOGS.split(os.sep)
 
 
 class FoldersWatch:
-    """A Watch of several folders: reports whether any of them may have changed since the last call."""
+    """A Watch of several folders. It reports whether any of them may have changed since the last call."""
 
     def __init__(self, watches: Sequence[Watch]) -> None:
         self._watches = watches
 
     def changed(self) -> bool:
-        # A list, so that every watch notes its state.
+        # All watches are called, because each remembers its state. `any` alone would stop at the first change.
         changed = [watch.changed() for watch in self._watches]
         return any(changed)

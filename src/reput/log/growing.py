@@ -15,7 +15,7 @@ from reput.log.verdict import end_for_reader
 
 @dataclass(frozen=True, slots=True)
 class Walked:
-    """The extent of a walk: physical offset after the last complete record, and the number of messages if counted."""
+    """The extent of a walk: physical offset after the last complete record, and number of messages if counted."""
 
     end: int
     messages: int
@@ -30,9 +30,9 @@ def walk_on(
     max_messages: int | None = None,
     in_last: ScanMode = GROWING_PLACES,
 ) -> Walked:
-    """Walk from a record's begin or a file's end to the end of the log, or until a limit is reached.
+    """Walk from the beginning of a record or the end of a file to the end of the log, or up to a limit.
 
-    Takes at least one message if there is one. `in_last` is the mode for the last file. Raises StoreError.
+    Take at least one message if there is one. `in_last` is the mode for the last file. Raises StoreError.
     """
     last = source.last_with_data()
     position, messages = start, 0
@@ -44,7 +44,7 @@ def walk_on(
         position = max(position, file.start)
         most = file.end if max_bytes is None else min(file.end, start + max_bytes)
         if file != last and max_messages is None:
-            # Its messages need not be counted.
+            # Its messages need not be counted, so it is skipped.
             position = file.end
             if most < file.end:
                 return Walked(
@@ -91,7 +91,7 @@ def _walk_file(
         if max_messages is not None and messages >= max_messages:
             return newest.stop, messages
     if not mode.is_growing:
-        # Unreadable bytes before a later file are damage: they are skipped here, and reported to their readers.
+        # Unreadable bytes before a later file are damage. They are skipped here; readers of the range report them.
         return scan.verdict().position, messages
     end = end_for_reader(scan.verdict(), newest, file, open_file)
     return end, messages - (newest is not None and end < newest.stop)

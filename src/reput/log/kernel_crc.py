@@ -34,8 +34,7 @@ def end_within(
 ) -> FileEnd:
     """Return the end of the records from `start` on: the first unreadable record, or the first with a wrong CRC.
 
-    For `whole_records` see `recovered_end`. Raises StoreNotFoundError,
-    StoreAccessError, StoreChangedError.
+    For `whole_records` see `recovered_end`. Raises StoreNotFoundError, StoreAccessError, StoreChangedError.
     """
     find_wrong = _wrong_records if whole_records else wrong_bodies
     scan = FileScan(file, start, file.end, UP_TO_DAMAGE, open_file=open_file)
@@ -44,7 +43,7 @@ def end_within(
         if file.gap:
             position = after_header(reader, file, start)
         for batch in scan.batches():
-            # Records follow each other until the first damage, even if they state other physical offsets.
+            # Records are adjacent until the first damage, even if they state other physical offsets.
             sizes = batch.messages["size"] + file.gap
             ends = position + np.cumsum(sizes, dtype=np.int64)
             stop = end_for_broker(WalkVerdict(file.end, scan.damage))
@@ -65,7 +64,7 @@ def _first_bad_crc(
     messages: npt.NDArray[np.void],
     find_wrong: _FindWrong,
 ) -> int | None:
-    """Return the position of the first record with a wrong CRC; `edges` are the records' begins, and the end."""
+    """Return the position of the first record with a wrong CRC. `edges` are the records' beginnings, then the end."""
     first, last = 0, len(edges) - 1
     buffer = np.empty(0, np.uint8)
     while first < last:
@@ -87,7 +86,7 @@ def _first_bad_crc(
 def wrong_bodies(
     data: npt.NDArray[np.uint8], positions: npt.NDArray[np.int64], messages: npt.NDArray[np.void]
 ) -> npt.NDArray[np.int64]:
-    """Return the rows of the complete records at these positions of `data` whose body does not match its CRC."""
+    """Return the rows of records whose body does not match its CRC. `data` contains these records completely."""
     wrong = np.empty(len(positions), np.int64)
     return wrong[: find_wrong_bodies(data, positions, messages["sys_flag"], wrong)]
 

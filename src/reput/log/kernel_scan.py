@@ -1,4 +1,4 @@
-"""Scan a long range with the kernels, by the hashes of its keys.
+"""Scan a long range with the kernels for key hashes.
 
 This module imports numba, so it is imported only for ranges that are long enough.
 """
@@ -26,13 +26,15 @@ def scan_with_kernel(
 ) -> tuple[list[int], list[Finding], int, TimedPiece | None]:
     """Scan a range within one file for messages with one of these key hashes.
 
-    Returns the messages' physical offsets, newest first; the damage; the physical offset after the last byte read; the
-    times of all records, or None if they were not examined. If bytes before `stop` were not read, no record begins
-    there.
+    Returns the messages' physical offsets, newest first; the damage; the physical offset after the last byte read; and
+    the times of all records, or None if they were not examined. No record begins in bytes before `stop` that were not
+    read.
+
     Raises StoreAccessError, StoreChangedError.
     """
     file = log.file_at(start)
-    if file is None:  # expired meanwhile
+    # The file has expired meanwhile.
+    if file is None:
         return [], [], stop, None
     wanted = np.array(sorted(hashes), np.int32)
     scan = FileScan(file, start, stop, BROKER, open_file=log.source.open)
@@ -45,12 +47,14 @@ def scan_with_kernel(
             found += np.unique(batch.messages["physical_offset"][rows]).tolist()
     except StoreNotFoundError:
         return [], [], stop, None
-    if scan.misplaced:  # The records state wrong offsets, so use their real places.
+    # The records state wrong offsets, so their actual places are needed.
+    if scan.misplaced:
         return *_walk(log, start, stop, set(hashes)), None
     position, damage = scan.end.position, scan.damage
     if scan.end.unreadable:
         while damage and damage[-1].stop == position:
-            position = damage.pop().start  # these bytes may be the log's torn end
+            # The caller decides whether these bytes are damage or the log's torn end.
+            position = damage.pop().start
     return found[::-1], damage, position, joined(seen)
 
 
@@ -65,17 +69,19 @@ def _times(batch: DispatchBatch) -> list[TimedPiece]:
 def find_inner_batches(
     log: CommitLogReader, start: int, stop: int
 ) -> tuple[list[tuple[int, int]], list[Finding]]:
-    """Return offset and size of the inner batches in a range of one file, oldest first, and the damage there.
+    """Return offset and size of the inner batches in a range of one file, oldest first, and the damage in it.
 
     Raises StoreAccessError, StoreChangedError.
     """
     file = log.file_at(start)
-    if file is None:  # expired meanwhile
+    # The file has expired meanwhile.
+    if file is None:
         return [], []
     scan = FileScan(file, start, stop, PLACES, open_file=log.source.open)
     found: list[tuple[int, int]] = []
     try:
-        for piece in scan.pieces():  # A record may state a wrong place.
+        # Positions are used instead of stated offsets, which may be wrong.
+        for piece in scan.pieces():
             is_batch = piece.batch.messages["sys_flag"] & SYS_FLAG_INNER_BATCH != 0
             offsets = (piece.base + piece.positions[is_batch]).tolist()
             sizes = piece.batch.messages["size"][is_batch].tolist()

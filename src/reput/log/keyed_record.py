@@ -1,4 +1,4 @@
-"""Read the parts of a record that a query by key needs, without body and hosts."""
+"""Read the parts of a record that a query by key needs, without its body and hosts."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _LONG = struct.Struct(">q")
 class KeyedRecord(NamedTuple):
     """Topic and keys of a record, as a broker would index them.
 
-    physical_offset  the record's place in the log
+    physical_offset  place of the record in the log
     stated_offset    the physical offset that the record states
-    keys             keys of its index entries: the unique key, then KEYS; empty if it was rolled back,
-                     because a broker does not index such a message
-    own_ids          unique keys without an index entry, because a later UNIQ_KEY of the same record replaces them
+    keys             keys of its index entries: the unique key, then KEYS; empty for a rolled-back message,
+                     because a broker does not index it
+    own_ids          unique keys that a later UNIQ_KEY of the record replaces, so that they have no index entry
     """
 
     physical_offset: int
@@ -39,7 +39,7 @@ class KeyedRecord(NamedTuple):
 
     def has_key_hash(self, wanted: int) -> bool:
         """Return whether an index entry with this hash can refer to this record."""
-        # The unique key comes first, is the longest, and is rarely the wanted key.
+        # The unique key comes last: it is the longest key, and rarely the wanted one.
         return any(key_hash(index_key(self.topic, key)) == wanted for key in reversed(self.keys))
 
 

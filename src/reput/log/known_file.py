@@ -1,4 +1,4 @@
-"""Facts about the records of a log file, found by a scan: store times, and ids that no index has."""
+"""Facts about the records of a log file, found by a scan: store times, and ids without an index entry."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class TimedPiece(NamedTuple):
     """Physical offsets [start, stop) of one file, and the least and the greatest store time (ms) in them.
 
     last      physical offset of the last record
-    ascends   whether no store time is less than the preceding one
+    ascends   whether each store time is at least the previous one
     is_whole  whether every record could be read
     """
 
@@ -34,7 +34,7 @@ class TimedPiece(NamedTuple):
 
 
 def joined(pieces: Collection[TimedPiece]) -> TimedPiece | None:
-    """Join adjacent pieces into one, or return None without pieces."""
+    """Join adjacent pieces into one; return None without pieces."""
     if not pieces:
         return None
     every = list(pieces)
@@ -47,7 +47,7 @@ def joined(pieces: Collection[TimedPiece]) -> TimedPiece | None:
 
 
 class ReplacedIds(NamedTuple):
-    """Ids that no index has: ascending int32 hashes of topic#id, and int64 offsets of their records, as bytes."""
+    """Ids without an index entry: ascending int32 hashes of topic#id, and int64 offsets of their records, as bytes."""
 
     hashes: bytes = b""
     offsets: bytes = b""
@@ -71,12 +71,12 @@ class ReplacedIds(NamedTuple):
 class KnownFile:
     """Facts about the records in [start, stop) of a file.
 
-    pieces   store times in the parts of this range, in order
-    ids      ids that no index has; None if nobody searched for them
+    pieces   store times in consecutive parts of this range
+    ids      ids without an index entry; None if they were not searched for
     damage   unreadable ranges
     stamp    stamp of the file before the scan; empty if messages may still be appended to it
-    kept_at  stamp of a growing file at the time of the scan whose results were kept
-    witness  CRC of the last record
+    kept_at  stamp of a growing file when its results were stored in the cache
+    witness  CRC of the last record, which shows that the file still has these records
     """
 
     start: int

@@ -1,13 +1,14 @@
-"""Remember results of scans of log ranges: store times of messages, and ids that no index has.
+"""Remember results of scans of log ranges: store times of messages, and ids without an index entry.
 
-The store times of a file's first and last message do not bound the others, because clocks may be set back. Only a scan
-sees all store times. It also finds ids without an index entry: if a record has several UNIQ_KEYs, as in messages that
-5.x clients send as a list, a broker indexes only the last. Both results are kept in the user's cache folder, so each
-file is scanned once.
+The store times of a file's first and last message do not bound the times in between, because clocks may be set back.
+Only a scan sees all store times. A scan also finds ids without an index entry: if a record has several UNIQ_KEYs, as in
+messages that 5.x clients send as a list, a broker indexes only the last one. Both results are stored in the user's
+cache folder, so each file is scanned once.
 
 Results are valid while the file's stamp (`reput.files.stamps`) is unchanged and the last message of the range is in its
-place. The last file of the log grows. The process that scanned it then compares only that last message; for other
-processes, any change makes the kept results invalid. Every process scans a damaged range again and reports the damage.
+place. The last file of the log grows. The process that scanned it then compares only that last message. For any other
+process, a change makes the stored results invalid. Damaged ranges are scanned by every process, so that it reports the
+damage.
 """
 
 from __future__ import annotations
@@ -33,15 +34,15 @@ from reput.log.sources import has_data
 _FORM = 3
 _MOST_BYTES = 256 << 20
 _HASH_BYTES, _OFFSET_BYTES = 4, 8
-_LEAST_RANGE_BYTES = 1 << 20  # results of shorter ranges are not kept: a scan is fast
-_LEAST_GROWTH_BYTES = (
-    64 << 20
-)  # results for a shorter part of the log's last file are not kept: a scan is fast
+# Results for shorter ranges are not stored, because their scan is fast.
+_LEAST_RANGE_BYTES = 1 << 20
+# Results for a shorter part of the log's last file are not stored, because their scan is fast.
+_LEAST_GROWTH_BYTES = 64 << 20
 _WRONG_FORM = (ValueError, TypeError, LookupError, OverflowError, RecursionError)
 
 
 class KnownRanges:
-    """Remembered and new facts about the ranges of one log. Not thread-safe."""
+    """Known facts about the ranges of one log, from this process or from the cache. Not thread-safe."""
 
     def __init__(self, log: CommitLogReader) -> None:
         self._log = log
@@ -53,7 +54,7 @@ class KnownRanges:
         return OwnCache("ranges")
 
     def times(self, within: OffsetRange) -> TimedPiece | None:
-        """Return the known times of a range within one file, or None; never scans."""
+        """Return the known times of a range within one file, or None. This never scans."""
         file = self._log.file_at(within.start)
         known = None if file is None else self._known(file)
         if known is None or within.start < known.start or known.stop < within.stop:
@@ -61,7 +62,7 @@ class KnownRanges:
         return joined([p for p in known.pieces if p.start < within.stop and within.start < p.stop])
 
     def stamp(self, within: OffsetRange) -> tuple[int, ...]:
-        """Return the stamp for `keep`, to be taken before a range within one file is scanned.
+        """Return the stamp for `keep`, which must be taken before a range within one file is scanned.
 
         It is empty if the result would not be kept.
         """
@@ -73,7 +74,7 @@ class KnownRanges:
         return _settled(file)
 
     def keep(self, within: OffsetRange, stamp: tuple[int, ...], seen: TimedPiece) -> None:
-        """Keep the result of a scan of a whole range without damage."""
+        """Keep the result of a scan of a range, to the end of its file, without damage."""
         file = self._log.file_at(within.start)
         if file is not None:
             pieces = (seen._replace(start=within.start, stop=within.stop),)
@@ -82,8 +83,8 @@ class KnownRanges:
     def pieces(self, begin: int, end: int, *, newest_first: bool = False) -> Iterator[TimedPiece]:
         """Yield the pieces of the log that may have messages stored between two times (ms), both inclusive.
 
-        Oldest first, or newest first. Unknown files are scanned when they are reached.
-        Raises StoreAccessError, StoreChangedError.
+        The order is oldest or newest first. Unknown files are scanned when they are reached. Raises StoreAccessError,
+        StoreChangedError.
         """
         files = self._log.files
         for file in reversed(files) if newest_first else files:
@@ -113,13 +114,16 @@ class KnownRanges:
         )
 
     def is_known(self, file: CommitLogFile) -> bool:
-        """Return whether a file needs no scan, except of messages appended since."""
+        """Return whether a file needs no scan, except for messages that were appended since."""
         known = self._known(file)
         return known is not None and known.start <= file.start
 
     def learn(self, file: CommitLogFile, *, with_ids: bool = False) -> KnownFile:
-        """Return all facts about a file, kept ones or from a scan. Raises StoreAccessError, StoreChangedError."""
-        # Callers ask many times in a row. If nothing is appended to the file, comparing the stamp is enough.
+        """Return all facts about a file, from this process, the cache or a scan.
+
+        Raises StoreAccessError, StoreChangedError.
+        """
+        # Callers ask many times in a row. For a file that does not grow, comparing the stamp is enough.
         known = self._learned.get(file)
         with suppress(OSError):
             if (
@@ -139,7 +143,7 @@ class KnownRanges:
         return known
 
     def _extended(self, file: CommitLogFile, known: KnownFile) -> KnownFile:
-        """Extend the facts by messages appended since. Only the last file with data grows."""
+        """Extend the facts by the messages that were appended since. Only the last file with data grows."""
         from reput.log.range_scan import scan_range
 
         source = self._log.source
@@ -147,9 +151,8 @@ class KnownRanges:
         ends = any(has_data(source.open, one, is_local=source.is_local) for one in later)
         is_new = not known.pieces
         stamp = _settled(file) if ends or (is_new and file.size >= _LEAST_GROWTH_BYTES) else ()
-        if (
-            stamp and not is_new
-        ):  # a change during the scan could go unnoticed, so the results may not match this stamp
+        # The known facts are older than this stamp, and changes in between could go unnoticed: scan the file again.
+        if stamp and not is_new:
             known = KnownFile(
                 file.start, file.start, ids=None if known.ids is None else ReplacedIds()
             )
@@ -161,7 +164,7 @@ class KnownRanges:
         return self._keep(file, found) if found.stamp or found.kept_at else self._witnessed(found)
 
     def _known(self, file: CommitLogFile) -> KnownFile | None:
-        """Return learned or kept facts that are still valid, or None."""
+        """Return facts from this process or the cache that are still valid, or None."""
         with suppress(ReputError, OSError, *_WRONG_FORM):
             known = self._learned.get(file, file.known)
             if known is not None and self._holds(file, known):
@@ -179,7 +182,7 @@ class KnownRanges:
         return known.stamp in ((), _stamp(file)) and self._witnessed(known) == known
 
     def _witnessed(self, known: KnownFile) -> KnownFile:
-        """Add the CRC of the last record. Raises ReputError if it is missing."""
+        """Add the CRC of the last record. Raises ReputError if the record is not in its place."""
         if not known.pieces or known.pieces[-1].last < 0:
             return known
         return replace(known, witness=zlib.crc32(self._log.read_record(known.pieces[-1].last)))
@@ -228,7 +231,7 @@ def _decoded(data: bytes) -> KnownFile | None:
 
 
 def _name(file: CommitLogFile) -> str:
-    """Return a file's name in the cache: by inode on this machine, else by URL and time of change."""
+    """Return a file's name in the cache: by device and inode, or by URL for a remote file."""
     if "://" in file.path:
         return f"{zlib.crc32(file.path.encode()):08x}-{file.start:x}.remote"
     status = os.stat(file.path)
@@ -236,7 +239,7 @@ def _name(file: CommitLogFile) -> str:
 
 
 def _settled(file: CommitLogFile) -> tuple[int, ...]:
-    """Return the stamp of a file before its scan, or an empty one if a later change might not alter the stamp."""
+    """Return the stamp of a file before its scan; empty if a later change might not alter the stamp."""
     if "://" in file.path:
         return _stamp(file)
     stamp = settled_stamp(file.path)

@@ -1,7 +1,7 @@
-"""Walk a DLedger log: skip the header before each record.
+"""Walk a DLedger log, in which a header precedes each record.
 
-The position of a walk is the begin of a record, as in any log; the step from one record to the next is longer by a
-header. A walk may begin at a record or at a header, so also at the begin of a file or the end of a record.
+A walk's position is the beginning of a record, as in any log. The step to the next record is longer by a header. A walk
+may begin at a record or at its header, so also at the beginning of a file or the end of a record.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def after_header(reader: RangeReader, file: CommitLogFile, position: int) -> int
 
 
 def is_ledger_end(reader: RangeReader, file: CommitLogFile, position: int) -> bool:
-    """Return whether the file ends where the header of a record at this offset would be.
+    """Return whether the file ends where the header of a record at this offset would lie.
 
     Raises as `after_header` does.
     """

@@ -1,4 +1,4 @@
-"""Names of stores and brokers, taken from the paths of their stores."""
+"""Derive names of stores and brokers from the paths of stores."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def named_from(logs: Sequence[LogListing], pattern: str | None) -> list[LogListi
 
     Args:
         logs: Logs whose names are the absolute paths or URLs of their stores.
-        pattern: The path of a store, with {broker} for one part of it, and {cluster} and * for others.
+        pattern: Path of a store in which {broker} stands for one part; {cluster} and * may stand for others.
 
     Raises:
-        UsageError: The pattern is wrong, or does not match a store, or two stores get the same name.
+        UsageError: The pattern is malformed or does not match a store, or two stores get the same name.
     """
     if pattern is None:
         return list(logs)
@@ -60,7 +60,7 @@ def _expression(pattern: str) -> re.Pattern[str]:
         or known.count("cluster") > 1
     ):
         raise UsageError(
-            f"name_from {pattern}: must have {{broker}} once, and may have {{cluster}} once and *",
+            f"name_from {pattern}: must contain {{broker}} once; it may contain {{cluster}} once, and *",
             arguments=["name_from"],
         )
     return re.compile("".join([*parts, re.escape(text[last:])]))

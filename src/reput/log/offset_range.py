@@ -20,12 +20,12 @@ class OffsetRange(NamedTuple):
 
 
 def ranges_of(damage: Iterable[Finding]) -> list[OffsetRange]:
-    """Return the log ranges of these findings. Raises ValueError for a finding about something else."""
+    """Return the log ranges of findings. Raises ValueError for a finding that is not about a range."""
     return [OffsetRange(lost.start, lost.stop) for lost in damage]
 
 
 def merged(ranges: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
-    """Return the ranges in ascending order, with adjacent and overlapping ones merged."""
+    """Return the ranges, which are ascending by start, with adjacent and overlapping ones merged."""
     found: list[OffsetRange] = []
     for part in ranges:
         if found and part.start <= found[-1].stop:
@@ -41,7 +41,7 @@ def newest_first(ranges: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
 
 
 def without(whole: OffsetRange, holes: Iterable[OffsetRange]) -> list[OffsetRange]:
-    """Return the rest of a range without holes, in ascending order; the holes may overlap."""
+    """Return the parts of a range outside the holes, in ascending order. The holes may overlap."""
     left, start = [], whole.start
     for hole in sorted(holes):
         if start < min(hole.start, whole.stop):

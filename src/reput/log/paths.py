@@ -51,7 +51,7 @@ _MAGICS = (*_MESSAGE_MAGICS, BLANK_MAGIC)
 
 
 def find_logs(paths: Iterable[str], options: Mapping[str, str] | None = None) -> list[LogListing]:
-    """Return the logs at these paths, by the names of their stores, without empty files.
+    """Return the logs at these paths, ordered by the names of their stores, without empty files.
 
     Args:
         paths: local paths or URLs.
@@ -63,7 +63,7 @@ def find_logs(paths: Iterable[str], options: Mapping[str, str] | None = None) ->
         StoreAccessError: a path cannot be read.
         FormatError: files of one store overlap.
     """
-    # By the real path of their files, so that a store with several paths is returned once.
+    # Logs are keyed by the real path of their files, so that a store with several paths is returned once.
     logs: dict[str, LogListing] = {}
     single: dict[str, tuple[Storage, str, dict[str, FolderEntry]]] = {}
     for given in paths:
@@ -82,14 +82,15 @@ def find_logs(paths: Iterable[str], options: Mapping[str, str] | None = None) ->
                 of_folder = single.setdefault(real_place(folder), (storage, folder, {}))
                 of_folder[2][entry.name] = entry
     for place, (storage, folder, entries) in single.items():
-        if place not in logs:  # else another path asks for the whole store
+        # If another path names the whole store, its single files add nothing.
+        if place not in logs:
             log = logs[place] = _listed(storage, store_of(folder), entries.values(), None)
             _check_is_log(storage, log.files)
     return sorted(logs.values(), key=lambda log: log.name)
 
 
 def _meant(storage: Storage, path: str) -> str:
-    """Return a hint at similar paths that exist."""
+    """Return a hint with names of existing files that are similar."""
     folder, name = posixpath.split(path)
     with suppress(StoreAccessError):
         return did_you_mean(name, [entry.name for entry in storage.list(folder or ".")])
@@ -99,7 +100,7 @@ def _meant(storage: Storage, path: str) -> str:
 def find_store(
     path: str | PathLike[str], options: Mapping[str, str] | None = None
 ) -> tuple[Storage, str]:
-    """Return the one store at a path, and its storage, without examining it.
+    """Return the store at a path, and its storage, without examining the store.
 
     Args:
         path: a store, its commitlog/ folder, or a pattern that matches one of these; a local path or a URL.
@@ -119,7 +120,7 @@ def find_store(
 def find_stores(
     paths: Iterable[str | PathLike[str]], options: Mapping[str, str] | None = None
 ) -> list[str]:
-    """Return the stores at these paths and patterns, each once, with the first path that leads to it.
+    """Return the stores at these paths and patterns, each once, under the first path that leads to it.
 
     Raises as `find_store` does.
     """
@@ -139,28 +140,28 @@ def log_bytes(store: str | PathLike[str], options: Mapping[str, str] | None = No
 
 
 def log_folder(storage: Storage, path: str) -> str:
-    """Return the folder of a store's CommitLog files, or the folder itself if it contains them."""
+    """Return the commitlog/ folder in a folder, or the folder itself if it has none."""
     inner = posixpath.join(path, COMMIT_LOG_FOLDER)
     entry = storage.entry(inner)
     return inner if entry is not None and entry.is_dir() else path
 
 
 def store_of(folder: str) -> str:
-    """Return the store of a commitlog/ folder; a folder of another name is a store itself."""
+    """Return the store of a commitlog/ folder. A folder of another name is a store itself."""
     parent, name = posixpath.split(folder)
     return (parent or ".") if name == COMMIT_LOG_FOLDER else folder
 
 
 def split_logs(path: str) -> tuple[str, tuple[str, ...]]:
-    """Split STORE,LOG,LOG into the store and the folders of its CommitLog that lie outside the store."""
+    """Split STORE,LOG,LOG into the store and the folders of its CommitLog outside the store."""
     store, *logs = path.split(_SEPARATOR)
     return (path, ()) if not logs or is_url(path) or os.path.exists(path) else (store, tuple(logs))
 
 
 def with_logs(store: str, logs: Sequence[str]) -> str:
-    """Return the store itself, or a folder of links to its parts and to other folders of its CommitLog.
+    """Return the store, or a folder of links to its parts and to further folders of its CommitLog.
 
-    That folder has no `lock`, so commands do not notice a broker that runs on the store.
+    The folder of links has no `lock`, so commands do not notice a broker that runs on the store.
 
     Raises StoreNotFoundError, StoreAccessError.
     """
@@ -169,10 +170,11 @@ def with_logs(store: str, logs: Sequence[str]) -> str:
     for path in (store, *logs):
         if not os.path.isdir(path):
             raise StoreNotFoundError(
-                f"{path}: no such directory, of {_SEPARATOR.join((store, *logs))}"
+                f"{path}: no such directory, in {_SEPARATOR.join((store, *logs))}"
             )
     entries = {entry.name: entry.path for entry in LOCAL.list(store)}
-    entries.pop(LOCK_FILE, None)  # a lock is never examined through a link
+    # A lock is never tested through a link.
+    entries.pop(LOCK_FILE, None)
     folders = [entries[COMMIT_LOG_FOLDER]] if COMMIT_LOG_FOLDER in entries else []
     named = {os.path.realpath(path): path for path in (*folders, *logs)}
     # A folder of the log may lie in the store itself, where it would be found a second time.
@@ -186,11 +188,11 @@ def with_archive(
     archive: str | PathLike[str],
     options: Mapping[str, str] | None = None,
 ) -> str:
-    """Return a path that readers accept in place of a store's path: the store and its archive as one log.
+    """Return a path that stands for a store and its archive as one log. Readers accept it in place of a store's path.
 
     Args:
         store: a store, or its commitlog/ folder; a local path or a URL.
-        archive: a folder or URL that `reput archive` has written.
+        archive: a folder or URL to which `reput archive` has written.
         options: options of file systems, see `reput.files.file_systems.resolve`.
 
     Raises:
@@ -204,13 +206,13 @@ def with_archive(
     if not is_url(older):
         path = local_path(older)
         if not is_archive(path):
-            raise StoreNotFoundError(f"{older}: is not an archive, it has no {ARCHIVE_MANIFEST}")
+            raise StoreNotFoundError(f"{older}: is not an archive: it has no {ARCHIVE_MANIFEST}")
         older = LOCAL_ARCHIVE + os.path.abspath(path)
     return joined_place(older.rstrip("/"), absolute(place))
 
 
 def _of_folder(storage: Storage, path: str, folder: str, options: Mapping[str, str]) -> LogListing:
-    """Return the log of the store or folder of CommitLog files at `path`, whose files lie in `folder`."""
+    """Return the log of the store or log folder at `path`. Its files lie in `folder`."""
     if storage.is_archive or storage.is_joined:
         return StoreLog(path, storage).list()
     entries = [
@@ -219,12 +221,13 @@ def _of_folder(storage: Storage, path: str, folder: str, options: Mapping[str, s
         if parse_offset_file_name(entry.name) is not None and entry.is_file()
     ]
     if not entries and folder == path:
-        with suppress(StoreNotFoundError):  # the store's log may lie in several folders
+        # The store's log may lie in several folders.
+        with suppress(StoreNotFoundError):
             return StoreLog(path, storage).list()
     if not entries:
         raise StoreNotFoundError(
             f"{path}: not a RocketMQ store, nor a {COMMIT_LOG_FOLDER} folder: "
-            "no file there is named by an offset of 20 digits"
+            "it has no file whose name is an offset of 20 digits"
         )
     is_store = folder != path
     store = path if is_store else store_of(path)
@@ -256,7 +259,7 @@ def _listed(
 
 
 def _check_is_log(storage: Storage, files: Sequence[CommitLogFile]) -> None:
-    """Raise UsageError if the first file has bytes but no record: files of a ConsumeQueue have such names as well."""
+    """Raise UsageError if the first file has bytes but no record. ConsumeQueue files have the same form of name."""
     for file in files[:1]:
         with storage.open_file(file.path) as reader:
             head = reader.read(0, min(file.size, BLANK_BYTES))
@@ -264,11 +267,11 @@ def _check_is_log(storage: Storage, files: Sequence[CommitLogFile]) -> None:
                 continue
             written = reader.read(0, min(file.size, _PEEK_BYTES))
             if any(written) and find_record(reader, file, file.start, file.end) is None:
-                raise UsageError(f"{file.path}: not a CommitLog file: no record is in it")
+                raise UsageError(f"{file.path}: not a CommitLog file: it contains no record")
 
 
 def _start_of(storage: Storage, entry: FolderEntry, size: int) -> int:
-    """Return the physical offset of a file's first byte: from its name, else as its first record states it."""
+    """Return the physical offset of a file's first byte, from its name or else from its first record."""
     start = parse_offset_file_name(entry.name)
     if start is not None:
         return start

@@ -17,13 +17,14 @@ from reput.log.keyed_record import read_properties
 from reput.log.reader import LocatedRecord
 
 DISPATCHED_TRANSACTIONS = (0, SYS_FLAG_COMMIT)
-"""Transaction bits of messages that go to their queues."""
-_QUEUE_PLACE = struct.Struct(">12xi4xq")  # QUEUEID, QUEUEOFFSET
+"""Transaction bits of messages that are dispatched to their queues."""
+# The fields QUEUEID and QUEUEOFFSET.
+_QUEUE_PLACE = struct.Struct(">12xi4xq")
 _MULTI_DISPATCH = INNER_MULTI_DISPATCH.encode()
 
 
 def is_dispatched(sys_flag: int) -> bool:
-    """Return whether a message goes to its queue: its transaction, if any, was committed."""
+    """Return whether a message is dispatched to its queue: it has no transaction, or a committed one."""
     return sys_flag & SYS_FLAG_TRANSACTION_MASK in DISPATCHED_TRANSACTIONS
 
 
@@ -38,10 +39,10 @@ def own_place(record: LocatedRecord) -> tuple[str, int, int] | None:
 
 
 def queue_offset_in(record: LocatedRecord, topic: str, queue_id: int) -> int | None:
-    """Return a record's queue offset in a queue, which may be a further queue, or None if it is not in the queue.
+    """Return a record's queue offset in a queue, its own or a further one; None if the record is not in the queue.
 
-    Mirrors `DefaultMessageStore.CommitLogDispatcherBuildConsumeQueue` and `ConsumeQueue.multiDispatchLmqQueue`
-    (tag rocketmq-all-4.9.3).
+    Mirrors `DefaultMessageStore.CommitLogDispatcherBuildConsumeQueue` and `ConsumeQueue.multiDispatchLmqQueue` (tag
+    rocketmq-all-4.9.3).
     """
     _, data, layout = record
     if not is_dispatched(layout.sys_flag):
@@ -54,9 +55,10 @@ def queue_offset_in(record: LocatedRecord, topic: str, queue_id: int) -> int | N
 
 
 def is_restarted(record: LocatedRecord, topic: str, queue_offset: int) -> bool:
-    """Return whether this is the first message that a broker put into an additional queue after its start.
+    """Return whether this is the first message that a broker put into a further queue after its start.
 
-    A restarted broker counts such queues from 0 again, and appends the message with queue offset 0 at the queue's end.
+    A restarted broker counts further queues from 0 again, and appends the message with queue offset 0 at the queue's
+    end.
     """
     layout = record.layout
     own_topic = record.data[layout.topic_position : layout.topic_position + layout.topic_bytes]
@@ -64,7 +66,7 @@ def is_restarted(record: LocatedRecord, topic: str, queue_offset: int) -> bool:
 
 
 def names_further_queues(record: LocatedRecord) -> bool:
-    """Return whether a record has a property that may put it into further queues."""
+    """Return whether a record has the property that names further queues."""
     start = record.layout.properties_position
     stop = start + record.layout.properties_bytes
     return record.data.find(_MULTI_DISPATCH, start, stop) >= 0
@@ -79,7 +81,7 @@ def further_places(record: LocatedRecord) -> Iterator[tuple[str, int, int]]:
 
 
 def further_queues(properties: Mapping[str, str], own_id: int) -> Iterator[tuple[str, int, int]]:
-    """Return topic, queue id and queue offset in each further queue that the properties of a message name.
+    """Yield topic, queue id and queue offset in each further queue that the properties of a message name.
 
     `own_id` is the id of the queue in the message's own topic.
     """
@@ -93,9 +95,9 @@ def further_queues(properties: Mapping[str, str], own_id: int) -> Iterator[tuple
 def may_skew(before: int, after: int, taken: int) -> bool:
     """Return whether a broker can have changed the lag of a light queue's entries from `before` to `after`.
 
-    The lag is a message's queue offset minus its entry's number. A 5.x broker also gives queue offsets of %LMQ% queues
-    to messages of open and rolled-back transactions, which get no entry, and appends the next entry at the queue's
-    end. A restarted broker counts from this end (`LmqDispatch.updateLmqOffsets`,
+    The lag is a message's queue offset minus the number of its entry. A 5.x broker also gives queue offsets of %LMQ%
+    queues to messages of open and rolled-back transactions. These get no entry, and the next entry is appended at the
+    queue's end. A restarted broker counts from this end (`LmqDispatch.updateLmqOffsets`,
     `ConsumeQueue.putMessagePositionInfo`, `AbstractConsumeQueueStore.setTopicQueueTable`, tag rocketmq-all-5.3.3).
 
     Args:

@@ -1,4 +1,4 @@
-"""Scan a log file for `reput.log.known_ranges`: for store times, and ids that no index has."""
+"""Scan a log file for `reput.log.known_ranges`: for store times, and ids without an index entry."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def scan_range(
 ) -> KnownFile:
     """Extend the facts about a file by a scan of the bytes after its known range.
 
-    ends  whether data follows in later files, so that unreadable bytes at the end of this file are damage
+    ends  whether later files have data, so that unreadable bytes at the end of this file are damage
 
     Raises StoreAccessError, StoreChangedError.
     """
@@ -43,7 +43,8 @@ def scan_range(
             told = len(scan.damage)
             if known.ids is not None:
                 collected.add_ids(piece)
-    except StoreNotFoundError:  # expired meanwhile
+    # The file has expired meanwhile.
+    except StoreNotFoundError:
         return KnownFile(known.start, file.end, ids=known.ids)
     verdict = scan.verdict()
     damage = verdict.damage if ends else scan.damage
@@ -58,6 +59,7 @@ def stored_within(
 
     Raises StoreAccessError, StoreChangedError.
     """
+    # Times beyond int64 would overflow in NumPy's comparison.
     begin, end = (min(max(time, -_LATEST - 1), _LATEST) for time in (begin, end))
     found: set[int] = set()
     scan = FileScan(file, piece.start, piece.stop, PLACES, open_file=open_file)
@@ -66,13 +68,14 @@ def stored_within(
             stored = part.batch.messages["store_timestamp"]
             is_within = (begin <= stored) & (stored <= end)
             found.update((part.positions[is_within] + part.base).tolist())
-    except StoreNotFoundError:  # expired meanwhile
+    # The file has expired meanwhile.
+    except StoreNotFoundError:
         return set()
     return found
 
 
 class _Collected:
-    """Collects pieces and ids batch by batch."""
+    """A collector of pieces and ids, batch by batch."""
 
     def __init__(self, known: KnownFile, piece_bytes: int) -> None:
         self._known, self._piece_bytes = known, piece_bytes
@@ -81,7 +84,7 @@ class _Collected:
         self._offsets: list[Offsets] = []
 
     def add(self, piece: ScannedPiece, *, is_whole: bool) -> None:
-        """Take a batch; `is_whole` states whether it follows the preceding batch without damage."""
+        """Take a batch. `is_whole` states whether it follows the previous batch without damage."""
         times = piece.batch.messages["store_timestamp"]
         if not len(times):
             return
@@ -90,7 +93,8 @@ class _Collected:
         number = offsets // self._piece_bytes
         first = np.append(0, np.flatnonzero(np.diff(number)) + 1)
         least, most = np.minimum.reduceat(times, first), np.maximum.reduceat(times, first)
-        steps_back[first] = False  # the step between two pieces does not count
+        # Steps between two pieces do not count.
+        steps_back[first] = False
         stepped = np.add.reduceat(steps_back.astype(np.int64), first)
         stops = [*first[1:].tolist(), len(times)]
         for row, (begin, stop) in enumerate(zip(first.tolist(), stops, strict=True)):
@@ -149,12 +153,13 @@ class _Collected:
 def _own_ids(
     data: npt.NDArray[np.uint8], records: npt.NDArray[np.void]
 ) -> Iterator[tuple[npt.NDArray[np.int32], Offsets]]:
-    """Yield hashes of replaced ids and the rows of their records, in parts."""
+    """Yield the hashes of replaced ids and the rows of their records, in parts."""
     first, size = 0, _ROOM
     while first < len(records):
         hashes, rows = np.empty(size, np.int32), np.empty(size, np.int64)
         count, done = kernel.hash_own_ids(data, records[first:], hashes, rows)
         if count:
             yield hashes[:count].copy(), rows[:count] + first
-        size = size if done else 2 * size  # the rows of one record did not fit
+        # If the ids of one record did not fit, more room is needed.
+        size = size if done else 2 * size
         first += done

@@ -16,7 +16,7 @@ _MOST_BYTES = 1 << 63
 
 @dataclass(frozen=True, slots=True)
 class ReadMark:
-    """All messages of a log that begin before `end`, a physical offset, have been read.
+    """A reader's position: all messages that begin before the physical offset `end` have been read.
 
     file_start  physical offset at which the file with the last byte before `end` begins
     digest      SHA-256 of the first and the last bytes before `end` in this file, which never change; "" if unknown
@@ -44,13 +44,13 @@ def mark_at(source: LogListing, end: int) -> ReadMark:
 
 
 def why_another(source: LogListing, log_end: int, mark: ReadMark) -> str:
-    """Return the reason why a log that ends at `log_end` is not the marked log: it was truncated or replaced.
+    """Return why a log that ends at `log_end` is not the marked log: it was truncated or replaced.
 
-    Returns "" if it is the same log, or if the bytes before the mark have expired, which proves nothing. Raises
-    StoreError.
+    Return "" if it is the same log. Return "" also if the bytes before the mark have expired, because nothing can be
+    compared. Raises StoreError.
     """
     if log_end < mark.end:
-        return f"it ends at {log_end}"
+        return f"the log ends at {log_end}"
     file = _file_before(source, mark.end)
     if not mark.digest or file is None:
         return ""

@@ -1,10 +1,10 @@
-"""Read any message of a CommitLog by its physical offset.
+"""Read messages of a CommitLog by their physical offset.
 
-Mirrors `CommitLog.lookMessageByOffset` and `MappedFileQueue.findMappedFileByOffset` (tag rocketmq-all-4.9.3), but
-takes the file size from the files' names and sizes instead of a setting, and checks every length in a record.
+Mirrors `CommitLog.lookMessageByOffset` and `MappedFileQueue.findMappedFileByOffset` (tag rocketmq-all-4.9.3). Unlike
+these, it takes the file size from the files instead of a setting, and checks every length in a record.
 
-The files belong to a stopped or a running broker, or to a copy: `refresh` finds new files and drops expired ones. No
-file states the end of the log; a walk finds it (`reput.log.walk`).
+The files belong to a stopped or running broker, or to a copy. `refresh` finds new files and drops expired ones. No file
+states the end of the log; a walk finds it (`reput.log.walk`).
 """
 
 from __future__ import annotations
@@ -33,17 +33,20 @@ from reput.format.commit_log import (
 from reput.log.files import CommitLogFile, check_none_shorter, holes
 from reput.log.sources import LogSource
 
-if TYPE_CHECKING:  # A query must not load NumPy.
+# Imported only for typing: a query by key does not load NumPy.
+if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
 _Result = TypeVar("_Result")
-_FIRST_READ_BYTES = 4 << 10  # most records are shorter
-_MOST_TRUSTED_BYTES = 64 << 10  # limit for one read of a size that an index or a caller states
+# Most records are shorter.
+_FIRST_READ_BYTES = 4 << 10
+# Largest first read for a size that an index entry or a caller states.
+_MOST_TRUSTED_BYTES = 64 << 10
 
 
 class LocatedRecord(NamedTuple):
-    """A record whose lengths are checked: its place in the log, and bytes of the log that contain it."""
+    """A record with checked lengths: its place in the log, and bytes of the log that contain it."""
 
     physical_offset: int
     data: bytes
@@ -55,11 +58,11 @@ class LocatedRecord(NamedTuple):
         return self.data[position : position + total_bytes]
 
     def alone(self) -> LocatedRecord:
-        """Return a copy without adjacent bytes, so that a kept record does not keep them in memory."""
+        """Return a copy without adjacent bytes, so that keeping a record does not keep a whole window in memory."""
         return LocatedRecord(self.physical_offset, self.record(), self.layout.at_zero())
 
     def message(self) -> MessageExt:
-        """Return the message, with its real physical offset even if the record states another."""
+        """Return the message. Its physical offset is the record's actual place, even if the record states another."""
         message = decode_located(self.data, self.layout)
         if message.physical_offset == self.physical_offset:
             return message
@@ -69,11 +72,12 @@ class LocatedRecord(NamedTuple):
 class CommitLogReader:
     """Random access to the messages of a log. Not thread-safe.
 
-    files      oldest first, as last listed
-    seen_ends  by file, the position at which a walk found the end of the log, and the first bytes there
+    files      the files when last listed, oldest first
+    seen_ends  for each file, the position at which a walk found the end of the log, and the first bytes at this
+        position
 
-    Raises StoreNotFoundError for a folder without a CommitLog, StoreAccessError, FormatError for files
-    that overlap, and StoreChangedError for a file that has become shorter.
+    Raises StoreNotFoundError for a folder without a CommitLog, StoreAccessError, FormatError for files that overlap,
+    and StoreChangedError for a file that has become shorter.
     """
 
     def __init__(self, source: LogSource) -> None:
@@ -86,7 +90,7 @@ class CommitLogReader:
 
     def _list(self) -> None:
         self._watch.changed()
-        # Until listing succeeds, because the watch reports a change only once.
+        # The watch reports a change only once. If listing fails, the flag makes the next call list again.
         self._is_unlisted = True
         files = self.source.list().files
         check_none_shorter(self.files, files)
@@ -100,7 +104,8 @@ class CommitLogReader:
 
     def refresh(self) -> bool:
         """List the files again; return whether they changed."""
-        # Log files have one size. If there are two sizes, a file is just being created, or was when it was listed.
+        # Log files of a store have one size. A second size means that a file is, or was at the listing, just being
+        # created.
         is_uneven = len(self._sizes) > 1
         if not self._watch.changed() and not is_uneven and not self._is_unlisted:
             return False
@@ -123,11 +128,11 @@ class CommitLogReader:
 
     @property
     def files_end(self) -> int:
-        """Physical offset of the last file's end; the end of the log lies before it."""
+        """Return the physical offset of the last file's end. The end of the log lies at or before it."""
         return self.files[-1].end
 
     def holes(self) -> list[Finding]:
-        """Return the ranges between the first file and the last that no file contains."""
+        """Return the findings of ranges between the first and the last file that are in no file."""
         return holes(self.files)
 
     def file_at(self, physical_offset: int) -> CommitLogFile | None:
@@ -159,31 +164,37 @@ class CommitLogReader:
         return self._open(file).read_each(positions, lengths)
 
     def use_descriptor(self, file: CommitLogFile, use: Callable[[int], _Result]) -> _Result | None:
-        """Return the result of `use` for a file's descriptor; None if another machine has it. Raises as `read` does."""
+        """Return the result of `use` for a file's descriptor; None for a remote file. Raises as `read` does."""
         return self._open(file).use_descriptor(use)
 
     def get(self, physical_offset: int) -> MessageExt:
         """Return the message that begins at this offset.
 
-        Raises MessageNotFoundError if no message begins there, because it has expired or never existed,
-        CorruptMessageError for a record with impossible lengths, StoreAccessError, StoreChangedError.
-        The body's CRC is not compared (`MessageExt.body_crc_ok`).
+        The CRC of its body is not compared (`MessageExt.body_crc_ok`).
+
+        Raises:
+            MessageNotFoundError: no message begins there, because it has expired or never existed.
+            CorruptMessageError: the record has impossible lengths.
+            StoreAccessError, StoreChangedError: the file cannot be read.
         """
         _, data, layout = self.locate(physical_offset)
         return decode_located(data, layout)
 
     def read_record(self, physical_offset: int) -> bytes:
-        """Return the bytes of the record that begins there. Raises as `get` does."""
+        """Return the bytes of the record that begins at this offset. Raises as `get` does."""
         return self.locate(physical_offset).record()
 
     def locate(self, physical_offset: int, likely_bytes: int = _FIRST_READ_BYTES) -> LocatedRecord:
-        """Return the record that begins there, in one read if it has at most `likely_bytes`. Raises as `get` does."""
+        """Return the record that begins at this offset. Raises as `get` does.
+
+        One read is enough if the record has at most `likely_bytes`.
+        """
         file = self.file_at(physical_offset)
         if file is None and self.refresh():
             file = self.file_at(physical_offset)
         if file is None:
             raise MessageNotFoundError(self._why_not_there(physical_offset))
-        # The size comes from an index entry, which may be damaged.
+        # The size comes from an index entry, which may be damaged, so it is bounded.
         length = min(max(likely_bytes, MIN_RECORD_BYTES), _MOST_TRUSTED_BYTES)
         data = b""
         try:
@@ -195,9 +206,11 @@ class CommitLogReader:
                     length = error.needed_bytes
                     if length > file.end - physical_offset:
                         raise
-                    data = b""  # free the memory before reading more: a record may have 2 GiB
+                    # A record may have 2 GiB, so the memory is freed before more is read.
+                    data = b""
         except StoreNotFoundError:
             self._list()
+            # The file has expired. Listing again lets the message name the log's new beginning.
             raise MessageNotFoundError(self._why_not_there(physical_offset)) from None
         except RecordError as error:
             raise _not_a_message(data, file, physical_offset, error) from None

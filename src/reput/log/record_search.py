@@ -1,8 +1,8 @@
 """Find the next record without a walk: search for its magic, then verify the record.
 
-A record is verifiable: it states its physical offset, lengths that add up and its body's CRC
+A record is verifiable if it states its physical offset, lengths that add up, and the CRC of its body
 (`reput.format.commit_log.is_proven`). A record forged inside a body can have all of these. So a split that begins at a
-record found here is valid only if the walk of the preceding split ends at it.
+record found here is valid only if the walk of the previous split ends at this record.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from reput.format.commit_log import (
 )
 from reput.log.files import CommitLogFile
 
-_MAGIC_PREFIX = b"\xda\xa3\x20"  # Common to V1 and V2.
+# The first three bytes of both magics, V1 and V2.
+_MAGIC_PREFIX = b"\xda\xa3\x20"
 _FIRST_READ_BYTES = 64 << 10
 _MAX_READ_BYTES = 4 << 20
 _ZEROS = bytes(1 << 20)
@@ -29,19 +30,21 @@ def find_record(reader: RangeReader, file: CommitLogFile, start: int, stop: int)
     """Return the physical offset of the first proven record that begins in [start, stop), or None."""
     length = _FIRST_READ_BYTES
     for data_begin, data_end in data_runs(reader, start - file.start, file.size):
-        # A magic right after a hole belongs to a record that begins inside it, and none reaches into a hole: it has
-        # no byte that is zero.
+        # A magic at the end of a hole belongs to a record that begins in the hole, so the search begins earlier. No
+        # magic reaches into a hole, because none of its bytes is zero.
         position = max(start, file.start + data_begin - MAGIC_POSITION)
         end = file.start + data_end
         while position < min(stop, end):
             window = reader.read(position - file.start, min(length, end - position))
-            if window != _ZEROS:  # Comparing a window that fits in a cache is ten times as fast.
+            # Comparing with zeros, in a window that fits in a cache, is ten times as fast as searching.
+            if window != _ZEROS:
                 found = _search(reader, file, position, window, stop)
                 if found is not None:
                     return found
                 length = min(2 * length, _MAX_READ_BYTES)
             if position + len(window) == end:
                 break
+            # Windows overlap, so that a magic at their edge is found.
             position += max(len(window) - MAGIC_POSITION - len(_MAGIC_PREFIX), 1)
     return None
 
@@ -61,7 +64,7 @@ def _search(
 
 
 def _is_record_at(reader: RangeReader, file: CommitLogFile, physical_offset: int) -> bool:
-    """Return whether a complete record that states this offset lies there, with the right CRC."""
+    """Return whether a complete record with the right CRC lies at this offset and states it."""
     remaining = file.end - physical_offset
     if remaining < MIN_RECORD_BYTES:
         return False
@@ -73,7 +76,7 @@ def _is_record_at(reader: RangeReader, file: CommitLogFile, physical_offset: int
 
 
 def is_copied_whole(record: bytes) -> bool:
-    """Return whether a record was copied to its last byte, which is never zero, so that no write is in progress."""
+    """Return whether a record was copied to its end. If so, its last byte is not zero, and its CRC is right."""
     try:
         layout = locate(record, 0, len(record))
     except RecordError:

@@ -1,4 +1,4 @@
-"""Sample records from all over a range of the log, without walking it."""
+"""Sample records from all parts of a range of the log, without a walk over the range."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ def sampled_records(
 ) -> Iterator[LocatedRecord]:
     """Yield some consecutive records from each of several places at equal distances.
 
-    The first place is the begin of the range if a record begins there, as at the begin of a log.
+    The first place is the start of the range itself if a record begins there, as at the beginning of a log.
 
     Raises StoreAccessError.
     """
     step = max(within.size_bytes // places, _LEAST_STEP_BYTES)
     for at in range(within.start, within.stop, step):
         file = log.file_at(at)
-        if file is None:  # The file has expired.
+        # The file has expired.
+        if file is None:
             continue
         with suppress(StoreError), log.source.open(file.path) as reader:
             start: int | None = file.start + file.gap

@@ -1,8 +1,8 @@
 """Walk a CommitLog file: yield DispatchBatches, report damage.
 
 Mirrors `DefaultMessageStore.ReputMessageService.doReput` (tag rocketmq-all-4.9.3). A blank ends its file. A record
-whose TOTALSIZE is not the sum of its parts is skipped. At other unreadable bytes, the rest of the file is skipped; with
-`salvage`, the walk resumes at the next verifiable record.
+whose TOTALSIZE is not the sum of its parts is skipped. At other unreadable bytes, the rest of the file is skipped. With
+`salvage`, the walk resumes at the next verifiable record instead.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ _BATCH_KEYS = 4 * BATCH_MESSAGES
 _BATCH_MULTI = 1 << 16
 _READ_BYTES = 4 << 20
 _NO_RECORD = "no record begins here"
-_LEAST_BEYOND_BYTES, _MOST_BEYOND_BYTES = 4 << 10, 64 << 10  # for a record that crosses the end
+# Read beyond the range, for the record that crosses its end.
+_LEAST_BEYOND_BYTES, _MOST_BEYOND_BYTES = 4 << 10, 64 << 10
 
 
 @dataclass
@@ -46,10 +47,10 @@ class ScanEnd:
     """The place and reason at which a walk ended.
 
     position   physical offset of the first byte not taken
-    finished   the file has nothing more to read: the walk met its blank, its end or unreadable bytes
-    unreadable no record begins at `position`; else the walk ended at `stop`, a blank or the file's end
-    data_follows  a verifiable record lies after `position` in this file
-    torn       some byte after `position` in this file is not zero
+    finished   whether the file has nothing more to read: the walk met its blank, its end or unreadable bytes
+    unreadable why no record begins at `position`; "" if the walk ended at `stop`, a blank or the file's end
+    data_follows  whether a verifiable record lies after `position` in this file
+    torn       whether any byte after `position` in this file is not zero
     blank      physical offset of the blank that ended the file
     """
 
@@ -65,6 +66,7 @@ class ScannedPiece(NamedTuple):
     """A batch with the bytes of its records: record i begins at data[positions[i]].
 
     base  physical offset of data[0]
+
     `data` is valid until the next piece is requested.
     """
 
@@ -80,7 +82,7 @@ class ScannedPiece(NamedTuple):
 
 
 class ScanBuffers:
-    """Memory of a walk, reused by many walks: allocating it takes longer than walking a small range."""
+    """Memory for walks. It is reused, because allocating it takes longer than walking a small range."""
 
     def __init__(self) -> None:
         self.data = np.empty(_READ_BYTES, np.uint8)
@@ -90,11 +92,11 @@ class ScanBuffers:
 
 
 class FileScan:
-    """A walk over one file from `start` to the first record boundary at or past `stop` (physical offsets).
+    """A walk over one file from `start` to the first record boundary at or after `stop` (physical offsets).
 
-    Iterate over `batches`. After the last, `end`, `damage`, `misplaced` and `bad_multi` are complete, and `hiding` has
-    the offsets of damage that contains a verifiable record. A batch is valid until the next one is requested.
-    `end_offset` is the physical offset of the last message that already has index entries: earlier messages get no
+    Iterate over `batches`. A batch is valid until the next one is requested. After the last batch, `end`, `damage`,
+    `misplaced` and `bad_multi` are complete, and `hiding` has the offsets of damage that contains a verifiable record.
+    `end_offset` is the physical offset of the last message that already has index entries. Earlier messages get no
     entries (IndexService.buildIndex).
     """
 
@@ -139,7 +141,7 @@ class FileScan:
         return WalkVerdict(rest.stop, [*damage, rest], True, followed)
 
     def unread(self, log_end: int) -> list[Finding]:
-        """Return the damage that a finished walk skipped, and the rest of the file if it precedes the log's end."""
+        """Return the damage that a finished walk skipped, and the rest of the file if the log continues after it."""
         end, file = self.end, self._file
         goes_on = file.end < log_end or (end.torn and end.position < log_end)
         if end.unreadable and goes_on:
@@ -148,12 +150,12 @@ class FileScan:
 
     @property
     def misplaced(self) -> int:
-        """Number of messages whose PHYSICALOFFSET differs from their place."""
+        """Return the number of messages whose PHYSICALOFFSET is not their place."""
         return int(self._state[walk.MISPLACED])
 
     @property
     def bad_multi(self) -> int:
-        """Number of messages whose INNER_MULTI_QUEUE_OFFSET cannot be parsed."""
+        """Return the number of messages whose INNER_MULTI_QUEUE_OFFSET cannot be parsed."""
         return int(self._state[walk.BAD_MULTI])
 
     def batches(self, *, by_window: bool = False) -> Iterator[DispatchBatch]:
@@ -167,7 +169,8 @@ class FileScan:
                 self.end.position = after_header(reader, self._file, self.end.position)
             is_growing = self._mode.is_growing and not self._file.gap
             if is_growing and self.end.position < self._stop and self._is_unwritten(reader):
-                # Followers often ask for messages that are not written yet: read 8 bytes first, not 4 MiB.
+                # Followers often ask for messages that are not written yet. Reading 8 bytes shows this, without a read
+                # of 4 MiB.
                 self.end.unreadable, self.end.finished = _NO_RECORD, True
             while not self.end.finished and self.end.position < self._stop:
                 yield from self._walk_window(reader)
@@ -195,7 +198,7 @@ class FileScan:
             self.end.position = base + int(self._state[walk.POSITION])
             if status == walk.BATCH_FULL or (self._by_window and self._state[walk.MESSAGES]):
                 yield self._take_batch()
-            # More queues than expected: the kernel resumes with a larger table.
+            # For more queues than expected, the kernel resumes with a larger table.
             if status == walk.TABLE_FULL:
                 self._table = grown(self._table)
             elif status != walk.BATCH_FULL:
@@ -216,6 +219,7 @@ class FileScan:
     def _call_kernel(self, base: int, length: int) -> int:
         buffers, rules, state = self._buffers, self._rules, self._state
         window = (buffers.data, length, self._stop - base, base, base + length == self._file.end)
+        # `scan_places` stops at a delayed message, whose properties only `scan_records` reads.
         if self._mode.places_only:
             status = int(scan_places(*window, state, buffers.messages, *self._table))
             if status != walk.SCHEDULED:
@@ -228,7 +232,7 @@ class FileScan:
         )  # fmt: skip
 
     def _ends_at(self, reader: RangeReader, position: int, length: int) -> bool:
-        """Return whether the file's blank is at `position`, so that no search after it is necessary."""
+        """Return whether the file's blank lies at `position`, so that no search after it is necessary."""
         if self._file.gap:
             return is_ledger_end(reader, self._file, self.end.position)
         if position + BLANK_BYTES > length:
@@ -241,7 +245,10 @@ class FileScan:
             self._buffers.data = np.empty(needed, np.uint8)
 
     def _pass_over(self, reader: RangeReader, length: int) -> None:
-        """Skip a record whose parts contradict its TOTALSIZE, and note if its wrong lengths hide other records."""
+        """Skip a record whose TOTALSIZE is not the sum of its parts.
+
+        Note it if its wrong lengths hide other records.
+        """
         position, file = self.end.position, self._file
         hidden = find_record(reader, file, position + 1, position + length)
         if hidden is not None:
@@ -254,7 +261,7 @@ class FileScan:
         self.end.position += length
 
     def _stop_or_salvage(self, reader: RangeReader) -> None:
-        """End at bytes that are not a record, or continue at the next proven record."""
+        """End at bytes that are not a record, or continue at the next verifiable record."""
         position, file = self.end.position, self._file
         reason, mode = _NO_RECORD, self._mode
         looks_behind = mode.looks_behind or mode.salvage
@@ -276,7 +283,7 @@ class FileScan:
 
     def _take_batch(self) -> DispatchBatch:
         state, buffers = self._state, self._buffers
-        # These are views, which the next batch overwrites: callers must copy a batch to keep it.
+        # These are views, which the next batch overwrites. Callers that keep a batch must copy it.
         messages = buffers.messages[: state[walk.MESSAGES]]
         multi = buffers.multi[: state[walk.MULTI_ROWS]]
         self._name_queues()
@@ -291,7 +298,7 @@ class FileScan:
         return batch
 
     def _name_queues(self) -> None:
-        """Read the names of the new queues."""
+        """Append the names of new queues."""
         table = self._table
         for number in range(len(self._queues), int(table.used[QUEUES_USED])):
             name = decode_utf8(table.name(number))
@@ -301,7 +308,7 @@ class FileScan:
 def _renumber_queues(
     queues: list[Queue], messages: npt.NDArray[np.void], multi: npt.NDArray[np.void]
 ) -> None:
-    """Merge queues whose names differ in bytes but are equal strings in Java."""
+    """Merge queues whose names differ in bytes but decode to equal Java strings."""
     if len(set(queues)) < len(queues):
         first = {queue: number for number, queue in reversed(list(enumerate(queues)))}
         renumber = np.array([first[queue] for queue in queues], np.int32)

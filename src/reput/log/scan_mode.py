@@ -1,4 +1,4 @@
-"""The modes of a walk over the CommitLog: how it handles unreadable bytes, and the rules of dispatch."""
+"""Modes of a walk over the CommitLog: how it handles unreadable bytes, and the rules of dispatch."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from reput.config import StoreConfig
 class ScanMode:
     """How a walk handles unreadable bytes, and which fields of records it takes.
 
-    salvage       resume at the next verifiable record of the file; else skip the rest of the file
-    is_growing    stop at zeros in place of a record, because they are not written yet; search nothing after them
+    salvage       resume at the next verifiable record of the file; otherwise skip the rest of the file
+    is_growing    stop at zeros in place of a record, because they are not written yet, and search nothing after them
     looks_behind  examine the bytes after an unreadable end, to set `ScanEnd.data_follows` and `torn`
     places_only   take only the places of records, not their keys and tags
     """
@@ -29,21 +29,22 @@ SALVAGE = ScanMode(salvage=True)
 GROWING = ScanMode(is_growing=True)
 """The broker's walk over a log that another process is writing."""
 UP_TO_DAMAGE = ScanMode(looks_behind=False)
-"""The broker's walk for a caller that stops at the first damage."""
+"""The broker's walk, for a caller that stops at the first damage."""
 PLACES = ScanMode(salvage=True, places_only=True)
 GROWING_PLACES = replace(PLACES, is_growing=True)
 
 
 @dataclass(frozen=True, slots=True)
 class DispatchRules:
-    """The settings that decide the entries of a message; the defaults are the broker's.
+    """The settings that decide the entries of a message. The defaults are the broker's.
 
     They decide tags codes of SCHEDULE_TOPIC_XXXX and entries in further queues, but neither places nor keys of records.
 
     delays_ms       delay of each level in ms, level 1 first (messageDelayLevel)
-    multi_dispatch  INNER_MULTI_DISPATCH leads to further queues (enableMultiDispatch)
-    lmq             further queues named %LMQ%... have queue id 0 (enableLmq)
-    checks_topic    messages of retry and system topics are in no further queue, even if a property names one (5.x)
+    multi_dispatch  whether INNER_MULTI_DISPATCH leads to further queues (enableMultiDispatch)
+    lmq             whether further queues named %LMQ%... have queue id 0 (enableLmq)
+    checks_topic    whether messages of retry and system topics are in no further queue, even if a property names one
+        (5.x)
     """
 
     delays_ms: tuple[int, ...] = tuple(StoreConfig().delay_table_ms())

@@ -23,6 +23,7 @@ from reput.log.ledger import gap_of
 from reput.log.record_search import first_nonzero
 
 _MORE_LOOKS = 2
+# Bounds of a hint in an error message, which must not take long.
 _MOST_NEAR = 100
 _REMOTE_PEEK_BYTES = 1 << 20
 
@@ -39,16 +40,16 @@ NO_NAMES = BrokerNames()
 
 @dataclass(frozen=True)
 class LogListing:
-    """The files of one CommitLog, or some of them, in their state when listed.
+    """The files of one CommitLog, or some of them, in their state when they were listed.
 
     name       name of the store: its path as given; the `store` column of a table
     files      the files, in order of physical offset
-    open_file  opens a file for a sequential read; works in other processes as well
-    folder     the store's folder on this machine, with its indexes; None for stores elsewhere and for single files
-    is_local   whether the files are on this machine
+    open_file  opens a file for a sequential read, also in other processes
+    folder     the local folder of the store, with its indexes; None for remote stores and for single files
+    is_local   whether the files are local
     is_compacted  whether this is a compaction log (5.x), whose files lack removed messages and may end with zeros
     names      values of the columns `broker` and `cluster` of a table
-    elsewhere  URL and file system options of a whole store that is not on this machine; None for others
+    elsewhere  URL and file system options of a whole remote store; None otherwise
     """
 
     name: str
@@ -58,7 +59,7 @@ class LogListing:
     is_local: bool = True
     is_compacted: bool = False
     names: BrokerNames = NO_NAMES
-    # Not shown: options may have passwords.
+    # repr omits this field, because options may contain passwords.
     elsewhere: tuple[str, Mapping[str, str]] | None = field(default=None, compare=False, repr=False)
 
     @property
@@ -67,7 +68,7 @@ class LogListing:
         return self.files[0].start if self.files else 0
 
     def holes(self) -> list[Finding]:
-        """Return the missing ranges between the first file and the last."""
+        """Return the findings of missing ranges between the first file and the last."""
         return [] if self.is_compacted else holes(self.files)
 
     def last_with_data(self) -> CommitLogFile | None:
@@ -86,7 +87,7 @@ class LogSource(Protocol):
     """One CommitLog. Not thread-safe.
 
     name      place of the log's files, for messages
-    is_local  whether the files are on this machine
+    is_local  whether the files are local
     """
 
     @property
@@ -96,7 +97,7 @@ class LogSource(Protocol):
     def is_local(self) -> bool: ...
 
     def list(self) -> LogListing:
-        """Return the log's present files, at least one.
+        """Return the current files of the log, at least one.
 
         Raises:
             StoreNotFoundError: the log has no files.
@@ -123,7 +124,7 @@ class StoreLog:
         storage: Storage = LOCAL,
         folders: Sequence[str] | None = None,
     ) -> None:
-        """Use the log in `folders`, or find its folders in the store. Raises StoreAccessError."""
+        """Use the log in `folders`. Without them, find its folders in the store. Raises StoreAccessError."""
         self.store, self._storage = fspath(store), storage
         self.folders = tuple(folders or log_folders(self.store, storage))
         self.name = self.folders[0]
@@ -145,7 +146,7 @@ class StoreLog:
         for _ in range(_MORE_LOOKS):
             if files and not holes(files):
                 break
-            # A file may have expired, and another been created, while the folder was read.
+            # While the folder was read, a file may have expired and another been created, which looks like a hole.
             files = self._files()
         if not files:
             raise StoreNotFoundError(
@@ -159,13 +160,15 @@ class StoreLog:
 
     def _files(self) -> tuple[CommitLogFile, ...]:
         if self._storage.is_archive:
-            from reput.log.archived import archived_files  # imports pyarrow
+            # Imported here, because it imports pyarrow.
+            from reput.log.archived import archived_files
 
             return archived_files(self._storage)
         files = []
         for entry in chain.from_iterable(map(self._storage.list, self.folders)):
             if (offset := parse_offset_file_name(entry.name)) is not None:
-                with suppress(FileNotFoundError):  # expired since it was listed
+                # The file may have expired since it was listed.
+                with suppress(FileNotFoundError):
                     size = entry.stat().st_size
                     files.append(
                         CommitLogFile(offset, size, entry.path, entry.inode(), gap_of(entry.path))
@@ -174,7 +177,7 @@ class StoreLog:
             if self.is_local:
                 refuse_archive(self.store)
             raise StoreNotFoundError(
-                f"{self.store}: not a RocketMQ store, it has no {COMMIT_LOG_FOLDER} folder"
+                f"{self.store}: not a RocketMQ store: it has no {COMMIT_LOG_FOLDER} folder"
                 + _store_near(self.store, self._storage)
             )
         if not self._storage.is_joined or not files:
@@ -202,7 +205,7 @@ class ListedLog:
         return False
 
     def open(self, path: str) -> SparseReader:
-        # Files elsewhere have no holes, so nothing asks their readers for holes.
+        # Remote files have no holes, so the methods of a SparseReader that find holes are not called for them.
         return (
             LOCAL.open(path)
             if self.is_local
@@ -211,11 +214,11 @@ class ListedLog:
 
 
 def _store_near(path: str, storage: Storage) -> str:
-    """Return a hint at a store one or two folders above or below, or at an unfinished restore; "" if none is found."""
+    """Return a hint to a store one or two folders above or below, or to an unfinished restore; "" if none is found."""
     above = posixpath.dirname(path.rstrip("/"))
     with suppress(StoreAccessError):
         if storage.entry(posixpath.join(path, RESTORING_FOLDER)) is not None:
-            return "; a restore into it has not ended: run `reput restore` again"
+            return "; a restore into this folder is not finished; run `reput restore` again"
         for place in filter(None, chain((above, posixpath.dirname(above)), _below(path, storage))):
             inner = storage.entry(posixpath.join(place, COMMIT_LOG_FOLDER))
             if inner is not None and inner.is_dir():
@@ -224,7 +227,7 @@ def _store_near(path: str, storage: Storage) -> str:
 
 
 def _below(path: str, storage: Storage) -> Iterator[str]:
-    """Yield the folders in a path, then, on a local disk only, the folders in these: remote listings are slow."""
+    """Yield the folders in a path, then on a local disk also the folders in these. Remote listings are slow."""
     places = [path]
     for _ in range(2 if storage.is_local else 1):
         entries = (entry for place in places for entry in storage.list(place))
@@ -238,7 +241,8 @@ def has_data(open_file: OpenFile, file: CommitLogFile, *, is_local: bool) -> boo
     Raises:
         StoreNotFoundError, StoreAccessError, StoreChangedError.
     """
-    # Remote files have no holes to skip. But files are written from their beginning, so a MiB shows enough.
+    # Remote files have no holes that could be skipped. But files are written from their beginning, so one MiB is
+    # enough.
     if not is_local:
         file = replace(file, size=min(file.size, _REMOTE_PEEK_BYTES))
     with open_file(file.path) as reader:

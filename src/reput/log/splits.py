@@ -1,10 +1,10 @@
-"""Cut a CommitLog file into ranges that can be read separately, and find the first record of each.
+"""Cut a CommitLog file into ranges that can be read separately, and find the first record of each range.
 
 A file begins with a record. Inside the file, only a walk from its beginning shows where records begin. However, walks
 from different starts soon reach the same records. So the first record of a range is found by a walk from a verifiable
-record some megabytes before the range. If this walk meets damage, its first record may have been forged in a body, and
-the walk is repeated from the file's beginning. A caller that later joins all splits of a log can use a guess instead,
-and scan again where the guess was wrong.
+record some megabytes before the range. If this walk meets damage, its first record may be one forged in a body, and the
+walk is repeated from the file's beginning. A caller that later joins all splits of a log can instead guess the first
+record, and scan again where the guess was wrong.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from reput.log.scan import FileScan, ScanBuffers
 from reput.log.scan_mode import PLACES
 
 DEFAULT_SPLIT_BYTES = 64 << 20
-"""Bytes of the log per task."""
+"""Default size of the log range per task."""
 
 _APPROACH_BYTES = 8 << 20
-"""Bytes walked before a range: more than a message may have, so that a forged record does not reach the range."""
+"""Length of the walk before a range. A message is shorter, so a record forged in a message does not reach the range."""
 
 
 def cut(
@@ -30,8 +30,8 @@ def cut(
 ) -> list[OffsetRange]:
     """Cut physical offsets [start, stop) of a file into splits, at positions that do not depend on `start`.
 
-    split_bytes  size of each but the first and the last; at least 1
-    data_end     nothing is cut after it
+    split_bytes  size of all splits except the first and the last; at least 1
+    data_end     end of the data; no cuts are made after it
     """
     first = start + split_bytes - (start - file.start) % split_bytes
     last = stop if data_end is None else min(data_end, stop)
@@ -42,7 +42,7 @@ def cut(
 def guess_record(open_file: OpenFile, file: CommitLogFile, start: int, stop: int) -> int | None:
     """Return the physical offset of the first verifiable record in [start, stop), or None.
 
-    It may be forged in a body. The caller must find out whether a walk from an earlier record would meet it.
+    This record may be forged in a body. The caller must find out whether a walk from an earlier record reaches it.
 
     Raises StoreNotFoundError, StoreAccessError, StoreChangedError.
     """
@@ -53,7 +53,7 @@ def guess_record(open_file: OpenFile, file: CommitLogFile, start: int, stop: int
 def first_record(
     open_file: OpenFile, file: CommitLogFile, start: int, stop: int, buffers: ScanBuffers
 ) -> int:
-    """Return the physical offset of the first record at or after `start`, or `stop` or a later offset if there is none.
+    """Return the physical offset of the first record at or after `start`. Without one, return `stop` or a later offset.
 
     Raises StoreNotFoundError, StoreAccessError, StoreChangedError.
     """
@@ -73,7 +73,7 @@ def first_record(
 
 
 def _record_before(reader: RangeReader, file: CommitLogFile, start: int, stop: int) -> int | None:
-    """Return the record from which to walk, or None if no record can begin in the range."""
+    """Return the record at which the walk begins; None if no record can begin in the range."""
     if start - file.start <= _APPROACH_BYTES:
         return file.start
     approach = start - _APPROACH_BYTES

@@ -1,8 +1,8 @@
 """Decide where a log ends, from the result of a walk over it.
 
-A walk stops at unreadable bytes, or skips them. Whether they are damage or the end of the log depends on the purpose.
-A broker that recovers cuts its log at the first unreadable byte. A reader of a log that another process writes stops
-before unreadable bytes at the end: they may be records that are not written completely. A rebuild ends the log after
+A walk stops at unreadable bytes, or skips them. The caller's purpose decides whether they are damage or the end of the
+log. A recovering broker cuts its log at the first unreadable byte. A reader of a log that another process writes stops
+before unreadable bytes at the end, which may be records that are not written completely. A rebuild ends the log after
 the last verifiable record, because this record proves that the log continued after earlier damage.
 """
 
@@ -25,10 +25,10 @@ class WalkVerdict:
     """The result of a walk over a range of the log.
 
     position       physical offset of the first byte that was neither taken nor skipped
-    damage         skipped ranges, in order; if the rest of a file is unreadable, it comes last
+    damage         skipped ranges, in order; an unreadable rest of a file comes last
     is_unreadable  whether the last damage is the unreadable rest of a file
-    followed       physical offsets of damage that a verifiable record is known to follow
-    blank          physical offset of the blank that ended the last file walked, or None
+    followed       physical offsets of damage that is known to precede a verifiable record
+    blank          physical offset of the blank that ended the last file of the walk, or None
     """
 
     position: int
@@ -39,7 +39,7 @@ class WalkVerdict:
 
     @property
     def tail_start(self) -> int:
-        """Physical offset of the first damage after the last readable record; `position` without such damage."""
+        """Return the offset of the first damage after the last readable record; `position` without such damage."""
         return self._tail_start(())
 
     def _tail_start(self, followed: Collection[int]) -> int:
@@ -54,7 +54,7 @@ class WalkVerdict:
 def followed_damage(
     reader: RangeReader, file: CommitLogFile, damage: Sequence[Finding]
 ) -> list[int]:
-    """Return the offsets of the ranges in `damage` that a verifiable record follows in the same file.
+    """Return the offsets of the ranges in `damage` that precede a verifiable record in the same file.
 
     The ranges lie in one file, in order. Offsets are physical.
 
@@ -64,6 +64,7 @@ def followed_damage(
     def is_last(lost: Finding) -> bool:
         return find_record(reader, file, lost.start + 1, file.end) is None
 
+    # If a record follows one range, it also follows all earlier ranges: a binary search saves most of the searches.
     return [lost.start for lost in damage[: bisect_left(damage, True, key=is_last)]]
 
 
@@ -73,14 +74,17 @@ def end_for_broker(verdict: WalkVerdict) -> int:
 
 
 class FileEnd(NamedTuple):
-    """The end of one file's records for a broker that recovers, and whether it continues with the next file."""
+    """The end of one file's records for a recovering broker, and whether it continues with the next file."""
 
     position: int
     is_passed: bool
 
 
 def end_of_file(verdict: WalkVerdict, file: CommitLogFile) -> FileEnd:
-    """Return the end of a file's records, where its blank begins, after a walk to the file's end or to damage."""
+    """Return the end of a file's records after a walk to the file's end or to damage.
+
+    It lies where the blank begins.
+    """
     end = end_for_broker(verdict)
     if end < file.end:
         return FileEnd(end, False)
@@ -94,10 +98,10 @@ def end_for_reader(
     file: CommitLogFile,
     open_file: OpenFile,
 ) -> int:
-    """Return the end of a log for a reader while another process may be writing its last file.
+    """Return the end of a log for a reader, while another process may be writing the last file.
 
-    The last record counts only if it is complete: a broker copies it into its file while others read, and its end is
-    copied last.
+    The last record counts only if it is complete. A broker copies a record into its file while others read, and the end
+    of the record is copied last.
 
     Args:
         verdict: the verdict of a walk over the file.
@@ -120,7 +124,7 @@ def end_for_reader(
 
 
 def end_of_whole(end: int, newest: OffsetRange | None, record: Callable[[], bytes]) -> int:
-    """Return `end`, or the begin of the newest record if it ends there and is incomplete or has a wrong CRC."""
+    """Return `end`. If the newest record ends there and is incomplete or has a wrong CRC, return its beginning."""
     if newest is not None and newest.stop == end and not is_copied_whole(record()):
         return newest.start
     return end
@@ -129,6 +133,6 @@ def end_of_whole(end: int, newest: OffsetRange | None, record: Callable[[], byte
 def end_for_rebuild(verdict: WalkVerdict) -> int:
     """Return the end of a log for a rebuild.
 
-    A torn end of its last file is not damage, unless a verifiable record follows.
+    A torn end of the last file is not damage, unless a verifiable record follows it.
     """
     return verdict._tail_start(verdict.followed)

@@ -1,4 +1,4 @@
-"""Wait for a CommitLog that does not exist yet: a broker creates its first file with its first message."""
+"""Wait for a CommitLog that does not exist yet. A broker creates its first file with its first message."""
 
 from __future__ import annotations
 
@@ -16,17 +16,15 @@ from reput.log.sources import StoreLog
 def wait_for_log(
     store: str | PathLike[str], pause: Callable[[], bool], on_wait: Callable[[], None]
 ) -> bool:
-    """Wait until the CommitLog of `store` has a file with bytes.
+    """Wait until the CommitLog of `store` has a file with bytes; return whether it has one.
 
     Args:
-        store: an existing folder, or the URL of one, with or without `commitlog/`; see `find_store`.
+        store: an existing folder or its URL, with or without `commitlog/`; see `find_store`.
         pause: waits a moment, and returns whether to continue waiting.
-        on_wait: called once if there is something to wait for.
-
-    Returns whether the log exists.
+        on_wait: called once, if the log does not exist yet.
 
     Raises:
-        StoreNotFoundError: `store` is not a folder, or its `commitlog` is not one.
+        StoreNotFoundError: `store` or its `commitlog` is not a folder.
         StoreAccessError, FormatError: as `LogSource.list`.
     """
     storage, path = find_store(store)

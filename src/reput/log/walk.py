@@ -1,8 +1,8 @@
 """Walk over short ranges of the CommitLog in plain Python, without loading a library.
 
-The rules are the same as in `reput.log.scan`, which walks millions of messages per second. A blank leads to the next
-file. A record whose TOTALSIZE is not the sum of its parts is skipped. At other unreadable bytes, the rest of the file
-is skipped. In the last file with data, these bytes are the end of the log, unless a verifiable record follows.
+The rules are those of `reput.log.scan`, which walks millions of messages per second. A blank leads to the next file. A
+record whose TOTALSIZE is not the sum of its parts is skipped. At other unreadable bytes, the rest of the file is
+skipped. In the last file with data, these bytes are the end of the log, unless a verifiable record follows.
 """
 
 from __future__ import annotations
@@ -33,22 +33,24 @@ from reput.log.verdict import WalkVerdict
 
 _SCHEDULE_TOPIC = encode_utf8(SCHEDULE_TOPIC)
 _NO_DELAYS: list[int] = []
-_FIRST_WINDOW_BYTES, _MOST_WINDOW_BYTES = 4 << 10, 256 << 10  # bytes of the log per read
+# Bytes of the log per read.
+_FIRST_WINDOW_BYTES, _MOST_WINDOW_BYTES = 4 << 10, 256 << 10
 _LAST_BYTES = (4 << 10, 64 << 10, 1 << 20)
-_ENOUGH_BYTES = 4 << 10  # rest of a window with which most records need no other read
+# Rest of a window. It contains most records completely, so that they need no further read.
+_ENOUGH_BYTES = 4 << 10
 WALKED_BYTES = 8 << 20
-"""Bytes of a log that are walked in plain Python; loading the kernels takes about as long."""
-# Remote file systems do not report holes, so this many zeros, more than a message has, end the log.
+"""Bytes of a log that are walked in plain Python. Loading the kernels takes about as long."""
+# Remote file systems do not report holes. So this many zeros, which is more than a message has, end the log.
 _REMOTE_ZEROS_BYTES = 8 << 20
 
 
 class LogWalk:
-    """Iterates over the records that begin in [start, stop); a record or a file must begin at `start`.
+    """An iterator over the records that begin in [start, stop). A record or a file must begin at `start`.
 
     position  physical offset of the first byte not taken
     damage    the skipped ranges
-    at_end    whether the walk has met the end of the log, which is `position`
-    blank     physical offset of the blank that ended the last file walked; None if there was none
+    at_end    whether the walk has met the end of the log, which is then `position`
+    blank     physical offset of the blank that ended the last file of the walk, or None
 
     The attributes are valid after the iteration. Raises StoreAccessError, StoreChangedError.
     """
@@ -80,18 +82,19 @@ class LogWalk:
                 if file.gap:
                     self._pass_header(file)
                 yield from self._walk_file(file)
-            except StoreNotFoundError:  # Expired since the files were listed.
+            # The file has expired since the files were listed.
+            except StoreNotFoundError:
                 self.position = file.end
         self.at_end = self.at_end or self.position >= self._log.files_end
 
     def whole_window(self) -> bytes | None:
-        """Return the bytes in which a finished walk found the log's end, or None if one window did not suffice."""
+        """Return the bytes in which a finished walk found the log's end; None if it took more than one window."""
         read_to = self._window_start + len(self._window)
         is_whole = self._window_start == self._start and self.position + BLANK_BYTES <= read_to
         return self._window if self.at_end and is_whole else None
 
     def verdict(self) -> WalkVerdict:
-        """Return the result of the walk, once it is exhausted."""
+        """Return the result of the walk after its last record."""
         return WalkVerdict(self.position, self.damage, blank=self.blank)
 
     def _lose(
@@ -102,13 +105,14 @@ class LogWalk:
 
     def _walk_file(self, file: CommitLogFile) -> Iterator[LocatedRecord]:
         stop = min(self._stop, file.end)
-        tail: list[int] = []  # Damage that is not followed by a record so far.
+        # Damage with no record after it so far.
+        tail: list[int] = []
         while self.position < stop:
             try:
                 record = self._read(file)
             except SizeMismatchError as error:
                 tail.append(self.position)
-                # `CommitLog.checkMessageAndReturnSize` returns the sum of the parts, and the broker continues
+                # As in `CommitLog.checkMessageAndReturnSize`, which returns the sum of the parts: the broker continues
                 # there.
                 behind = self.position + error.part_bytes
                 self._lose(file, behind, str(error), Kind.RECORD_SIZE_MISMATCH)
@@ -121,7 +125,8 @@ class LogWalk:
                 # Data after these bytes proves that the log continued, unless the record here was written meanwhile.
                 if not self._is_written_now(file):
                     return self._lose(file, file.end, str(error))
-            except CorruptMessageError as error:  # the archive lacks these bytes
+            # The archive lacks these bytes.
+            except CorruptMessageError as error:
                 return self._lose(file, file.end, error.reason)
             else:
                 tail = []
@@ -130,7 +135,7 @@ class LogWalk:
         return None
 
     def _pass_header(self, file: CommitLogFile) -> None:
-        """Skip the header before a record of a DLedger log; a walk may begin at either."""
+        """Skip the header of the first record of a DLedger log. A walk may begin at the header or at the record."""
         with self._log.source.open(file.path) as reader:
             self.position = after_header(reader, file, self.position)
 
@@ -151,14 +156,15 @@ class LogWalk:
         return record
 
     def _at(self, file: CommitLogFile, needed: int) -> int:
-        """Return the index of the position in the window, which contains `needed` bytes from there on."""
+        """Return the index of the position in the window. Read a new window if it lacks `needed` bytes from there on."""
         at = self.position - self._window_start
         if not 0 <= at <= len(self._window) - needed:
             self._window_start, at = self.position, 0
             stop = min(self._stop + _ENOUGH_BYTES, file.end)
             length = max(min(self._window_bytes, stop - self.position), needed)
             self._window_bytes = min(2 * self._window_bytes, _MOST_WINDOW_BYTES)
-            self._forget_window()  # free the memory before the next read: a record may have 2 GiB
+            # A record may have 2 GiB, so the memory is freed before the next read.
+            self._forget_window()
             self._window = self._read_from(file, length, needed)
         return at
 
@@ -183,6 +189,7 @@ class LogWalk:
         return len(head) == BLANK_BYTES and read_size_and_magic(head, 0)[1] == BLANK_MAGIC
 
     def _is_written_now(self, file: CommitLogFile) -> bool:
+        """Return whether the record at the position became readable since the window was read."""
         self._forget_window()
         try:
             self._read(file)
@@ -193,10 +200,10 @@ class LogWalk:
         return True
 
     def _is_end(self, file: CommitLogFile, tail: list[int]) -> bool:
-        """Return whether the log ends somewhere in `tail`, instead of continuing after damage."""
+        """Return whether the log ends at one of the positions in `tail`, instead of continuing after damage."""
         for end in tail:
             if self._is_seen_end(file, end) or not self._data_follows(file, end):
-                # Finding an end reads all zeros after it, so the next walk tries this end first.
+                # Finding an end takes a search through the rest of the file, so the next walk tries this end first.
                 self._log.seen_ends[file.path] = end, self._head(file, end)
                 self.at_end, self.position = True, end
                 self.damage = [lost for lost in self.damage if lost.start < end]
@@ -204,7 +211,7 @@ class LogWalk:
         return False
 
     def _is_seen_end(self, file: CommitLogFile, end: int) -> bool:
-        """Return whether an end that was seen before is still the end.
+        """Return whether the end that an earlier walk found is still the end.
 
         A log grows from its end, so nothing follows a known end until its first bytes are overwritten. If they are
         unchanged, it is still the end, and the rest of the file need not be searched for a record.
@@ -222,7 +229,7 @@ class LogWalk:
     def _data_follows(self, file: CommitLogFile, tail: int) -> bool:
         stop = file.end
         if not self._log.source.is_local and not any(self._head(file, tail)):
-            # A remote file has no holes to skip: reading all its zeros would fetch the whole file.
+            # A remote file has no holes that could be skipped, so the search would fetch the whole rest of the file.
             stop = min(stop, tail + _REMOTE_ZEROS_BYTES)
         with self._log.source.open(file.path) as reader:
             if find_record(reader, file, tail + 1, stop) is not None:
@@ -238,7 +245,7 @@ class LogWalk:
 
 
 def _check_delay(record: LocatedRecord) -> None:
-    """Raise RecordError if DELAY is not a number: a broker's reader stops at such a record."""
+    """Raise RecordError if DELAY is not a number. A broker's reader stops at such a record."""
     _, data, layout = record
     topic = data[layout.topic_position : layout.topic_position + layout.topic_bytes]
     if layout.topic_bytes == len(_SCHEDULE_TOPIC) and topic == _SCHEDULE_TOPIC:
@@ -249,7 +256,7 @@ def _check_delay(record: LocatedRecord) -> None:
 
 
 def newest_timestamp(log: CommitLogReader, log_end: int) -> int | None:
-    """Return the newest store timestamp (ms) of the last messages before the log's end, or None without a message.
+    """Return the newest store timestamp (ms) of the last messages before the log's end; None without a message.
 
     Raises StoreAccessError, StoreChangedError.
     """

@@ -1,7 +1,7 @@
 """Read a range of the log message by message, for ranges that no IndexFile covers.
 
-The first `WALKED_BYTES` of a query are walked in plain Python, which ends before the kernels are loaded. The kernels
-scan the rest of a long range. Only sizes decide this, not whether the kernels are loaded already.
+The first `WALKED_BYTES` of a query are walked in plain Python, which takes less time than loading the kernels. The
+kernels scan the rest of a long range. Only sizes decide this, not whether the kernels are already loaded.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ class Wanted(Protocol):
 
     hashes: Collection[int]
     keys: frozenset[str]
-    """Keys of which every match has at least one."""
+    """A set of keys. Each matching record has at least one of them."""
 
     def matches(self, record: KeyedRecord) -> bool: ...
 
 
 class WantedNothing:
-    """Matches no record, for a scan that only looks for the end of the log."""
+    """A query that matches no record, for a scan that only looks for the end of the log."""
 
     hashes: Collection[int] = frozenset()
     keys: frozenset[str] = frozenset()
@@ -42,7 +42,7 @@ class Found(NamedTuple):
     """Result of a scan: offsets of records that match or may match, newest first, and the damage.
 
     position  physical offset of the end of the scanned bytes; with `at_end`, the end of the log
-    times     of all records read; None without records, or if they were not examined
+    times     store times of all records read; None without records, or if they were not examined
     """
 
     offsets: list[int]
@@ -53,14 +53,14 @@ class Found(NamedTuple):
 
 
 class Scanner:
-    """Scans ranges for one query."""
+    """A scanner of ranges for one query."""
 
     def __init__(self, log: CommitLogReader, wanted: Wanted) -> None:
         self._log, self._wanted = log, wanted
         self._left_bytes = WALKED_BYTES
 
     def scan(self, start: int, stop: int) -> Found:
-        """Find records that begin in [start, stop); a record begins at `start`, and the range lies within one file.
+        """Find records that begin in [start, stop). A record begins at `start`, and the range lies within one file.
 
         Raises StoreAccessError, StoreChangedError.
         """
@@ -75,7 +75,7 @@ class Scanner:
         )
         if times is not None:
             times = joined([one for one in (found.times, times) if one is not None])
-        # Unreadable bytes remain. A walk decides whether they are the end of the log
+        # Unreadable bytes remain. A walk decides whether they are the end of the log.
         if position < stop:
             rest = self._walk(position, stop)
             offsets, damage = rest.offsets + offsets, damage + rest.damage

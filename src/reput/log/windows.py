@@ -12,7 +12,8 @@ from reput.log.files import CommitLogFile
 
 Offsets = npt.NDArray[np.int64]
 
-_GAP_BYTES = 8 << 10  # smaller gaps are read as well: this takes no longer than another read
+# Smaller gaps are read as well, because this takes no longer than another read.
+_GAP_BYTES = 8 << 10
 
 
 class Window(NamedTuple):
@@ -20,7 +21,8 @@ class Window(NamedTuple):
 
     first   number of the first record
     ranges  (position in the buffer, physical offset, length)
-    begins, ends  int64, begin and end of each record as positions in the buffer
+    begins, ends  int64, beginning of each record and end of its range, as positions in the buffer
+    ends_at       int64, physical offset of the end of each record's range
     """
 
     first: int
@@ -34,11 +36,11 @@ class Window(NamedTuple):
 def windows(
     offsets: Offsets, needed: Offsets, file: CommitLogFile, window_bytes: int
 ) -> Iterator[Window]:
-    """Group records at ascending offsets into windows of about `window_bytes`; read `needed` bytes of each record."""
+    """Group records at ascending offsets into windows of about `window_bytes`. Read `needed` bytes of each record."""
     stops = np.minimum(offsets + needed, file.end)
     reach = np.maximum.accumulate(stops)
     apart = np.append(True, offsets[1:] > reach[:-1] + _GAP_BYTES)
-    # Cut long runs of adjacent records as well.
+    # Long runs of adjacent records are cut as well.
     apart |= np.append(True, np.diff(offsets // (window_bytes // 4)) > 0)
     range_first = np.flatnonzero(apart)
     range_of = np.cumsum(apart) - 1
