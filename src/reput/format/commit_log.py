@@ -271,7 +271,6 @@ def locate(buffer: bytes | memoryview, position: int, end: int) -> RecordLayout:
     if total_bytes != stop - position:
         # The broker copies hosts, topic and properties into a byte array of TOTALSIZE bytes. It throws if a part does
         # not fit, and does not continue after the parts.
-        # fit.
         host_bytes = (
             HOST_V6_BYTES
             if sys_flag & (SYS_FLAG_BORN_HOST_V6 | SYS_FLAG_STORE_HOST_V6)

@@ -11,7 +11,6 @@ import msgspec
 
 # This matches a whole string, or an unquoted number in place of a name. An unterminated string is matched up to the end
 # of the text; trying again from each of its quotes would take quadratic time.
-# the text. Matching it again from each of its quotes would take quadratic time.
 _NAME = re.compile(r'"(?:[^"\\]|\\.)*+"?|(?<=[{,])\s*+-?[0-9]++\s*+(?=:)', re.DOTALL)
 
 

@@ -53,7 +53,6 @@ def put_keys(
         block = min(_BLOCK, stop - entry, limit - count)
         # The slots of a block are read first, so that their cache misses overlap. Otherwise each entry would wait for
         # its own slot. (A prefetch here is half as fast.)
-        # for its own slot. (A prefetch here is half as fast.)
         for index in range(block):
             slot = np.uint64(np.uint32(key_hash[np.uint64(entry + index)]) % slot_total)
             block_slots[index] = slot
@@ -252,7 +251,6 @@ def look_up_keys(
                 broken[key] = 1
             # The item is read when its lane's turn comes again, so it has this long to arrive. The same holds for its
             # neighbours, with which it is compared.
-            # neighbours, between which it must lie.
             prefetch(items, max(item - 1, 0))
             prefetch(items, max(item + 1, 0))
             lane_item[lane] = item

@@ -156,7 +156,7 @@ class LogWalk:
         return record
 
     def _at(self, file: CommitLogFile, needed: int) -> int:
-        """Return the index of the position in the window. Read a new window if it lacks `needed` bytes from there on."""
+        """Return the index of the position in the window. Read a new window if it lacks `needed` bytes from there."""
         at = self.position - self._window_start
         if not 0 <= at <= len(self._window) - needed:
             self._window_start, at = self.position, 0
