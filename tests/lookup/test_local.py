@@ -108,7 +108,7 @@ def test_coverage_is_said_once_for_each_store_or_in_each_row(golden: Golden) -> 
     "keys", [["orders"], [1, 2], {"topic": "orders", "key": [1]}, [("a", "b", "c")]]
 )
 def test_rows_that_are_no_keys_are_one_line(golden: Golden, keys: Any) -> None:
-    with pytest.raises(UsageError, match=r"keys: not rows of \(topic, key\), nor columns: "):
+    with pytest.raises(UsageError, match=r"keys: neither rows of \(topic, key\) nor columns: "):
         reput.look_up(golden("orders").path, keys)
 
 

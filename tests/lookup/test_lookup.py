@@ -244,8 +244,8 @@ def test_a_time_that_is_none_is_told(tmp_path: Path) -> None:
     ("columns", "message"),
     [
         ({"topic": pa.string()}, "no column 'key'"),
-        ({"topic": pa.string(), "key": pa.int64()}, "'key' must be of strings, not int64"),
-        ({"topic": pa.string(), "key": pa.string(), "end": pa.bool_()}, "'end' must be of"),
+        ({"topic": pa.string(), "key": pa.int64()}, "'key' must contain strings, not int64"),
+        ({"topic": pa.string(), "key": pa.string(), "end": pa.bool_()}, "'end' must contain"),
         ({"topic": pa.string(), "key": pa.string(), "tags": pa.string()}, "rename yours"),
     ],
 )

@@ -161,7 +161,7 @@ def test_keys_and_answer_are_files_in_a_bucket(
     assert json.loads(beside) == json.loads((tmp_path / "found.coverage.json").read_text())
     assert not [one.name for one in bucket.list() if ".reput-" in one.name]
     with (
-        pytest.raises(UsageError, match="exists already; name a new directory"),
+        pytest.raises(UsageError, match="exists already; choose a new directory"),
         job.run(Chosen("serial"), _shown, storage_options=s3),
     ):
         pass

@@ -89,7 +89,7 @@ def test_wrong_use_is_told_before_anything_runs(spark: SparkSession, golden: Gol
         reput.spark.lookup(spark, store, good.drop("key"))
     with pytest.raises(UsageError, match="has a column 'Tags' of its own; rename yours"):
         reput.spark.lookup(spark, store, good.selectExpr("*", "1 Tags"), columns="tags")
-    with pytest.raises(UsageError, match="one store; these are several"):
+    with pytest.raises(UsageError, match="is valid for one store only"):
         reput.spark.lookup(spark, [store, store.parent], good, index=store)
     with pytest.raises(UsageError, match="at least one store"):
         reput.spark.lookup(spark, [], good)

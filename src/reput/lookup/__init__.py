@@ -1,4 +1,4 @@
-"""Look up many keys at once: staged keys, candidates from IndexFiles and scans, records read in order, answers.
+"""Look up many keys at once. Keys are staged, candidates come from IndexFiles and scans, and records are read in order.
 
-As in `reput.pipeline`, the work is done by functions over small picklable tasks, which the caller's runner executes.
+As in `reput.pipeline`, functions over small picklable tasks do the work. The caller's runner executes them.
 """

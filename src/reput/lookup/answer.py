@@ -20,12 +20,13 @@ from reput.messages.arrays import cut_by_bytes, integers, one_array
 from reput.messages.schema import select
 
 _BATCH_ROWS = 1 << 15
-_BATCH_BYTES = 16 << 20  # bytes of messages per batch; a single message may be larger
+# Limit of the messages' bytes per batch; a single larger message gets a batch of its own.
+_BATCH_BYTES = 16 << 20
 _ROW_MASK = (1 << PART_SHIFT) - 1
 
 
 class Counts(NamedTuple):
-    """The number of rows of the keys, of rows with messages, and of messages."""
+    """Number of rows of the keys, of rows with messages, and of messages."""
 
     rows: int
     found: int
@@ -34,12 +35,13 @@ class Counts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LookupAnswer:
-    """The data from which the answer's rows are written, part by part.
+    """The data from which the rows of the answer are written, part by part.
 
-    matches  by number of a part: (path, number of the batch) of its staged matches
+    matches  for each part, by its number: (path, number of the batch) of its staged matches
     is_flat  whether rows have only `is_complete` of their coverage
-    places   object storage with the staged files
-    logs     by number of a store: number of the first store with the same log; only its messages are in the answer
+    places   object stores with the staged files
+    logs     for each store, by its number: number of the first store with the same log; only its messages are in the
+        answer
     """
 
     parts: tuple[KeyPart, ...]
@@ -51,7 +53,9 @@ class LookupAnswer:
     logs: tuple[int, ...] = ()
 
     def batches(self, number: int) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of part `number` in the keys' order; a key's messages by store, newest first.
+        """Yield the rows of part `number` in the order of the keys.
+
+        A key's messages are ordered by store, newest first.
 
         Rows have the keys' columns, the message's columns (null without a message), and the coverage.
         """
@@ -92,13 +96,14 @@ class LookupAnswer:
             found.column(name) for name in ("number", "segment", "store_number", "offset", "inner")
         )
         kept = np.ones(len(number_of), np.bool_)
+        # Entries older than a stale one are not used: a scan of the segment has found their messages.
         for lost in self.coverage.lost:
             if not len(lost.numbers):
                 continue
             place = np.minimum(np.searchsorted(lost.numbers, number_of), len(lost.numbers) - 1)
             hit = (lost.numbers[place] == number_of) & (store == lost.store)
             kept &= ~(hit & (segment == lost.segment) & (offset < lost.newest[place]))
-        # A scan may find a message again to which an entry led, and replicas have the same messages.
+        # A scan may find a message to which an entry has already led, and replicas have the same messages.
         log = np.array(self.logs, np.int64)[store] if has_replicas else store
         order = np.lexsort((segment == SCANNED, store != log, inner, offset, log, number_of))
         same = np.append(False, kept[order][:-1])
@@ -109,19 +114,19 @@ class LookupAnswer:
 
 
 class _StagedRows:
-    """Selected rows of staged matches. Messages stay in their files until they are requested."""
+    """Selected rows of staged matches. Columns of messages are read only when they are requested."""
 
     def __init__(self, batches: list[pa.RecordBatch], rows: npt.NDArray[np.int64]) -> None:
         self._batches, self._rows = batches, rows
         self._starts = np.cumsum([0, *(batch.num_rows for batch in batches)])
 
     def column(self, name: str) -> npt.NDArray[np.int64]:
-        """Return a column of numbers."""
+        """Return a column of integers."""
         parts = [batch.column(name).to_numpy() for batch in self._batches]
         return np.concatenate([np.empty(0, np.int64), *parts])[self._rows]
 
     def messages(self, rows: npt.NDArray[np.int64], columns: tuple[str, ...]) -> list[pa.Array]:
-        """Return message columns of these rows; a row below zero yields nulls."""
+        """Return the message columns of these rows. A negative row yields nulls."""
         there = np.flatnonzero(rows >= 0)
         wanted = self._rows[rows[there]]
         batch_of = np.searchsorted(self._starts, wanted, "right") - 1
@@ -149,7 +154,7 @@ def _joined(found: _StagedRows, rows: int) -> tuple[npt.NDArray[np.int64], npt.N
     """Return pairs as two arrays: rows of the keys, and rows of `found`, or -1 for a key without a message."""
     of_row = found.column("number") & _ROW_MASK
     inner = found.column("inner")
-    # Newest first: within an inner batch, its record comes first, then its messages from the last to the first.
+    # Newest first. Within an inner batch, the batch's own record comes first, then its messages in descending order.
     newest = (inner, -np.maximum(inner, 1), -found.column("offset"))
     order = np.lexsort((*newest, found.column("store_number"), of_row))
     counts = np.bincount(of_row, minlength=rows)

@@ -1,4 +1,4 @@
-"""Look up keys and return the answer as Arrow, with any staging of keys and any runner of tasks."""
+"""Look up keys and return the answer as Arrow, for any way to stage keys and any runner of tasks."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from reput.tasks import Progress, Runner, no_progress, retried, silent, waiting
 StorePath = str | PathLike[str]
 _FOLDER = "reput-lookup-"
 _staged_places: set[str] = set()
-"""URLs of this process's staging folders that are not deleted yet."""
+"""URLs of staging folders that this process has not deleted yet."""
 DEFAULT_COLUMNS = (
     "store", "physical_offset", "store_timestamp", "queue_id", "queue_offset", "size",
     "message_id", "unique_key", "tags",
@@ -53,7 +53,7 @@ DEFAULT_COLUMNS = (
 
 
 class LookupOptions(TypedDict, total=False):
-    """Options of a look-up, on any runner; see `reput.look_up` and `reput.spark.lookup`."""
+    """Options of a look-up on any runner; see `reput.look_up` and `reput.spark.lookup`."""
 
     columns: str | Iterable[str]
     index: StorePath | None
@@ -69,7 +69,7 @@ class LookupOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Lookup(Closing):
-    """A finished look-up; a context manager, which deletes the staged answer at its end.
+    """A finished look-up. The end of its context deletes the staged answer.
 
     stores  names of the searched stores, each once
     answer  the answer, read part by part
@@ -92,7 +92,7 @@ class Lookup(Closing):
             yield from self.answer.batches(number)
 
     def in_words(self) -> Iterator[str]:
-        """Yield the result and the coverage of the answer, one sentence per line."""
+        """Yield sentences about the result and the coverage of the answer, one per line."""
         counts, coverage = self.answer.counts(), self.answer.coverage
         yield (
             f"{counts.rows:,} keys: {counts.found:,} have messages, {counts.messages:,} in all; "
@@ -104,7 +104,7 @@ class Lookup(Closing):
         yield from map(str, coverage.failed)
         for lost in coverage.lost:
             keys = f"{len(lost.numbers):,} key{'' if len(lost.numbers) == 1 else 's'}"
-            yield f"Not used for {keys}: {lost.problem}"
+            yield f"An index range was not used for {keys}: {lost.problem}"
 
 
 @checked
@@ -125,10 +125,11 @@ def run_lookup(
     coverage: CoverageForm = "summary",
     progress: Progress = silent,
 ) -> Lookup:
-    """Check the arguments, open the stores, stage the keys, look them up.
+    """Check the arguments, open the stores, stage the keys and look them up.
 
     Args:
-        stores: Store directories, patterns or URLs of them, or NamedStores, whose own options take precedence. If a
+        stores: Store directories, their URLs, patterns of either, or NamedStores, whose own options take precedence. If
+            a
             store is given twice, or with its replica, the answer has its messages once. If one of several stores cannot
             be opened, the answer is incomplete.
         rows: The schema of the keys.
@@ -136,14 +137,14 @@ def run_lookup(
         runner: Returns the runner of the tasks; called after `stage`.
         columns: Columns of messages in the answer.
         index, config, hash_slots, index_items, storage_options: As for `StoreReader`.
-        staging: The folder in which a folder for staged files is created, or a URL of object storage; by default the
+        staging: A folder or URL of object storage in which a folder for staged files is created; by default the
             system's temporary folder.
         staging_access: The users who may access staged files.
         coverage: "summary" for `is_complete` in each row, "rows" for the whole coverage in each row.
         progress: Called with the phase, units done and units in all.
 
     Returns:
-        A Lookup, whose folder is deleted at the end of its context, or at the latest at the end of this process.
+        A Lookup. Its folder is deleted at the end of its context, or else at the end of this process.
 
     Raises:
         UsageError, StoreNotFoundError, StoreAccessError, StoreChangedError, FormatError, and the errors of `stage`.
@@ -157,10 +158,12 @@ def run_lookup(
     check_columns(rows, [*select(wanted).names, IS_COMPLETE if is_flat else COVERAGE_COLUMN])
     given = [stores] if isinstance(stores, str | PathLike) else list(stores)
     if not given:
-        raise UsageError("stores: give at least one store")
+        raise UsageError("stores: pass at least one store")
     named = _named(given, storage_options)
     if index is not None and len(named) > 1:
-        raise UsageError("index is for one store; these are several", arguments=["index"])
+        raise UsageError(
+            "index: is valid for one store only; pass a single store", arguments=["index"]
+        )
     with ExitStack() as stack:
 
         def open_reader(store: NamedStore) -> StoreReader:
@@ -173,13 +176,14 @@ def run_lookup(
 
         def open_store(store: NamedStore) -> StoreReader | ReputError:
             try:
-                # Requests to remote storage are repeated one by one.
+                # Remote requests are already retried one by one, so the whole call is not.
                 opened = open_reader(store) if is_url(store.path) else retried(open_reader, store)
             except ReputError as error:
                 if len(named) == 1:
                     raise
                 return error
-            stack.push(opened)  # closes it even if another store cannot be opened
+            # It is closed even if another store cannot be opened.
+            stack.push(opened)
             return opened
 
         opener = waiting(any(is_url(store.path) for store in named), len(named))
@@ -208,7 +212,7 @@ def run_lookup(
 def _named(
     given: Sequence[StorePath | NamedStore], options: Mapping[str, str] | None
 ) -> list[NamedStore]:
-    """Return the given stores, with patterns replaced by the stores that they match."""
+    """Return the given stores. A pattern is replaced by the stores that it matches."""
     found: list[NamedStore] = []
     for one in given:
         if isinstance(one, NamedStore):
@@ -221,9 +225,9 @@ def _named(
 def _opened(
     named: Sequence[NamedStore], found: Sequence[StoreReader | ReputError]
 ) -> tuple[list[NamedStore], list[StoreReader], tuple[FailedStore, ...]]:
-    """Return the opened stores, each once, and the failed ones.
+    """Return the opened stores, each once, and the stores that could not be opened.
 
-    Raises the error of the first if none could be opened.
+    Raise the first error if no store could be opened.
     """
     places: dict[str, tuple[NamedStore, StoreReader]] = {}
     errors: dict[str, ReputError] = {}
@@ -240,7 +244,7 @@ def _opened(
 
 
 def _logs_of(stores: Sequence[NamedStore]) -> tuple[int, ...]:
-    """Return for each store the number of the first store with the same log, which may be itself."""
+    """Return for each store the number of the first store with the same log, which may be its own."""
     first = find_replicas(stores).first
     numbers = {store.name: number for number, store in enumerate(stores)}
     return tuple(numbers[first.get(store.name, store.name)] for store in stores)
@@ -249,7 +253,7 @@ def _logs_of(stores: Sequence[NamedStore]) -> tuple[int, ...]:
 def _staging_folder(
     staging: StorePath | None, access: Access, options: Mapping[str, str] | None
 ) -> str:
-    """Return a new folder, or the URL of a new place, deleted when the process ends."""
+    """Return a new folder, or the URL of a new place. It is deleted when the process ends."""
     if staging is None or not is_url(staging):
         return str(folder_until_exit(_FOLDER, staging, access))
     store = open_object_store(join(fspath(staging), f"{_FOLDER}{uuid.uuid4().hex}"), options)
@@ -259,7 +263,7 @@ def _staging_folder(
 
 
 def _discard(folder: str) -> None:
-    """Delete all staged files, ignoring errors."""
+    """Delete all staged files. Errors are ignored."""
     if not is_url(folder):
         discard_tree(Path(folder))
         return
@@ -295,14 +299,14 @@ def find(
 
 
 def keys_of(keys: Any) -> Keys:
-    """Return keys of any accepted form as Arrow batches, with strings as large_string. Raises UsageError."""
+    """Return keys in any accepted form as Arrow batches, with strings as large_string. Raises UsageError."""
     if isinstance(keys, list | tuple | Mapping):
         keys = _table_of(keys)
     try:
         reader = pa.RecordBatchReader.from_stream(keys)
     except TypeError as error:
         raise UsageError(
-            f"keys must be a table or a reader of Arrow's, or a list of (topic, key), "
+            f"keys must be an Arrow table or reader, or a list of (topic, key), "
             f"not {type(keys).__name__}",
             arguments=["keys"],
         ) from error
@@ -320,7 +324,7 @@ def _table_of(keys: Sequence[Any] | Mapping[str, Any]) -> pa.Table:
         pairs = [(topic, key) for topic, key in keys]
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise UsageError(
-            f"keys: not rows of (topic, key), nor columns: {error}", arguments=["keys"]
+            f"keys: neither rows of (topic, key) nor columns: {error}", arguments=["keys"]
         ) from error
     for number, pair in enumerate(pairs):
         for name, value in zip(("topic", "key"), pair, strict=True):
@@ -340,12 +344,12 @@ def _plain(kind: pa.DataType) -> pa.DataType:
 
 
 def stage_keys(keys: Iterable[pa.RecordBatch], folder: str, threads: int = 1) -> list[KeyPart]:
-    """Stage keys in this process. Raises the errors of `stage_parts`, and of reading the keys."""
+    """Stage keys in this process. Raises the errors of `stage_parts` and of the batches."""
     return list(stage_parts(keys, join(folder, "keys"), threads))
 
 
 def read_and_close(found: Lookup) -> pa.RecordBatchReader:
-    """Return a reader of an answer; reading it to its end deletes the staged files."""
+    """Return a reader of an answer. Reading it to its end deletes the staged files."""
 
     def batches() -> Iterator[pa.RecordBatch]:
         with found:

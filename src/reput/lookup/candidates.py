@@ -1,6 +1,7 @@
-"""Stage candidates: pairs of a key and a physical offset at which its message may be, in runs by ascending offset.
+"""Stage candidates in runs, by ascending physical offset.
 
-Runs include the text of the keys, so the comparison with records needs no other file.
+A candidate is a pair of a key and a physical offset at which the key's message may be. Runs include the text of the
+keys, so comparing them with records needs no other file.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from reput.log.sources import LogSource
 from reput.messages.arrays import integers
 
 SCANNED = -1
-"""The segment number of candidates that a scan has found."""
+"""The segment number of candidates found by a scan."""
 PART_SHIFT = 32
-"""A key's number: the number of its part, shifted, and its row in it."""
+"""A key's number is the number of its part, shifted by this, plus its row in the part."""
 RUN_SCHEMA = pa.schema(
     [
         ("offset", pa.int64()),
@@ -39,7 +40,7 @@ class CandidateRun(NamedTuple):
     """A staged run of candidates of one store.
 
     segment     number of the segment whose IndexFile has the candidates, or SCANNED
-    first_cell  number of the first cell with candidates; `LogCells` defines cells
+    first_cell  number of the first cell with candidates; see `LogCells`
     bounds      int64[c + 1]: rows bounds[i] to bounds[i + 1] lie in cell first_cell + i
     """
 
@@ -51,7 +52,7 @@ class CandidateRun(NamedTuple):
 
 
 class Candidates(NamedTuple):
-    """Physical offsets, and for each the row in a part's SortedKeys that may be found there."""
+    """Physical offsets, and for each the row of a part's SortedKeys whose message may lie there."""
 
     offsets: npt.NDArray[np.int64]
     rows: npt.NDArray[np.int64]
@@ -64,7 +65,7 @@ def write_run(
     edges: npt.NDArray[np.int64],
     found: Iterable[tuple[int, pa.RecordBatch, Candidates]],
 ) -> CandidateRun | None:
-    """Stage candidates of parts: (the part's number, its keys, candidates). Returns None without candidates.
+    """Stage candidates of parts: (number of the part, its keys, candidates). Return None without candidates.
 
     edges  int64, physical offsets at which cells begin, and the end of the last cell
 
@@ -94,7 +95,7 @@ def _run_batch(part: int, keys: pa.RecordBatch, found: Candidates) -> pa.RecordB
 
 
 class StorePlace(NamedTuple):
-    """A picklable description of a store for tasks: its number, name, file system and log."""
+    """A picklable description of a store for tasks: number, name, file system and log."""
 
     number: int
     name: str

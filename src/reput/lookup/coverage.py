@@ -1,4 +1,4 @@
-"""The coverage of a look-up's answer: how much of the log was searched for each key."""
+"""The coverage of a look-up's answer: the part of the log that was searched for each key."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from reput.findings import Finding
 from reput.query.answers import Coverage
 
 CoverageForm = Literal["summary", "rows"]
-"""The form of an answer's coverage: "summary" has `is_complete` in each row and the rest once, "rows" all in rows."""
+"""The form of an answer's coverage. "summary": `is_complete` in each row, the rest once.
+
+"rows": all of it in each row.
+"""
 
 COVERAGE_COLUMN = "coverage"
 IS_COMPLETE = "is_complete"
@@ -31,13 +34,16 @@ COVERAGE_TYPE = pa.struct(
         ("problems", pa.list_(pa.field("element", pa.string()))),
     ]
 )
-"""Coverage over all stores: bytes of the log in all, bytes covered by IndexFiles, scanned bytes, unreadable bytes; and
-a line for each IndexFile or chain that could not be used. It is complete if everything was readable."""
+"""Coverage over all stores, in bytes: of the log, covered by IndexFiles, scanned, and unreadable.
+
+`problems` has a line for each IndexFile or chain that could not be used. The coverage is complete if everything was
+readable.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class LostSegment:
-    """A segment whose entries are not trusted for some keys: its range was scanned for these keys.
+    """A segment whose entries are not trusted for some keys. Its range was scanned for these keys instead.
 
     numbers  int64, sorted: numbers of these keys
     newest   for each key, the physical offset of its newest stale entry, or -1 if only the chain is broken; older
@@ -56,7 +62,10 @@ class LostSegment:
 
 @dataclass(frozen=True, slots=True)
 class PartlyRead:
-    """Ranges of a store that were needed only for some keys, and were unreadable; `numbers` (int64, sorted) of keys."""
+    """Unreadable ranges of a store that were needed only for some keys.
+
+    numbers  int64, sorted: numbers of these keys
+    """
 
     store: int
     numbers: npt.NDArray[np.int64]
@@ -72,7 +81,7 @@ class UnwrappedBatches:
     """Inner batches (5.x) of a store. No index has their messages, so all batches were unwrapped.
 
     keys      number of keys that may belong to an inner message, because their topic has batch queues
-    messages  number of messages in batches; each was compared with these keys
+    messages  number of messages in batches, each of which was compared with these keys
     unreadable_bytes  unreadable bytes in and between batches
     """
 
@@ -98,7 +107,11 @@ class FailedStore(NamedTuple):
 
     def __str__(self) -> str:
         text = f"{self.name}: not searched: {self.error}"
-        return f"{text}; its replica {self.answered_by} was" if self.answered_by else text
+        return (
+            f"{text}; its replica {self.answered_by} was searched instead"
+            if self.answered_by
+            else text
+        )
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -116,7 +129,7 @@ class LookupCoverage:
     stores   coverage of each store, in the given order, for keys whose entries can all be trusted
     lost     segments that were scanned for the other keys
     batches  inner batches of topics with batch queues
-    partly   parts that were unreadable for some keys only
+    partly   ranges that were needed only for some keys, and were unreadable
     failed   stores that could not be opened
     """
 
@@ -128,14 +141,14 @@ class LookupCoverage:
 
     @property
     def is_complete(self) -> bool:
-        """Whether everything that was searched for any key was readable."""
+        """Return whether everything that was searched for any key was readable."""
         unreadable = [*(part.unreadable_bytes for part in self.stores), self._misses_store]
         unreadable += [part.unreadable_bytes for part in self._of_some_keys()]
         return not any(unreadable)
 
     @property
     def _misses_store(self) -> bool:
-        """Return whether neither a store nor a replica of it could be opened."""
+        """Return whether a store could not be opened, and neither could a replica of it."""
         return any(one.answered_by is None for one in self.failed)
 
     def _of_some_keys(self) -> list[LostSegment | PartlyRead]:
@@ -144,8 +157,8 @@ class LookupCoverage:
     def as_json(self, names: Sequence[str]) -> list[dict[str, Any]]:
         """Return a row for each store: bytes of its log, and how they were searched for keys with trusted entries.
 
-        `lost` lists segments whose entries could not be used for some keys, and that were scanned instead.
-        `inner_batches` has the number of keys that were compared with messages of inner batches, or is None if no key's
+        `lost` lists segments whose entries could not be used for some keys, and which were scanned instead.
+        `inner_batches` has the number of keys that were compared with messages of inner batches. It is None if no key's
         topic has such batches.
         """
         return [
@@ -177,7 +190,7 @@ class LookupCoverage:
         ] + [one.as_json() for one in self.failed]
 
     def complete(self, numbers: npt.NDArray[np.int64]) -> pa.Array:
-        """Return whether everything was readable, for each of these keys."""
+        """Return for each of these keys whether everything was readable."""
         unreadable = np.full(len(numbers), sum(store.unreadable_bytes for store in self.stores))
         for part in self._of_some_keys():
             if part.unreadable_bytes:
@@ -229,8 +242,8 @@ def coverage_of(answer: Any) -> list[dict[str, Any]]:
     """Return the coverage of a look-up's answer per store: bytes of its log, and how they were searched.
 
     Args:
-        answer: The result of `reput.look_up`, or an Arrow table of it. Tables of pandas or Polars lose the metadata
-            with the coverage.
+        answer: The result of `reput.look_up`, or an Arrow table made from it. pandas and Polars drop the metadata
+            that holds the coverage.
 
     Raises:
         UsageError: The answer has no coverage.

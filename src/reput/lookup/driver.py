@@ -1,4 +1,4 @@
-"""Run a look-up with any runner: plan, find candidates, match records, repeat by scan where an index is wrong."""
+"""Run a look-up with any runner: plan, find candidates, match records, and scan where an index is wrong."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from reput.store.store_reader import StoreReader
 from reput.tasks import Progress, Runner, no_progress, silent, waiting
 
 _GROUP_KEYS = 1 << 22
-"""Most keys per task: searching them takes longer than reading the IndexFile, which each task repeats."""
+"""Most keys per task. Searching this many takes longer than reading the IndexFile, which each task repeats."""
 
 
 def look_up(
@@ -55,7 +55,7 @@ def look_up(
     progress: Progress = silent,
     names: Sequence[str | None] = (),
 ) -> LookupAnswer:
-    """Look up staged parts in open stores, and stage the answer in `folder`, which all tasks must see.
+    """Look up staged parts in open stores, and stage the answer in `folder`, which all tasks must be able to read.
 
     `names` are the stores' names in the answer, by default their paths. The phases of `progress` are judge (for many
     IndexFiles), search, read and unwrap.
@@ -71,6 +71,7 @@ def look_up(
     )
     job.search()
     stale = job.read([run for plan in job.stores for run in plan.runs])
+    # Only now is it known which index entries were wrong. Their segments are scanned for the affected keys.
     job.lose(stale)
     job.unwrap()
     places = places_of(join(folder, "answer"))
@@ -86,7 +87,8 @@ def _hashes(parts: Iterable[KeyPart]) -> npt.NDArray[np.int32]:
     every = np.concatenate(
         [np.empty(0, np.int32), *(SortedKeys(part.path).hashes for part in parts)]
     )
-    every.sort()  # np.unique hashes the numbers first, which takes ten times as long
+    # np.unique would hash the numbers first, which takes ten times as long.
+    every.sort()
     return every[np.flatnonzero(np.diff(every, prepend=np.int32(-1)))]
 
 
@@ -94,7 +96,7 @@ def _hashes(parts: Iterable[KeyPart]) -> npt.NDArray[np.int32]:
 class _LookUp:
     """The tasks of one look-up, and their results.
 
-    damage  parts that were unreadable for some keys: number of the store, finding, numbers of the keys
+    damage  unreadable ranges that affect only some keys: number of the store, finding, numbers of the keys
     """
 
     runner: Runner
@@ -115,10 +117,12 @@ class _LookUp:
         tasks: list[_SearchTask] = []
         ranges: list[tuple[StorePlan, ScannedRange]] = []
         window = window_of(part for _, part in self.parts)
-        parallelism = self.runner.parallelism  # read once, because Spark asks its JVM
+        # Read once, because Spark asks its JVM each time.
+        parallelism = self.runner.parallelism
         ids = tuple(each for each in self.parts if _may_be_ids(each[1]).any())
         indexed = [(plan.number, list(plan.indexed(window))) for plan in self.stores]
-        # If IndexFiles are too few for the slots, each is searched for several parts of the keys.
+        # If there are fewer IndexFiles than parallel tasks, each is searched by several tasks, for different parts of
+        # the keys.
         groups = self._groups(-(-parallelism // max(sum(len(own) for _, own in indexed), 1)))
         tasks += [
             IndexTask(store, number, part.bulk(within), group)
@@ -136,7 +140,7 @@ class _LookUp:
     def _replaced_tasks(
         self, plan: StorePlan, asking: tuple[tuple[int, KeyPart], ...]
     ) -> list[ReplacedIdTask]:
-        """Return tasks that search for ids without index entries (5.x), or none if no key looks like an id."""
+        """Return tasks that search for ids without index entries (5.x); none if no key looks like an id."""
         if not asking or not plan.has_replaced_ids:
             return []
         return [ReplacedIdTask(plan.place, file, self._wanted(), asking) for file in plan.log.files]
@@ -172,6 +176,7 @@ class _LookUp:
         tasks: Sequence[_SearchTask],
         ranges: Sequence[tuple[StorePlan, ScannedRange]],
     ) -> None:
+        # A split's first record was guessed. Splits whose guess was wrong are scanned again.
         """Run the search tasks, and repeat scans until the splits of each range join."""
         replaced: list[ReplacedFound] = []
         owner = {task.number: part for _, part in ranges for task in part.splits}
@@ -207,7 +212,7 @@ class _LookUp:
     def read(self, runs: Iterable[CandidateRun]) -> npt.NDArray[np.int64]:
         """Read and compare candidates, then delete their runs.
 
-        Returns stale candidates: (store, segment, key's number, offset), int64[n, 4].
+        Return stale candidates: (store, segment, key's number, offset), int64[n, 4].
         """
         by_store: dict[int, list[CandidateRun]] = defaultdict(list)
         runs = list(runs)
@@ -229,12 +234,13 @@ class _LookUp:
             for part, batch in matched.batches:
                 self.matches[part].append((matched.path, batch))
         for run in runs:
-            if not is_url(run.path):  # staged objects are deleted together, at the end
+            # Staged objects are deleted together at the end.
+            if not is_url(run.path):
                 remove_tree(Path(run.path))
         return np.concatenate(stale)
 
     def lose(self, stale: npt.NDArray[np.int64]) -> None:
-        """Scan segments with stale entries or broken chains, only for the keys that these affect."""
+        """Scan segments with stale entries or broken chains, only for the affected keys."""
         found = [
             (plan, number, keys)
             for plan in self.stores
@@ -260,7 +266,7 @@ class _LookUp:
             self.lost.append(plan.lost_segment(number, keys, own))
 
     def _wanted(self) -> str:
-        """Return the path of a file with the hashes of all keys; the first call writes it."""
+        """Return the path of a file with the hashes of all keys. The first call writes the file."""
         path = join(self.folder, "wanted-all.npy")
         if not self._has_wanted:
             save_array(path, _hashes(part for _, part in self.parts))
@@ -373,7 +379,7 @@ def _rows(part: KeyPart) -> npt.NDArray[np.int64]:
 
 
 class _Asking(NamedTuple):
-    """Rows of a part's keys that have one of some topics, and these topics."""
+    """The rows of a part's keys with one of the given topics, and the topics that occur."""
 
     rows: npt.NDArray[np.int64]
     topics: frozenset[str]
@@ -392,7 +398,7 @@ def _asking(part: KeyPart, topics: frozenset[str]) -> _Asking:
 
 
 def _lost_keys(plan: StorePlan, number: int, stale: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return keys with wrong entries in a segment: (number, offset of the newest stale entry or -1), int64[n, 2]."""
+    """Return keys with wrong entries in a segment, int64[n, 2]: (number, offset of the newest stale entry or -1)."""
     own = stale[(stale[:, 0] == plan.number) & (stale[:, 1] == number)][:, 2:]
     broken = plan.broken.get(number, np.empty(0, np.int64))
     rows = np.concatenate([own, np.stack([broken, np.full_like(broken, -1)], axis=1)])

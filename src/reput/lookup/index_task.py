@@ -1,4 +1,4 @@
-"""Find candidates in one part of an index, for the keys of several staged parts together."""
+"""Find candidates in one part of an index, for the keys of several staged parts."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from reput.index.key_index import BulkHits, BulkSearch
 from reput.lookup.candidates import PART_SHIFT, CandidateRun, Candidates, write_run
 from reput.lookup.key_parts import KeyPart, SortedKeys
 
+# Runs are written in pieces of this size, to bound the memory of a task.
 _RUN_CANDIDATES = 1 << 21
 
 
@@ -32,7 +33,7 @@ class IndexTask:
 
 
 class IndexFound(NamedTuple):
-    """The result of an IndexTask: runs of candidates, and numbers (int64) of keys whose chains are broken."""
+    """The result of an IndexTask: runs of candidates, and numbers (int64) of the keys whose chains are broken."""
 
     runs: list[CandidateRun]
     store: int
@@ -41,7 +42,7 @@ class IndexFound(NamedTuple):
 
 
 def run_index_task(folder: str, edges: npt.NDArray[np.int64], task: IndexTask) -> IndexFound:
-    """Run a task; it may run twice, even at the same time. Raises StoreChangedError, StoreAccessError."""
+    """Run a task. It may run twice, even at the same time. Raises StoreChangedError, StoreAccessError."""
     runs: list[CandidateRun] = []
     lost = [np.empty(0, np.int64)]
     waiting: list[tuple[int, SortedKeys, Candidates]] = []
@@ -68,7 +69,7 @@ def run_index_task(folder: str, edges: npt.NDArray[np.int64], task: IndexTask) -
 
 
 class _Asked:
-    """Iterates over the hashes of parts, each opened in turn; `keys` are the keys of the present part."""
+    """An iterator over the hashes of parts, each opened in turn. `keys` are the keys of the current part."""
 
     keys: SortedKeys
 

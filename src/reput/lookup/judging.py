@@ -1,4 +1,4 @@
-"""Judge in parallel tasks which log ranges the IndexFiles of all stores cover."""
+"""Decide in parallel tasks which log ranges the IndexFiles of all stores cover."""
 
 from __future__ import annotations
 
@@ -16,12 +16,16 @@ from reput.log.sources import LogSource
 from reput.store.store_reader import StoreReader
 from reput.tasks import Runner
 
-_MANY_FILES = 16  # judging this many files takes longer than starting a job
+# Judging this many files takes longer than starting a job.
+_MANY_FILES = 16
 
 
 @dataclass(frozen=True, slots=True)
 class JudgeTask:
-    """A task: judge an IndexFile of a store, which has a given number of IndexFiles."""
+    """A task: judge one IndexFile of a store.
+
+    files  number of the store's IndexFiles
+    """
 
     store: str
     storage: Storage
@@ -47,7 +51,7 @@ class _Verdicts:
         files: int = 1,
     ) -> Verdict:
         """See `Judge`."""
-        # A file that is new or has grown since the tasks ran is not trusted; its range is scanned.
+        # A file that is new, or has grown since the tasks ran, is not trusted. Its range is scanned.
         verdict = self._verdicts.get(file.path)
         return verdict if verdict is not None and verdict.last <= last else Verdict(last)
 
@@ -55,7 +59,9 @@ class _Verdicts:
 def judged(
     runner: Runner, stores: Sequence[StoreReader], progress: Callable[[int, int], None]
 ) -> list[Judge | None]:
-    """Return a judge for each store, or None if tasks would save no time: for few IndexFiles, or without processes.
+    """Return a judge for each store.
+
+    The judges are None if tasks would save no time: for few IndexFiles, or without parallel processes.
 
     Raises StoreAccessError, StoreChangedError.
     """
@@ -82,7 +88,7 @@ def judged(
 
 
 def run_judge_task(task: JudgeTask) -> Verdict:
-    """Prove the IndexFile of a local store, or spot-check that of a remote one.
+    """Prove the IndexFile of a local store, or spot-check the IndexFile of a remote store.
 
     Raises StoreAccessError, StoreChangedError.
     """

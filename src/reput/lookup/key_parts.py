@@ -1,4 +1,4 @@
-"""Stage the keys of a look-up: parts of some hundred thousand rows, each in two files.
+"""Stage the keys of a look-up in parts of some hundred thousand rows. Each part has two files.
 
 <name>.rows   the caller's rows, unchanged, with all columns
 <name>.keys   topic, key, time window and hash of rows that are not null, by ascending hash
@@ -67,21 +67,22 @@ def check_columns(rows: pa.Schema, taken: Iterable[str]) -> None:
         if name not in kinds:
             raise UsageError(
                 f"keys: no column {name!r}, but {', '.join(map(repr, kinds)) or 'none at all'}; "
-                "they need topic and key, begin and end may be there",
+                "topic and key are required, begin and end are optional",
                 arguments=["keys"],
             )
         if not _is_text(kinds[name]):
             raise UsageError(
-                f"keys: column {name!r} must be of strings, not {kinds[name]}", arguments=["keys"]
+                f"keys: column {name!r} must contain strings, not {kinds[name]}", arguments=["keys"]
             )
     for name in ("begin", "end"):
         kind = kinds.get(name, pa.int64())
         if not (pa.types.is_integer(kind) or pa.types.is_timestamp(kind) or _is_text(kind)):
             raise UsageError(
-                f"keys: column {name!r} must be of milliseconds or timestamps, not {kind}",
+                f"keys: column {name!r} must contain milliseconds or timestamps, not {kind}",
                 arguments=["keys"],
             )
-    own = {name.lower() for name in taken}  # Spark ignores case
+    # Spark ignores case in column names.
+    own = {name.lower() for name in taken}
     if both := sorted(name for name in kinds if name.lower() in own):
         raise UsageError(f"keys: the answer has a column {both[0]!r} of its own; rename yours")
 
@@ -93,7 +94,7 @@ def _is_text(kind: pa.DataType) -> bool:
 def stage_parts(
     batches: Iterable[pa.RecordBatch], stem: str | PathLike[str], threads: int = 1
 ) -> Iterator[KeyPart]:
-    """Write the parts of the keys, with names that begin with `stem`, in `threads` threads.
+    """Write the parts of the keys with `threads` threads. Their names begin with `stem`.
 
     Raises UsageError for an invalid time, StoreAccessError.
     """
@@ -107,6 +108,7 @@ def stage_parts(
         waiting: deque[Future[KeyPart]] = deque()
         for part in parts:
             waiting.append(pool.submit(_stage_part, *part))
+            # The queue is bounded, so that the keys are not all in memory.
             if len(waiting) > threads:
                 yield waiting.popleft().result()
         yield from (staged.result() for staged in waiting)
@@ -158,7 +160,7 @@ def _sorted_keys(table: pa.Table) -> pa.RecordBatch:
 
 
 def _milliseconds(table: pa.Table, name: str, unbounded: int) -> npt.NDArray[np.int64]:
-    """Return a bound of each row's time window, both inclusive; null is unbounded."""
+    """Return a bound of each row's time window, in milliseconds; null is unbounded. Both bounds are inclusive."""
     if name not in table.column_names:
         return np.full(table.num_rows, unbounded, np.int64)
     column = table[name]
@@ -182,12 +184,13 @@ def _from_timestamp(column: pa.ChunkedArray, up: bool) -> pa.ChunkedArray:
     if unit in _MS_PER_UNIT:
         return pc.multiply_checked(values, _MS_PER_UNIT[unit])
     step = _UNITS_PER_MS[unit]
+    # The begin is rounded up and the end down, so that a window never becomes wider.
     floor = np.floor_divide(values.fill_null(0).to_numpy() + (step - 1 if up else 0), step)
     return pa.chunked_array([pa.array(floor, mask=column.is_null().to_numpy())])
 
 
 def _from_text(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
-    """Parse times: numbers are milliseconds, other values ISO 8601, in UTC without a zone."""
+    """Parse times: integers are milliseconds, all other values ISO 8601, in UTC if they have no zone."""
     column = pc.if_else(pc.equal(pc.utf8_trim_whitespace(column), ""), None, column)
     for kind in (pa.int64(), pa.timestamp("us", "UTC"), pa.timestamp("us")):
         try:
@@ -200,7 +203,7 @@ def _from_text(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
 
 
 def window_of(parts: Iterable[KeyPart]) -> TimeWindow | None:
-    """Return the window that contains all windows of the parts' keys; None for all time, or without keys."""
+    """Return the window that contains all windows of the parts' keys; None if it is unbounded, or without keys."""
     begin, end = _UNBOUNDED, -_UNBOUNDED - 1
     for part in parts:
         keys = _keys_of(part.path)
@@ -243,7 +246,10 @@ class SortedKeys:
     def rows_of(
         self, numbers: npt.NDArray[Any]
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Return (index into `numbers`, row of the batch), a pair per key whose hash has one of these numbers."""
+        """Return (index into `numbers`, row of the batch), one pair per key with these hashes.
+
+        `numbers` are positions in `hashes`.
+        """
         begins, counts = (
             self.first[numbers],
             self.first[numbers.astype(np.int64) + 1] - self.first[numbers],
@@ -256,7 +262,7 @@ class SortedKeys:
     def rows_with(
         self, hashes: npt.NDArray[np.int32]
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Return (index into `hashes`, row of the batch), a pair per key with one of these hashes."""
+        """Return (index into `hashes`, row of the batch), one pair per key with one of these hashes."""
         place = np.searchsorted(self.hashes, hashes)
         there = np.flatnonzero(place < len(self.hashes))
         there = there[self.hashes[place[there]] == hashes[there]]

@@ -32,7 +32,7 @@ PLAIN = LineStyle()
 
 
 def answer_header(answer: LookupAnswer, layout: LineFormat) -> list[str]:
-    """Return the header line of CSV, without a line end, in a list; the list is empty for JSON."""
+    """Return the header line of CSV without a line end, in a list; an empty list for JSON."""
     if layout == "jsonl":
         return []
     know(answer.places)
@@ -49,7 +49,7 @@ def answer_lines(
     Args:
         answer: The answer.
         number: The number of the part of the keys.
-        layout: The format of the lines; `csv` has only `is_complete` of the coverage.
+        layout: The format of the lines; CSV has only `is_complete` of the coverage.
         style: How values are written.
         end: The end of each line.
     """
@@ -69,5 +69,5 @@ def _flat(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _names(answer: LookupAnswer) -> dict[str, str]:
-    """Return the JSON names of a message's columns; columns of the keys are the caller's own."""
+    """Return the JSON names of a message's columns. Columns of the keys keep the caller's names."""
     return {name: other for name, other in JSON_NAMES.items() if name in answer.columns}

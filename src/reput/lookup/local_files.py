@@ -45,17 +45,17 @@ def check_paths(keys: str, output: str | None) -> None:
         raise StoreNotFoundError(f"keys {keys}: no such file", arguments=["keys"])
     if Path(keys).suffix not in (".csv", ".parquet") and not Path(keys).is_dir():
         raise UsageError(
-            f"keys {keys}: neither a .csv file with a line of names nor .parquet",
+            f"keys {keys}: must be a .csv file with a header line, or .parquet",
             arguments=["keys"],
         )
     if output is not None and Path(output).exists():
         raise UsageError(
-            f"output {output}: exists already; name a new directory", arguments=["output"]
+            f"output {output}: exists already; choose a new directory", arguments=["output"]
         )
 
 
 def read_keys(keys: str, options: Mapping[str, str] | None = None) -> Keys:
-    """Read keys from a .csv file with a header, all of whose columns are text, or from a Parquet file.
+    """Read keys from a Parquet file, or from a .csv file with a header, all of whose columns are text.
 
     Args:
         keys: A path, or the URL of a file in a bucket.
@@ -63,7 +63,7 @@ def read_keys(keys: str, options: Mapping[str, str] | None = None) -> Keys:
 
     Raises:
         UsageError: The file cannot be read. The batches also raise it for a line with a wrong number of values, which
-            would be read as wrong keys.
+            would otherwise be read as wrong keys.
     """
     malformed: list[str] = []
     with _explained(keys, malformed):
@@ -96,8 +96,8 @@ def _csv_keys(open_file: Callable[[], Any], malformed: list[str]) -> Keys:
     )  # fmt: skip
 
     def batches() -> Iterator[pa.RecordBatch]:
-        # Open the file only when it is read, and close it: a reader that stays open reads ahead in threads, which has
-        # aborted processes at their end.
+        # The file is opened only when it is read, and then closed. A reader that stays open reads ahead in threads,
+        # which has aborted processes at their exit.
         with pa.csv.open_csv(open_file(), parse_options=parse, convert_options=text) as reader:
             yield from reader
 
@@ -111,7 +111,7 @@ def _explained_batches(found: Keys, keys: str, malformed: list[str]) -> Iterator
 
 @contextmanager
 def _explained(keys: str, malformed: list[str]) -> Iterator[None]:
-    """Turn pyarrow's errors about the keys into UsageError; name a malformed line."""
+    """Raise pyarrow's errors about the keys as UsageError, which names a malformed line."""
     try:
         yield
     except StoreUnreachableError:
@@ -145,13 +145,13 @@ def write_answer(
 
 
 def coverage_path(output: str) -> Path:
-    """Return the path of an answer's coverage summary: beside the answer, not among its files."""
+    """Return the path of an answer's coverage summary. It lies beside the answer, not among its files."""
     path = Path(output).absolute()
     return path.with_name(f"{path.name}.coverage.json")
 
 
 def coverage_text(found: Lookup) -> bytes:
-    """Return the coverage of the answer, store by store: a list of JSON objects."""
+    """Return the coverage of the answer: a list with a JSON object per store."""
     return f"{json.dumps(coverage_of(found.schema), indent=1)}\n".encode()
 
 
@@ -169,18 +169,18 @@ class BucketOutput:
     """
 
     def __init__(self, url: str, options: Mapping[str, str] | None = None) -> None:
-        """Create the output. Raises UsageError if it exists, MissingExtraError, StoreAccessError."""
+        """Prepare the output. Raises UsageError if it exists, MissingExtraError, StoreAccessError."""
         self._url = url.rstrip("/")
         parent, _, self._name = self._url.rpartition("/")
         if not urlsplit(self._url).path.strip("/"):
             raise UsageError(
-                f"output {url}: name a folder in the bucket: {self._url}/found",
+                f"output {url}: specify a folder in the bucket, such as {self._url}/found",
                 arguments=["output"],
             )
         self._store = Bucket(parent, options or {})
         if next(self._store.list(f"{self._name}/"), None) is not None:
             raise UsageError(
-                f"output {url}: exists already; name a new directory", arguments=["output"]
+                f"output {url}: exists already; choose a new directory", arguments=["output"]
             )
 
     def write_coverage(self, found: Lookup) -> None:
@@ -189,7 +189,7 @@ class BucketOutput:
             self._store.put_new(f"{self._name}.coverage.json", coverage_text(found))
         except ObjectConflictError:
             raise UsageError(
-                f"output {self._url}: its coverage.json exists already; name a new directory",
+                f"output {self._url}: its coverage.json exists already; choose a new directory",
                 arguments=["output"],
             ) from None
 
@@ -205,6 +205,7 @@ class BucketOutput:
             written = PlacedRunner(AnchoredRunner(runner), [self._store]).run(
                 partial(_upload_part, writing), numbers, [1] * len(numbers), no_progress
             )
+            # name[:-33] drops the hyphen and the 32 digits that make the attempt's name unique.
             at_once(self._bring, [(f"{staging}/{name}", name[:-33]) for name in written])
             self._store.put_new(f"{self._name}/_SUCCESS", b"")
         finally:
@@ -218,7 +219,7 @@ class BucketOutput:
 def _upload_part(to: _Writing, number: int) -> str:
     """Write a part under a name that is unique to this attempt, so that attempts do not replace each other's objects.
 
-    Returns this name.
+    Return this name.
     """
     with scratch_folder() as folder:
         local = replace(to, folder=str(folder))
@@ -239,7 +240,8 @@ class _Writing:
 def _write_part(to: _Writing, number: int) -> Path:
     answer = to.found.answer
     path = Path(to.folder) / f"part-{number:05d}{SUFFIXES[to.layout]}"
-    is_there = number < len(answer.parts)  # without any keys, write one file without rows
+    # Without any keys, one file without rows is written.
+    is_there = number < len(answer.parts)
     if to.layout != "parquet":
         write_chunks(path, _text(to, number) if is_there else iter(()))
         return path

@@ -1,6 +1,6 @@
 """Compare candidates with the records at their offsets: read ranges of the log in order, stage matches by part.
 
-A match states its key and the place of its message, and has the message's columns.
+A match consists of the number of its key, the place of its message, and the message's columns.
 """
 
 from __future__ import annotations
@@ -40,15 +40,16 @@ _PLACE_FIELDS = (
 _LARGE_COLUMNS = {"body", "properties"}
 Numbers = npt.NDArray[np.int64]
 _PIECE_CANDIDATES = 1 << 19
+# Most records are shorter. Longer records are read again, with their whole length.
 _FIRST_READ_BYTES = 2 << 10
 _WINDOW_BYTES = 16 << 20
 Offsets = npt.NDArray[np.int64]
 
 
 class Places(NamedTuple):
-    """Pairs of a key and a record that match.
+    """Pairs of a key and a matching record.
 
-    number   the key's number
+    number   number of the key
     segment  segment of the index entry that led to the record, or SCANNED
     record   row of the record among the records read
     """
@@ -61,8 +62,8 @@ class Places(NamedTuple):
 def match_schema(columns: tuple[str, ...]) -> pa.Schema:
     """Return the schema of staged matches.
 
-    Its columns are the key's number, the segment and store in which the message was found, the message's physical
-    offset, its number within an inner batch (from 1 on; 0 for a record itself), its approximate bytes in an answer, and
+    Its columns are: the key's number, the segment and store in which the message was found, the message's physical
+    offset, its number within an inner batch (from 1; 0 for a record itself), its approximate bytes in an answer, and
     the message's columns.
     """
     return pa.schema([*_PLACE_FIELDS, *select(columns)])
@@ -71,7 +72,7 @@ def match_schema(columns: tuple[str, ...]) -> pa.Schema:
 def write_matches(
     path: str, columns: tuple[str, ...], matches: Iterable[pa.RecordBatch]
 ) -> list[tuple[int, int]]:
-    """Stage matches in one file; return (number of the part, number of the batch) for each of its batches.
+    """Stage matches in one file; return (number of the part, number of the batch) for each batch of the file.
 
     Raises StoreAccessError.
     """
@@ -119,7 +120,10 @@ def decoded_matches(
     columns: tuple[str, ...],
     inner: npt.NDArray[np.int32] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield matches in batches of limited bytes of bodies; `inner` is each record's number in its inner batch, or 0."""
+    """Yield matches in batches whose bodies have limited bytes.
+
+    `inner` is each record's number in its inner batch, or 0.
+    """
     schema, start = select(columns), 0
     for part, messages in records.batches(schema, BATCH_BYTES):
         sizes = _answer_bytes(part, messages)
@@ -163,7 +167,7 @@ class RunSlice(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MatchTask:
-    """A task: compare candidates in some files of a store's log; each file has slices of runs."""
+    """A task: compare candidates in some files of a store's log. Each file has slices of runs."""
 
     number: int
     place: StorePlace
@@ -191,7 +195,7 @@ class Matched(NamedTuple):
 
 
 def run_match_task(folder: str, columns: tuple[str, ...], task: MatchTask) -> Matched:
-    """Run a task; it may run twice, even at the same time. Raises StoreAccessError, StoreChangedError."""
+    """Run a task. It may run twice, even at the same time. Raises StoreAccessError, StoreChangedError."""
     path = attempt_path(folder, f"match-{task.store}-{task.number}")
     stale = [np.empty((0, 3), np.int64)]
     batches = write_matches(path, columns, _matches(task, columns, stale))
@@ -207,7 +211,8 @@ def _matches(
                 for piece in _pieces(slices):
                     comparison = _CandidateComparison(task, file, reader, piece, columns, stale)
                     yield from comparison.run()
-        except StoreNotFoundError:  # expired meanwhile
+        # The file has expired meanwhile.
+        except StoreNotFoundError:
             continue
 
 
@@ -230,7 +235,7 @@ def _pieces(slices: tuple[RunSlice, ...]) -> Iterator[pa.Table]:
 
 
 class _CandidateComparison:
-    """Compares one piece of candidates, which all lie in one file."""
+    """The comparison of one piece of candidates, which all lie in one file."""
 
     def __init__(
         self,
@@ -250,7 +255,7 @@ class _CandidateComparison:
         )
         self._topics, self._keys = (texts_of(batch.column(name)) for name in ("topic", "key"))
         self._order = np.argsort(self._offsets, kind="stable")
-        # Positions in `order` at which each distinct offset begins.
+        # `_first` has the positions in `_order` at which each distinct offset begins.
         self._different, self._first = np.unique(self._offsets[self._order], return_index=True)
         self._first = np.append(self._first, len(self._order))
 
@@ -286,7 +291,7 @@ class _CandidateComparison:
         rows: Offsets,
         read: npt.NDArray[np.bool_],
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the matches among whole records; `rows` are the candidates of each distinct offset."""
+        """Yield the matches among the complete records of a window. `rows` are the records' places in `_different`."""
         taken = np.flatnonzero(read)
         counts = self._first[rows[taken] + 1] - self._first[rows[taken]]
         record_of = np.repeat(taken, counts)
@@ -306,6 +311,7 @@ class _CandidateComparison:
             yield from self._decode(window, record_of[is_match], candidates[is_match])
 
     def _note_stale(self, candidates: Offsets) -> None:
+        # A scan cannot have stale candidates: it has just read the records.
         candidates = candidates[self._segment[candidates] != SCANNED]
         found = (self._segment[candidates], self._number[candidates], self._offsets[candidates])
         self._stale.append(np.stack(found, axis=1).astype(np.int64).reshape(-1, 3))
@@ -313,7 +319,7 @@ class _CandidateComparison:
     def _decode(
         self, window: Window, record_of: Offsets, candidates: Offsets
     ) -> Iterator[pa.RecordBatch]:
-        """Yield matches in batches of limited bytes of bodies."""
+        """Yield matches in batches whose bodies have limited bytes."""
         rows, which = np.unique(record_of, return_inverse=True)
         offsets = self._offsets[candidates[np.unique(which, return_index=True)[1]]]
         records = Records(window.data, window.begins[rows], offsets, self._task.place.name, True)

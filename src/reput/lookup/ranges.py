@@ -31,6 +31,7 @@ from reput.query.answers import Coverage, IndexedRange, within_range
 from reput.store.store_reader import StoreReader
 from reput.store.topics_file import batch_topics
 
+# Cells are small enough to balance tasks, and few enough for the driver's memory.
 _CELL_BYTES = 16 << 20
 _MOST_CELLS = 4096
 _LEAST_TASK_CANDIDATES = 1 << 14
@@ -39,9 +40,9 @@ _MOST_TASK_CANDIDATES = 1 << 19
 
 @dataclass(slots=True)
 class ScannedRange:
-    """A range to scan: records that begin in [begin, stop) of one file; a record begins at `begin`.
+    """A range to scan for records that begin in [begin, stop) of one file. A record begins at `begin`.
 
-    is_read      whether the plan has already read the range and its damage, so the scan only finds candidates
+    is_read      whether the plan has already read the range and its damage, so that the scan only finds candidates
     segment      the segment whose entries are not trusted; None without an index
     position     physical offset of the end of the bytes read; with `at_end`, the end of the log
     """
@@ -89,21 +90,22 @@ class ScannedRange:
         self._found[found.number] = found
 
     def rescan(self) -> LookupScanTask | None:
-        """Return the first split whose begin was guessed wrong, to be scanned again; None if all splits join."""
+        """Return the first split whose beginning was guessed wrong, to be scanned again; None if all splits join."""
         expected = self.begin
         self.runs, damage = [], self.damage if self.is_read else []
         for split in self._splits:
             if expected >= split.stop:
                 continue
             found = self._found[split.number]
-            if found.start != expected:  # a wrong guess, or no guess and the walk continues
+            # The guess was wrong, or no record was found although the previous walk continues here.
+            if found.start != expected:
                 return replace(split, start=expected)
             self.runs += found.runs
             damage += [] if self.is_read else found.damage
             self.position = expected = found.end
             if found.finished:
                 if found.unreadable and not self.is_read:
-                    # Whether it is the end of the log, `finish` decides.
+                    # `finish` decides whether these bytes are the end of the log.
                     rest = self.file.lost(found.end, self.file.end, found.unreadable)
                     verdict = WalkVerdict(rest.stop, [*damage, rest], is_unreadable=True)
                     self.position = verdict.tail_start
@@ -113,7 +115,7 @@ class ScannedRange:
         return None
 
     def finish(self, log: CommitLogReader) -> None:
-        """Walk the bytes that are not a record, to separate damage from the end of the log."""
+        """Walk over the unreadable bytes at the end, to find out whether they are damage or the end of the log."""
         if self.is_read:
             self.position = self.stop
         if self.position < self.stop:
@@ -125,7 +127,7 @@ class ScannedRange:
 
 
 class LogCells:
-    """Divides the log into cells, by which candidates are grouped into tasks.
+    """A division of the log into cells, by which candidates are grouped into tasks.
 
     edges  int64, physical offsets at which cells begin, and the end of the last cell
     """
@@ -139,7 +141,8 @@ class LogCells:
         self._files = files
         starts = np.array([file.start for file in files])
         place = np.searchsorted(starts, self.edges[:-1], side="right") - 1
-        self._file_of = place.tolist()  # for a cell between two files: the file before it
+        # For a cell between two files, this is the file before it.
+        self._file_of = place.tolist()
 
     def tasks(
         self,
@@ -159,6 +162,7 @@ class LogCells:
                     by_cell[run.first_cell + cell].append(
                         RunSlice(run.path, run.segment, start, stop)
                     )
+        # Four tasks per processor, so that a slow task does not delay the end.
         share = total // (4 * parallelism) + 1
         share = min(max(share, _LEAST_TASK_CANDIDATES), _MOST_TASK_CANDIDATES)
         tasks: list[MatchTask] = []
@@ -166,7 +170,8 @@ class LogCells:
         taken = 0
         for cell in sorted(by_cell):
             file = self._files[self._file_of[cell]]
-            if file.end <= self.edges[cell]:  # the cell lies between two files
+            # The cell lies in a gap between two files.
+            if file.end <= self.edges[cell]:
                 continue
             files[file] += by_cell[cell]
             taken += sum(part.stop - part.start for part in by_cell[cell])
@@ -196,10 +201,10 @@ def _joined(slices: list[RunSlice]) -> list[RunSlice]:
 
 
 class StorePlan:
-    """One store: its planned segments, and their results.
+    """The plan for one store: its segments, and their results.
 
     runs    runs of candidates
-    broken  by segment: numbers of keys whose chains are broken
+    broken  for each segment, by its number: numbers of keys whose chains are broken
     ranges  the ranges to scan for all keys
     batch_topics  topics (5.x) whose records may be inner batches
     has_replaced_ids  whether records may have ids that a later UNIQ_KEY replaces (5.x)
@@ -210,12 +215,12 @@ class StorePlan:
     ) -> None:
         """Plan the look-up in a store.
 
-        `judge` has the verdicts of tasks; without it, this proves or spot-checks the IndexFiles. `name` is the value of
-        the column `store`, by default the path.
+        `judge` has the verdicts of tasks; without it, the IndexFiles are proved or spot-checked here. `name` is the
+        value of the column `store`, by default the path.
         """
         self.number, self.path, self.log = number, store.path, store.commit_log
         self.place = StorePlace(number, name or store.path, store.log_storage, self.log.source)
-        # A proof would read too many bytes of a remote log.
+        # A proof would read too many bytes of a remote log, so its IndexFiles are only spot-checked.
         if judge is None and store.storage.is_local:
             judge = Proved(store.path, store.index.current())
         planner = self._planner = store.key_planner(judge)
@@ -232,7 +237,8 @@ class StorePlan:
 
     def _range(self, segment: Segment) -> ScannedRange:
         file = self.log.file_at(segment.start)
-        assert file is not None  # a segment to scan lies within a file
+        # A segment to scan lies within one file.
+        assert file is not None
         is_read = segment.records is not None
         damage = list(segment.damage)
         return ScannedRange(file, segment.start, segment.stop, is_read, damage=damage)
@@ -253,7 +259,7 @@ class StorePlan:
     def to_scan(self, window: TimeWindow | None) -> Iterator[ScannedRange]:
         """Yield the ranges to scan that may have messages of a time window (`reput.log.known_ranges`).
 
-        Other ranges count as read.
+        The other ranges are marked as read.
         """
         for part in self.ranges:
             times = None
@@ -294,7 +300,7 @@ class StorePlan:
                 yield PartlyRead(self.number, numbers, (finding,))
 
     def coverage(self) -> Coverage:
-        """Return the coverage for keys whose entries can all be trusted. The ranges must be finished."""
+        """Return the coverage for keys whose entries can all be trusted. All ranges must be finished."""
         damage = [lost for part in self.ranges for lost in part.damage] + self.log.holes()
         ends = [part.position for part in self.ranges if part.at_end]
         start = self.log.min_offset

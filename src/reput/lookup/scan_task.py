@@ -1,7 +1,7 @@
 """Find candidates in the log itself, by the hashes of all keys.
 
-A `LookupScanTask` scans a range that no IndexFile covers. The other two find messages that no index has: a
-`ReplacedIdTask` finds ids that a later UNIQ_KEY of the same record replaces (5.x), and an `InnerTask` finds messages of
+A `LookupScanTask` scans a range that no IndexFile covers. The two other tasks find messages that no index has. A
+`ReplacedIdTask` finds ids that a later UNIQ_KEY of the same record replaces (5.x). An `InnerTask` finds messages of
 inner batches (5.x).
 """
 
@@ -56,7 +56,7 @@ _PIECE_BYTES = 4 << 20
 
 
 class HashTable:
-    """A hash table of the hashes to find: int32, sorted and distinct."""
+    """A hash table of wanted hashes: int32, sorted and distinct."""
 
     def __init__(self, hashes: npt.NDArray[np.int32]) -> None:
         self.hashes = hashes
@@ -87,7 +87,7 @@ def _buffers() -> ScanBuffers:
 class _FileTask:
     """A task that finds keys in one file of a store's log.
 
-    wanted  path of the keys' hashes, written by np.save
+    wanted  path of a .npy file with the hashes of the keys
     parts   parts of the keys: number and place of each
     """
 
@@ -110,7 +110,7 @@ class LookupScanTask(_FileTask):
     """A task: scan records that begin in [begin, stop) of the file.
 
     start   physical offset of the first record, or None to search for it
-    only    numbers of the keys to find (int64, sorted), or None for all
+    only    numbers of the keys to find (int64, sorted), or None for all keys
     """
 
     number: int
@@ -126,7 +126,7 @@ class LookupScanTask(_FileTask):
 
 @dataclass(slots=True)
 class ScanFound:
-    """The result of a scan, and its range: `start` is None if no record begins in the range."""
+    """The result of a scan, and its range. `start` is None if no record begins in the range."""
 
     number: int
     start: int | None
@@ -145,7 +145,7 @@ class Hits(NamedTuple):
 
 
 def run_scan_task(folder: str, edges: npt.NDArray[np.int64], task: LookupScanTask) -> ScanFound:
-    """Scan a range. Safe to run twice, also at the same time. Raises StoreAccessError, StoreChangedError."""
+    """Scan a range. The task may run twice, even at the same time. Raises StoreAccessError, StoreChangedError."""
     try:
         start = task.start
         if start is None:
@@ -164,13 +164,14 @@ def run_scan_task(folder: str, edges: npt.NDArray[np.int64], task: LookupScanTas
             )
             if run is not None:
                 found.runs.append(run)
-    except StoreNotFoundError:  # expired meanwhile
+    # The file has expired meanwhile.
+    except StoreNotFoundError:
         return ScanFound(task.number, task.start, task.stop)
     return found
 
 
 def _scan(task: LookupScanTask, start: int, found: ScanFound) -> Iterator[Hits]:
-    """Yield hits of the scan in parts; add the other results to `found` at the end."""
+    """Yield hits of the scan in parts. Add the other results to `found` at the end."""
     wanted = wanted_hashes(task.wanted)
     scan = FileScan(
         task.file, start, task.stop, BROKER, buffers=_buffers(), open_file=task.place.storage.open
@@ -181,7 +182,8 @@ def _scan(task: LookupScanTask, start: int, found: ScanFound) -> Iterator[Hits]:
         if not scan.misplaced and sum(len(hits.hashes) for hits in waiting) > _RUN_HITS:
             yield _together(waiting)
             waiting = []
-    if scan.misplaced:  # stated offsets are useless then: use the real ones
+    # Stated offsets are then wrong, so a walk finds the actual ones.
+    if scan.misplaced:
         waiting = [_walk(task, start, wanted)]
     yield _together(waiting)
     found.end, found.finished = scan.end.position, scan.end.finished
@@ -220,7 +222,7 @@ def _together(waiting: list[Hits]) -> Hits:
 def joined_hits(
     parts: Sequence[tuple[int, KeyPart]], hits: Hits, only: npt.NDArray[np.int64] | None = None
 ) -> Iterator[tuple[int, pa.RecordBatch, Candidates]]:
-    """Yield the candidates of each part for `write_run`: keys with these hashes and numbers in `only`."""
+    """Yield the candidates of each part for `write_run`: keys with these hashes, and with numbers in `only`."""
     for number, part in parts:
         keys = SortedKeys(part.path)
         which, rows = keys.rows_with(hits.hashes)
@@ -234,11 +236,11 @@ def joined_hits(
 
 @dataclass(frozen=True, slots=True)
 class ReplacedIdTask(_FileTask):
-    """A task: search ids in the remembered facts about the file, or scan the file if there are none."""
+    """A task: search for ids in the known facts about the file. Without such facts, the file is scanned."""
 
 
 class ReplacedFound(NamedTuple):
-    """Runs of candidates, and unreadable parts."""
+    """The result of a ReplacedIdTask: runs of candidates, and unreadable ranges."""
 
     store: int
     runs: list[CandidateRun]
@@ -248,15 +250,20 @@ class ReplacedFound(NamedTuple):
 def run_replaced_task(
     folder: str, edges: npt.NDArray[np.int64], task: ReplacedIdTask
 ) -> ReplacedFound:
-    """Search replaced ids. Safe to run twice, also at the same time. Raises StoreAccessError, StoreChangedError."""
+    """Search for replaced ids. The task may run twice, even at the same time.
+
+    Raises StoreAccessError, StoreChangedError.
+    """
     try:
         with closing(CommitLogReader(task.place.log)) as log:
             known = KnownRanges(log).learn(task.file, with_ids=True)
-    except StoreNotFoundError:  # expired meanwhile
+    # The file has expired meanwhile.
+    except StoreNotFoundError:
         return ReplacedFound(task.store, [])
     if known.ids is None:
         return ReplacedFound(task.store, [], known.damage)
-    hashes = np.frombuffer(known.ids.hashes, np.int32).copy()  # kernels need writable arrays
+    # Kernels need writable arrays.
+    hashes = np.frombuffer(known.ids.hashes, np.int32).copy()
     entries = wanted_hashes(task.wanted).find(hashes)
     hits = Hits(hashes[entries], np.frombuffer(known.ids.offsets, np.int64)[entries])
     path = attempt_path(folder, f"replaced-{task.store}-{task.file.start}")
@@ -275,7 +282,7 @@ class InnerTask(_FileTask):
 class Unwrapped(NamedTuple):
     """The result of an InnerTask: staged matches as in `Matched`, and the number of compared messages.
 
-    damage    unreadable parts, of any topic
+    damage    unreadable ranges, of any topic
     unopened  (topic, finding) of batches that could not be unwrapped
     """
 
@@ -289,7 +296,12 @@ class Unwrapped(NamedTuple):
 
 @dataclass
 class _Piece:
-    """Messages of inner batches as consecutive records: begin of each, its batch's offset, its number in the batch."""
+    """Messages of inner batches as consecutive records.
+
+    begins   position of each record
+    offsets  physical offset of the batch that contains the record
+    inner    number of the record in its batch
+    """
 
     data: bytearray = field(default_factory=bytearray)
     begins: list[int] = field(default_factory=list)
@@ -298,14 +310,18 @@ class _Piece:
 
 
 def run_inner_task(folder: str, columns: tuple[str, ...], task: InnerTask) -> Unwrapped:
-    """Search inner batches. Safe to run twice, also at the same time. Raises StoreAccessError, StoreChangedError."""
+    """Search inner batches. The task may run twice, even at the same time.
+
+    Raises StoreAccessError, StoreChangedError.
+    """
     path = attempt_path(folder, f"inner-{task.store}-{task.number}")
     with closing(CommitLogReader(task.place.log)) as log:
         may_hold = partial(_may_hold, wanted_hashes(task.wanted))
         batches = InnerBatches(log, task.topics, may_hold, walks_first=False)
         try:
             staged = write_matches(path, columns, _matches(task, columns, batches))
-        except StoreNotFoundError:  # expired meanwhile
+        # The file has expired meanwhile.
+        except StoreNotFoundError:
             return Unwrapped(path, task.store, [])
     unopened = [(topic, one) for topic, lost in batches.unopened.items() for one in lost]
     return Unwrapped(
@@ -377,7 +393,7 @@ def _compared(
     hashes: npt.NDArray[np.int32],
     record_of: npt.NDArray[np.int64],
 ) -> Places:
-    """Return keys of a part with matching records: same hash, topic and key, stored within the key's time window."""
+    """Return a part's keys with matching records: same hash, topic and key, and stored within the key's time window."""
     which, rows = keys.rows_with(hashes)
     record = record_of[which]
     columns = {name: keys.batch.column(name) for name in keys.batch.schema.names}
@@ -386,7 +402,8 @@ def _compared(
     )
     topics, texts = (texts_of(columns[name].take(pa.array(rows))) for name in ("topic", "key"))
     candidates = (records["stated_offset"][record], hash_of, *topics, *texts)
-    for array in candidates:  # the kernel is compiled for arrays of this type
+    # The kernel is compiled for read-only arrays.
+    for array in candidates:
         array.flags.writeable = False
     verdicts = np.empty(len(rows), np.uint8)
     kernel.match_keys(data, records, np.arange(len(rows)), record, *candidates, verdicts)

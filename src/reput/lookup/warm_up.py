@@ -1,4 +1,4 @@
-"""Compile the kernels of a look-up before workers need them: once, not in every worker at the same time."""
+"""Compile the kernels of a look-up before workers need them. Otherwise every worker would compile them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from reput.tasks import SerialRunner
 def load() -> None:
     """Import a look-up's modules in a worker.
 
-    This loads no kernels: tasks load them on first call, because most tasks need only few.
+    No kernels are loaded. Tasks load them on the first call, because most tasks need only few.
     """
 
 
