@@ -435,7 +435,7 @@ def test_a_look_up_takes_the_fleet_file(fleet: Path, tmp_path: Path) -> None:
     ran = reput("lookup", "--stores", fleet, "--keys", keys, "--output", out)
     assert ran.code == FOUND
     assert "a-slave: not searched: " in ran.out
-    assert "; its replica a was" in ran.out
+    assert "; its replica a was searched instead" in ran.out
     covered = json.loads((tmp_path / "found.coverage.json").read_text())
     assert [row["store"] for row in covered] == ["a", "b", "a-slave"]
     assert (covered[2]["is_complete"], covered[2]["answered_by"]) == (False, "a")

@@ -211,7 +211,7 @@ def test_wrong_use_is_told(golden: Golden) -> None:
                 opened.query("T", "k", limit=limit)
     with pytest.raises(UsageError, match="closed"):
         opened.query("T", "k")
-    with pytest.raises(UsageError, match="'r' to read, 'rw' to own"):
+    with pytest.raises(UsageError, match=r"must be 'r' \(read\) or 'rw' \(own"):
         reput.open_store(golden("lmq").path, "w")  # type: ignore[call-overload]
     with pytest.raises(UsageError, match="not both"):
         StoreReader(golden("lmq").path, config=reput.StoreConfig(), broker_config="broker.conf")

@@ -1,4 +1,4 @@
-"""Answers of a store and their coverage."""
+"""Answers of a store, and their coverage."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from reput.log.reader import LocatedRecord
 from reput.notebook import table_of, time_of
 from reput.text import printable
 
-_MOST_SHOWN = 20  # Notebooks show it first.
+# A notebook shows this many messages of an answer.
+_MOST_SHOWN = 20
 
 
 class IndexedRange(NamedTuple):
-    """Physical offsets [start, stop) whose messages were looked up in one IndexFile, and the reason to trust it."""
+    """Physical offsets [start, stop) that were looked up in one IndexFile, and the reason to trust the file."""
 
     start: int
     stop: int
@@ -42,12 +43,13 @@ class Coverage:
         unreadable: ranges that could not be read; their messages are missing from the answer. A lost end of the log
             (`lost_log_end`) comes first and lies after `log`; its length is unknown
         problems: IndexFiles and chains that could not be used; their ranges were scanned
-        inner_messages: messages of inner batches (5.x) that were compared, since a broker's index lacks them; None if
-            the requested topics have no batch queues
-        notes: remarks: messages with a wrong CRC; in an answer without messages, other places to look in
+        inner_messages: number of messages in inner batches (5.x) that were compared, because a broker's index lacks
+            them; None
+            if the requested topics have no batch queues
+        notes: remarks about messages with a wrong CRC, and in an empty answer about other places to look in
 
-    An answer shortened by a limit covers the log from its cursor on; an answer that continues from a cursor covers the
-    log up to it.
+    An answer shortened by a limit covers the log from its cursor on. An answer that continues from a cursor covers the
+    log up to the cursor.
     """
 
     log: OffsetRange
@@ -75,7 +77,7 @@ class Coverage:
 
     @property
     def spot_checked_files(self) -> int:
-        """Return the number of used IndexFiles that are not proved, or not for the whole range used."""
+        """Return the number of used IndexFiles without a proof for the whole range used."""
         return len({part.index_file for part in self.indexed if part.basis is not Basis.PROVEN})
 
     @property
@@ -89,13 +91,14 @@ class Coverage:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class QueryResult:
-    """Messages newest first: by descending physical offset, then queue offset, each once.
+    """Messages, newest first: by descending physical offset, then queue offset, each once.
 
-    Messages of an inner batch (5.x) have the physical offset of its record, and count as one for a limit.
+    Messages of an inner batch (5.x) have the physical offset of the batch's record. For a limit, they count as one
+    message.
 
     Attributes:
         cursor: where to continue (`after=cursor`) if the limit shortened the answer, else None
-        coverage: the searched ranges; `is_complete` if all of them could be read
+        coverage: the searched ranges; the answer `is_complete` if all of them could be read
     """
 
     messages: tuple[MessageExt, ...]
@@ -131,7 +134,8 @@ class QueryResult:
         return "\n".join(self._lines())
 
     def _lines(self) -> Iterator[str]:
-        from reput.messages.message_table import message_lines  # few answers are printed
+        # Imported here, because few answers are printed.
+        from reput.messages.message_table import message_lines
 
         if self.messages:
             yield from message_lines(self.messages)
@@ -141,7 +145,7 @@ class QueryResult:
             yield f"reput: {printable(str(lost))}"
 
     def _repr_html_(self) -> str:
-        """Return HTML for notebooks: the first messages, and whether there are others."""
+        """Return HTML for notebooks: the first messages, and whether there are more."""
         names = ("topic", "queue_id", "queue_offset", "physical_offset", "store_timestamp", "body")
         shown = [[getattr(each, name) for name in names] for each in self.messages[:_MOST_SHOWN]]
         for row in shown:
@@ -180,11 +184,11 @@ class QueryRecords(NamedTuple):
 
 
 class QueryProgress(NamedTuple):
-    """Result of one step of a query.
+    """The result of one step of a query.
 
     Attributes:
-        messages: newest first; all older than the messages of earlier steps
-        searched_to: physical offset from which everything to the end has been searched
+        messages: newest first; all are older than the messages of earlier steps
+        searched_to: the log has been searched from this physical offset to its end
     """
 
     messages: tuple[MessageExt, ...]
@@ -233,14 +237,14 @@ class PullResult(NamedTuple):
     """Messages of a queue, and the offset at which to continue.
 
     Attributes:
-        status: found; no_new_message at the end of the queue; no_matched_message if no message checked
-            had a matching tag; offset_too_small for an offset before the first existing message,
+        status: found; no_new_message at the end of the queue; no_matched_message if no examined message
+            had a matching tag; offset_too_small for an offset before the first existing message;
             offset_too_large for an offset after the end
-        messages: in order of their queue offsets, empty unless the status is found
-        next_begin_offset: queue offset of the next pull: after the last message checked, whether or not its tags
-            matched. After an offset that was too small, the first message's; after one that was too large, the queue's
-            end, or 0 if the queue begins at 0
-        min_offset, max_offset: first remaining entry of the queue, and the offset of its next message. Use
+        messages: in order of their queue offsets; empty unless the status is found
+        next_begin_offset: queue offset for the next pull, after the last examined message. After an offset that was too
+            small, it is the first message's; after an offset that was too large, it is the queue's end, or 0 if the
+                queue begins at 0
+        min_offset, max_offset: first remaining entry of the queue, and queue offset of its next message. Use
             `min_queue_offset` to find out whether earlier entries are lost or expired
     """
 
@@ -254,7 +258,9 @@ class PullResult(NamedTuple):
 class PulledBody(NamedTuple):
     """Records of a queue in one answer, concatenated.
 
-    It also has the number of records (`messages`), the queue offset after them, and the ends of the queue.
+    messages           number of records
+    next_begin_offset  queue offset after them
+    min_offset, max_offset  the ends of the queue
     """
 
     body: bytes | memoryview
@@ -275,7 +281,7 @@ class PulledRecords(NamedTuple):
 
 
 def answer_in_words(found: QueryResult | QueryRecords, after: str) -> Iterator[str]:
-    """Yield the number of messages and the coverage of the answer; `after` names the argument that takes a cursor."""
+    """Yield sentences about the number of messages and the coverage. `after` names the argument that takes a cursor."""
     count = len(found.messages if isinstance(found, QueryResult) else found.records)
     messages = f"{count:,} message{'' if count == 1 else 's'}" if count else "No message"
     more = f", and there are more: continue with {after} {found.cursor}"
@@ -284,7 +290,7 @@ def answer_in_words(found: QueryResult | QueryRecords, after: str) -> Iterator[s
 
 
 def coverage_in_words(coverage: Coverage) -> Iterator[str]:
-    """Yield the coverage, one sentence per line."""
+    """Yield sentences about the coverage, one per line."""
     archived = coverage.archive_indexes
     files = coverage.indexed_files - archived
     ways = [f"through {index_files_in_words(files)} ({_bases(coverage)})"] if files else []
@@ -311,7 +317,7 @@ def index_files_in_words(count: int) -> str:
 
 
 def _bases(coverage: Coverage) -> str:
-    """Return the reasons for trust, with counts: `2 proven, 1 spot-checked`."""
+    """Return the reasons for trust, with counts, such as `2 proven, 1 spot-checked`."""
     spot_checked = coverage.spot_checked_files
     proven = coverage.indexed_files - coverage.archive_indexes - spot_checked
     counts = ((proven, Basis.PROVEN), (spot_checked, Basis.SPOT_CHECKED))
@@ -319,7 +325,7 @@ def _bases(coverage: Coverage) -> str:
 
 
 def coverage_fields(coverage: Coverage) -> dict[str, Any]:
-    """Return the coverage for programs; docs/trace.md and docs/console.md name the fields."""
+    """Return the coverage for programs. docs/trace.md and docs/console.md describe the fields."""
     return {
         "begin": coverage.log.start,
         "end": coverage.log.stop,

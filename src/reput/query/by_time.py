@@ -1,7 +1,7 @@
-"""Read messages of a topic by time, newest first, or count them over time, from the ConsumeQueues.
+"""Read messages of a topic by time, newest first, or count them over time, with the ConsumeQueues.
 
-If a clock was set back, the search takes longer but misses no message. Counts go by queue offset: a message stored
-after the clock was set back counts for the latest time before that.
+If a clock was set back, the search takes longer but misses no message. Counts are made by queue offset: a message
+stored after the clock was set back counts for the latest time before that.
 """
 
 from __future__ import annotations
@@ -22,22 +22,21 @@ from reput.query.shared_store import AnyStore
 from reput.queues.queue_index import LostEntriesError
 
 _FIRST_MESSAGES, _MOST_MESSAGES = 16, 256
-_KEPT_BYTES = (
-    4 << 10
-    # For a longer message, only its place is kept until it is returned, because there may be many queues.
-)
+# A longer message is not kept until it is returned, only its place: there may be many queues.
+_KEPT_BYTES = 4 << 10
 _READ_BYTES = 1 << 20
+# A badly damaged queue would otherwise be read entry by entry to its beginning.
 _MOST_PROBLEMS = 16
 _AT_THE_END = 2**63
 
 
 @dataclass(frozen=True, slots=True)
 class TopicMessages:
-    """Messages newest first.
+    """Messages of a topic, newest first.
 
     Attributes:
         cursor: where to continue (`after=cursor`) if the limit shortened the answer, else None
-        problems: why messages are missing from the answer; empty if it is complete
+        problems: reasons why messages are missing from the answer; empty if it is complete
     """
 
     messages: tuple[MessageExt, ...]
@@ -59,11 +58,11 @@ def messages_of_topic(
 
     Args:
         store: The store.
-        topic: The topic; an unknown one has no messages.
+        topic: The topic. An unknown topic has no messages.
         begin, end: Store times, both inclusive: ms since 1970, or datetimes with a timezone.
         limit: Maximum number of messages.
-        after: A cursor: only messages older than it.
-        max_bytes: Maximum bytes of records; at least one message is returned.
+        after: A cursor; only older messages are returned.
+        max_bytes: Maximum bytes of records. At least one message is returned.
 
     Raises:
         StoreAccessError, StoreChangedError: a file cannot be read, or became shorter.
@@ -88,7 +87,7 @@ def messages_of_topic(
 
 
 class _QueuePosition(NamedTuple):
-    """The place of a message within the bounds, with the message itself unless it is long."""
+    """The place of a message within the bounds, and the message itself unless it is long."""
 
     physical_offset: int
     message: MessageExt | None
@@ -110,7 +109,7 @@ class _Bounds:
 
 
 def _message(store: AnyStore, place: _QueuePosition) -> MessageExt | None:
-    """Return the message, or None if it has expired since it was found."""
+    """Return the message; None if it has expired since it was found."""
     if place.message is not None:
         return place.message
     try:
@@ -122,10 +121,11 @@ def _message(store: AnyStore, place: _QueuePosition) -> MessageExt | None:
 def _back(
     store: AnyStore, topic: str, queue_id: int, bounds: _Bounds, problems: list[Finding]
 ) -> Iterator[_QueuePosition]:
-    """Yield messages of one queue, newest first; unreadable ones become problems."""
+    """Yield messages of one queue, newest first. Unreadable messages are reported as problems."""
     try:
         spans = _spans(store, topic, queue_id, bounds, problems)
-    except MessageNotFoundError:  # The queue has been deleted.
+    # The queue has been deleted meanwhile.
+    except MessageNotFoundError:
         return
     except (CorruptMessageError, FormatError) as error:
         problems.append(_problem(error))
@@ -145,7 +145,7 @@ def _back(
 def _spans(
     store: AnyStore, topic: str, queue_id: int, bounds: _Bounds, problems: list[Finding]
 ) -> list[range]:
-    """Yield ranges of queue offsets, newest first, that contain all messages within the bounds."""
+    """Return ranges of queue offsets, newest first, that contain all messages within the bounds."""
     low, high = _range(store, topic, queue_id, bounds, problems)
     if low >= high or (bounds.begin is None and bounds.end is None):
         return [range(low, high)]
@@ -161,7 +161,8 @@ def _range(
     """Return the queue offsets [low, high) between the first and the last message within the bounds."""
     try:
         low = store.min_queue_offset(topic, queue_id)
-    except FormatError as error:  # The first entries are lost, but the others can be read.
+    # The first entries are lost, but later ones can be read.
+    except FormatError as error:
         problems.append(_problem(error))
         low = store.min_queue_offset(topic, queue_id, check=False)
     high = store.max_queue_offset(topic, queue_id)
@@ -197,7 +198,10 @@ def _read(
     bounds: _Bounds,
     problems: list[Finding],
 ) -> list[_QueuePosition]:
-    """Return the messages of [start, stop) within the bounds: all together, or one by one if one has an error."""
+    """Return the messages of [start, stop) within the bounds.
+
+    If they cannot be read together, they are read one by one.
+    """
     try:
         places, count, position = [], 0, start
         while position < stop:
@@ -219,7 +223,8 @@ def _read(
         try:
             found += _places([store.get_by_queue(*queue, offset)], bounds)
         except MessageNotFoundError as error:
-            if offset < store.min_queue_offset(*queue, check=False):  # It has expired.
+            # The message has expired.
+            if offset < store.min_queue_offset(*queue, check=False):
                 break
             problems.append(Finding(Kind.MISSING_LOG_FILE, f"{queue[0]}/{queue[1]}", str(error)))
         except (CorruptMessageError, FormatError) as error:
@@ -248,7 +253,7 @@ def _problem(error: FormatError) -> Finding:
 
 @dataclass(frozen=True, slots=True)
 class Volume:
-    """The number of messages of a topic in equal intervals of time: `messages[n]` in interval n."""
+    """The number of messages of a topic in equal intervals: `messages[n]` is the number in interval n."""
 
     begin_ms: int
     part_ms: int
@@ -268,8 +273,8 @@ def volume_of_topic(
     Args:
         store: The store.
         topic: The topic.
-        begin, end: Store times as in `messages_of_topic`; by default the times of its first and last message.
-        parts: Maximum number of intervals; each is a whole number of ms long.
+        begin, end: Store times as in `messages_of_topic`; by default the times of the first and last message.
+        parts: Maximum number of intervals. Each is a whole number of ms long.
 
     Raises:
         MessageNotFoundError: the topic has no messages.
@@ -308,7 +313,7 @@ def _times(store: AnyStore, topic: str, queues: list[int]) -> tuple[int, int]:
 
 
 def _offsets_at(store: AnyStore, topic: str, queue_id: int, bounds: list[int]) -> list[int]:
-    """Return the queue offset at each time; intervals without messages are not searched further."""
+    """Return the queue offset at each time. An interval without messages is not divided further."""
     offsets: dict[int, int] = {}
 
     def fill(first: int, last: int) -> None:

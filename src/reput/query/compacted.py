@@ -1,8 +1,8 @@
 """Compaction logs (5.x): the newest message of each key, and messages that are not compacted yet.
 
-Mirrors `kv.CompactionLog` (tag rocketmq-all-5.3.3). The log of a queue lies in its folder below
-`compaction/compactionLog/`. It contains records as in a CommitLog, each with its position in this log as its physical
-offset. Compaction leaves gaps between the files. A file that compaction wrote ends with zeros, not with a blank.
+Mirrors `kv.CompactionLog` (tag rocketmq-all-5.3.3). The log of a queue lies in a folder below
+`compaction/compactionLog/`. It contains records as in a CommitLog. The physical offset of a record is its position in
+this log. Compaction leaves gaps between the files. A file that compaction wrote ends with zeros, not with a blank.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from reput.log.sources import StoreLog
 
 
 class CompactedQueue(NamedTuple):
-    """A queue that has a compaction log, and the log's place."""
+    """A queue with a compaction log, and the folder of the log."""
 
     topic: str
     queue_id: int
@@ -47,10 +47,10 @@ def compacted_queues(store: str, storage: Storage = LOCAL) -> list[CompactedQueu
 
 
 class CompactedLog:
-    """One compaction log; iterate over its records, oldest first.
+    """The records of one compaction log, oldest first.
 
     Attributes:
-        damage: unreadable parts; complete once the iteration is exhausted
+        damage: unreadable parts; complete after the iteration
     """
 
     def __init__(self, queue: CompactedQueue, storage: Storage = LOCAL) -> None:
@@ -61,19 +61,21 @@ class CompactedLog:
         source = StoreLog(self._queue.folder, self._storage, (self._queue.folder,))
         try:
             log = CommitLogReader(source)
-        except StoreNotFoundError:  # There is no file yet.
+        # The log has no file yet.
+        except StoreNotFoundError:
             return
         with closing(log):
             for file in log.files:
                 yield from self._records(log, file)
 
     def latest(self) -> list[LocatedRecord]:
-        """Return the newest record of each key (KEYS as a whole), in order, except records without a body."""
+        """Return the newest record of each key (KEYS as a whole), in order. Records without a body are excluded."""
         newest: dict[str, LocatedRecord] = {}
         for record in self:
             keys = read_properties(record).get(KEYS, "")
             newest.pop(keys, None)
             newest[keys] = record.alone()
+        # A message without a body deletes its key (CompactionLog).
         return [record for record in newest.values() if record.layout.body_bytes]
 
     def _records(self, log: CommitLogReader, file: CommitLogFile) -> Iterator[LocatedRecord]:

@@ -1,12 +1,12 @@
-"""Queries by key exactly as a 4.9.3 broker answers them.
+"""Answer queries by key exactly as a 4.9.3 broker does.
 
-It reproduces the cap, whole seconds, order, early stops and hash collisions. `BrokerView` is the CommitLog as a broker
-sees it after its start. It trusts a record's size and checks neither magic nor sum. It ends the log at the first record
-in the last three files that cannot be read or has the wrong CRC.
+The answers have the broker's limit, whole seconds, order, early stops and hash collisions. `BrokerView` is the
+CommitLog as a broker sees it after its start. The broker trusts a record's size, and checks neither magic nor sum. It
+ends the log at the first record in the last three files that cannot be read or has the wrong CRC.
 
 Mirrors `IndexService.queryOffset`, `IndexFile.selectPhyOffset`, `DefaultMessageStore.queryMessage`,
 `CommitLog.lookMessageByOffset`, `.getData`, `.recoverNormally` and `MessageDecoder.decode` (tag rocketmq-all-4.9.3). A
-chain that would keep the broker in an endless loop is cut after as many steps as the file has items.
+chain that would keep the broker in an endless loop is cut off after as many steps as the file has items.
 """
 
 from __future__ import annotations
@@ -35,12 +35,15 @@ from reput.query.answers import QueryMessageResult, QueryOffsetResult
 from reput.store.store_reader import StoreReader
 
 _RECOVERED_FILES = 3
-_READ_BYTES = 1024  # Read at once: most records are no longer.
+# Size of a read, which contains most records completely.
+_READ_BYTES = 1024
 _STEP_BITS = 12
 _INT = struct.Struct(">i")
 _LONG = struct.Struct(">q")
-_HEAD = struct.Struct(">ii28xi8x")  # TOTALSIZE, MAGIC, SYSFLAG; up to BORNHOST.
+# TOTALSIZE, MAGIC and SYSFLAG; the format ends where BORNHOST begins.
+_HEAD = struct.Struct(">ii28xi8x")
 _MAX_PORT = 65535
+# DefaultMessageStore.queryMessage makes at most three passes.
 _PASSES = 3
 
 
@@ -49,27 +52,27 @@ class UnreadableError(ValueError):
 
 
 class EffortError(Exception):
-    """An answer takes more steps than its caller allows."""
+    """Raised if an answer takes more steps than its caller allows."""
 
 
 class Effort:
-    """The steps that an answer may still take: an IndexFile, an item of it, or 4 KiB of records each."""
+    """The number of steps that an answer may still take. A step is an IndexFile, an item of it, or 4 KiB of records."""
 
     def __init__(self, most: int) -> None:
         self._left = most
 
     def spend(self, steps: int = 1) -> None:
-        """Count steps. Raises EffortError if none are left."""
+        """Count steps. Raises EffortError if too few are left."""
         self._left -= steps
         if self._left < 0:
             raise EffortError
 
 
 class KnownEnd:
-    """The end of a log, shared by all readers of a store, because finding it takes a walk over the last files.
+    """The end of a log. All readers of a store share it, because finding it takes a walk over the last files.
 
     Attributes:
-        found: the files at that time, and the end
+        found: the files when the end was found, and the end
         guard: lock of the reader that searches for a later end
     """
 
@@ -79,7 +82,7 @@ class KnownEnd:
 
 
 class BrokerView:
-    """A view of single messages by physical offset, as they were when `begin` was last called."""
+    """A view of single messages by physical offset, in the state of the log when `begin` was last called."""
 
     def __init__(
         self,
@@ -88,7 +91,7 @@ class BrokerView:
         *,
         whole_records: bool = False,
     ) -> None:
-        """View a log as a broker does; for `whole_records` see `recovered_end`."""
+        """View a log as a broker does. For `whole_records` see `recovered_end`."""
         self._log, self._known = log, known or KnownEnd()
         self._whole_records = whole_records
         self._end: int | None = None
@@ -96,9 +99,9 @@ class BrokerView:
         self._effort: Effort | None = None
 
     def begin(self, effort: Effort | None = None) -> None:
-        """Forget earlier reads: the log may have grown, and its files may have changed.
+        """Drop the results of earlier reads, because the log may have changed.
 
-        With `effort`, records count as steps, and an end of the log that must be searched for raises EffortError.
+        With `effort`, records count as steps. An end of the log that must be searched for raises EffortError.
         """
         self._end, self._seen, self._effort = None, (-1, b""), effort
 
@@ -125,7 +128,7 @@ class BrokerView:
         return end
 
     def _is_unwritten(self, physical_offset: int) -> bool:
-        """Return whether an offset is still unwritten, by reading a few bytes instead of walking the log."""
+        """Return whether nothing is written at an offset yet, with a small read instead of a walk."""
         file = self._log.file_at(physical_offset)
         nothing = bytes(BLANK_BYTES)
         return file is not None and self._log.read(file, physical_offset, BLANK_BYTES) == nothing
@@ -133,8 +136,8 @@ class BrokerView:
     def store_timestamp(self, physical_offset: int) -> int | None:
         """Return the store time of the message that `lookMessageByOffset` decodes, or None.
 
-        Offset 0 of a log whose head has expired means the first remaining message.
-        Raises UnreadableError, StoreAccessError.
+        If the beginning of the log has expired, offset 0 means the first remaining message. Raises UnreadableError,
+        StoreAccessError.
         """
         place = self._place(physical_offset)
         if place is None and physical_offset == 0:
@@ -194,7 +197,7 @@ class BrokerView:
         return self._log.read_record(physical_offset)
 
     def _read(self, file: CommitLogFile, physical_offset: int, length: int) -> bytes:
-        """Return bytes of a file; a record is requested several times, but read once."""
+        """Return bytes of a file. Several calls for one record read the file once."""
         begin, data = self._seen
         if begin != physical_offset or len(data) < length:
             data = self._log.read(file, physical_offset, max(length, _READ_BYTES))
@@ -203,7 +206,7 @@ class BrokerView:
 
 
 def _decoded_timestamp(data: bytes) -> int | None:
-    """Return STORETIMESTAMP of a message if MessageDecoder.decode can read it from these bytes."""
+    """Return the STORETIMESTAMP of a message if MessageDecoder.decode could read the message from these bytes."""
     try:
         return _decode(data)
     except (struct.error, IndexError):
@@ -259,6 +262,7 @@ def query_offset(
         last = last or header
         if _is_time_matched(header, begin, end):
             _select(file, header, wanted, max_num, begin, end, offsets, effort)
+        # Older files cannot contain newer messages, unless a clock was set back: the broker stops here all the same.
         if header.begin_timestamp < begin or len(offsets) >= max_num:
             break
     if last is None:
@@ -267,6 +271,7 @@ def query_offset(
 
 
 def _is_time_matched(header: IndexHeader, begin: int, end: int) -> bool:
+    """Return whether a file's times overlap the window (IndexFile.isTimeMatched)."""
     first, last = header.begin_timestamp, header.end_timestamp
     return (begin < first and end > last) or first <= begin <= last or first <= end <= last
 
@@ -281,7 +286,7 @@ def _select(
     offsets: list[int],
     effort: Effort | None,
 ) -> None:
-    """Add to `offsets` the hash's chain within the time window, as IndexFile.selectPhyOffset does."""
+    """Add the offsets of the hash's chain within the time window, as IndexFile.selectPhyOffset does."""
     item, count = file.slot(wanted % file.hash_slots), header.next_item
     if not 0 < item <= count or count <= 1:
         return
@@ -293,6 +298,7 @@ def _select(
         found_hash, offset, time_diff_s, previous = file.item(item)
         if time_diff_s < 0:
             return
+        # The broker knows times only in whole seconds after the file's begin timestamp.
         timestamp = wrap_int64(header.begin_timestamp + time_diff_s * 1000)
         if found_hash == wanted and begin <= timestamp <= end:
             offsets.append(offset)
@@ -311,7 +317,7 @@ def query_message(
     end: int,
     effort: Effort | None = None,
 ) -> QueryMessageResult:
-    """Return the messages to which the index points, hash collisions included (DefaultMessageStore.queryMessage).
+    """Return the messages to which the index leads, including hash collisions (DefaultMessageStore.queryMessage).
 
     Raises UsageError where the broker throws, StoreAccessError, EffortError.
     """
@@ -343,7 +349,7 @@ def query_records(
     max_bytes: int,
     effort: Effort | None = None,
 ) -> tuple[QueryMessageResult, list[bytes], bool]:
-    """Return the newest records of `query_message`, up to `max_bytes` but at least one, without expired ones.
+    """Return the newest records of `query_message`, up to `max_bytes` but at least one. Expired records are skipped.
 
     The last value of the result states whether other records did not fit. Raises CorruptMessageError as well.
     """
@@ -359,14 +365,15 @@ def query_records(
 
 
 def _read(view: BrokerView, offsets: list[int], end: int) -> tuple[list[int], int, int]:
-    """Return the offsets of messages to return, their bytes, and the end of the next pass's window."""
+    """Return the offsets of messages to return, their total size, and the end of the window for the next pass."""
     handed_out, size_bytes = [], 0
     for number, offset in enumerate(offsets):
         try:
             if number == 0:
                 timestamp = view.store_timestamp(offset)
                 if timestamp is None:
-                    continue  # The broker's reader returns null, so that it skips only this offset.
+                    # The broker's reader returns null, so only this offset is skipped.
+                    continue
                 end = timestamp
             size = view.message_size(offset)
         except UnreadableError:

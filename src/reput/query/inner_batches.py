@@ -1,4 +1,4 @@
-"""Find messages inside inner batches (5.x), which no IndexFile has, by scanning for the records that contain them."""
+"""Find messages inside inner batches (5.x). No IndexFile has them, so the records that contain them are scanned."""
 
 from __future__ import annotations
 
@@ -20,11 +20,12 @@ MayHold = Callable[[OpenBatch], bool]
 
 
 def may_hold_any(texts: Iterable[str]) -> MayHold:
-    """Return a test for batches that may have a message with one of these keys: it looks for their bytes or escapes."""
+    """Return a test for batches that may contain one of these keys. It searches for the bytes of the keys."""
     needles: list[bytes] = []
     for text in map(joined_surrogates, texts):
         if _REPLACEMENT in text or any(map(_is_surrogate, text)):
-            return lambda batch: True  # Java reads malformed bytes as this character.
+            # Java decodes malformed bytes to this character, so no search for bytes is exact.
+            return lambda batch: True
         needles.append(text.encode())
     return lambda batch: any(needle in batch.data for needle in needles)
 
@@ -34,7 +35,7 @@ def _is_surrogate(character: str) -> bool:
 
 
 class InnerMessage(NamedTuple):
-    """A message of an inner batch: its number in the batch, from 1 on, and itself as a record at the batch's offset."""
+    """A message of an inner batch: its number in the batch (from 1), and the message as a record at the batch's offset."""
 
     number: int
     located: LocatedRecord
@@ -45,7 +46,7 @@ class InnerBatches:
 
     searched    number of inner messages examined
     unreadable  unreadable records of any topic
-    unopened    by topic: batches that could not be unwrapped
+    unopened    for each topic: batches that could not be unwrapped
     """
 
     def __init__(
@@ -56,9 +57,9 @@ class InnerBatches:
         *,
         walks_first: bool = True,
     ) -> None:
-        """Search the batches for which `may_hold` is true; only count the messages of other batches.
+        """Search the batches for which `may_hold` is true. Messages of all other batches are only counted.
 
-        With `walks_first`, the first bytes are walked in plain Python, which ends before the kernels are loaded.
+        With `walks_first`, the first bytes are walked in plain Python, which takes less time than loading the kernels.
         """
         self._log, self._topics, self._may_hold = log, topics, may_hold
         self._left_bytes = WALKED_BYTES if walks_first else 0
@@ -68,7 +69,7 @@ class InnerBatches:
 
     @property
     def damage(self) -> list[Finding]:
-        """Return the parts that could not be read or unwrapped."""
+        """Return the ranges that could not be read or unwrapped."""
         return [*self.unreadable, *(one for of_topic in self.unopened.values() for one in of_topic)]
 
     def find(self, start: int, stop: int, is_wanted: IsWanted) -> list[LocatedRecord]:
@@ -77,7 +78,7 @@ class InnerBatches:
         return [one.located for one in found if is_wanted(read_keyed_record(one.located))]
 
     def messages(self, start: int, stop: int) -> Iterator[InnerMessage]:
-        """Yield the inner messages of records that begin in [start, stop); a record must begin at `start`.
+        """Yield the inner messages of records that begin in [start, stop). A record must begin at `start`.
 
         Raises StoreAccessError, StoreChangedError.
         """
@@ -90,7 +91,7 @@ class InnerBatches:
     def _records(self, start: int, stop: int) -> Iterator[LocatedRecord]:
         """Yield records that may be inner batches. The first bytes are walked before the kernels are loaded.
 
-        A walk skips the rest of a damaged file; the kernels read the messages after the damage.
+        A walk skips the rest of a damaged file, whereas the kernels also find the records after the damage.
         """
         middle = min(stop, start + self._left_bytes)
         walk = LogWalk(self._log, start, middle)
@@ -110,7 +111,8 @@ class InnerBatches:
             try:
                 yield self._log.locate(offset, size)
             except (MessageNotFoundError, CorruptMessageError):
-                continue  # The file has expired.
+                # The file has expired meanwhile.
+                continue
 
     def _is_batch(self, located: LocatedRecord) -> bool:
         layout = located.layout
@@ -133,7 +135,7 @@ class InnerBatches:
             return
         self.searched += len(inner)
         for number, (inner_data, inner_layout) in enumerate(inner, 1):
-            # With its own TOTALSIZE, because readers of the record, such as clients, may use it.
+            # The record gets its own TOTALSIZE, because its readers, such as clients, may use it.
             size = inner_layout.total_bytes.to_bytes(4, "big")
             record = LocatedRecord(offset, size + inner_data[len(size) :], inner_layout)
             yield InnerMessage(number, record)

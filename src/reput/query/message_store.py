@@ -51,6 +51,7 @@ from reput.query.wanted import WantedKey, WantedKeyAnywhere, WantedUniqueKey
 from reput.store.store_reader import ReaderOptions, StoreReader
 from reput.store.topics_file import BatchTopics
 
+# Topics in which a broker holds messages for other topics, and the reason for notes.
 _REASONS = {
     SCHEDULE_TOPIC: "it waits for its delay to pass",
     TIMER_TOPIC: "it waits for its delivery time, or was recalled",
@@ -65,7 +66,7 @@ _QUICK_STEPS = 256
 
 
 def notes_on(topic: str, put_aside: Iterable[MessageExt]) -> tuple[str, ...]:
-    """Return a line for each other place that has such a message of a topic."""
+    """Return a note for each other topic that holds such a message of this topic."""
     found = {one.topic for one in put_aside if one.properties.get(REAL_TOPIC) == topic}
     return tuple(
         f"A message with this key that was sent to {topic} is in {place}: {reason}. "
@@ -76,7 +77,7 @@ def notes_on(topic: str, put_aside: Iterable[MessageExt]) -> tuple[str, ...]:
 
 
 class MessageStore(StoreReader):
-    """An open store, created by `open_store`: a context manager, for one thread at a time."""
+    """An open store, created by `open_store`. One thread at a time may use it; a context manager closes it."""
 
     @checked
     def __init__(
@@ -85,7 +86,7 @@ class MessageStore(StoreReader):
         known_end: KnownEnd | None = None,
         **settings: Unpack[ReaderOptions],
     ) -> None:
-        """Open a store; `known_end` is shared by the readers of a store."""
+        """Open a store. All its readers share `known_end`."""
         super().__init__(path, **settings)
         self._planner = self.key_planner()
         self._view = BrokerView(
@@ -128,6 +129,7 @@ class MessageStore(StoreReader):
             try:
                 _, data, layout = get_by_queue(self, topic, queue_id, queue_offset)
             except MessageNotFoundError:
+                # A missing entry is an error only if the log has the message.
                 if queue_offset >= self.queues.queue(topic, queue_id).max_queue_offset():
                     self._ends.check(topic, queue_id)
                 else:
@@ -148,18 +150,20 @@ class MessageStore(StoreReader):
         limit: int | None = None,
         after: int | None = None,
     ) -> QueryResult:
-        """Return all messages of a topic that have this key, newest first: exact and complete.
+        """Return all messages of a topic that have this key, newest first. The answer is exact and complete.
 
         Args:
             topic: None for all topics that have ConsumeQueues
             key: a unique key, or one of the parts of KEYS; hash collisions are never returned
             begin, end: store times, both inclusive: milliseconds since 1970, or datetimes with a timezone
             limit: maximum number of messages; the result's cursor then states where to continue
-            after: a cursor: only messages older than it
+            after: a cursor; only older messages are returned
 
         Ranges without an IndexFile are scanned. For topics with batch queues (5.x), the whole log is scanned for inner
-        batches, because no index has their messages. Such a message has its batch's physical offset. The result's
-        coverage reports scanned and unreadable ranges. Raises UsageError, StoreAccessError, StoreChangedError.
+        batches, because no index has their messages. Such a message has the physical offset of its batch. The result's
+        coverage reports scanned and unreadable ranges.
+
+        Raises UsageError, StoreAccessError, StoreChangedError.
         """
         return self.find_records(topic, key, begin, end, limit, after).decoded()
 
@@ -174,7 +178,7 @@ class MessageStore(StoreReader):
         after: int | None = None,
         max_bytes: int | None = None,
     ) -> QueryRecords:
-        """Return the result of `query` with records in place of messages: at most `max_bytes`, but at least one."""
+        """Return the result of `query` with records in place of messages: up to `max_bytes`, but at least one record."""
         bounds = _bounds(begin, end, limit, after)
         topics = None if topic is None else (topic,)
         wanted = self._wanted_key(topic, key)
@@ -192,9 +196,9 @@ class MessageStore(StoreReader):
         after: int | None = None,
         max_bytes: int | None = None,
     ) -> Iterator[QueryProgress | QueryResult]:
-        """Yield a query's messages as they are found, and at last the result of `query`. Raises as `query` does.
+        """Yield a query's messages as they are found, and finally the result of `query`. Raises as `query` does.
 
-        Their records have at most `max_bytes` together, but at least one is returned.
+        The records have at most `max_bytes` together, but at least one is returned.
         """
         self.check_open()
         bounds = _bounds(begin, end, limit, after)
@@ -213,7 +217,7 @@ class MessageStore(StoreReader):
     def _noted(
         self, found: QueryRecords, topic: str | None, key: str, **bounds: int | None
     ) -> QueryRecords:
-        """Add notes on messages that wait in another place to an empty answer. Slow searches are skipped."""
+        """Add notes to an empty answer, about messages that wait in another topic. Slow searches are skipped."""
         if found.records or topic is None or topic in WAITING_TOPICS:
             return found
         places = WAITING_TOPICS.intersection(self.queues.topics())
@@ -229,7 +233,7 @@ class MessageStore(StoreReader):
         return found._replace(coverage=replace(found.coverage, notes=notes))
 
     def _unindexed(self, batch_topics: Collection[str] | None) -> Unindexed:
-        """Return the messages that no index has: those in inner batches of the given topics, or of all."""
+        """Return the messages without index entries, including those in inner batches of these topics (None: all)."""
         topics = self._batch_topics.names()
         inner_topics = topics if batch_topics is None else topics.intersection(batch_topics)
         return Unindexed(self.known_ranges, inner_topics, self.may_have_replaced_ids)
@@ -247,11 +251,10 @@ class MessageStore(StoreReader):
 
     @checked
     def find_by_id(self, message_id: str, topic: str | None = None) -> QueryResult:
-        """Return the message with this offset id, or all with this unique key, newest first.
+        """Return the message with this offset id, or all messages with this unique key, newest first.
 
-        32 hexadecimal digits may be an offset id or a unique key: the bytes at the offset decide. A unique key is
-            searched for in `topic`, or in
-        all topics that have ConsumeQueues. Raises as `query` does.
+        32 hexadecimal digits may be an offset id or a unique key; the record at the offset decides. A unique key is
+        searched for in `topic`, or in all topics that have ConsumeQueues. Raises as `query` does.
         """
         message = self.get_by_offset_id(message_id)
         if message is not None:
@@ -314,10 +317,10 @@ class MessageStore(StoreReader):
     def quick_query(
         self, topic: str, key: str, max_num: int, begin: int, end: int, max_bytes: int
     ) -> tuple[QueryMessageResult, list[bytes], bool] | None:
-        """Return the answer of `query_records` in bounded time, or None if it may take longer.
+        """Return the answer of `query_records` in bounded time; None if it may take longer.
 
-        It takes longer with many IndexFiles, a frequent key, large messages, or a log that another process has
-        written to since its end was last searched for.
+        It takes longer with many IndexFiles, a frequent key or large messages. It also takes longer if another process
+        has written to the log since its end was last searched for.
         """
         asked, effort = (topic, key, max_num, begin, end, max_bytes), Effort(_QUICK_STEPS)
         try:
@@ -326,7 +329,7 @@ class MessageStore(StoreReader):
             return None
 
     def broker_end(self) -> int:
-        """Return the end of the log for a broker that starts now. Slow; `query_message` calls it first."""
+        """Return the end of the log for a broker that starts now. This is slow; `query_message` does it first."""
         self._view.begin()
         return self._following(self._view.end)
 
@@ -339,16 +342,17 @@ class MessageStore(StoreReader):
         max_messages: int = 32,
         tags: str | None = None,
     ) -> PullResult:
-        """Return messages of a queue from a queue offset on, in order; `tags` is "a || b", or None for all.
+        """Return messages of a queue from a queue offset on, in order. `tags` is "a || b", or None for all messages.
 
-        A message is returned only if its tag is one of these; an equal hash is not enough. The result's status says
+        A message is returned only if its tag is one of these; an equal hash is not enough. The result's status states
         whether messages were found, and its `next_begin_offset` where to continue.
 
         Raises:
             MessageNotFoundError: the queue does not exist.
-            CorruptMessageError: a message cannot be read, or an entry leads to another message than the queue's own.
-            FormatError: an entry is empty although later ones exist, or the log has messages before the queue's
-                beginning, after its end, or of pre-blank entries.
+            CorruptMessageError: a message cannot be read, or an entry leads to a message of another queue or queue
+                offset.
+            FormatError: an entry is empty although later entries exist, or the log has messages before the queue's
+                beginning, after its end, or in place of pre-blank entries.
             StoreAccessError, StoreChangedError: a file cannot be read, or became shorter.
             UsageError: an argument is invalid.
         """
@@ -385,9 +389,9 @@ class MessageStore(StoreReader):
         tags: str | None,
         max_bytes: int,
     ) -> PulledBody | None:
-        """Return the records of `pull_records` joined, in bounded time, or None if it may take longer.
+        """Return the records of `pull_records` joined, in bounded time; None if it may take longer.
 
-        The end of a queue and damaged messages take longer: `pull_records` handles every doubtful case.
+        The end of a queue and damaged messages take longer, so `pull_records` handles every case of doubt.
         """
         from reput.query.pull_records import quick_records
 
@@ -431,7 +435,7 @@ class MessageStore(StoreReader):
 
     @checked
     def lost_end(self, log_end: int) -> Finding | None:
-        """Return the finding that the log was once longer than its present end, or None: see `Planner.lost_end`."""
+        """Return the finding that the log was once longer than now, or None; see `Planner.lost_end`."""
         self._planner.segments()
         return self._planner.lost_end(log_end)
 
@@ -439,8 +443,8 @@ class MessageStore(StoreReader):
     def min_queue_offset(self, topic: str, queue_id: int, *, check: bool = True) -> int:
         """Return the queue offset of a queue's first message that has not expired. Raises as `pull` does.
 
-        Without `check`, lost first entries whose messages the log still contains are not reported: the answer is the
-        first remaining entry.
+        Without `check`, the answer is the first remaining entry. The first entries may then be lost although the log
+        still contains their messages.
         """
 
         def find() -> int:
@@ -459,10 +463,10 @@ class MessageStore(StoreReader):
     def offset_by_time(
         self, topic: str, queue_id: int, timestamp: Time, *, check: bool = True
     ) -> int:
-        """Return the queue offset of a queue's first message stored at or after a time (ms), or its end.
+        """Return the queue offset of a queue's first message stored at or after a time (ms), or the queue's end.
 
         No message stored since then has a lower queue offset, even if the clock was set back. The first call scans
-        unknown log files and keeps the result. `check` as in `min_queue_offset`. Raises as `pull` does.
+        unknown log files and keeps the result. For `check` see `min_queue_offset`. Raises as `pull` does.
         """
         time = milliseconds(timestamp)
 
@@ -479,7 +483,7 @@ class MessageStore(StoreReader):
 
     @checked
     def end_offset_by_time(self, topic: str, queue_id: int, timestamp: Time) -> int:
-        """Return the queue offset after a queue's last message stored at or before a time (ms), or its start.
+        """Return the queue offset after a queue's last message stored at or before a time (ms), or the queue's start.
 
         Raises as `pull` does.
         """
@@ -504,7 +508,7 @@ class MessageStore(StoreReader):
 
     @checked
     def list_queues(self, topic: str | None = None) -> list[tuple[str, int]]:
-        """Return (topic, queue id) of every ConsumeQueue, or of a topic's, sorted. Raises StoreAccessError."""
+        """Return (topic, queue id) of every ConsumeQueue, or only of a topic's, sorted. Raises StoreAccessError."""
         self.check_open()
         return self.queues.list(topic)
 
@@ -513,7 +517,7 @@ class MessageStore(StoreReader):
         return self._following(lambda: self.commit_log.min_offset)
 
     def end_offset(self) -> int:
-        """Return the physical offset at which the log ends now: the offset of the next message.
+        """Return the physical offset at which the log currently ends, which is the offset of the next message.
 
         Raises StoreAccessError, StoreChangedError.
         """
@@ -542,7 +546,7 @@ class MessageStore(StoreReader):
         return self._following(search, looks_itself=True)
 
     def _following(self, read: Callable[[], _Answer], *, looks_itself: bool = False) -> _Answer:
-        """Return the result of `read`, repeated if files of the log expired meanwhile.
+        """Return the result of `read`. Repeat it if files of the log expired meanwhile.
 
         looks_itself  whether `read` refreshes the log itself, as planning does
         """
@@ -555,12 +559,13 @@ class MessageStore(StoreReader):
                 return read()
             except StoreError:
                 self.commit_log.refresh()
+                # If nothing expired, the error has another reason.
                 if self.commit_log.min_offset == begin:
                     raise
 
     @checked
     def get_by_offset_id(self, message_id: str) -> MessageExt | None:
-        """Return the message of an offset id, or None if it does not exist. Raises StoreAccessError."""
+        """Return the message with an offset id; None if it does not exist. Raises StoreAccessError."""
         try:
             store_host, physical_offset = decode_offset_id(message_id)
             message = self.get(physical_offset)

@@ -12,7 +12,8 @@ from reput.files.places import refuse_url
 from reput.query.message_store import MessageStore
 from reput.store.store_reader import ReaderOptions
 
-if TYPE_CHECKING:  # Imported later, so that reading does not wait for the kernels.
+# Imported later, so that readers do not wait for the kernels.
+if TYPE_CHECKING:
     from reput.query.writable_store import WritableStore
     from reput.writer.writer_settings import WriterOptions
 
@@ -43,19 +44,19 @@ def open_store(
     broker_config: str | PathLike[str] | None = None,
     **settings: Any,
 ) -> MessageStore | WritableStore:
-    """Open the store of a stopped or running broker, a copy, or (mode 'rw') a new one.
+    """Open the store of a stopped or running broker, a copy of a store, or (mode 'rw') a new store.
 
     Args:
         path: the directory that contains commitlog/; for reading, also a URL of any file system that
             pyarrow.fs or fsspec opens (s3://bucket/store)
         mode: 'r' writes nothing into the store; 'rw' makes this process the owner, as a broker would be, and creates
             the store if it does not exist (see WritableStore)
-        config: the broker's settings, or
-        broker_config: the path of a file with them (broker.conf)
+        config: the broker's settings; alternatively, pass `broker_config`
+        broker_config: the path of a file with the broker's settings (broker.conf)
 
-    Further settings of mode 'r': hash_slots and index_items of the IndexFiles override the settings, and are derived
-    from the files by default. index is another directory with index/, such as a rebuilt one. storage_options are
-    options of the URL's file system (`s3.endpoint_override`, `fsspec.NAME`, ...). With mode 'rw': the fields of
+    Further settings of mode 'r': hash_slots and index_items describe the IndexFiles, and by default are derived from
+    the files. index is another directory with index/, such as a rebuilt one. storage_options are options of the URL's
+    file system (`s3.endpoint_override`, `fsspec.NAME`, ...). With mode 'rw': the fields of
     reput.writer.writer_settings.WriterSettings, which override broker_config.
 
     Raises StoreNotFoundError, StoreAccessError, FormatError, UsageError; with mode 'rw' also StoreLockedError.
@@ -63,7 +64,7 @@ def open_store(
     if mode == "r":
         return MessageStore(path, config=config, broker_config=broker_config, **settings)
     if mode != "rw":
-        raise UsageError(f"mode {mode!r}: 'r' to read, 'rw' to own the store")
+        raise UsageError(f"mode must be 'r' (read) or 'rw' (own the store), not {mode!r}")
     refuse_url(path)
     from reput.query.writable_store import WritableStore
 

@@ -1,8 +1,8 @@
 """Read consecutive messages of a queue, filtered by tags (`DefaultMessageStore.getMessage`, 4.9.3).
 
-A store that another process writes is read without a lock. An entry is trusted once its message exists, has the
-entry's size, and states this queue and this position. The newest entry may be half written, so its tags are taken from
-the message.
+A store that another process writes is read without a lock. An entry is trusted if its message exists, has the entry's
+size, and states this queue and this position. The newest entry may be half written, so its tags are taken from the
+message.
 """
 
 from __future__ import annotations
@@ -28,9 +28,11 @@ from reput.store.store_reader import StoreReader
 _TAG_SEPARATOR = "||"
 _ALL = "*"
 _NO_ENTRY: tuple[int, ConsumeQueueEntry | None] = (-1, None)
-_MOST_ENTRIES = 1 << 14  # Number of entries that one pull examines, whether they match or not.
+# One pull examines at most this many entries, whether they match or not.
+_MOST_ENTRIES = 1 << 14
+# Pause before a half-written entry is read again.
 _PATIENCE_S = 0.001
-# Bytes of the log that are read to decide whether a gap in a queue is also a gap in the log.
+# Limit for the part of the log that is read to find out whether a gap in a queue is also a gap in the log.
 _MOST_WALKED_BYTES = 4 << 20
 
 
@@ -76,7 +78,7 @@ def pull(
     if queue_offset < least:
         return Pulled(PullStatus.OFFSET_TOO_SMALL, [], least, least, most)
     if queue_offset > most:
-        # As `DefaultMessageStore.getMessage` corrects OFFSET_OVERFLOW_BADLY in a queue that begins at 0.
+        # `DefaultMessageStore.getMessage` corrects OFFSET_OVERFLOW_BADLY in this way in a queue that begins at 0.
         end = most if least else 0
         return Pulled(PullStatus.OFFSET_TOO_LARGE, [], end, least, most)
     # Entries of the schedule topic have the delivery time in place of the tags code.
@@ -95,7 +97,7 @@ def pull(
             if entry == PRE_BLANK:
                 if number >= gap_stop:
                     gap_stop = check_gap(topic, queue_id, number)
-            # The newest entry may be half written, so its message is read whatever the entry's tags code is.
+            # The newest entry may be half written, so its message is read for any tags code.
             elif is_newest or _may_match(entry.tags_code, hashes):
                 place = QueuePlace(topic, queue_id, number)
                 record = _read(store, queue, place, entry, is_newest)
@@ -106,7 +108,8 @@ def pull(
                     if records and max_bytes is not None and size_bytes > max_bytes:
                         break
                     records.append(record)
-        except MessageNotFoundError:  # The file has expired in the meantime.
+        # The file has expired meanwhile.
+        except MessageNotFoundError:
             if not records:
                 raise
             break
@@ -116,7 +119,7 @@ def pull(
 
 
 def _may_match(tags_code: int, hashes: set[int]) -> bool:
-    """Return whether an entry's message may have one of the tags; the address of a lost unit matches all tags."""
+    """Return whether an entry's message may have one of the tags. The address of a lost unit matches all tags."""
     return not hashes or tags_code in hashes or is_address(tags_code)
 
 
@@ -141,7 +144,7 @@ def get_by_queue(store: StoreReader, topic: str, queue_id: int, queue_offset: in
         raise file.corrupt(entry.physical_offset, str(error)) from None
     stated = queue_offset_in(record, topic, queue_id)
     is_own = stated == queue_offset or (stated is not None and is_restarted(record, topic, stated))
-    # A 5.x broker leaves gaps in the numbers of these queues.
+    # A 5.x broker leaves gaps in the queue offsets of light queues.
     if not is_own and topic.startswith(LMQ_PREFIX):
         is_own = _is_in_place(store, queue, QueuePlace(topic, queue_id, queue_offset), record)
     if not is_own and stated != queue.span(queue_offset)[0]:
@@ -159,9 +162,9 @@ def _read(
     entry: ConsumeQueueEntry,
     is_newest: bool,
 ) -> LocatedRecord | None:
-    """Return the record of an entry, or None if its file is lost or the entry is half written.
+    """Return the record of an entry; None if its log file is missing or the entry is half written.
 
-    Raises MessageNotFoundError if it has expired, CorruptMessageError.
+    Raises MessageNotFoundError if the message has expired, CorruptMessageError.
     """
     log, offset = store.commit_log, entry.physical_offset
     try:
@@ -182,7 +185,7 @@ def _read(
             return None
         reason = str(error)
     if is_newest:
-        # A broker may be writing the entry: then it is half written now, but complete and different a moment later.
+        # A broker may be writing the entry. Then it is half written now, and complete a moment later.
         time.sleep(_PATIENCE_S)
         if queue.entry(place.queue_offset) != entry:
             return None
@@ -195,9 +198,9 @@ def _read(
 def _is_in_place(
     store: StoreReader, queue: QueueReader, place: QueuePlace, record: LocatedRecord
 ) -> bool:
-    """Return whether an entry may lead to this record: it states this queue and queue offset, or follows a gap.
+    """Return whether an entry may lead to this record: the record states this queue and offset, or follows a gap.
 
-    A broker leaves no gap in a queue for messages that the log has lost, so later messages have lower positions in the
+    A broker leaves no gap in a queue for messages that the log has lost. So later messages have lower positions in the
     queue than they state. Such a message must directly follow the message of the previous entry, or the log must have
     no message of the queue between the two.
     """
@@ -251,7 +254,7 @@ def queue_times(store: StoreReader, topic: str, queue_id: int) -> QueueTimes:
 
 
 def wanted_tags(tags: str | None) -> set[str]:
-    """Return the tags of an expression `a || b`, or an empty set for all. Raises UsageError if it contains no tag."""
+    """Return the tags of an expression `a || b`; an empty set for all tags. Raises UsageError if it contains no tag."""
     if tags is None or tags.strip() in ("", _ALL):
         return set()
     wanted = {tag for part in tags.split(_TAG_SEPARATOR) if (tag := part.strip())}

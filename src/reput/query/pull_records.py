@@ -1,8 +1,9 @@
-"""Read many stored records of a queue at once; most are read and verified with arrays.
+"""Read many stored records of a queue at once. Most are read and verified with arrays.
 
-A run of entries is read with as few calls as its records allow, and all checks of `reput.query.pull` are made on the
-whole run at once. The run ends at the first record that is not plainly right: damaged, of a further queue, after a gap,
-with IPv6 hosts, or the newest of its queue. From there the plain pull continues and decides.
+A run of entries is read with as few calls as its records allow. All checks of `reput.query.pull` are made on the whole
+run at once. The run ends at the first record that fails a check or needs another one: a damaged record, one of a
+further queue, one after a gap, one with IPv6 hosts, or the newest of its queue. From there the plain pull continues and
+decides.
 """
 
 from __future__ import annotations
@@ -37,10 +38,12 @@ from reput.queues.reader import ConsumeQueueReader
 from reput.store.store_reader import StoreReader
 
 _MOST_ENTRIES = 1 << 12
+# From this many bytes or entries on, the kernel saves more time than loading it takes.
 _LARGE_BYTES, _WORK_BYTES = 64 << 10, 256 << 10
 _MANY_ENTRIES = 256
 _MOST_RECORD_BYTES = 4 << 20
-_MOST_GAP_BYTES = 2 << 10  # Reading through a gap of this size costs as much as another call.
+# Reading the bytes of such a gap costs as much as another system call.
+_MOST_GAP_BYTES = 2 << 10
 _HOSTS_V6 = SYS_FLAG_BORN_HOST_V6 | SYS_FLAG_STORE_HOST_V6
 _BODY_AT = HEAD_DTYPE.itemsize
 _LENGTH = np.dtype(">i2")
@@ -50,11 +53,11 @@ _PLACE = struct.Struct(">qi")
 _of_thread = local()
 _ReadRecords = Callable[..., tuple[int, int, int]]
 PlainPull = Callable[[int, int, int | None], Pulled]
-"""A function that pulls from a queue offset, given the most messages and the most bytes."""
+"""A function that pulls from a queue offset, with a maximum number of messages and of bytes."""
 
 
 class _ReadRun(NamedTuple):
-    """Records that are plainly right, and their places in the bytes read.
+    """Verified records, and their places in the bytes that were read.
 
     Attributes:
         data: bytes read, including gaps between the records
@@ -71,14 +74,15 @@ class _ReadRun(NamedTuple):
     is_full: bool
 
     def records(self) -> list[bytes]:
-        """Return the records one by one."""
+        """Return the records as a list."""
         spans = zip(self.begins.tolist(), self.ends.tolist(), strict=True)
         return [self.data[begin:end] for begin, end in spans]
 
     def body(self) -> bytes:
         """Return the records joined."""
         begins, ends = self.begins, self.ends
-        if (begins[1:] == ends[:-1]).all():  # The log has nothing between the records.
+        # The records are adjacent in the log, so a slice is enough.
+        if (begins[1:] == ends[:-1]).all():
             return self.data[int(begins[0]) : int(ends[-1])]
         view = memoryview(self.data)
         spans = zip(begins.tolist(), ends.tolist(), strict=True)
@@ -107,8 +111,10 @@ def pull_records(
         return alone
     try:
         rest = pull(next_offset, max_messages - count, left)
-    except StoreError:  # The next pull reports the problem.
+    # The next pull reports the problem.
+    except StoreError:
         return alone
+    # The plain pull returns at least one record, even if it does not fit.
     if left is not None and rest.records and rest.records[0].layout.total_bytes > left:
         return alone
     return _as_records(records, rest)
@@ -117,14 +123,15 @@ def pull_records(
 def quick_records(
     store: StoreReader, place: QueuePlace, max_messages: int, tags: str | None, max_bytes: int
 ) -> PulledBody | None:
-    """Return the records that arrays verify (see MessageStore.quick_records), or None if the plain pull must decide."""
+    """Return the records that arrays verify (see MessageStore.quick_records); None if the plain pull must decide."""
     wanted = wanted_tags(tags)
-    if wanted and place.topic == SCHEDULE_TOPIC:  # its entries have times in place of tags codes
+    # Its entries have times in place of tags codes.
+    if wanted and place.topic == SCHEDULE_TOPIC:
         return None
     try:
         queue = store.queues.queue(place.topic, place.queue_id)
         most = queue.max_queue_offset()
-        # The newest message is not for arrays; nothing is read twice.
+        # The newest message needs the plain pull. Checking this first avoids reading the others twice.
         if type(queue) is not ConsumeQueueReader or place.queue_offset + max_messages >= most:
             return None
         kernel = _KERNEL.get()
@@ -155,7 +162,7 @@ def quick_records(
 
 
 class _Kernel:
-    """`reput.kernels.queue_records`, loaded in a thread when it first pays: numba takes half a second."""
+    """`reput.kernels.queue_records`, loaded in a thread when it first pays off: importing numba takes half a second."""
 
     def __init__(self) -> None:
         self._found: _ReadRecords | None = None
@@ -163,11 +170,11 @@ class _Kernel:
         self._lock = Lock()
 
     def get(self) -> _ReadRecords | None:
-        """Return the kernel, or None while it is not loaded."""
+        """Return the kernel; None while it is not loaded."""
         return self._found
 
     def load(self) -> None:
-        """Begin to load it, unless somebody has."""
+        """Start loading the kernel, unless this has happened before."""
         with self._lock:
             if self._is_begun:
                 return
@@ -175,9 +182,10 @@ class _Kernel:
         Thread(target=self.load_now, name="reput-kernel", daemon=True).start()
 
     def load_now(self) -> None:
-        """Load it, compiled for the arguments that `_KernelRead` gives it."""
+        """Load the kernel, compiled for the types of the arguments that `_KernelRead` passes."""
         from reput.kernels.queue_records import read_records
 
+        # A call with no entries compiles the kernel.
         nothing, no_numbers = np.zeros(1, np.uint8), np.zeros(0, np.int64)
         read_records(
             -1, 0, 0, nothing, 0, 0, 0, nothing, no_numbers, nothing, no_numbers, 0, nothing, 0,
@@ -195,7 +203,7 @@ def load_pull_kernel() -> None:
 
 
 class _KernelRead:
-    """Records of entries, read by the kernel."""
+    """A read of the records of entries by the kernel."""
 
     def __init__(
         self,
@@ -216,7 +224,7 @@ class _KernelRead:
         self._out = np.empty(max_bytes, np.uint8)
 
     def pulled(self, max_messages: int, least: int, most: int) -> PulledBody | None:
-        """Return the answer, or None if the plain pull must decide. Raises StoreError."""
+        """Return the answer; None if the plain pull must decide. Raises StoreError."""
         entry = at = count = 0
         stop = len(self._entries) // ENTRY_DTYPE.itemsize
         while entry < stop and count < max_messages:
@@ -235,7 +243,8 @@ class _KernelRead:
             return None
         body = self._out[:at]
         if at < _LARGE_BYTES or at < len(self._out) // 2:
-            body = body.copy()  # the rest of the array is free
+            # The copy lets the rest of the array be freed.
+            body = body.copy()
         next_offset = self._place.queue_offset + entry
         return PulledBody(body.data, count, next_offset, least, most)
 
@@ -250,7 +259,7 @@ class _KernelRead:
 
 
 def _work() -> npt.NDArray[np.uint8]:
-    """Return this thread's room for records with gaps between them."""
+    """Return this thread's buffer for records with gaps between them."""
     found: npt.NDArray[np.uint8] | None = getattr(_of_thread, "work", None)
     if found is None:
         found = _of_thread.work = np.empty(_WORK_BYTES, np.uint8)
@@ -269,12 +278,11 @@ def _as_records(before: list[bytes], pulled: Pulled) -> PulledRecords:
 def _read_run(
     store: StoreReader, place: QueuePlace, max_messages: int, max_bytes: int | None
 ) -> _ReadRun | None:
-    """Return the plainly right records from a place on, or None."""
+    """Return the verified records from a place on, or None."""
     try:
         queue = store.queues.queue(place.topic, place.queue_id)
-        if (
-            type(queue) is not ConsumeQueueReader
-        ):  # Other kinds of queues (5.x) give some entries several numbers.
+        # Other kinds of queues (5.x) give several queue offsets to some entries.
+        if type(queue) is not ConsumeQueueReader:
             return None
         least, most = queue.min_queue_offset(store.commit_log.min_offset), queue.max_queue_offset()
         begin, stop = place.queue_offset, min(most - 1, place.queue_offset + max_messages)
@@ -294,7 +302,7 @@ def _read_run(
 
 
 def _fitting(sizes: _Int64s, max_bytes: int | None) -> tuple[int, bool]:
-    """Return how many records of these sizes fit the limit, and whether it excluded others."""
+    """Return how many records of these sizes fit the limit, and whether the limit excluded any."""
     is_likely = (sizes >= MIN_RECORD_BYTES) & (sizes <= _MOST_RECORD_BYTES)
     count = _leading(is_likely)
     if max_bytes is None:
@@ -304,9 +312,9 @@ def _fitting(sizes: _Int64s, max_bytes: int | None) -> tuple[int, bool]:
 
 
 def _read(store: StoreReader, offsets: _Int64s, sizes: _Int64s) -> tuple[bytes, _Int64s]:
-    """Read the records at these offsets, as far as files contain them; with one call for neighbouring records.
+    """Read the records at these offsets, up to the first that no file contains. Neighbouring records take one call.
 
-    Returns the bytes read, and where in them the records begin.
+    Return the bytes read, and where the records begin in them.
     """
     if not len(offsets):
         return b"", offsets
@@ -328,11 +336,12 @@ def _read(store: StoreReader, offsets: _Int64s, sizes: _Int64s) -> tuple[bytes, 
         pieces += log.read_each(file, starts[part].tolist(), (stops - starts)[part].tolist())
         done = count
     lengths = np.fromiter(map(len, pieces), np.int64, len(pieces))
-    if not np.array_equal(lengths, (stops - starts)[:done]):  # A truncated file ends here.
+    # A truncated file ends here.
+    if not np.array_equal(lengths, (stops - starts)[:done]):
         done = _leading(lengths == (stops - starts)[:done])
         pieces, lengths = pieces[:done], lengths[:done]
     records = int(lasts[done - 1]) + 1 if done else 0
-    # Position of each piece in the joined bytes, minus its position in the log.
+    # The position of each piece in the joined bytes, minus its position in the log.
     shifts = np.concatenate([[0], np.cumsum(lengths)[:-1]]) - starts[:done] if done else starts[:0]
     counts = (lasts - firsts + 1)[:done]
     return _joined(pieces), offsets[:records] + np.repeat(shifts, counts)
@@ -345,7 +354,7 @@ def _joined(pieces: list[bytes]) -> bytes:
 def _count_proven(
     data: bytes, begins: _Int64s, offsets: _Int64s, sizes: _Int64s, place: QueuePlace
 ) -> int:
-    """Count the leading records that state this queue and position and are consistent."""
+    """Count the leading records that state this queue and their positions, and whose lengths are consistent."""
     count = len(begins)
     if not count:
         return 0
@@ -373,7 +382,7 @@ def _count_proven(
     count = _leading(is_right)
     if not count:
         return 0
-    # After the body: the topic with its length, the length of the properties, the properties.
+    # The body is followed by the topic with its length, the length of the properties, and the properties.
     ends, width = properties_at[:count], len(stated) + _LENGTH.itemsize
     table = read[(begins[:count] + ends - width)[:, None] + np.arange(width)]
     lengths = np.ascontiguousarray(table[:, len(stated) :]).view(_LENGTH)[:, 0]

@@ -1,12 +1,12 @@
 """Find messages of a queue in the log after the end of its ConsumeQueue, before its beginning, or in its gaps.
 
 A queue whose last entries were zeroed, or whose last file was cut off, looks like a queue without new messages. But the
-log has later messages of the queue. So the log is walked from the queue's last message, as far as an allowance permits.
-A message of the queue without an entry is damage if a later message was dispatched.
+log has later messages of the queue. So the log is walked from the queue's last message, up to a limited number of bytes
+(the allowance). A message of the queue without an entry is damage if a later message was dispatched.
 
-A queue whose first file is lost or empty looks like a queue whose first messages have expired. If they had, the
-entries of expired messages would come first in the remaining files, or the log would begin after them. Otherwise the
-log is walked from its beginning, with the same allowance, up to the message of the first entry.
+A queue whose first file is lost or empty looks like a queue whose first messages have expired. If they had expired, the
+remaining files would begin with entries of expired messages, or the log would begin after them. Otherwise the log is
+walked from its beginning to the message of the first entry, with the same allowance.
 
 Pre-blank entries in the middle of a queue are places of messages that the log has lost. The log is walked between the
 messages of the neighbouring entries. If it has a message that belongs in the gap, the gap is damage.
@@ -27,27 +27,30 @@ from reput.log.walk import LogWalk
 from reput.queues.queue_index import LostEntriesError, QueueReader
 from reput.store.store_reader import StoreReader
 
+# The allowance is refilled over time, so that clients that poll idle queues do not keep the disk busy.
 _FIRST_ALLOWANCE_BYTES = 16 << 20
 _ALLOWANCE_BYTES_PER_S = 2 << 20
 _MOST_BYTES_A_LOOK = 4 << 20
-_MOST_GAP_BYTES = 256 << 20  # Bytes of the log that are walked for one gap at once.
+# Limit for one walk through a gap.
+_MOST_GAP_BYTES = 256 << 20
 _ENTRIES_BACK = 512
 _MOST_QUEUES = 1 << 12
-_RECORDS_AFTER = 64  # Bytes of the log that are read in search of a dispatched message.
-# Dispatch writes the entries of a batch queue by queue, so other queues may be ahead.
+# A dispatched message is searched for in this many records.
+_RECORDS_AFTER = 64
+# Dispatch writes the entries of a batch queue by queue, so other queues may be ahead for a moment.
 _PATIENCE_S, _ROUNDS = 0.05, 20
 
 
 class QueueEnds:
-    """Remembers how far the log was walked for each queue. For one thread at a time."""
+    """How far the log was walked for each queue. Only one thread at a time may use it."""
 
     def __init__(self, store: StoreReader) -> None:
         self._store = store
         self._walked: OrderedDict[tuple[str, int], tuple[int, int]] = OrderedDict()
         self._begun: OrderedDict[tuple[str, int], tuple[int, int]] = OrderedDict()
-        # The last entry that was found in order.
+        # Gaps in which the log was searched completely.
         self._gaps: OrderedDict[tuple[str, int], range] = OrderedDict()
-        # Walks of larger gaps.
+        # Positions that the walks of longer gaps have reached.
         self._searched: OrderedDict[tuple[str, int, int], int] = OrderedDict()
         self._allowance, self._refilled = float(_FIRST_ALLOWANCE_BYTES), time.monotonic()
 
@@ -63,7 +66,7 @@ class QueueEnds:
             if queue.max_queue_offset() > end:
                 return
             time.sleep(_PATIENCE_S)
-        # Set back, so that the next check reports it again.
+        # The position is forgotten, so that the next check reports the message again.
         self._walked.pop((topic, queue_id), None)
         reason = (
             f"the queue ends before queue offset {end}, but the CommitLog has a later message of "
@@ -83,7 +86,8 @@ class QueueEnds:
             log.locate(offset, size)
             return
         except CorruptMessageError:
-            return  # Reading the message reports this.
+            # Reading the message reports the damage.
+            return
         except MessageNotFoundError:
             if offset < log.min_offset:
                 return
@@ -97,7 +101,7 @@ class QueueEnds:
         """Return the first message of the queue after its last entry, as far as the allowance permits."""
         log = self._store.commit_log
         known_end, position = self._walked.get((topic, queue_id), (-1, 0))
-        # The queue has grown, so the log after its new end has not been searched.
+        # If the queue has grown, the log after its new end has not been searched.
         if known_end != end:
             position = self._end_of_last(topic, queue_id, end)
         start = max(position, log.min_offset)
@@ -121,7 +125,7 @@ class QueueEnds:
         """Raise FormatError if the log contains a message of this queue before its first entry."""
         log, queue = self._store.commit_log, self._store.queues.queue(topic, queue_id)
         least = queue.min_queue_offset(log.min_offset)
-        # Light queues restart at 0 with each broker.
+        # The numbers of light queues restart at 0 with each broker start.
         if least <= 0 or topic.startswith(LMQ_PREFIX):
             return
         try:
@@ -130,7 +134,8 @@ class QueueEnds:
             return
         with suppress(MessageNotFoundError, FormatError):
             queue.entry(least - 1)
-            return  # An entry of an expired message.
+            # The previous entry exists and belongs to an expired message.
+            return
         known_least, position = self._begun.get((topic, queue_id), (-1, 0))
         start = max(position if known_least == least else 0, log.min_offset)
         walk = LogWalk(log, start, min(stop, start + self._take_allowance(stop - start)))
@@ -152,9 +157,9 @@ class QueueEnds:
     def check_gap(self, topic: str, queue_id: int, queue_offset: int) -> int:
         """Return the first queue offset from this one on whose entry is not pre-blank.
 
-        Raises LostEntriesError if the log has a message that belongs in the gap, or if a long log is not yet searched
-        to the gap's end; the next call continues. Light queues are not checked: a rebuild leaves pre-blank entries in
-        them if it cannot decide the numbers of their messages.
+        Raises LostEntriesError if the log has a message that belongs in the gap. It is also raised if a long log is not
+        yet searched to the gap's end; the next call continues. Light queues are not checked: a rebuild leaves pre-blank
+        entries in them if it cannot decide the numbers of their messages.
         """
         known = self._gaps.get((topic, queue_id), range(0))
         if queue_offset in known:
@@ -203,7 +208,7 @@ class QueueEnds:
         least, stop = queue.min_queue_offset(log.min_offset), queue_offset
         while stop > least:
             begin = max(stop - _ENTRIES_BACK, least)
-            # The entry is damaged as well; an earlier entry serves.
+            # If this entry is damaged as well, an earlier entry serves.
             with suppress(LostEntriesError):
                 for number, entry in reversed(list(queue.numbered(begin, stop))):
                     if entry != PRE_BLANK:
@@ -212,7 +217,7 @@ class QueueEnds:
         return min(least, queue_offset), log.min_offset
 
     def _end_of(self, entry: ConsumeQueueEntry) -> int:
-        """Return the physical offset after an entry's message, or the message's own if it cannot be read."""
+        """Return the physical offset after an entry's message, or the message's own offset if it cannot be read."""
         try:
             record = self._store.commit_log.locate(entry.physical_offset, entry.size)
         except StoreError:
@@ -220,11 +225,12 @@ class QueueEnds:
         return record.physical_offset + record.layout.total_bytes
 
     def _take_allowance(self, wanted_bytes: int) -> int:
+        # The allowance never exceeds its first size.
         now = time.monotonic()
         self._allowance += (now - self._refilled) * _ALLOWANCE_BYTES_PER_S
         self._allowance = min(self._allowance, _FIRST_ALLOWANCE_BYTES)
         self._refilled = now
-        # A client that polls an empty queue must not make each poll read the log.
+        # Polls of an empty queue must not read much of the log each time.
         return max(min(wanted_bytes, int(self._allowance), _MOST_BYTES_A_LOOK), 0)
 
     def _end_of_last(self, topic: str, queue_id: int, end: int) -> int:

@@ -2,7 +2,7 @@
 
 Segments are searched newest first until there are enough messages. If the index cannot be trusted
 (`reput.index.key_index`), the segment's range is scanned instead, and the result reports this. Ids that a later id of
-the same record replaces (5.x) are not in any index, so they are searched separately.
+the same record replaces (5.x) are in no index, so they are searched for separately.
 """
 
 from __future__ import annotations
@@ -28,13 +28,14 @@ from reput.query.answers import Coverage, IndexedRange, QueryRecords, RecordProg
 from reput.query.inner_batches import InnerBatches, may_hold_any
 
 _UNBOUNDED = 2**63
+# A note names at most this many offsets.
 _MOST_NAMED = 3
 
 
 class ReplacedIdSearch:
     """A search for records with a replaced id that has one of the wanted hashes.
 
-    damage  the unreadable parts
+    damage  the unreadable ranges
     """
 
     def __init__(self, log: CommitLogReader, known: KnownRanges, hashes: Collection[int]) -> None:
@@ -59,15 +60,18 @@ class ReplacedIdSearch:
             if within.start >= within.stop:
                 continue
             known = self._files.get(file) or self._known.learn(file, with_ids=True)
-            self._files[file] = known  # Cached for one search, which asks for each segment.
+            # The facts are kept for one search, which asks once per segment.
+            self._files[file] = known
             lost = [one for one in known.damage if one.start < stop and start < one.stop]
             self._damage |= dict.fromkeys(lost)
             for offset in known.ids.places(self._hashes, within) if known.ids else ():
                 try:
                     located = self._log.locate(offset)
-                except MessageNotFoundError:  # The file has expired.
+                # The file has expired.
+                except MessageNotFoundError:
                     continue
-                except CorruptMessageError as error:  # Damaged since it was scanned.
+                # The record was damaged after its file was scanned.
+                except CorruptMessageError as error:
                     self._damage[file.lost(offset, offset + 1, error.reason)] = None
                     continue
                 if is_wanted(read_keyed_record(located)):
@@ -95,9 +99,9 @@ class Search:
     ) -> None:
         """Prepare a search.
 
-        `inner` and `replaced` find messages that IndexFiles lack: those of inner batches, and ids that a later id of
-        the same record replaces. The answer has at most `max_bytes` of records, but at least one. Segments without an
-        IndexFile that are longer than `most_scanned_bytes` are skipped.
+        `inner` and `replaced` find messages without index entries: messages of inner batches, and messages with an id
+        that a later id of the same record replaces. The answer has at most `max_bytes` of records, but at least one
+        record. Segments without an IndexFile that are longer than `most_scanned_bytes` are skipped.
         """
         self._most_scanned_bytes = _UNBOUNDED if most_scanned_bytes is None else most_scanned_bytes
         self._inner, self._replaced = inner, replaced
@@ -128,7 +132,7 @@ class Search:
         return self.result()
 
     def steps(self, planner: Planner) -> Iterator[RecordProgress]:
-        """Yield the answer in steps, newest first; then `result` returns the whole answer. Raises as `run` does."""
+        """Yield the answer in steps, newest first. Then `result` returns the whole answer. Raises as `run` does."""
         given = 0
         for stop in self._search(planner):
             found = self._up_to_limit()[given:]
@@ -136,10 +140,11 @@ class Search:
             yield RecordProgress(tuple(found), stop)
 
     def _search(self, planner: Planner) -> Iterator[int]:
-        """Yield, after each segment, the offset down to which everything has been searched."""
+        """Yield the start of each segment after it has been searched."""
         segments = planner.segments()
         self._problems += planner.problems
         self._planner, self._log_end = planner, self._log.files_end
+        # A search with a limit may need only a few segments.
         if self._limit == _UNBOUNDED:
             self._prefetch(segments)
         for segment in segments:
@@ -157,7 +162,7 @@ class Search:
                 break
 
     def _prefetch(self, segments: Sequence[Segment]) -> None:
-        """Request the parts of an archive's index for all segments at once; a search with a limit may need few."""
+        """Request the parts of an archive's index for all segments at once."""
         parts = [
             (one.part, one.range)
             for one in segments
@@ -188,20 +193,20 @@ class Search:
             self._limit = min(self._limit, max(count - 1, 1))
 
     def _add_further(self, search: InnerBatches | ReplacedIdSearch, segment: Segment) -> None:
-        """Add a segment's messages without index entries; earlier results are newer than the segment."""
+        """Add a segment's messages without index entries. Earlier results are newer than the segment."""
         found = search.find(segment.start, min(segment.stop, self._before), self._is_wanted)
-        # A scan of the segment finds these messages anyway.
+        # If the segment was scanned, the scan has already found these messages.
         if isinstance(search, ReplacedIdSearch):
             known = {one.physical_offset for one in self._found}
             found = [one for one in found if one.physical_offset not in known]
         if found:
-            # Newest first: of several messages in one record, the last comes first, as by queue offset.
+            # Of several messages in one record, the last comes first, as by descending queue offset.
             for one in found:
                 self._keep(one)
             self._found.sort(key=_place, reverse=True)
 
     def _up_to_limit(self) -> list[LocatedRecord]:
-        """Return the found messages, up to the limit of records. A record may have several messages."""
+        """Return the found messages, up to the limit of records. A record may contain several messages."""
         if self._inner is None or len(self._found) <= self._limit:
             return self._found[: min(len(self._found), self._limit)]
         offsets = list(dict.fromkeys(one.physical_offset for one in self._found))
@@ -209,7 +214,7 @@ class Search:
         return [one for one in self._found if one.physical_offset >= last]
 
     def result(self) -> QueryRecords:
-        """Return the answer, after all steps are done. Raises StoreAccessError, StoreChangedError."""
+        """Return the answer after all steps. Raises StoreAccessError, StoreChangedError."""
         cursor = None
         if self._is_enough:
             self._found = self._up_to_limit()
@@ -233,7 +238,7 @@ class Search:
         return QueryRecords(tuple(self._found), cursor, coverage)
 
     def _bad_bodies(self) -> tuple[str, ...]:
-        """Return a note if a body in the answer is damaged, or still being written."""
+        """Return a note about bodies in the answer that are damaged, or still being written."""
         bad = [one.physical_offset for one in self._found if not crc_matches(one.data, one.layout)]
         if not bad:
             return ()
@@ -254,6 +259,7 @@ class Search:
                     if self._is_enough:
                         break
         except UntrustedIndexError as error:
+            # The segment is scanned instead, so messages found through its entries are dropped.
             self._left_bytes += sum(len(one.data) for one in self._found[mark:])
             del self._found[mark:]
             scanned = f"offsets {segment.start} to {segment.stop} were scanned"
@@ -263,7 +269,6 @@ class Search:
             self._indexed.append(IndexedRange(segment.start, segment.stop, part.name, part.basis))
 
     def _is_wanted(self, record: KeyedRecord) -> bool:
-        # A range between two IndexFiles is hardly ever this long.
         if not self._wanted.matches(record):
             return False
         is_within = self._begin <= record.store_timestamp <= self._end
@@ -287,7 +292,7 @@ class Search:
         self._damage += damage
 
     def _scan_range(self, start: int, stop: int, seen: Sequence[int] = ()) -> None:
-        """Scan file by file, newest first, until enough messages are found; `seen` are further candidates."""
+        """Scan file by file, newest first, until enough messages are found. `seen` has further candidates."""
         stop = min(stop, self._before)
         for file in reversed(self._log.files):
             begin, end = max(start, file.start), min(stop, file.end)
@@ -300,13 +305,14 @@ class Search:
                 self._scanned.append(OffsetRange(begin, max(min(found.position, end), begin)))
 
     def _is_outside(self, part: OffsetRange) -> bool:
-        """Return whether an earlier scan of a part found no message of the time window in it."""
+        """Return whether an earlier scan has shown that a range has no message of the time window."""
         if self._window is None:
             return False
         times = self._known.times(part)
         return times is not None and times.is_outside(*self._window)
 
     def _scan_part(self, part: OffsetRange) -> Found:
+        # The stamp is taken before the scan, so that a change during the scan makes it invalid.
         stamp = self._known.stamp(part)
         found = self._scanner.scan(*part)
         is_whole = found.position >= part.stop and not found.damage and not found.at_end
@@ -322,7 +328,8 @@ class Search:
             try:
                 located = self._log.locate(offset)
             except (MessageNotFoundError, CorruptMessageError):
-                continue  # The scan has reported damage in `seen` already.
+                # The scan has already reported damage at offsets in `seen`.
+                continue
             if self._is_wanted(read_keyed_record(located)):
                 self._keep(located.alone())
                 if self._is_enough:
@@ -331,10 +338,10 @@ class Search:
 
 @dataclass(frozen=True, slots=True)
 class Unindexed:
-    """Messages of a store that are not in any index.
+    """Messages of a store that are in no index.
 
     inner_topics      topics whose records may be inner batches (5.x)
-    has_replaced_ids  whether records may have ids that a later one replaces (5.x)
+    has_replaced_ids  whether records may have ids that a later id replaces (5.x)
     """
 
     known: KnownRanges
@@ -364,7 +371,7 @@ def search_steps(
     unindexed: Unindexed,
     **bounds: int | None,
 ) -> Iterator[RecordProgress | QueryRecords]:
-    """Yield a search in steps, then its result; start again if files of the log expire meanwhile.
+    """Yield a search in steps, then its result. Start again if files of the log expire meanwhile.
 
     Raises UsageError, StoreAccessError, StoreChangedError.
     """
@@ -374,6 +381,7 @@ def search_steps(
         begin_offset = log.min_offset
         search = unindexed.search(log, wanted, **bounds)
         try:
+            # After a new start, records that were yielded before are left out.
             for step in search.steps(planner):
                 new = tuple(one for one in step.records if one.physical_offset < oldest)
                 oldest = new[-1].physical_offset if new else oldest

@@ -1,4 +1,4 @@
-"""The methods of MessageStore for any number of threads: each call uses a reader of its own."""
+"""The methods of MessageStore for any number of threads. Each call uses a reader of its own."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _Answer = TypeVar("_Answer")
 def _shared(
     method: Callable[Concatenate[MessageStore, _Arguments], _Answer],
 ) -> Callable[Concatenate[SharedStore, _Arguments], _Answer]:
-    """Return the method of a SharedStore that calls the same method of one of its readers."""
+    """Return a method of SharedStore that calls this method of one of its readers."""
 
     @wraps(method)
     def ask(self: SharedStore, /, *given: _Arguments.args, **named: _Arguments.kwargs) -> _Answer:
@@ -41,7 +41,7 @@ class MissingStore(NamedTuple):
         name: Its name, or the name that it would have.
         path: Its expected path.
         since_ms: Time since which it is missing.
-        reason: Why it is not served.
+        reason: The reason why it is not served.
     """
 
     name: str
@@ -56,18 +56,18 @@ class MissingStore(NamedTuple):
 
 
 class SharedStore:
-    """An open store for any thread. It has a reader for each call in progress, and some idle readers.
+    """An open store for any thread. It has a reader for each call in progress, and a few idle readers.
 
     Attributes:
-        config: the settings that its answers depend on
-        told_config: the settings if they were given, else None
+        config: the settings on which its answers depend
+        told_config: the settings if the caller passed them, else None
         is_writable: whether it is a WritableStore
     """
 
     is_writable = False
 
     def __init__(self, path: str | PathLike[str], **settings: Unpack[ReaderOptions]) -> None:
-        """Open the store as MessageStore does; raises the same errors."""
+        """Open the store as MessageStore does. Raises the same errors."""
         self.path, self._settings = fspath(path), settings
         self._guard = Lock()
         self._is_closed = False
@@ -83,7 +83,7 @@ class SharedStore:
         return MessageStore(self.path, self._known_end, **self._settings)
 
     def close(self) -> None:
-        """Close the files: at once, or when the last call in flight has ended."""
+        """Close the files: at once, or after the last call in flight."""
         with self._guard:
             self._is_closed = True
             idle, self._idle = self._idle, []
@@ -95,13 +95,13 @@ class SharedStore:
         return None
 
     def check_open(self) -> None:
-        """Raise UsageError once the store is closed."""
+        """Raise UsageError if the store is closed."""
         if self._is_closed:
             raise UsageError(f"{self.path}: the store is closed")
 
     @contextmanager
     def reader(self) -> Iterator[MessageStore]:
-        """Lend a MessageStore to this thread until the context ends. Raises UsageError once the store is closed."""
+        """Lend a MessageStore to this thread until the context ends. Raises UsageError if the store is closed."""
         with self._guard:
             self.check_open()
             reader = self._idle.pop() if self._idle else None
@@ -114,10 +114,11 @@ class SharedStore:
             self._give_back(reader, expiries)
 
     def _give_back(self, reader: MessageStore, expiries: int) -> None:
-        """Keep a reader for later callers, or close it. Disk reads happen without the lock."""
+        """Keep a reader for later callers, or close it. Disk reads happen outside the lock."""
         while True:
             with self._guard:
                 is_kept = not self._is_closed and len(self._idle) < _MOST_IDLE
+                # If files expired during the call, the reader first closes them, then the decision is made again.
                 if is_kept and expiries == self._expiries:
                     self._idle.append(reader)
                     return
@@ -128,7 +129,7 @@ class SharedStore:
             _drop_expired(reader)
 
     def drop_expired(self) -> None:
-        """Make readers close deleted files, which frees their space; busy readers do so when their call ends."""
+        """Make readers close deleted files, which frees their space. Busy readers do so after their call."""
         with self._guard:
             self._expiries += 1
             expiries = self._expiries
@@ -137,7 +138,7 @@ class SharedStore:
             _drop_expired(reader)
             self._give_back(reader, expiries)
 
-    # Each of these iterators keeps a reader of its own until it ends.
+    # Each call of these methods borrows a reader.
     get = _shared(MessageStore.get)
     get_record = _shared(MessageStore.get_record)
     get_by_queue = _shared(MessageStore.get_by_queue)
@@ -165,11 +166,12 @@ class SharedStore:
 
 
 def _drop_expired(reader: MessageStore) -> None:
-    with suppress(StoreError):  # The next call reports the error.
+    # The next call reports the error.
+    with suppress(StoreError):
         reader.commit_log.refresh()
         reader.queues.close()
         reader.index.current()
 
 
 AnyStore = MessageStore | SharedStore
-"""An open store, for one thread or for any number."""
+"""An open store, for one thread or for any number of threads."""

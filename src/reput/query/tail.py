@@ -1,6 +1,6 @@
 """Read the end of a log: its last messages, and then new ones as any process writes them.
 
-The last messages come through the ConsumeQueues, or through the index if a key is given. The log after the last
+The last messages are found through the ConsumeQueues, or through the index if a key is given. The log after the last
 dispatched message is walked. New messages are read in the order of the log. No lock is taken.
 """
 
@@ -84,7 +84,7 @@ class _Read(NamedTuple):
 class QueueTail:
     """A reader of a store's queues, from their ends backwards.
 
-    damage  errors of entries, and of the messages that they lead to
+    damage  errors of entries and of their messages
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class QueueTail:
         begin: int | None = None,
         end: int | None = None,
     ) -> None:
-        """Read these queues; entries of messages stored before `begin` or after `end` may be skipped."""
+        """Read these queues. Entries of messages stored before `begin` or after `end` may be skipped."""
         self._store, self._log, self._takes_queue = store, store.commit_log, takes_queue
         self._begin, self._end = begin, end
         self.damage: list[Finding] = []
@@ -112,11 +112,12 @@ class QueueTail:
     def records(self, stop: int, tags: Collection[str]) -> Iterator[LocatedRecord]:
         """Yield records before `stop` that may have one of these tags, newest first, each once.
 
-        Reports entries that lead to a record of another queue, and missing or repeated queue offsets.
+        Report entries that lead to a record of another queue, and missing or repeated queue offsets.
         """
         hashes = {hash_code(tag) for tag in tags}
         expected: dict[tuple[str, int], int] = {}
-        offset = -1  # A message may be in several queues.
+        # A message may be in several queues, but is yielded once.
+        offset = -1
         for entry in self.entries():
             if entry.physical_offset >= stop:
                 continue
@@ -142,7 +143,8 @@ class QueueTail:
                     self._store.check_end(topic, queue_id)
                 except FormatError as error:
                     self.damage.append(Finding.of_error(Kind.MISSING_QUEUE_ENTRY, error))
-                except MessageNotFoundError:  # Expired since it was listed.
+                # The queue has expired since it was listed.
+                except MessageNotFoundError:
                     continue
 
     def _read(self, entry: QueuedEntry) -> LocatedRecord | None:
@@ -150,7 +152,8 @@ class QueueTail:
             return self._log.locate(entry.physical_offset, entry.size)
         except (MessageNotFoundError, CorruptMessageError) as error:
             at, file = entry.physical_offset, self._log.file_at(entry.physical_offset)
-            if file is not None:  # The message has not expired.
+            # Otherwise the message has expired.
+            if file is not None:
                 reason = getattr(error, "reason", "no message begins there")
                 self.damage.append(file.lost(at, at + entry.size, reason))
             return None
@@ -158,7 +161,7 @@ class QueueTail:
     def _follows(
         self, entry: QueuedEntry, record: LocatedRecord, expected: dict[tuple[str, int], int]
     ) -> bool:
-        """Return whether a record belongs to its entry; `expected` are the next queue offsets."""
+        """Return whether a record belongs to its entry. `expected` has the next queue offset of each queue."""
         queue = entry.topic, entry.queue_id
         stated = queue_offset_in(record, *queue)
         if stated is None or record.layout.total_bytes != entry.size:
@@ -213,18 +216,21 @@ class QueueTail:
                 first = self._store.offset_by_time(topic, queue_id, self._begin, check=False)
                 least = max(least, queue.span(first)[0] if first < stop else first)
         except (CorruptMessageError, FormatError, MessageNotFoundError):
-            pass  # The times of a damaged queue do not show where to begin, so read all of it.
+            # The times of a damaged queue do not show where to begin, so all of it is read.
+            pass
         return least, stop
 
     def _entries_back(self, topic: str, queue_id: int) -> Iterator[QueuedEntry]:
-        """Yield entries of a queue, newest first, as far as they have not expired."""
+        """Yield the entries of a queue that have not expired, newest first."""
         queue = self._store.queues.queue(topic, queue_id)
         least, stop = self._bounds(topic, queue_id)
         step = _FIRST_ENTRIES
-        newer: int | None = None  # The queue offset of the next entry in the queue.
+        # The queue offset of the entry after the current one.
+        newer: int | None = None
         while least < stop:
             start = max(stop - step, least)
-            found: list[tuple[int, ConsumeQueueEntry | None]] = []  # None if some entries are lost.
+            # An item without an entry stands for lost entries.
+            found: list[tuple[int, ConsumeQueueEntry | None]] = []
             position = start
             while position < stop:
                 try:
@@ -235,7 +241,7 @@ class QueueTail:
                 except (StoreNotFoundError, MessageNotFoundError):
                     return
                 except LostEntriesError as error:
-                    # Otherwise it was reported together with later entries.
+                    # Lost entries that reach beyond `stop` were reported together with later entries.
                     if error.resume_offset <= stop:
                         self.damage.append(Finding.of_error(Kind.QUEUE_GAP, error))
                     position = max(error.resume_offset, position + 1)
@@ -245,28 +251,30 @@ class QueueTail:
                     unnumbered = 0 if newer is None else newer - number - 1
                     yield QueuedEntry(*entry_there, topic, queue_id, number, unnumbered)
                 newer = None if entry_there is None else number
-            stop = queue.span(start)[0]  # A batch may begin before `start`.
+            # A batch may begin before `start`.
+            stop = queue.span(start)[0]
             step = min(2 * step, _MOST_ENTRIES)
         try:
             self._store.check_begin(topic, queue_id)
         except FormatError as error:
             self.damage.append(Finding.of_error(Kind.MISSING_QUEUE_ENTRY, error))
-        except MessageNotFoundError:  # The file has expired in the meantime.
+        # The file has expired meanwhile.
+        except MessageNotFoundError:
             return
 
 
 def _may_match(entry: QueuedEntry, hashes: Collection[int]) -> bool:
-    """Return whether a message may have one of the tags. Delayed messages have their due time as tags code."""
+    """Return whether a message may have one of the tags. Entries of delayed messages have the due time as tags code."""
     code = entry.tags_code
     return entry.topic == SCHEDULE_TOPIC or code in hashes or is_address(code)
 
 
 @dataclass(frozen=True, slots=True)
 class TailFilter:
-    """A filter of messages, which must meet all given conditions.
+    """A filter of messages. A message must meet all given conditions.
 
     Attributes:
-        tags: any of these; empty for all
+        tags: any of these tags; empty for all messages
         begin, end: store times in milliseconds, both inclusive
     """
 
@@ -286,7 +294,7 @@ class TailFilter:
         return self.topic in (None, topic) and self.queue_id in (None, queue_id)
 
     def takes(self, record: LocatedRecord) -> bool:
-        """Return whether the filter accepts a message. As in queues, open and rolled back transactions are excluded."""
+        """Return whether the filter accepts a message. As in queues, open and rolled-back transactions are excluded."""
         if self == _ALL_OF_LOG:
             return True
         message = record.message()
@@ -303,7 +311,7 @@ class TailFilter:
         return (self.begin is None or self.begin <= time) and (self.end is None or time <= self.end)
 
     def _takes_queue_of(self, message: MessageExt) -> bool:
-        """Return whether the message is in a requested queue; additional queues count only if requested by name."""
+        """Return whether the message is in a requested queue. Further queues count only if their topic is requested."""
         if self.takes_queue(message.topic, message.queue_id):
             return True
         if self.topic is None or _FURTHER not in message.properties_bytes:
@@ -321,8 +329,8 @@ class LogTail:
     """The end of the log of an open store.
 
     Attributes:
-        position: physical offset after the last message returned
-        damage: unreadable parts found; callers may clear it
+        position: physical offset after the last returned message
+        damage: unreadable ranges found so far; callers may clear the list
     """
 
     def __init__(self, store: MessageStore, wanted: TailFilter) -> None:
@@ -332,7 +340,7 @@ class LogTail:
         self._unsettled: MessageExt | None = None
 
     def last(self, count: int) -> list[MessageExt]:
-        """Return the last messages of the present log, oldest first; `new` continues after them.
+        """Return the last messages of the current log, oldest first. `new` continues after them.
 
         Raises StoreAccessError, StoreChangedError, UsageError.
         """
@@ -367,9 +375,10 @@ class LogTail:
     def new(self, *, to_the_end: bool = False) -> Iterator[MessageExt]:
         """Yield messages after `position`, in order.
 
-        The log's last record may still be in the course of being written. It is yielded when it is complete and
-        unchanged since the previous call, or at once with `to_the_end`. Raises StoreAccessError, and StoreChangedError
-        if the log now ends before `position`.
+        The last record of the log may not be written completely yet. It is yielded when it is complete and unchanged
+        since the previous call, or at once with `to_the_end`.
+
+        Raises StoreAccessError, and StoreChangedError if the log now ends before `position`.
         """
         return (record.message() for record in self.new_records(to_the_end=to_the_end))
 
@@ -387,7 +396,8 @@ class LogTail:
                     yield held.alone()
                 self.position = record.physical_offset
                 held = record
-        finally:  # Runs also if the caller stops early.
+        # The damage is also reported if the caller stops early.
+        finally:
             self._tell(walk)
         if to_the_end:
             self._check_end(-1, walk.position)
@@ -400,7 +410,7 @@ class LogTail:
         self.position = walk.position
 
     def _check_end(self, newest_entry: int, log_end: int | None = None) -> None:
-        """Report lost newest messages; `newest_entry` is the newest entry of the queues."""
+        """Report lost newest messages. `newest_entry` is the newest entry of the queues."""
         end = self.position if log_end is None else log_end
         lost = self._store.lost_end(end)
         if lost is None and newest_entry >= end:
@@ -429,7 +439,7 @@ class LogTail:
         self._tell(walk)
 
     def _behind(self, start: int, count: int) -> list[LocatedRecord]:
-        """Return the last messages at or after `start`, newest first, by walking each file up to the log's end."""
+        """Return the last messages at or after `start`, oldest first, by walking each file up to the log's end."""
         found: list[LocatedRecord] = []
         self.position = max(start, self._log.files_end)
         for file in reversed(self._log.files):
@@ -445,7 +455,7 @@ class LogTail:
         return found
 
     def _before(self, stop: int, count: int) -> list[LocatedRecord]:
-        """Return the last messages before `stop`, which are all dispatched."""
+        """Return the last messages before `stop`, all of which are dispatched."""
         if self._wanted == _ALL_OF_LOG:
             entries = islice(filter(self._is_there, self._entries()), count)
             offsets = [entry.physical_offset for entry in entries]
@@ -515,7 +525,7 @@ class LogTail:
             cursor = result.cursor
 
     def _by_queue(self, stop: int) -> Iterator[LocatedRecord]:
-        """Yield messages by queue, newest first."""
+        """Yield the messages of the queues, newest first."""
         wanted = self._wanted
         queues = QueueTail(self._store, wanted.takes_queue, wanted.begin, wanted.end)
         queues.check_ends()
@@ -537,7 +547,8 @@ class LogTail:
 
     def _entries(self) -> Iterator[QueuedEntry]:
         """Yield entries of all queues, newest first, one per message."""
-        offset = -1  # A message may be in several queues.
+        # A message may be in several queues, but is yielded once.
+        offset = -1
         for entry in QueueTail(self._store, lambda topic, queue_id: True).entries():
             if entry.physical_offset != offset:
                 offset = entry.physical_offset

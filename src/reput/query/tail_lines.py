@@ -1,4 +1,4 @@
-"""All messages of a log as JSON lines; kernels write the plain part of a long log."""
+"""Write all messages of a log as JSON lines. Kernels write most of a long log."""
 
 from __future__ import annotations
 
@@ -14,18 +14,21 @@ from reput.query.tail import LogTail
 
 _TOGETHER = 4096
 _FEW = 10_000
-"""Number of lines that are written before the kernels are loaded: loading takes as long as these lines."""
+"""Number of lines that are written before the kernels are loaded. Loading takes as long as these lines."""
 
 
 class SomeLines(NamedTuple):
-    """A number of lines, each with its line end. They are valid until the next lines are requested."""
+    """Some lines with their line ends, and the number of messages.
+
+    They are valid until the next lines are requested.
+    """
 
     messages: int
     data: bytes | memoryview
 
 
 def lines_of_all(tail: LogTail, log: CommitLogReader) -> Iterator[SomeLines]:
-    """Yield the lines of `tail.new_records(to_the_end=True)`; the tail's damage and position advance.
+    """Yield the lines of `tail.new_records(to_the_end=True)`. The tail's damage and position advance.
 
     Args:
         tail: The end of the log, without a filter.
@@ -43,7 +46,8 @@ def lines_of_all(tail: LogTail, log: CommitLogReader) -> Iterator[SomeLines]:
             few = 0
             records.close()
             tail.position = some[-1].physical_offset + some[-1].layout.total_bytes
-            # The tail has read further than it has yielded, so the rest is read again.
+            # The tail has read further than it has yielded. This part is read again, so its damage must not be reported
+            # twice.
             tail.damage = [lost for lost in tail.damage if lost.start < tail.position]
             for file in log.files:
                 if file.start <= tail.position < file.end and not file.gap:
@@ -52,7 +56,7 @@ def lines_of_all(tail: LogTail, log: CommitLogReader) -> Iterator[SomeLines]:
 
 
 def _plain_lines(tail: LogTail, log: CommitLogReader, file: CommitLogFile) -> Iterator[SomeLines]:
-    """Yield lines of one file from the tail's position, up to unreadable bytes; the tail continues there."""
+    """Yield lines of one file from the tail's position, up to unreadable bytes. The tail continues there."""
     from reput.log.scan import FileScan
     from reput.log.scan_mode import UP_TO_DAMAGE
     from reput.messages.message_lines import message_lines
@@ -69,7 +73,8 @@ def _plain_lines(tail: LogTail, log: CommitLogReader, file: CommitLogFile) -> It
                 yield SomeLines(count, lines)
                 count = 0
             tail.position = last.stop
-    except StoreNotFoundError:  # Expired since the files were listed.
+    # The file has expired since the files were listed.
+    except StoreNotFoundError:
         return
     if not scan.damage and not scan.end.unreadable:
         tail.position = scan.end.position

@@ -1,7 +1,7 @@
-"""Tiered storage (5.x): messages that a broker's plugin uploaded, by queue and by key, on a POSIX file system or S3.
+"""Tiered storage (5.x): messages that a broker's plugin has uploaded to a POSIX file system or S3, by queue and by key.
 
 Mirrors `FlatFileStore`, `FlatMessageFile`, `IndexStoreFile` and `PosixFileSegment` (tag rocketmq-all-5.3.3). Each queue
-has a log of its own: a record's physical offset is its position there.
+has a log of its own. The physical offset of a record is its position in this log.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ from reput.log.keyed_record import read_keyed_record
 from reput.log.reader import LocatedRecord
 from reput.query.wanted import WantedKey
 
+# The plugin's default, which is tried first: the file does not state its number of slots.
 _DEFAULT_SLOTS = 5_000_000
 _MOST_SEARCHED_BYTES = 1 << 20
 _CHECKED_ITEMS = 64
@@ -54,9 +55,9 @@ _MOST_ITEM_BYTES = 1 << 24
 
 
 class LocalIndexFile:
-    """A local index file, which is open while `items` runs.
+    """A local index file, which is open only while `items` runs.
 
-    Raises ValueError if the number of slots cannot be determined; StoreNotFoundError, StoreAccessError.
+    Raises ValueError if the number of slots cannot be determined, StoreNotFoundError, StoreAccessError.
     """
 
     def __init__(self, entry: FolderEntry, storage: Storage) -> None:
@@ -76,11 +77,13 @@ class LocalIndexFile:
             item, previous = self._item(self._slots, number)
             if item.key_hash == key_hash:
                 yield item
+            # Previous items have smaller numbers. This check ends a damaged chain that would run in circles.
             if previous >= number:
                 raise ValueError(f"the chain of a slot goes from item {number} to {previous}")
             number = previous
 
     def _find_slots(self) -> int:
+        """Return the number of slots that fits the size of the file and its first chains. Raises ValueError."""
         if not self._count:
             return 1
         candidates = [_DEFAULT_SLOTS]
@@ -97,7 +100,7 @@ class LocalIndexFile:
         return rest % LOCAL_ITEM_BYTES == 0 and rest // LOCAL_ITEM_BYTES > self._count
 
     def _agree(self, slots: int) -> bool:
-        """Return whether the first items are in the chains of their slots, as far as visible."""
+        """Return whether the first items are in the chains of their slots."""
         newest: dict[int, int] = {}
         for number in range(1, min(self._count, _CHECKED_ITEMS) + 1):
             item, previous = self._item(slots, number)
@@ -127,7 +130,7 @@ class LocalIndexFile:
 
 
 class TieredSegment(NamedTuple):
-    """A file of a flat file: the offset of its first byte, its size, and its place."""
+    """A file of a flat file: the offset of its first byte, its size, and its path."""
 
     start: int
     size: int
@@ -135,13 +138,13 @@ class TieredSegment(NamedTuple):
 
 
 class FlatFile:
-    """Segments that follow each other, read as one.
+    """Consecutive segments, read as one file.
 
     start, stop  offsets of its first byte, and after its last
     """
 
     def __init__(self, storage: Storage, folder: str) -> None:
-        """List the segments; segments after a gap are not reached. Raises StoreAccessError."""
+        """List the segments. Segments after a gap are ignored. Raises StoreAccessError."""
         self._storage, self.folder = storage, folder
         found = sorted(filter(None, map(_segment, storage.list(folder))))
         self.segments: list[TieredSegment] = []
@@ -211,7 +214,7 @@ class TieredQueue:
         return self.record(entry.physical_offset, entry.size)
 
     def record(self, position: int, size: int) -> LocatedRecord:
-        """Return the record of a size at `position`. Raises CorruptMessageError, StoreAccessError."""
+        """Return the record of this size at `position`. Raises CorruptMessageError, StoreAccessError."""
         size = min(size, self.log.stop - position)
         if size < MIN_RECORD_BYTES or position < self.log.start:
             raise self._corrupt(position, f"there is no record of {size} bytes here")
@@ -226,7 +229,7 @@ class TieredQueue:
         return LocatedRecord(position, data, layout)
 
     def records(self, damage: list[Finding]) -> Iterator[LocatedRecord]:
-        """Yield all records, oldest first; at an unreadable one, add a finding to `damage` and stop."""
+        """Yield all records, oldest first. At an unreadable record, add a finding to `damage` and stop."""
         position = self.log.start
         while position < self.log.stop:
             head = self.log.read(position, MIN_RECORD_BYTES)
@@ -247,8 +250,8 @@ class TieredStore:
     """The uploads of one or several brokers below a path.
 
     Attributes:
-        root: where the clusters' folders are, or one of them
-        damage: the unreadable parts so far
+        root: the folder that contains the clusters' folders, or one of these
+        damage: the unreadable parts found so far
     """
 
     def __init__(
@@ -304,8 +307,8 @@ class TieredStore:
     def query(self, topic: str, key: str, scan: bool = False) -> list[LocatedRecord]:
         """Return messages of a topic that have this key, newest first, through the uploaded index.
 
-        The uploaded index lacks messages of its newest file, which only the broker's own folder has. With `scan`, all
-        messages of the topic are compared instead, and no uploaded message is missing.
+        The uploaded index lacks the messages of its newest file, which only the broker's own folder has. With `scan`,
+        all messages of the topic are compared instead, and no uploaded message is missed.
 
         Raises StoreAccessError.
         """
@@ -328,7 +331,8 @@ class TieredStore:
                     continue
                 try:
                     record = queue.record(item.position, item.size)
-                except CorruptMessageError:  # An item of another topic, or an expired item.
+                # The item belongs to another topic, or has expired.
+                except CorruptMessageError:
                     continue
                 if wanted.matches(read_keyed_record(record)):
                     seen[place] = record
@@ -362,7 +366,7 @@ class TieredStore:
         with self._storage.open(segment.path) as reader:
             head = reader.read(0, min(HEADER_BYTES, segment.size))
             header = decode_tiered_header(head, segment.size)
-            # The slot lies before the first: a broker cannot store the item either.
+            # The slot of a negative hash would lie before the first slot, so a broker cannot store such an item.
             if key_hash < 0:
                 return
             slot_at = HEADER_BYTES + SLOT_BYTES * (key_hash % header.slots)
@@ -379,7 +383,10 @@ class TieredStore:
         return TieredQueue(topic, queue_id, log, entries)
 
     def _find_brokers(self) -> Iterator[str]:
-        """Yield folders of brokers, one level below each cluster's; the root may itself be the folder of a cluster."""
+        """Yield the folders of brokers, one level below each cluster's folder.
+
+        The root may itself be a cluster's folder.
+        """
         if _CLUSTER.fullmatch(posixpath.basename(self.root.rstrip("/"))):
             clusters = [self.root]
         else:

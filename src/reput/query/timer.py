@@ -1,4 +1,4 @@
-"""Messages that wait for their time in a broker's timer wheel (5.x), from the timer log."""
+"""Read messages that wait for their time in a broker's timer wheel (5.x), from the timer log."""
 
 from __future__ import annotations
 
@@ -39,9 +39,10 @@ class TimedMessage:
     """A message in the timer log.
 
     Attributes:
-        unit: its place and its due time
+        unit: place and due time of the message
         state: `waiting`; `rolled` (waits longer than one turn of the wheel, then is written again); `recalled` (a
-            recall cancels it: it is never delivered); `recall` (waits to cancel another message); `delivered`; `done`
+            recall has cancelled it, so it is never delivered); `recall` (waits to cancel another message); `delivered`;
+                `done`
             (a recall whose time has passed, or a rolled message that was written again)
         message: the waiting message, under the timer's topic; None if the log no longer has it
     """
@@ -52,20 +53,20 @@ class TimedMessage:
 
     @property
     def real_topic(self) -> str | None:
-        """Return the topic under which it is delivered."""
+        """Return the topic to which the message is delivered; None if unknown."""
         return None if self.message is None else self.message.properties.get(REAL_TOPIC)
 
 
 class TimerLog:
-    """The timer log of an open store; iterate over its messages, in the order in which they were scheduled.
+    """The timer log of an open store. It iterates over its messages, in the order in which they were scheduled.
 
     Attributes:
         delivered_to: messages due before this time (ms) were delivered; 0 if the store does not state it
-        damage: unreadable parts; complete once the iteration is exhausted
+        damage: unreadable parts; complete after the iteration
     """
 
     def __init__(self, store: MessageStore) -> None:
-        """Open the timer log. Raises StoreNotFoundError for a store without one, StoreAccessError."""
+        """Open the timer log. Raises StoreNotFoundError if the store has none, StoreAccessError."""
         self._store, self._storage = store, store.storage
         self._folder = os.path.join(store.path, TIMER_LOG_FOLDER)
         if self._storage.entry(self._folder) is None:
@@ -77,7 +78,8 @@ class TimerLog:
 
     def __iter__(self) -> Iterator[TimedMessage]:
         recalled = self._recalled()
-        self.damage = []  # The second pass finds the same damage again.
+        # The second pass finds the same damage again.
+        self.damage = []
         for unit in self._units():
             message = self._message(unit)
             yield TimedMessage(unit, self._state(unit, message, recalled), message)
@@ -91,7 +93,8 @@ class TimerLog:
     def _message(self, unit: TimerUnit) -> MessageExt | None:
         try:
             return self._store.get(unit.physical_offset)
-        except MessageNotFoundError:  # The message has expired.
+        # The message has expired.
+        except MessageNotFoundError:
             pass
         except CorruptMessageError as error:
             self.damage.append(Finding.of_error(Kind.UNREADABLE_RECORD, error))
@@ -138,7 +141,8 @@ class TimerLog:
                             position = size if is_over else position
                             break
                 reached = start + position
-            except StoreNotFoundError:  # The message has expired in the meantime.
+            # The file has expired meanwhile.
+            except StoreNotFoundError:
                 continue
         if reached < self._flushed:
             self._note_lost(reached, self._flushed)
@@ -148,7 +152,7 @@ class TimerLog:
         self.damage.append(Finding(Kind.FOREIGN_FILE, self._folder, detail))
 
     def _note_end(self, path: str, data: bytes, position: int, left: int) -> bool:
-        """Report bytes that are not a unit; return whether another file is known to follow."""
+        """Report bytes that are not a unit. Return whether another file is known to follow."""
         is_over = is_timer_blank(data, 0, left)
         if any(data) and not is_over:
             detail = "no unit of the timer log begins here; the rest of the file is not read"

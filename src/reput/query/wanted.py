@@ -1,4 +1,4 @@
-"""Conditions of a query."""
+"""Conditions of queries by key."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from reput.log.keyed_record import KeyedRecord
 class WantedKey:
     """Messages of one topic that have one key, compared as Java strings.
 
-    As in the broker's index, the keys of a message are its unique key and the parts of KEYS between spaces; a message
-    that was rolled back has none. Its further unique keys (5.x) count as well.
+    As in the broker's index, the keys of a message are its unique key and the parts of KEYS between spaces. A
+    rolled-back message has no keys. Unique keys that a later one replaces (5.x) count as well.
     """
 
     def __init__(self, topic: str, key: str) -> None:
@@ -26,7 +26,7 @@ class WantedKey:
 
 
 class WantedKeyAnywhere:
-    """Messages of any topic that have one key; the index is searched for `topics`."""
+    """Messages of any topic that have one key. The index is searched for `topics`."""
 
     def __init__(self, topics: Sequence[str], key: str) -> None:
         self._key = joined_surrogates(key)
@@ -56,7 +56,7 @@ class WantedUniqueKey:
 
 
 class WantedUniqueKeys:
-    """Messages of any topic that have one of these unique keys; the index is searched for `topics`."""
+    """Messages of any topic that have one of these unique keys. The index is searched for `topics`."""
 
     def __init__(self, topics: Sequence[str], unique_keys: Collection[str]) -> None:
         self.keys = frozenset(map(joined_surrogates, unique_keys))

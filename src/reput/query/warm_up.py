@@ -24,7 +24,7 @@ _CONFIG = StoreConfig(
 
 
 def warm_up() -> None:
-    """Put messages in every way, dispatch, recover, prove and pull them; see `reput.pipeline.warm_up`."""
+    """Put messages in all ways, dispatch, recover, prove and pull them; see `reput.pipeline.warm_up`."""
     message = Message("t", b"body", keys="k", tags="a")
     with scratch_folder() as folder:
         with open_store(folder, mode="rw", config=_CONFIG) as store:
@@ -33,7 +33,7 @@ def warm_up() -> None:
             store.put_batch([message] * 2)
             store.put_columns({"topic": ["t"], "body": [b"body"], "keys": ["k"]})
             store.wait_dispatched()
-        # Deleted, so that the next owner compares everything.
+        # Without the recovery point, the next owner compares the whole store, and so uses all kernels.
         delete_recovery_point(folder, Disk())
         with open_store(folder, mode="rw", config=_CONFIG) as store:
             store.put(message)

@@ -1,4 +1,4 @@
-"""A store that this process owns: all queries of a store, and puts."""
+"""A store that this process owns: it answers all queries of a store, and accepts puts."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ _Put = TypeVar("_Put")
 
 
 class WritableStore(SharedStore, Closing):
-    """A store open for writing, returned by `open_store(path, mode="rw")`; a context manager.
+    """A store open for writing, returned by `open_store(path, mode="rw")`. The end of its context closes it.
 
-    Any thread may put, query, and wait. A message is available by its offset at once, by queue after its dispatch
-    (`wait_dispatched`), and by key at once, because queries scan messages not yet indexed.
+    Any thread may put, query, and wait. A message can be read by its offset and by key at once, because queries scan
+    messages that are not indexed yet. It can be read by queue after its dispatch (`wait_dispatched`).
 
     Attributes:
-        ignored_settings: names in `broker_config` that concern a store but have no counterpart here
+        ignored_settings: settings in `broker_config` that concern a store but have no counterpart here
     """
 
     is_writable = True
@@ -47,7 +47,8 @@ class WritableStore(SharedStore, Closing):
         self._writer = writer
         self.ignored_settings: tuple[str, ...] = ()
         super().__init__(writer.path, config=writer.config)
-        with self.reader() as reader:  # Recovery ends the log where a broker would.
+        # Recovery has just found the end that a broker would find.
+        with self.reader() as reader:
             self._known_end.found = reader.commit_log.files, writer.end_offset
         writer.retention.on_expired.append(self.drop_expired)
 
@@ -60,7 +61,7 @@ class WritableStore(SharedStore, Closing):
         broker_config: str | PathLike[str] | None = None,
         **settings: Unpack[WriterOptions],
     ) -> Self:
-        """Open a store as `open_store` does; explicit settings override `broker_config`."""
+        """Open a store as `open_store` does. Explicit settings override `broker_config`."""
         if config is not None and broker_config is not None:
             raise UsageError("pass config or broker_config, not both")
         how = WriterSettings()
@@ -86,51 +87,54 @@ class WritableStore(SharedStore, Closing):
 
     @property
     def store_host(self) -> Host:
-        """Return the address that is stored in records, also as the born host of messages without one."""
+        """Return the address that is stored in records. It is also the born host of messages without one."""
         return self._writer.settings.store_host
 
     @property
     def form(self) -> RecordForm:
-        """Return the record format of this store's version: how properties are written."""
+        """Return the record format of this store's version, which decides how properties are written."""
         return self._writer.form
 
     @property
     def syncs(self) -> int:
-        """Return the number of syncs of log files: with many threads, one sync serves many puts."""
+        """Return the number of syncs of log files. With many threads, one sync serves many puts."""
         return self._writer.syncs
 
     @checked
     def put(self, message: Message) -> PutResult:
-        """Put one message; durable when this returns if the store was opened with flush='sync'.
+        """Put one message. With flush='sync', it is durable when this returns.
 
-        Raises MessageRefusedError for messages that could not be returned unchanged, StoreFailedError once a write or a
-        sync has failed, StoreAccessError, for a full disk for instance.
+        Raises MessageRefusedError for a message that could not be returned unchanged. Raises StoreFailedError after a
+        failed write or sync, and StoreAccessError, for example for a full disk.
         """
         return _explained(self._writer.put, message, (message,))
 
     def put_run(self, messages: Sequence[Message]) -> list[PutResult | ReputError]:
         """Put messages together that this program has prepared: properties as bytes, and no delay.
 
-        Returns for each message its place, or the reason why it was refused. Raises StoreFailedError, StoreAccessError.
+        Return for each message its place, or the reason why it was refused. Raises StoreFailedError, StoreAccessError.
         """
         return self._writer.put_run(messages)
 
     @checked
     def put_many(self, messages: Iterable[Message]) -> PutResults:
-        """Put messages in their order, some thousands at a time. Raises as `put` does; some may then be stored."""
+        """Put messages in their order, some thousands at a time.
+
+        Raises as `put` does; earlier messages may then be stored.
+        """
         return _explained(self._writer.put_many, messages, messages)
 
     @checked
     def put_batch(self, messages: Sequence[Message]) -> PutResults:
-        """Put a batch as a broker does: one after the other in one file, all or none; raises as `put` does.
+        """Put a batch as a broker does: adjacent in one file, all or none. Raises as `put` does.
 
-        All messages have one topic and queue; none is delayed, part of a transaction, or goes to additional queues.
-        Together they must not exceed the size of one message (maxMessageSize).
+        All messages must have the same topic and queue. None may be delayed, part of a transaction, or go to further
+        queues. Together they must not exceed the maximum size of one message (maxMessageSize).
         """
         return _explained(self._writer.put_batch, messages, messages)
 
     def put_columns(self, columns: Any) -> PutColumnsResult:
-        """Put an Arrow RecordBatch or Table, or a mapping of names to arrays: all with one store timestamp.
+        """Put an Arrow RecordBatch or Table, or a mapping of names to arrays, all with the same store timestamp.
 
         See `reput.writer.put.arrow.from_columns` for the columns; `PutColumns` are used unchanged. Raises as `put`
         does. If a message is refused, nothing is put.
@@ -146,7 +150,7 @@ class WritableStore(SharedStore, Closing):
         )
 
     def flush(self) -> None:
-        """Make all that was put durable. Raises StoreFailedError, StoreAccessError."""
+        """Make all messages put so far durable. Raises StoreFailedError, StoreAccessError."""
         self._writer.flush()
 
     @checked
@@ -155,7 +159,7 @@ class WritableStore(SharedStore, Closing):
     ) -> bool:
         """Wait until the messages before an offset, or all put so far, are in ConsumeQueue and IndexFile.
 
-        Returns whether they are; raises StoreFailedError if that has become impossible.
+        Return whether they are. Raises StoreFailedError if this has become impossible.
         """
         return self._writer.wait_dispatched(physical_offset, timeout_s)
 
@@ -170,38 +174,39 @@ class WritableStore(SharedStore, Closing):
         return max(self._writer.end_offset - self.dispatched_to, 0)
 
     def bytes_behind(self) -> tuple[int, int]:
-        """Return the bytes of the log that are not durable, and those that are not dispatched."""
+        """Return the number of log bytes that are not durable, and the number that are not dispatched."""
         unflushed = max(self._writer.end_offset - self._writer.flusher.flushed, 0)
         return unflushed, self.dispatch_lag_bytes
 
     def subscribe(self, callback: Arrival) -> Subscription:
         """Call `callback(topic, queue_id, max_offset)` whenever a queue has grown, until the handle is closed.
 
-        It runs in the thread of dispatch, which waits for it. Its exceptions are logged and otherwise ignored.
+        The callback runs in the thread of dispatch, which waits for it. Its exceptions are logged and otherwise
+        ignored.
         """
         self.check_open()
         return self._writer.dispatcher.subscribe(callback)
 
     def add_dispatcher(self, dispatcher: Dispatcher) -> Subscription:
-        """Call `dispatcher.dispatch(batch)` after ConsumeQueue and IndexFile received a batch.
+        """Call `dispatcher.dispatch(batch)` after ConsumeQueue and IndexFile have received a batch.
 
-        Dispatchers are called one after the other in the order of registration, in the thread of dispatch, until the
-        handle is closed. The handle's `begins_at` is the physical offset of the first message passed to this
-        dispatcher; it must read earlier messages itself. A dispatcher that raises is detached: it receives no more
-        batches, and the handle has the `error`.
+        Dispatchers are called in the order of registration, in the thread of dispatch, until the handle is closed. The
+        handle's `begins_at` is the physical offset of the first message passed to this dispatcher, which must read
+        earlier messages itself. A dispatcher that raises is detached: it receives no more batches, and the handle has
+        the `error`.
         """
         self.check_open()
         return self._writer.dispatcher.add(dispatcher)
 
     @checked
     def expire(self, before: Time, dry_run: bool = False, until: int | None = None) -> ExpiryReport:
-        """Delete the CommitLog files whose last message was stored before a time (ms since 1970).
+        """Delete the CommitLog files whose last message was stored before a time (ms since 1970); return the files.
 
-        ConsumeQueue files and IndexFiles that only point into deleted files are deleted as well. Files are deleted
-        whole, oldest first, and never the last.
+        ConsumeQueue files and IndexFiles that lead only to deleted files are deleted as well. Files are deleted whole,
+        oldest first. The last file is never deleted.
 
-        With `until` only files that end at or before that physical offset are deleted. With `dry_run` nothing is
-        deleted. Returns the files. Raises StoreFailedError, StoreAccessError.
+        With `until`, only files that end at or before this physical offset are deleted. With `dry_run`, nothing is
+        deleted. Raises StoreFailedError, StoreAccessError.
         """
         self.check_open()
         time = milliseconds(before)
@@ -217,7 +222,7 @@ class WritableStore(SharedStore, Closing):
     def close(self) -> None:
         """Dispatch and sync everything, and release the store. A put in progress ends first; no other put begins.
 
-        In a forked child this does nothing: the store is the parent's.
+        In a forked child this does nothing, because the store belongs to the parent.
 
         Raises:
             StoreFailedError, StoreAccessError: a write or sync failed; acknowledged messages are safe.
@@ -229,21 +234,24 @@ class WritableStore(SharedStore, Closing):
             self._writer.close()
 
     def check_open(self) -> None:
-        """Raise UsageError once the store is closed, or in a forked child of its owner."""
+        """Raise UsageError if the store is closed, or in a forked child of its owner."""
         self._writer.check_open()
         super().check_open()
 
     @contextmanager
     def reader(self) -> Iterator[MessageStore]:
         """See SharedStore.reader."""
-        # Checked before any lock, which a thread of the parent may hold for ever.
+        # The check comes before any lock, which a thread of the parent may hold for ever in a forked child.
         self._writer.check_open()
         with super().reader() as reader:
             yield reader
 
 
 def _explained(put: Callable[[_Given], _Put], given: _Given, messages: Iterable[Message]) -> _Put:
-    """Put; if a field of a message has a wrong type, name it in the error. Valid messages cost nothing."""
+    """Put messages. If a field of a message has a wrong type, name it in the error.
+
+    Valid messages cost nothing extra.
+    """
     try:
         return put(given)
     except ReputError as error:
@@ -258,7 +266,7 @@ def _explained(put: Callable[[_Given], _Put], given: _Given, messages: Iterable[
 def _check(messages: Iterable[Message]) -> None:
     """Raise UsageError for the first item that is not a message, or has a field of a wrong type.
 
-    Consumes an iterator.
+    An iterator is not checked, because it has been consumed.
     """
     for number, message in enumerate(messages if isinstance(messages, Collection) else ()):
         if not isinstance(message, Message):
