@@ -35,7 +35,7 @@ def _is_surrogate(character: str) -> bool:
 
 
 class InnerMessage(NamedTuple):
-    """A message of an inner batch: its number in the batch (from 1), and the message as a record at the batch's offset."""
+    """A message of an inner batch: its number in the batch, from 1, and its record at the offset of the batch."""
 
     number: int
     located: LocatedRecord
