@@ -53,10 +53,10 @@ def test_a_damaged_block_of_a_database_is_an_error_not_an_end(
     for at in (100, len(data) // 2):
         path.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
         damaged = RocksDatabase(str(folder))
-        with pytest.raises(FormatError, match="RocksDB cannot read it: "):
+        with pytest.raises(FormatError, match="RocksDB cannot read the database: "):
             list(damaged.items(b""))
         found: list[bytes] = []
-        with pytest.raises(FormatError, match="RocksDB cannot read it: "):
+        with pytest.raises(FormatError, match="RocksDB cannot read the database: "):
             found.extend(damaged.values(b"", last))
         assert len(found) < len(whole)
         damaged.close()

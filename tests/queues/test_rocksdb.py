@@ -291,7 +291,7 @@ def test_damage_is_one_error_or_does_no_harm(
 
 def test_a_folder_that_is_no_database_is_one_error(tmp_path: Path) -> None:
     (tmp_path / "CURRENT").write_text("MANIFEST-000007\n")
-    with pytest.raises(FormatError, match="RocksDB cannot read it") as error:
+    with pytest.raises(FormatError, match="RocksDB cannot read the database") as error:
         RocksDatabase(str(tmp_path))
     assert "\n" not in str(error.value)
     assert [path.name for path in tmp_path.iterdir()] == ["CURRENT"]

@@ -2,8 +2,7 @@
 
 Not all entries have times, and times need not ascend, because a clock may have been set back. So the search uses the
 known store times of pieces of the log (`reput.log.known_ranges`). A piece whose messages were all stored before the
-time is skipped, a piece whose times ascend is bisected, and any other piece is scanned. Unreadable messages are
-ignored.
+time is skipped. A piece whose times ascend is bisected. Any other piece is scanned. Unreadable messages are ignored.
 """
 
 from __future__ import annotations
@@ -19,7 +18,10 @@ from reput.log.offset_range import OffsetRange
 from reput.queues.queue_index import LostEntriesError, QueueReader
 
 TimestampOf = Callable[[int, ConsumeQueueEntry], int | None]
-"""Returns the store timestamp (ms) of a message, given its queue offset and entry; None if its file is missing."""
+"""A function that returns the store timestamp (ms) for a queue offset and its entry.
+
+None if the log file is missing.
+"""
 
 _EVER = (1 << 63) - 1
 
@@ -30,7 +32,7 @@ class _FoundTime(NamedTuple):
 
 
 class QueueTimes:
-    """Searches one queue by the known store times of its log.
+    """A search in one queue by the known store times of its log.
 
     Methods raise MessageNotFoundError if a file expires meanwhile, and the errors of QueueReader's methods.
     """
@@ -52,7 +54,7 @@ class QueueTimes:
                 number = self._first_in(piece, found.number, timestamp)
                 if number is not None:
                     return number
-        # Search the messages that were put after the log was examined.
+        # Messages that were put after the log was examined are searched one by one.
         first, stop = self._from_known_end(), self._queue.max_queue_offset()
         for number, entry in self._queue.numbered(first, stop):
             if entry != PRE_BLANK and (self._timestamp_of(number, entry) or 0) >= timestamp:
@@ -62,7 +64,7 @@ class QueueTimes:
     def end_until(self, timestamp: int, min_physical_offset: int) -> int:
         """Return the queue offset after the last message stored at or before a time (ms), or the minimum.
 
-        This includes messages put after the log was examined.
+        Messages put after the log was examined are included.
         """
         least = self._queue.min_queue_offset(min_physical_offset)
         high = self._from_known_end()
@@ -84,7 +86,7 @@ class QueueTimes:
     def spans(self, begin: int, end: int) -> list[range]:
         """Return ranges of queue offsets, newest first, with every message stored between two times (ms), inclusive.
 
-        This includes messages put after the log was examined.
+        Messages put after the log was examined are included.
         """
         high = self._from_known_end()
         found = [range(high, self._queue.max_queue_offset())]
@@ -94,7 +96,7 @@ class QueueTimes:
         return [span for span in found if span]
 
     def _stretches(self, begin: int, end: int) -> Iterator[OffsetRange]:
-        """Yield ranges of the log, newest first; neighbouring pieces are joined."""
+        """Yield ranges of the log, newest first. Neighbouring pieces are joined."""
         last: OffsetRange | None = None
         for piece in self._known.pieces(begin, end, newest_first=True):
             if last is not None and piece.stop == last.start:
@@ -119,7 +121,8 @@ class QueueTimes:
         """Return whether the entry before this queue offset belongs to a message before the piece."""
         try:
             return self._queue.entry(stop - 1).physical_offset < piece.start
-        except (MessageNotFoundError, LostEntriesError):  # without an entry, this cannot be decided
+        # Without an entry, this cannot be decided.
+        except (MessageNotFoundError, LostEntriesError):
             return False
 
     def _first_in(self, piece: TimedPiece, first: int, timestamp: int) -> int | None:
@@ -156,7 +159,10 @@ class QueueTimes:
         return (number for number, entry in entries if entry.physical_offset in places)
 
     def _bisected(self, low: int, high: int, timestamp: int) -> int:
-        """Return the first number of [low, high) stored at or after a time, if times ascend; else `high`."""
+        """Return the first number of [low, high) whose message was stored at or after a time, else `high`.
+
+        The times must ascend.
+        """
         while low < high:
             middle = (low + high) // 2
             found = _first(self._queue, middle, high)
@@ -172,7 +178,7 @@ class QueueTimes:
 
 
 def _first(queue: QueueReader, number: int, stop: int) -> _FoundTime | None:
-    """Return the first entry from a queue offset on, or None."""
+    """Return the first entry from a queue offset on that is not pre-blank, or None."""
     for found in queue.numbered(number, stop):
         if found[1] != PRE_BLANK:
             return _FoundTime(*found)

@@ -12,7 +12,8 @@ from typing import NamedTuple
 from reput.files.storage import LOCAL, FolderEntry, Storage
 from reput.format.file_names import parse_offset_file_name
 
-_MOST_ID_DIGITS = 10  # digits of Java's largest int
+# The number of digits of Java's largest int.
+_MOST_ID_DIGITS = 10
 
 
 class QueueFolder(NamedTuple):
@@ -30,26 +31,29 @@ class QueueFolder(NamedTuple):
 
     @property
     def queue_id(self) -> int | None:
-        """Return the queue id; None if no queue has this name."""
+        """Return the queue id; None if no queue can have this name."""
         is_number = self.name.isascii() and self.name.isdigit()
         return int(self.name) if is_number and len(self.name) <= _MOST_ID_DIGITS else None
 
 
 def walk_topics(folder: str, storage: Storage = LOCAL) -> Iterator[FolderEntry]:
-    """Yield the folders of topics below consumequeue/ or the like, sorted. Raises StoreAccessError."""
+    """Yield the folders of topics in a folder such as consumequeue/, sorted. Raises StoreAccessError."""
     for entry in sorted(storage.list(folder), key=lambda entry: entry.name):
         if entry.is_dir():
             yield entry
 
 
 def walk_queues(folder: str, storage: Storage = LOCAL) -> Iterator[QueueFolder]:
-    """Yield all folders in the folders of topics, sorted, even if no queue has such a name. Raises StoreAccessError."""
+    """Yield all folders in the folders of topics, sorted, also those whose name is no queue id.
+
+    Raises StoreAccessError.
+    """
     for topic in walk_topics(folder, storage):
         yield from walk_queues_of(folder, topic.name, storage)
 
 
 def walk_queues_of(folder: str, topic: str, storage: Storage = LOCAL) -> Iterator[QueueFolder]:
-    """Yield the folders of one topic's queues; the topic's name must be possible as a folder name."""
+    """Yield the folders of one topic's queues. The topic must be a valid folder name."""
     entries = storage.list(os.path.join(folder, topic))
     for name in sorted(entry.name for entry in entries if entry.is_dir()):
         yield QueueFolder(topic, name, os.path.join(folder, topic, name))

@@ -1,4 +1,4 @@
-"""The queues of a store and of its archive as one: older entries from the archive, the others from the store."""
+"""Join the queues of a store and of its archive: older entries come from the archive, newer ones from the store."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class ContinuedQueues:
     ) -> None:
         """Join two indexes.
 
-        `begin` returns the physical offset at which the store's log begins now, `archive` the present archive.
+        `begin` returns the physical offset at which the store's log currently begins, `archive` the current archive.
         """
         self._newer, self._archive, self._begin = newer, archive, begin
         self.folder = newer.folder
@@ -64,7 +64,7 @@ class ContinuedQueues:
 
 
 class ContinuedQueue:
-    """One queue of a store and its archive; a QueueReader.
+    """One queue of a store and its archive, as a QueueReader.
 
     folder  folder of the queue in the store
     kind    kind of the store's queue
@@ -75,6 +75,8 @@ class ContinuedQueue:
         self._older, self._newer, self._begin = older, newer, begin
         self.folder: str = newer.folder
         self.kind: QueueKind = newer.kind
+        # The archive's entries end at `_stop`, the store's begin at `_split`. Entries in between expired before they
+        # were archived.
         self._split = newer.min_queue_offset(begin)
         self._stop = min(older.max_queue_offset(), self._split)
 

@@ -1,13 +1,13 @@
-"""The kinds of queues, each described once: for readers, writers, recovery, rebuild and check.
+"""The kinds of queues, each described once, for readers, writers, recovery, rebuild and check.
 
-    kind           files below        an entry  the n-th message of a queue
-    ConsumeQueue   consumequeue       20 bytes  is the n-th entry
-    batch queue    batchconsumequeue  46 bytes  is in the entry whose base offset and batch size include n
-    extension      consumequeue_ext   a unit    has its unit at the address in its ConsumeQueue entry
-    RocksDB        a database         28 bytes  has n in its key
+    kind           files in           entry     entry of the n-th message of a queue
+    ConsumeQueue   consumequeue       20 bytes  the n-th entry
+    batch queue    batchconsumequeue  46 bytes  the entry whose base offset and batch size include n
+    extension      consumequeue_ext   a unit    the unit at the address in its ConsumeQueue entry
+    RocksDB        a database         28 bytes  the entry with n in its key
 
-The files of a queue lie in <topic>/<queue id>. All have one size, and each is named by the byte offset of its first
-entry. The first entry that is not written ends the queue.
+The files of a queue lie in <topic>/<queue id>. All of them have the same size, and each is named by the byte offset of
+its first entry. The first unwritten entry ends the queue.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ from reput.format.file_names import (
 from reput.format.properties import LMQ_PREFIX
 from reput.format.rocksdb_queue import VALUE_BYTES
 
-if TYPE_CHECKING:  # A query by key must not load NumPy.
+# Imported only for typing: a query by key does not load NumPy.
+if TYPE_CHECKING:
     import numpy as np
 
 _MORE_LOOKS = 2
@@ -63,12 +64,12 @@ class QueueKind:
         name: RocketMQ's name for such files
         folder: name of the folder with all queues of the kind
         entry_bytes: size of an entry
-        fields: fields of an entry, as a numpy dtype
+        fields: fields of an entry, as a NumPy dtype
         numbering: where the queue offset of an entry is stated
         setting: the broker setting for the file size
-        file_bytes: returns the file size for a store's settings
-        decode: decodes one entry
-        decode_all: decodes many entries
+        file_bytes: function that returns the file size for a store's settings
+        decode: function that decodes one entry
+        decode_all: function that decodes many entries
     """
 
     name: str
@@ -83,13 +84,16 @@ class QueueKind:
 
     @property
     def dtype(self) -> np.dtype[np.void]:
-        """The dtype of a stored entry."""
+        """Return the dtype of a stored entry."""
         import numpy as np
 
         return np.dtype(list(self.fields))
 
     def first_entry(self, name: str) -> int | None:
-        """Return the number of the first entry in a file with this name; None if it is not a name of this kind."""
+        """Return the number of the first entry in a file with this name.
+
+        None if the name is not valid for this kind.
+        """
         start = parse_offset_file_name(name)
         return None if start is None or start % self.entry_bytes else start // self.entry_bytes
 
@@ -137,15 +141,15 @@ def queue_folder(queues: Path, topic: str, queue_id: int) -> Path:
 def is_light(topic: str) -> bool:
     """Return whether a topic has light queues (%LMQ%).
 
-    Entries of a light queue follow each other without gaps, so an entry's number may differ from its message's queue
-    offset. Messages without an entry take queue offsets (open transactions), and a 4.9.3 broker counts from 0 again
-    each time it starts.
+    Entries of a light queue have no gaps, so an entry's number may differ from the queue offset of its message.
+    Messages of open transactions take queue offsets but have no entry. A 4.9.3 broker counts from 0 again each time it
+    starts.
     """
     return topic.startswith(LMQ_PREFIX)
 
 
 class QueueFile(NamedTuple):
-    """A file of a queue: number of its first entry, number of entries that it has room for, path, inode."""
+    """A file of a queue: number of its first entry, number of entries for which it has room, path, inode."""
 
     start: int
     count: int  # type: ignore[assignment]  # hides tuple.count
@@ -160,12 +164,15 @@ class QueueFile(NamedTuple):
 def list_queue_files(
     folder: str, storage: Storage = LOCAL, kind: QueueKind = CONSUME_QUEUE
 ) -> list[QueueFile]:
-    """Return the files in order, ignoring names that are not offsets of entries. Raises StoreAccessError."""
+    """Return the files of a queue, in order. Names that are not offsets of entries are ignored.
+
+    Raises StoreAccessError.
+    """
     files = _list(folder, storage, kind)
     for _ in range(_MORE_LOOKS):
         if not any(before.stop != after.start for before, after in pairwise(files)):
             break
-        # A file may have expired, and one been created, while the folder was read.
+        # While the folder was read, a file may have expired and another been created, which looks like a gap.
         files = _list(folder, storage, kind)
     return files
 
@@ -175,7 +182,8 @@ def _list(folder: str, storage: Storage, kind: QueueKind) -> list[QueueFile]:
     for entry in storage.list(folder):
         start = kind.first_entry(entry.name)
         if start is not None and entry.is_file():
-            with suppress(FileNotFoundError):  # expired since it was listed
+            # The file may have expired since it was listed.
+            with suppress(FileNotFoundError):
                 count = entry.stat().st_size // kind.entry_bytes
                 found.append(QueueFile(start, count, entry.path, entry.inode()))
     return sorted(found)

@@ -1,4 +1,4 @@
-"""The interface between readers of queues and the queues' storage."""
+"""The interfaces through which queues are read, whatever their storage is."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from reput.queues.kinds import QueueKind
 
 
 class LostEntriesError(FormatError):
-    """Entries of a queue are empty or missing although later ones exist.
+    """Raised if entries of a queue are empty or missing although later entries exist.
 
     resume_offset  queue offset of the first entry after the lost ones
     """
@@ -28,7 +28,7 @@ class LostEntriesError(FormatError):
 class QueueReader(Protocol):
     """One queue of a topic: entries by queue offset, from `min_queue_offset` to before `max_queue_offset`.
 
-    folder  place of the queue, for messages to people
+    folder  place of the queue, for messages
     kind    kind of the queue
     """
 
@@ -58,24 +58,24 @@ class QueueReader(Protocol):
     def numbered(self, queue_offset: int, stop: int) -> Iterator[tuple[int, ConsumeQueueEntry]]:
         """Yield the entries of `entries`, each with its first queue offset.
 
-        Queue offsets to which no broker gives an entry (5.x) are skipped. Raises as `entries` does.
+        Queue offsets without an entry, which some 5.x queues have, are skipped. Raises as `entries` does.
         """
         ...
 
     def after(self, queue_offset: int, entry: ConsumeQueueEntry) -> int:
-        """Return the queue offset after an entry, which `numbered` yielded with this queue offset."""
+        """Return the queue offset after an entry that `numbered` yielded with this queue offset."""
         ...
 
     def span(self, queue_offset: int) -> tuple[int, int]:
         """Return the queue offsets [first, stop) of the entry that contains a queue offset.
 
-        Only entries of batch queues contain several queue offsets. In these queues, consecutive lost offsets are one
+        Only entries of batch queues contain several queue offsets. In these queues, consecutive lost offsets form one
         span.
         """
         ...
 
     def entry_bytes(self, queue_offset: int, stop: int) -> Iterator[bytes]:
-        """Yield the bytes of entries from `queue_offset` to before `stop` as in ConsumeQueue files, in large pieces.
+        """Yield the bytes of entries from `queue_offset` to before `stop`, as in ConsumeQueue files, in large pieces.
 
         Raises StoreNotFoundError for a file that has expired, StoreAccessError.
         """
@@ -92,9 +92,9 @@ class QueueReader(Protocol):
 
 @runtime_checkable
 class QueueIndex(Protocol):
-    """All queues of a store: files of ConsumeQueues, batch queues or RocksDB (5.x).
+    """All queues of a store: ConsumeQueue files, batch queues or RocksDB (5.x).
 
-    folder  place of the queues, for messages to people
+    folder  place of the queues, for messages
     """
 
     folder: str

@@ -3,11 +3,11 @@
 Mirrors `ConsumeQueue.getIndexBuffer`, `.getMinOffsetInQueue`, `.getMaxOffsetInQueue` (tag rocketmq-all-4.9.3),
 `ConsumeQueueExt.get` and `BatchConsumeQueue` (tag rocketmq-all-5.3.3).
 
-Entries have no gaps between the first and the last written one. A reader searches for both ends once, then tracks them
+There are no gaps between the first and the last written entry. A reader searches for both ends once, then follows them
 as the queue grows. An empty entry between the ends is damage, and is reported when it is read. If the extension unit of
-an entry is unreadable, the entry keeps the unit's address in place of its tags code; filters by tag then read the
-message itself. Entries of a batch queue ascend by their base offsets, so a queue offset is found by bisection. Unlike
-a broker, the reader requires each entry to begin where the previous one ends.
+an entry is unreadable, the entry keeps the unit's address in place of its tags code. Filters by tag then read the
+message itself. Entries of a batch queue ascend by their base offsets, so a queue offset is found by bisection. Unlike a
+broker, the reader requires each entry to begin where the previous one ends.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ from reput.queues.queue_index import LostEntriesError
 _READ_ENTRIES = 512
 _BULK_ENTRIES = 1 << 15
 _BATCH_ENTRIES = 1 << 12
-# Wait before reading an empty entry again: a writer's pages may become visible out of order.
+# Pause before an empty entry is read again: the pages of a writer may become visible out of order.
 _PATIENCE_S = 0.01
 _BLANK = encode_entry(PRE_BLANK)
 
 
 class ConsumeQueueReader:
-    """The files of one queue; a QueueReader. Files may grow, be rolled and expire meanwhile.
+    """The files of one queue, as a QueueReader. Files may grow, be created and expire meanwhile.
 
     folder  folder of the files, <topic>/<queue id>
     """
@@ -64,15 +64,16 @@ class ConsumeQueueReader:
         storage: Storage = LOCAL,
         kind: QueueKind = CONSUME_QUEUE,
     ) -> None:
-        """Open a queue. Raises StoreAccessError. `open_files`, of the same storage, may be shared between queues."""
+        """Open a queue. Queues of one storage may share `open_files`. Raises StoreAccessError."""
         self.folder, self.kind, self._storage = folder, kind, storage
         self._entry_bytes = kind.entry_bytes
         self._open_files = OpenFiles(storage.open) if open_files is None else open_files
         self._listing = Watched(storage.watch(folder), self._list, None)
         self._files: list[QueueFile] = []
         self._starts: list[int] = []
-        self._end: int | None = None  # the queue's end when it was last read
-        # The last minimum physical offset asked for, and the queue offset found for it.
+        # The end of the queue when it was last read.
+        self._end: int | None = None
+        # The last requested minimum physical offset, and the queue offset found for it.
         self._least: tuple[int, int] | None = None
         self.refresh()
 
@@ -85,7 +86,7 @@ class ConsumeQueueReader:
             self._end = self._least = None
 
     def refresh(self) -> bool:
-        """List the files again if one stat shows a change; return whether there are any files."""
+        """List the files again if the folder has changed. Return whether there are any files."""
         self._listing.get()
         return bool(self._files)
 
@@ -163,14 +164,17 @@ class ConsumeQueueReader:
         return self._settled(self._max)
 
     def min_queue_offset(self, min_physical_offset: int = 0) -> int:
-        """Return the queue offset of the first message at or after that physical offset, else the maximum.
+        """Return the queue offset of the first message at or after a physical offset, or the maximum.
 
         An empty entry counts as a message, so that reading it reports the damage.
         """
         return self._settled(lambda: self._min(min_physical_offset))
 
     def files_before(self, min_physical_offset: int) -> list[str]:
-        """Return files, oldest first and never the last, all of whose entries are of messages before that offset."""
+        """Return the files whose entries all belong to messages before a physical offset, oldest first.
+
+        The last file is excluded.
+        """
         found: list[str] = []
         for file in self._files[:-1]:
             last = self._last_entry(file)
@@ -192,7 +196,7 @@ class ConsumeQueueReader:
         return PRE_BLANK if file.count else None
 
     def _settled(self, look: Callable[[], int]) -> int:
-        """Return the result of `look`; repeat it with the remaining files if a file has expired meanwhile."""
+        """Return the result of `look`. Repeat it with the remaining files if a file has expired meanwhile."""
         while True:
             before = self._files
             try:
@@ -203,6 +207,7 @@ class ConsumeQueueReader:
                     raise
 
     def _max(self) -> int:
+        # The end only moves forwards, unless the entry before it was cut off.
         end = self._end
         if not end or not self._is_written(end - 1):
             end = self._last_written()
@@ -218,18 +223,19 @@ class ConsumeQueueReader:
         return file is not None and self._entry(file, queue_offset).is_written
 
     def _on_from(self, queue_offset: int) -> Iterator[ConsumeQueueEntry]:
-        """Yield entries, written or not, up to the end of the files."""
+        """Yield entries from a queue offset on, written or not, up to the end of the files."""
         while (file := self._file_of(queue_offset)) is not None:
             yield from self._read(file, queue_offset, _READ_ENTRIES)
             queue_offset = min(queue_offset + _READ_ENTRIES, file.stop)
 
     def _last_written(self) -> int:
-        """Return the number after the last written entry, ignoring gaps before it."""
+        """Return the number after the last written entry. Gaps before it are ignored."""
         for file in reversed(self._files):
             reader = self._open(file)
             written = bisect_left(
                 range(file.count), True, key=lambda n: not self._entry_at(reader, n).is_written
             )
+            # The bisection is misled by an empty entry before the end, so the rest is searched for data.
             if reader.has_data(written * self._entry_bytes, file.count * self._entry_bytes):
                 last = reader.last_nonzero(file.count * self._entry_bytes)
                 stop = written if last is None else last // self._entry_bytes + 1
@@ -287,11 +293,15 @@ class ConsumeQueueReader:
         return MessageNotFoundError(f"{self.folder}: no file holds queue offset {queue_offset}")
 
     def _read_again(self, file: QueueFile, queue_offset: int) -> ConsumeQueueEntry:
-        """Read an empty entry again, in case it was being written. Raises MessageNotFoundError, LostEntriesError."""
+        """Read an empty entry again, in case it was just being written.
+
+        Raises MessageNotFoundError, LostEntriesError.
+        """
         if queue_offset >= self.max_queue_offset():
             where = f"{file.path}: queue offset {queue_offset}"
             raise MessageNotFoundError(f"{where}: no entry there")
-        if self.kind is CONSUME_QUEUE:  # a bisection over a batch queue may meet many lost entries
+        # No pause for a batch queue: a bisection over it may meet many lost entries.
+        if self.kind is CONSUME_QUEUE:
             time.sleep(_PATIENCE_S)
         resume = queue_offset
         for entry in self._on_from(queue_offset):
@@ -337,7 +347,7 @@ class ExtensionFiles:
         self._files = Watched(storage.watch(folder), self._list, list[QueueFile]())
 
     def unit(self, address: int) -> ExtensionUnit | None:
-        """Return the unit with this address, or None if it is missing or unreadable. Raises StoreAccessError."""
+        """Return the unit with this address; None if it is missing or unreadable. Raises StoreAccessError."""
         files, position = self._files.get(), position_of(address)
         place = bisect_right(files, position, key=lambda file: file.start) - 1
         if place < 0 or position >= files[place].stop:
@@ -350,7 +360,8 @@ class ExtensionFiles:
             if not UNIT_BYTES <= size <= file.count - at:
                 return None
             return decode_unit(head if size == UNIT_BYTES else reader.read(at, size))
-        except StoreNotFoundError:  # expired
+        # The file has expired.
+        except StoreNotFoundError:
             return None
 
     def files_before(self, address: int) -> list[str]:
@@ -363,7 +374,7 @@ class ExtensionFiles:
 
 
 class ExtendedQueueReader(ConsumeQueueReader):
-    """A ConsumeQueueReader that replaces the addresses of extension units by the tags codes in the units."""
+    """A ConsumeQueueReader that replaces addresses of extension units by the tags codes in the units."""
 
     def __init__(
         self, folder: str, units: ExtensionFiles, open_files: OpenFiles, storage: Storage = LOCAL
@@ -382,7 +393,7 @@ class ExtendedQueueReader(ConsumeQueueReader):
         return super().entry(queue_offset)
 
     def unit_files_before(self, min_physical_offset: int) -> list[str]:
-        """Return extension files, oldest first, all of whose units are of messages before that offset."""
+        """Return the extension files whose units all belong to messages before a physical offset, oldest first."""
         stop = self.max_queue_offset()
         for number in range(self.min_queue_offset(min_physical_offset), stop):
             entry = self.stored_entry(number)
@@ -398,7 +409,7 @@ class ExtendedQueueReader(ConsumeQueueReader):
 
 
 class BatchQueueReader:
-    """The files of one batch queue; a QueueReader. Files may grow, be rolled and expire meanwhile.
+    """The files of one batch queue, as a QueueReader. Files may grow, be created and expire meanwhile.
 
     folder  folder of the files, <topic>/<queue id>
     """
@@ -408,7 +419,7 @@ class BatchQueueReader:
     def __init__(
         self, folder: str, open_files: OpenFiles | None = None, storage: Storage = LOCAL
     ) -> None:
-        """Open a queue. Raises StoreAccessError. `open_files`, of the same storage, may be shared between queues."""
+        """Open a queue. Queues of one storage may share `open_files`. Raises StoreAccessError."""
         self.folder = folder
         self._files = ConsumeQueueReader(folder, open_files, storage, BATCH_QUEUE)
 
@@ -456,7 +467,8 @@ class BatchQueueReader:
     ) -> BatchEntry | None:
         try:
             entry = next(entries, None)
-        except LostEntriesError:  # this error names numbers of entries, not queue offsets
+        # The original error names numbers of entries, not queue offsets.
+        except LostEntriesError:
             raise self._lost(queue_offset if expected is None else expected, number) from None
         assert entry is None or isinstance(entry, BatchEntry)
         return entry
@@ -466,7 +478,7 @@ class BatchQueueReader:
         return entry.stop if isinstance(entry, BatchEntry) else queue_offset + 1
 
     def span(self, queue_offset: int) -> tuple[int, int]:
-        """See QueueReader; for a lost queue offset, return all offsets that are lost together."""
+        """See QueueReader. For a lost queue offset, return all offsets that are lost together."""
         if not 0 <= queue_offset < self.max_queue_offset():
             return queue_offset, queue_offset + 1
         number = self._number_of(queue_offset)
@@ -479,7 +491,7 @@ class BatchQueueReader:
         return min(first, queue_offset), self._lost(queue_offset, number + 1).resume_offset
 
     def entry_bytes(self, queue_offset: int, stop: int) -> Iterator[bytes]:
-        """Yield entries as QueueReader does; raises LostEntriesError as well."""
+        """See QueueReader. Also raises LostEntriesError."""
         entries = self.entries(queue_offset, stop)
         while some := list(islice(entries, _BATCH_ENTRIES)):
             yield b"".join(map(encode_entry, some))
@@ -490,7 +502,7 @@ class BatchQueueReader:
         return self._entry_at(count - 1).stop if count > self._first() else 0
 
     def min_queue_offset(self, min_physical_offset: int = 0) -> int:
-        """Return the queue offset of the first message at or after that physical offset, else the maximum."""
+        """Return the queue offset of the first message at or after a physical offset, or the maximum."""
         number = self._files.min_queue_offset(min_physical_offset)
         if number >= self._files.max_queue_offset():
             return self.max_queue_offset()
@@ -500,7 +512,10 @@ class BatchQueueReader:
             return self._entry_at(error.resume_offset).base_offset
 
     def files_before(self, min_physical_offset: int) -> list[str]:
-        """Return files, oldest first and never the last, all of whose entries are of messages before that offset."""
+        """Return the files whose entries all belong to messages before a physical offset, oldest first.
+
+        The last file is excluded.
+        """
         return self._files.files_before(min_physical_offset)
 
     def _first(self) -> int:
@@ -538,16 +553,17 @@ class BatchQueueReader:
         return None
 
     def _base_near(self, number: int, stop: int) -> int:
-        """Return the base of an entry, or of the next existing one if it is lost."""
+        """Return the base of an entry, or of the next existing entry if it is lost."""
         try:
             return self._entry_at(number).base_offset
         except LostEntriesError as error:
-            if error.resume_offset >= stop:  # no entry is left before `stop`
+            # No entry is left before `stop`.
+            if error.resume_offset >= stop:
                 return sys.maxsize
             return self._entry_at(error.resume_offset).base_offset
 
     def _lost(self, queue_offset: int, number: int) -> LostEntriesError:
-        """Return the error for a lost entry of this queue offset; the search for a later one begins at `number`."""
+        """Return the error for a lost entry of this queue offset. The search for a later entry begins at `number`."""
         resume, stop = self.max_queue_offset(), self._files.max_queue_offset()
         while number < stop:
             try:

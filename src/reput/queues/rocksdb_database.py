@@ -1,4 +1,4 @@
-"""Read the database of a store's queues, through links to its files instead of the folder itself."""
+"""Read the database of a store's queues through links to its files."""
 
 from __future__ import annotations
 
@@ -19,11 +19,14 @@ from reput.format.rocksdb_queue import (
 )
 
 MOST_UNDISPATCHED = 1 << 18
-"""Maximum number of entries without a table: the owner then writes a table, and a reader opens the database again."""
+"""Maximum number of entries without a table.
+
+Above it, the owner writes a table, and a reader opens the database again.
+"""
 
 
 class RocksDatabase(RocksFolder):
-    """The entries and ends that were on the disk at the time of opening; a broker keeps the newest in memory.
+    """The entries and ends that were on the disk at the time of opening. A broker keeps the newest in memory.
 
     Args:
         folder: folder of the database.
@@ -38,18 +41,20 @@ class RocksDatabase(RocksFolder):
         super().__init__(folder, (ENTRIES_FAMILY, OFFSETS_FAMILY))
         if lost := {ENTRIES_FAMILY, OFFSETS_FAMILY} - self._families.keys():
             self.close()
-            raise FormatError(folder, 0, f"RocksDB cannot read it: no column family {min(lost)}")
+            raise FormatError(
+                folder, 0, f"RocksDB cannot read the database: no column family {min(lost)}"
+            )
 
     def items(self, first: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Yield stored entries from a key on. Raises FormatError."""
         return self.family_items(ENTRIES_FAMILY, first)
 
     def values(self, first: bytes, stop: bytes) -> Iterator[bytes]:
-        """Yield values of the entries with keys from `first` up to `stop`. Raises FormatError."""
+        """Yield values of the entries with keys from `first` to before `stop`. Raises FormatError."""
         return self.family_values(ENTRIES_FAMILY, first, stop)
 
     def item_before(self, key: bytes) -> tuple[bytes, bytes] | None:
-        """Return the entry with this key, or the last entry before it. Raises FormatError."""
+        """Return the entry with this key, or else the last entry before it. Raises FormatError."""
         return self.family_item_before(ENTRIES_FAMILY, key)
 
     def get(self, key: bytes) -> bytes | None:
@@ -63,7 +68,7 @@ class RocksDatabase(RocksFolder):
                 yield end
 
     def end(self, topic: str, queue_id: int) -> QueueEnd | None:
-        """Return the end of one queue, or None if the database does not state it. Raises FormatError."""
+        """Return the end of one queue; None if the database does not state it. Raises FormatError."""
         key = end_key(topic, queue_id)
         value = self.family_value(OFFSETS_FAMILY, key)
         return None if value is None else decode_end(key, value)

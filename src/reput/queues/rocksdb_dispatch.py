@@ -21,12 +21,12 @@ from reput.log.scan_mode import DispatchRules
 
 
 def rocksdb_rules(delays_ms: tuple[int, ...]) -> DispatchRules:
-    """Return the rules of a scan for dispatch into RocksDB; they include light queues."""
+    """Return the rules of a scan for dispatch into RocksDB. They include light queues."""
     return DispatchRules(delays_ms, multi_dispatch=True, lmq=True, checks_topic=True)
 
 
 class DispatchedEntries(NamedTuple):
-    """Messages of one queue in the order of the log, and their queue offsets in it."""
+    """Messages of one queue in the order of the log, and their queue offsets in the queue."""
 
     queue: Queue
     messages: npt.NDArray[np.void]
@@ -34,7 +34,7 @@ class DispatchedEntries(NamedTuple):
 
 
 def dispatched_entries(batch: DispatchBatch) -> Iterator[DispatchedEntries]:
-    """Yield the entries of a batch by queue; the batch must be scanned by `rocksdb_rules`."""
+    """Yield the entries of a batch by queue. The batch must have been scanned with `rocksdb_rules`."""
     grouped, messages = batch.queue_entries(), batch.messages
     for number, queue in enumerate(batch.queues):
         begin, end = int(grouped.bounds[number]), int(grouped.bounds[number + 1])
@@ -58,9 +58,8 @@ def entry_columns(messages: npt.NDArray[np.void]) -> npt.NDArray[np.void]:
 
 def entry_values(columns: npt.NDArray[np.void]) -> list[bytes]:
     """Return the stored values of entries."""
-    stored = columns.astype(
-        ROCKSDB_VALUE_DTYPE, copy=False
-    )  # big endian, in any byte order of the input
+    # Stored values are big endian, whatever the byte order of the input is.
+    stored = columns.astype(ROCKSDB_VALUE_DTYPE, copy=False)
     values: list[bytes] = stored.view(f"V{VALUE_BYTES}").tolist()
     return values
 

@@ -1,8 +1,8 @@
 """Read queues in RocksDB (`RocksDBConsumeQueueStore`, tag rocketmq-all-5.3.3).
 
 Reading writes nothing into the store's folder and takes no lock: the store may be stopped, killed or in use. Queue
-offsets without an entry are normal here: prepared messages in light queues have none, nor have the later messages
-of inner batches. A broker bisects over such holes and may return a wrong minimum; this reader does not.
+offsets without an entry are normal here. Prepared messages in light queues have none, and neither have the later
+messages of inner batches. A broker bisects over such holes and may return a wrong minimum; this reader does not.
 
 A broker keeps new entries in memory, without a write-ahead log (`AbstractRocksDBStorage`). They reach the disk when the
 broker writes a whole table, or stops. The reader dispatches missing entries again from the CommitLog, as a broker does
@@ -37,14 +37,15 @@ from reput.queues.rocksdb_database import RocksDatabase
 
 _BULK_ENTRIES = 1 << 12
 _LAST_OFFSET = (1 << 63) - 1
+# Bounds of plausible delays, because tags codes of other messages are hashes.
 _MOST_LEVELS, _LONGEST_DELAY_MS = 1 << 6, 1 << 40
 _COLUMNS = ("physical_offset", "size", "tags_code", "store_timestamp")
 NumberedEntry = tuple[int, ConsumeQueueEntry, int]
-"""Queue offset, entry, store timestamp (ms)."""
+"""Queue offset, entry, and store timestamp (ms)."""
 
 
 class RocksQueues:
-    """The queues of a store in its database; a QueueIndex. The first request opens the database.
+    """The queues of a store in its database, as a QueueIndex. The first request opens the database.
 
     folder  the folder consumequeue/
     """
@@ -56,9 +57,9 @@ class RocksQueues:
         open_log: Callable[[], CommitLogReader],
         delays_ms: Sequence[int],
     ) -> None:
-        """Open a database as `store_queues.open_queues` does.
+        """Prepare a database for `store_queues.open_queues`.
 
-        `delays_ms` are the delays of levels for which the database has no entry.
+        `delays_ms` are the delays of the levels for which the database has no entry.
         """
         self.folder, self._storage, self._open_log = folder, storage, open_log
         self._delays_ms = delays_ms
@@ -95,7 +96,9 @@ class RocksQueues:
             self._refresh(*self._opened)
         if self._opened is None:
             if not self._storage.is_local:
-                raise UsageError(f"{self.folder}: queues in RocksDB are read only on this machine")
+                raise UsageError(
+                    f"{self.folder}: queues in RocksDB need a local store; copy the store"
+                )
             database, log = RocksDatabase(self.folder), self._open_log()
             delays = _delays(database, self._delays_ms)
             newest = UndispatchedEntries(log, database.checkpoint(), delays)
@@ -104,7 +107,7 @@ class RocksQueues:
 
     @property
     def held(self) -> int:
-        """Number of entries in memory that the database did not have when it was opened."""
+        """Return the number of entries in memory that the database did not have when it was opened."""
         return 0 if self._opened is None else self._opened[1].count
 
     def _refresh(
@@ -117,7 +120,8 @@ class RocksQueues:
         if newest.count < self._most_undispatched:
             return
         self._most_undispatched = newest.count + rocksdb_database.MOST_UNDISPATCHED
-        with suppress(StoreError):  # the owner may be changing the files
+        # The owner may be changing the files.
+        with suppress(StoreError):
             later = RocksDatabase(self.folder)
             start = later.checkpoint()
             if start <= database.checkpoint():
@@ -129,7 +133,7 @@ class RocksQueues:
 
 
 class RocksQueueReader:
-    """One queue: its entries in the database, and its entries that are not there yet; a QueueReader.
+    """One queue, as a QueueReader: its entries in the database, and its entries that are not there yet.
 
     Attributes:
         queue: topic and queue id
@@ -194,11 +198,11 @@ class RocksQueueReader:
         return max(newest[-1][0] + 1 if newest else 0, last + 1)
 
     def min_queue_offset(self, min_physical_offset: int = 0) -> int:
-        """Return the queue offset of the first entry at or after that physical offset, else the maximum."""
+        """Return the queue offset of the first entry at or after a physical offset, or the maximum."""
         return self._first(lambda found: found[1].physical_offset >= min_physical_offset)
 
     def _first(self, is_after: Callable[[NumberedEntry], bool]) -> int:
-        """Return the queue offset of the first entry for which `is_after` is true, else the maximum."""
+        """Return the queue offset of the first entry for which `is_after` is true, or the maximum."""
         first = next(self._numbered(0), None)
         stop = self.max_queue_offset()
         if first is None or is_after(first):
@@ -215,7 +219,7 @@ class RocksQueueReader:
         return stop if found is None else found[0]
 
     def _numbered(self, queue_offset: int) -> Iterator[NumberedEntry]:
-        """Yield entries from a queue offset on: first the database's, then those not yet in it."""
+        """Yield entries from a queue offset on: first the database's, then the entries that it lacks."""
         last, stored = queue_offset - 1, self._last_stored()
         for key, value in self._database.items(entry_key(self._prefix, queue_offset)):
             number, found = queue_offset_of(key, self._prefix), decode_value(value)
@@ -240,9 +244,9 @@ class RocksQueueReader:
 
 
 class UndispatchedEntries:
-    """Entries, by queue, of the newest messages in the log that a database on disk lacks. Not thread-safe.
+    """Entries, by queue, of the newest messages in the log, which a database on disk lacks. Not thread-safe.
 
-    count  number of entries found; all are in memory
+    count  number of entries found; all of them are in memory
     """
 
     def __init__(self, log: CommitLogReader, start: int, delays_ms: tuple[int, ...]) -> None:
@@ -263,7 +267,7 @@ class UndispatchedEntries:
         return found[bisect_left(found, queue_offset, key=itemgetter(0)) :]
 
     def _follow(self) -> None:
-        """Take the messages that were appended to the log since the last call."""
+        """Dispatch the messages that were appended to the log since the last call."""
         self._log.refresh()
         self._position = max(self._position, self._log.min_offset)
         while (file := self._log.file_at(self._position)) is not None:
@@ -299,23 +303,25 @@ class UndispatchedEntries:
         known = self._queues.setdefault(queue, [])
         for queue_offset, physical_offset, size, tags_code, timestamp in found:  # type: ignore[attr-defined]
             entry = ConsumeQueueEntry(physical_offset, size, tags_code)
-            if known and queue_offset <= known[-1][0]:  # Dispatched again: the newer entry counts.
+            # The message was dispatched again, for example after the log was cut. The newer entry counts.
+            if known and queue_offset <= known[-1][0]:
                 del known[bisect_left(known, queue_offset, key=itemgetter(0)) :]
             known.append((queue_offset, entry, timestamp))
 
 
 def _entries_in(values: Sequence[bytes]) -> bytes:
-    """Return the entries at the begin of these values, ignoring values of another length."""
+    """Return the entries at the beginning of these values. Values of another length are ignored."""
     if any(len(value) != VALUE_BYTES for value in values):
         values = [value for value in values if len(value) == VALUE_BYTES]
-    import numpy as np  # imported late, because a query by key does not need it
+    # Imported here, because a query by key does not need it.
+    import numpy as np
 
     rows = np.frombuffer(b"".join(values), np.uint8).reshape(-1, VALUE_BYTES)
     return rows[:, :ENTRY_BYTES].tobytes()
 
 
 def _delays(database: RocksDatabase, otherwise: Sequence[int]) -> tuple[int, ...]:
-    """Return the delay of each level (ms), from level 1 on: from the level's newest entry, else from `otherwise`."""
+    """Return the delay of each level (ms), from level 1 on: from the level's newest entry, or else from `otherwise`."""
     shown = {
         level: delay
         for level in range(_MOST_LEVELS)
@@ -334,5 +340,7 @@ def _shown_delay(database: RocksDatabase, level: int) -> int | None:
     if found is None or queue_offset_of(found[0], prefix) is None:
         return None
     value = decode_value(found[1])
-    delay = -1 if value is None else value[0].tags_code - value[1]  # due time less store timestamp
-    return delay if 0 < delay <= _LONGEST_DELAY_MS else None  # other values are hashes of tags
+    # The due time minus the store timestamp.
+    delay = -1 if value is None else value[0].tags_code - value[1]
+    # Other values are hashes of tags.
+    return delay if 0 < delay <= _LONGEST_DELAY_MS else None

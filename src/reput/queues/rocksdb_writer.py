@@ -1,6 +1,6 @@
 """Write a database of queues: tables in the order of their keys, and the folder that contains them.
 
-Mirrors the options of `RocksDBOptionsFactory` (tag rocketmq-all-5.3.3) that show in files: format 5, blocks of 32 KiB,
+Mirrors the options of `RocksDBOptionsFactory` (tag rocketmq-all-5.3.3) that affect files: format 5, blocks of 32 KiB,
 Bloom filters of 16 bits per key, LZ4 for entries and no compression for ends. A broker opens the folder with its own
 options.
 """
@@ -21,13 +21,15 @@ from reput.files.writer import make_folder, remove_tree
 from reput.format.rocksdb_queue import ENTRIES_FAMILY, OFFSETS_FAMILY
 
 _BLOCK_BYTES, _FILTER_BITS, _TABLE_FORMAT = 32 << 10, 16, 5
-_BUFFER_BYTES = 128 << 20  # most bytes of entries that are only in memory
+# Most bytes of entries that are only in memory.
+_BUFFER_BYTES = 128 << 20
 _DATABASE_LOCK = "LOCK"
+# Files that rocksdict creates in the folder, but a broker does not.
 _NOT_OF_A_BROKER = ("rocksdict-config.json", "LOG", _DATABASE_LOCK)
 
 
 class TableWriter:
-    """Writes a table of items, which must come in the order of their keys."""
+    """A writer of one table. Its items must come in the order of their keys."""
 
     def __init__(self, writer: Any) -> None:
         self._writer = writer
@@ -93,7 +95,7 @@ class Changes:
 
 
 class WritableDatabase:
-    """The queues of a store in its own folder, open to be read and written. Each method raises StoreAccessError."""
+    """The queues of a store in its own folder, open for reading and writing. Each method raises StoreAccessError."""
 
     def __init__(self, folder: Path, rocksdict: Any) -> None:
         self._folder, self._rocksdict = folder, rocksdict
@@ -120,9 +122,11 @@ class WritableDatabase:
             }
             status = (folder / _DATABASE_LOCK).stat()
             self._lock = status.st_dev, status.st_ino
-            self._place = stack.pop_all()  # stays open: the database creates further files later
+            # The folder stays open, because the database creates further files later.
+            self._place = stack.pop_all()
         self._how = rocksdict.WriteOptions()
-        self._how.disable_wal = True  # as a broker does: missing entries follow from the CommitLog
+        # As with a broker: missing entries are derived from the CommitLog.
+        self._how.disable_wal = True
 
     def value(self, family: str, key: bytes) -> bytes | None:
         """Return the value of a key, or None."""
@@ -135,7 +139,7 @@ class WritableDatabase:
         return self._walk(family, None)
 
     def items_before(self, key: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Yield entries in descending order, from the entry with this key, or the last entry before it."""
+        """Yield entries in descending order, from the entry with this key, or else the last entry before it."""
         return self._walk(ENTRIES_FAMILY, key)
 
     def _walk(self, family: str, back_from: bytes | None) -> Iterator[tuple[bytes, bytes]]:
@@ -151,10 +155,11 @@ class WritableDatabase:
                     found.next()
                 else:
                     found.prev()
-            found.status()  # raises if a damaged block has ended the iteration
+            # This raises an error if a damaged block has ended the iteration.
+            found.status()
 
     def changes(self) -> Changes:
-        """Return an empty set of changes, to be filled and written."""
+        """Return an empty set of changes."""
         return Changes(self._rocksdict.WriteBatch(raw_mode=True), self._handles)
 
     def write(self, changes: Changes) -> None:
@@ -176,8 +181,8 @@ class WritableDatabase:
         check_in_place(self._folder / _DATABASE_LOCK, self._lock)
 
     def disown(self) -> None:
-        """Never close the database in a forked child: that would write the parent's memory into the parent's files."""
-        # Never freed, not even when the child ends.
+        """Never close the database in a forked child. That would write the parent's memory into the parent's files."""
+        # The extra reference keeps the object from being freed, even when the child ends.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))
         self._is_disowned = True
 
@@ -206,7 +211,7 @@ def _as_a_broker(options: Any, rocksdict: Any) -> None:
     options.set_universal_compaction_options(how)
     options.set_level_zero_file_num_compaction_trigger(2)
     options.set_write_buffer_size(_BUFFER_BYTES)
-    # Flush both families together, so that they have the same state after a crash.
+    # Both families are flushed together, so that they have the same state after a crash.
     options.set_atomic_flush(True)
     options.set_keep_log_file_num(1)
 
@@ -256,6 +261,7 @@ def _explained(path: Path) -> Iterator[None]:
         yield
     except (OSError, ReputError):
         raise
-    except Exception as error:  # rocksdict raises nothing narrower
+    # rocksdict raises plain Exceptions only.
+    except Exception as error:
         lines = str(error).splitlines() or [type(error).__name__]
-        raise StoreAccessError(f"{path}: RocksDB cannot write it: {lines[0]}") from None
+        raise StoreAccessError(f"{path}: RocksDB cannot write the database: {lines[0]}") from None

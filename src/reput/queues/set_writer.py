@@ -1,9 +1,9 @@
-"""Write all queues of a live store: in files, or in RocksDB.
+"""Write all queues of a writable store: in files, or in RocksDB.
 
 `RocksQueueSetWriter` mirrors `RocksDBConsumeQueueStore.putMessagePosition` and `.truncateDirty`, and
-`RocksDBConsumeQueueOffsetTable` (tag rocketmq-all-5.3.3). It writes all additions of a batch (entries, ends of queues,
-the offset up to which messages are dispatched) at once, without a write-ahead log. After a crash the database is in the
-state after an earlier batch, and missing entries are dispatched again from the CommitLog.
+`RocksDBConsumeQueueOffsetTable` (tag rocketmq-all-5.3.3). It writes all additions of a batch at once, without a
+write-ahead log: entries, ends of queues, and the offset up to which messages are dispatched. After a crash the database
+is in the state after an earlier batch, and missing entries are dispatched again from the CommitLog.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ class BatchQueues:
     topics         topics with batch queues; queues of other topics are ConsumeQueues
     folder         the folder batchconsumequeue/
     queues         writers of the existing queues
-    batch_size_of  reads a batch's number of messages from the log
-    close          closes the log
+    batch_size_of  function that reads a batch's number of messages from the log
+    close          function that closes the log
     """
 
     topics: frozenset[str] = frozenset()
@@ -88,10 +88,10 @@ class BatchEnd(NamedTuple):
 
 
 class QueueSetWriter:
-    """The common interface of all ways in which a live store keeps its queues.
+    """The common interface of the writers of a store's queues.
 
     try_again             called after a failed append with the number of tries; returns whether to try again
-    has_logics_timestamp  whether a broker notes the time of the newest entry in `checkpoint`
+    has_logics_timestamp  whether a broker writes the time of the newest entry to `checkpoint`
     """
 
     has_logics_timestamp = True
@@ -100,7 +100,7 @@ class QueueSetWriter:
         self.try_again: Callable[[int], bool] = lambda tries: False
 
     def append(self, batch: DispatchBatch) -> list[tuple[Queue, int]]:
-        """Append a batch; return each queue that grew, with its new end. Raises StoreAccessError."""
+        """Append a batch. Return each queue that has grown, with its new end. Raises StoreAccessError."""
         raise NotImplementedError
 
     def ends(self) -> dict[tuple[str, int], int]:
@@ -108,7 +108,7 @@ class QueueSetWriter:
         raise NotImplementedError
 
     def _try(self, write: Callable[[], object], what: str) -> None:
-        """Call `write`, and repeat it after errors as a broker does (`ConsumeQueue.putMessagePositionInfoWrapper`)."""
+        """Call `write`. Repeat it after errors, as a broker does (`ConsumeQueue.putMessagePositionInfoWrapper`)."""
         tries = 1
         while True:
             try:
@@ -125,7 +125,7 @@ class QueueSetWriter:
         return {}
 
     def batch_ends(self) -> dict[Queue, BatchEnd]:
-        """Return the end of each batch queue that has entries."""
+        """Return the end of each batch queue with entries."""
         return {}
 
     def add_lost(self, found: Iterable[OffsetRange]) -> None:
@@ -136,7 +136,7 @@ class QueueSetWriter:
         return ()
 
     def refused_bytes(self) -> dict[Queue, int]:
-        """Return the bytes of messages that each queue has refused since its last entry, if it refused any."""
+        """Return, for each queue that has refused messages since its last entry, the bytes of these messages."""
         return {}
 
     def sync(self, least_pages: int = 0) -> None:
@@ -150,7 +150,7 @@ class QueueSetWriter:
         raise NotImplementedError
 
     def disown(self) -> None:
-        """Ignore files inherited by a forked child."""
+        """Drop files inherited by a forked child, without writing to them."""
 
     def close(self, sync: bool) -> None:
         """Close the files. Raises StoreAccessError."""
@@ -158,7 +158,7 @@ class QueueSetWriter:
 
 
 class ConsumeQueueSetWriter(QueueSetWriter):
-    """Appends batches to queues in files; one thread appends, another may sync. An append opens the queue's files.
+    """A writer of queues in files. One thread appends, another may sync. The first append to a queue opens its files.
 
     lost  unreadable ranges in the dispatched part of the log, in order
     """
@@ -175,7 +175,7 @@ class ConsumeQueueSetWriter(QueueSetWriter):
     ) -> None:
         """Write the queues in `folder`.
 
-        `extensions` is the folder consumequeue_ext/ if the store has it; `unit_ends` are the ends of its units.
+        `extensions` is the folder consumequeue_ext/ if the store has one. `unit_ends` are the ends of its units.
         """
         super().__init__()
         self._extensions, self._unit_ends = extensions, unit_ends or {}
@@ -186,9 +186,11 @@ class ConsumeQueueSetWriter(QueueSetWriter):
             **queues,
             **self._batches.queues,
         }
+        # `_lock` protects `_dirty`, which the appending and the syncing thread change.
         self._dirty: set[Queue] = set()
         self._lock = Lock()
-        self._syncing = Lock()  # always taken before the other lock
+        # Always taken before `_lock`.
+        self._syncing = Lock()
         self.lost: LostRanges = NONE_LOST
 
     def add_lost(self, found: Iterable[OffsetRange]) -> None:
@@ -198,7 +200,7 @@ class ConsumeQueueSetWriter(QueueSetWriter):
     def append(self, batch: DispatchBatch) -> list[tuple[Queue, int]]:
         """See QueueSetWriter.
 
-        A topic that cannot be a folder name gets no ConsumeQueue; only a damaged log has such topics.
+        A topic that is not a valid folder name gets no ConsumeQueue. Only a damaged log has such topics.
         """
         entries = batch.queue_entries()
         bounds = entries.bounds.tolist()
@@ -224,7 +226,7 @@ class ConsumeQueueSetWriter(QueueSetWriter):
     def _with_units(
         self, name: Queue, queue: ConsumeQueueWriter, messages: npt.NDArray[np.void], number: int
     ) -> npt.NDArray[np.void]:
-        """Write units for the queue's own new messages; return the messages with addresses in place of tags codes."""
+        """Write units for the queue's own new messages. Return the messages with addresses in place of tags codes."""
         ends = messages["physical_offset"] + messages["size"]
         own = (messages["queue"] == number) & (ends > queue.max_physical_offset)
         if own.any() and self._extensions is not None:
@@ -239,7 +241,7 @@ class ConsumeQueueSetWriter(QueueSetWriter):
         return messages
 
     def _sync_units(self, queues: Iterable[Queue]) -> None:
-        """Sync the units before the entries that lead to them."""
+        """Sync units, which must be durable before the entries that lead to them."""
         for name in queues:
             if (units := self._units.get(name)) is not None:
                 units.sync()
@@ -277,6 +279,7 @@ class ConsumeQueueSetWriter(QueueSetWriter):
                 self._sync_units(list(self._units))
             dirty = self._take_dirty(least_pages)
             for queue in dirty:
+                # Writeback is started for all queues first, so that the disk works on them in parallel.
                 queue.start_writeback()
             for queue in dirty:
                 queue.sync()
@@ -311,7 +314,7 @@ class ConsumeQueueSetWriter(QueueSetWriter):
         return queue
 
     def _new_queue(self, name: Queue) -> QueueWriter:
-        """Create a queue. Raises StoreError for a topic that cannot name a folder."""
+        """Create a queue. Raises StoreError for a topic that is not a valid folder name."""
         batches = self._batches
         if name.topic in batches.topics:
             folder = queue_folder(batches.folder, *name)
@@ -322,12 +325,12 @@ class ConsumeQueueSetWriter(QueueSetWriter):
 
 
 class RocksQueueSetWriter(QueueSetWriter):
-    """Appends batches to a database; one thread appends.
+    """A writer of queues in a database. One thread appends.
 
-    The database states up to which offset it has entries. An entry's key contains its queue offset, so gaps need no
-    explanation. Nothing is synced: the database writes a table when its memory is full, and recovery dispatches the
-    rest again. Readers keep entries without a table in memory, so a table is written at least every
-    `MOST_UNDISPATCHED` entries.
+    The database states up to which offset it has entries. The key of an entry contains its queue offset, so gaps need
+    no explanation. Nothing is synced: the database writes a table when its memory is full, and recovery dispatches the
+    rest again. Readers keep entries without a table in memory, so a table is written at least every `MOST_UNDISPATCHED`
+    entries.
     """
 
     has_logics_timestamp = False
@@ -335,16 +338,18 @@ class RocksQueueSetWriter(QueueSetWriter):
     def __init__(
         self, folder: Path, batch_size_of: BatchSizeOf, close_log: Callable[[], None] = lambda: None
     ) -> None:
-        """Open the database in `folder`, consumequeue/. `batch_size_of` reads from the log, which `close_log` closes.
+        """Open the database in `folder`, which is consumequeue/.
 
-        Raises MissingExtraError, StoreAccessError, FormatError.
+        `batch_size_of` reads from the log, which `close_log` closes. Raises MissingExtraError, StoreAccessError,
+        FormatError.
         """
         super().__init__()
         self._folder, self._batch_size_of, self._close_log = folder, batch_size_of, close_log
         self._database = opened_to_write(folder)
         self._next: dict[Queue, int] = {}
         self._unwritten = 0
-        self.begin = 0  # physical offset before which messages have entries that stay
+        # Messages before this physical offset keep their entries, and are not appended again.
+        self.begin = 0
 
     def checkpoint(self) -> int:
         """Return the physical offset up to which messages are dispatched. Raises StoreAccessError."""
@@ -392,11 +397,11 @@ class RocksQueueSetWriter(QueueSetWriter):
             yield number, entry[0].physical_offset, key
 
     def load_ends(self, batch_topics: frozenset[str]) -> None:
-        """Find the next queue offset of each queue.
+        """Find the next queue offset of each queue. Raises StoreAccessError.
 
         In topics with batch queues, the end of a queue states the first queue offset of its last inner batch. After a
-        restart, a broker continues with the second queue offset of this batch; this method continues after the whole
-        batch. Raises StoreAccessError.
+        restart, a broker continues with the second queue offset of this batch. This method continues after the whole
+        batch.
         """
         for end in self._ends():
             size = 1
@@ -440,7 +445,7 @@ class RocksQueueSetWriter(QueueSetWriter):
         self._database.disown()
 
     def close(self, sync: bool) -> None:
-        """Write the memory, and close the database. Raises StoreAccessError."""
+        """Write the memory to files, and close the database. Raises StoreAccessError."""
         self._close_log()
         self._database.close()
 

@@ -36,7 +36,7 @@ _Reader = TypeVar("_Reader", ConsumeQueueReader, BatchQueueReader)
 
 
 class QueueSetReader(Closing, Generic[_Reader]):
-    """The queues below one folder of a store; a QueueIndex. Not thread-safe.
+    """The queues below one folder of a store, as a QueueIndex. Not thread-safe.
 
     folder  the folder with <topic>/<queue id>
     """
@@ -47,7 +47,7 @@ class QueueSetReader(Closing, Generic[_Reader]):
         self.folder, self._storage = os.path.join(fspath(store), self.kind.folder), storage
         self._open_files = OpenFiles(storage.open)
         self._queues: OrderedDict[tuple[str, int], _Reader] = OrderedDict()
-        # A cluster has tens of thousands of topics.
+        # The list is watched instead of read each time, because a cluster may have tens of thousands of topics.
         self._topics = Watched(storage.watch(self.folder), self._list_topics, list[str]())
 
     def topics(self) -> list[str]:
@@ -70,7 +70,7 @@ class QueueSetReader(Closing, Generic[_Reader]):
         )
 
     def queue(self, topic: str, queue_id: int) -> _Reader:
-        """Return the reader of a queue with its present files; later callers share it.
+        """Return the reader of a queue with its current files. Later callers share the reader.
 
         Raises MessageNotFoundError for an unknown queue, StoreAccessError.
         """
@@ -136,7 +136,8 @@ def open_queues(
         store: folder with the queues.
         storage: storage of the store.
         open_log: opens the log of the queues; by default the store's own log.
-        config: the broker's settings, by default a broker's defaults. Its delay levels apply to messages missing from
+        config: the broker's settings, or else a broker's defaults. A delay level of the settings applies to messages
+            missing from
             RocksDB if no entry of the level shows its delay.
 
     Raises:
@@ -152,13 +153,13 @@ def open_queues(
             folder, storage, open_log or (lambda: CommitLogReader(StoreLog(store, storage))),
             (config or StoreConfig()).delay_table_ms(),
         )  # fmt: skip
-        # With rocksdbCQDoubleWriteEnable the folder also has files.
+        # With rocksdbCQDoubleWriteEnable, the folder also has ConsumeQueue files.
         parts = [*parts, rocks] if parts[0].topics() else [*parts[1:], rocks]
     return parts[0] if len(parts) == 1 else JoinedQueues(parts)
 
 
 class JoinedQueues:
-    """Several indexes of queues as one; a QueueIndex. If two indexes have the same queue, the first index wins.
+    """Several indexes of queues as one QueueIndex. If two indexes have the same queue, the first one wins.
 
     folder  folder of the first index
     """
@@ -193,8 +194,8 @@ class JoinedQueues:
 class KnownOffset(NamedTuple):
     """The greatest physical offset that queues state, and whether they are in RocksDB.
 
-    ConsumeQueues and RocksDB state the end of their newest record, batch queues its begin. The offset is -1 if there
-    are no queues in files, and 0 for a database without entries.
+    ConsumeQueues and RocksDB state the end of their newest record, batch queues its beginning. The offset is -1 if
+    there are no queues in files, and 0 for a database without entries.
     """
 
     physical_offset: int
@@ -202,12 +203,12 @@ class KnownOffset(NamedTuple):
 
 
 def known_offset(store: str | PathLike[str]) -> KnownOffset:
-    """Return the greatest physical offset that the queues of a store state; a 5.x broker's recovery begins with it.
+    """Return the greatest physical offset that the queues of a store state. A 5.x broker's recovery begins with it.
 
     Mirrors `ConsumeQueueStoreInterface.getMaxPhyOffsetInConsumeQueue` (tag rocketmq-all-5.3.3). Unreadable ends are
     ignored.
 
-    Raises StoreAccessError, and for queues in RocksDB FormatError and MissingExtraError.
+    Raises StoreAccessError, and for queues in RocksDB also FormatError and MissingExtraError.
     """
     folder = Path(store) / CONSUME_QUEUE_FOLDER
     if is_database(str(folder), LOCAL):

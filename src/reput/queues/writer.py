@@ -1,22 +1,22 @@
-"""Write queues in files: topic and queue -> positions in the CommitLog.
+"""Write queues in files, which map topic and queue to positions in the CommitLog.
 
 Mirrors `ConsumeQueue.putMessagePositionInfo`, `.fillPreBlank` (tag rocketmq-all-4.9.3),
 `.putMessagePositionInfoWrapper`, `ConsumeQueueExt.put` and `BatchConsumeQueue.putBatchMessagePositionInfo` (tag
 rocketmq-all-5.3.3).
 
-Every file has the same size and is full when its last entry is written. Unwritten bytes are zero.
+All files have the same size. A file is full when its last entry is written. Unwritten bytes are zero.
 
-ConsumeQueue: an entry is appended at the queue's end. In an unbroken queue, its number there is its queue offset. If
-its queue offset lies before the end, it is dropped. If its queue offset lies after the end, it is appended at the end
-all the same, as in a broker, which only logs the gap. But if lost messages explain the gap, pre-blank entries fill it,
-so that no later entry moves (`append_entries`). If a queue starts above 0, pre-blank entries fill its first file up to
-its first entry.
+ConsumeQueue: an entry is appended at the queue's end. In an undamaged queue, its number is its queue offset. An entry
+whose queue offset lies before the end is dropped. An entry whose queue offset lies after the end is still appended at
+the end, as in a broker, which only logs the gap. But if lost messages explain the gap, pre-blank entries fill it, so
+that no later entry moves (`append_entries`). If a queue starts above 0, pre-blank entries fill its first file up to its
+first entry.
 
 Extension: each message of a queue has a unit, whose address replaces the tags code. Entries of further queues keep
 their tags codes.
 
-Batch queue: each record has one entry. An entry is dropped if the queue already has an entry of a later record. There
-are no pre-blank entries.
+Batch queue: each record has one entry. An entry is dropped if the queue already has an entry of this or a later record.
+There are no pre-blank entries.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ _ENTRY_WORDS = CONSUME_QUEUE.entry_bytes // 4
 _MOST_BLANKS = 1 << 16
 _MOST_BUFFERED_BYTES = 1 << 20
 LostRanges = npt.NDArray[np.int64]
-"""int64[n, 2]: begins and ends of unreadable ranges of the log, as ascending physical offsets."""
+"""int64[n, 2]: beginnings and ends of unreadable ranges of the log, as ascending physical offsets."""
 NONE_LOST: LostRanges = np.empty((0, 2), np.int64)
 BatchSizeOf = Callable[[int], int]
-"""Returns the number of messages in the inner batch at a physical offset."""
+"""A function that returns the number of messages in the inner batch at a physical offset."""
 
 
 class EntryFilesWriter:
@@ -77,9 +77,8 @@ class EntryFilesWriter:
         self._disk = disk or Disk()
         self._has_new_files = False
         self._flushed = flushed
-        self._newest: tuple[int, Identity] | None = (
-            None  # identity that this file must keep, whether it is open or closed
-        )
+        # The newest file must keep this identity, whether it is open or closed.
+        self._newest: tuple[int, Identity] | None = None
         # Files written since the last check, open or closed.
         self._unchecked: dict[int, Identity] = {}
 
@@ -92,7 +91,7 @@ class EntryFilesWriter:
             entries, number = entries[len(part) :], number + len(part) // self._entry_bytes
 
     def make(self, number: int) -> PooledWriter:
-        """Return the file of an entry, creating it if necessary."""
+        """Return the file of an entry. Create it if necessary."""
         place = number // self._file_entries
         file = self._files.get(place)
         if file is None:
@@ -122,10 +121,12 @@ class EntryFilesWriter:
         for place, identity in sorted(unchecked.items()):
             self._disk.check_in_place(self._path(place), identity)
         for place in unchecked.keys() - {max(unchecked, default=0)}:
-            self._unchecked.pop(place, None)  # the file is full, and will not change
+            # A file before the last is full, and will not change.
+            self._unchecked.pop(place, None)
 
     def delete_all(self) -> None:
         """Delete the files of the queue, so that it starts again."""
+        # In this order, a crash leaves a queue without holes.
         for path in sorted(self._folder.iterdir(), reverse=True):
             self._disk.delete(path)
         self._disk.sync_folder(self._folder)
@@ -135,7 +136,7 @@ class EntryFilesWriter:
     def is_due(self, count: int, least_pages: int) -> bool:
         """Return whether `count` entries have at least `least_pages` dirty pages, or a file is full.
 
-        With 0 pages, any dirty byte suffices. Mirrors `ConsumeQueue.flush`.
+        With 0 pages, any dirty byte is enough. Mirrors `ConsumeQueue.flush`.
         """
         flushed, written = self._flushed * self._entry_bytes, count * self._entry_bytes
         return least_pages == 0 or is_worth_a_flush(flushed, written, least_pages, self._file_bytes)
@@ -146,27 +147,29 @@ class EntryFilesWriter:
             file.start_writeback()
 
     def sync(self, count: int) -> None:
-        """Make the first `count` entries and the names of their files durable; keep only the last file open.
+        """Make the first `count` entries and the names of their files durable. Only the last file stays open.
 
-        Another thread may append meanwhile, because it writes only the last file. Raises StoreAccessError,
+        Another thread may append meanwhile, because it writes only to the last file. Raises StoreAccessError,
         StoreFailedError.
         """
         files, has_new_names = self._files.copy(), self._has_new_files
-        if has_new_names:  # set again when a file is created later
+        # Cleared before the syncs: a file that is created meanwhile sets it again.
+        if has_new_names:
             self._has_new_files = False
         for file in files.values():
             self._disk.check_in_place(Path(file.path), file.identity)
             file.sync()
-        # A full file is durable now, and is never written again.
+        # Full files are durable now, and are never written again.
         for place in sorted(files)[:-1]:
             self._files.pop(place).close()
         if has_new_names:
+            # The folders of the queue and the topic may be new as well.
             for folder in (self._folder, self._folder.parent, self._folder.parent.parent):
                 self._disk.sync_folder(folder)
         self._flushed = count
 
     def close(self, sync: bool) -> None:
-        """Close the files; they can still be written to."""
+        """Close the files. A later write opens them again."""
         for file in self._files.values():
             if sync:
                 file.sync()
@@ -175,10 +178,10 @@ class EntryFilesWriter:
 
 
 class QueueWriter:
-    """The common part of queues in files that are being written.
+    """The common part of writers of queues in files.
 
-    position             queue offset of the next message, None before the first entry
-    max_physical_offset  physical end of the last entry's message (batch queues: its begin); -1 without an entry
+    position             queue offset of the next message; None before the first entry
+    max_physical_offset  physical end of the last entry's message (batch queues: its beginning); -1 without an entry
     """
 
     def __init__(
@@ -188,7 +191,7 @@ class QueueWriter:
 
     @property
     def count(self) -> int:
-        """Number of entries up to the end of the queue."""
+        """Return the number of entries up to the end of the queue."""
         return self.position or 0
 
     def append(
@@ -198,13 +201,13 @@ class QueueWriter:
         queue_offset: npt.NDArray[np.int64],
         lost: LostRanges = NONE_LOST,
     ) -> int:
-        """Append the entries of messages[rows]; return the number of entries taken.
+        """Append the entries of messages[rows]; return the number of accepted entries.
 
         Args:
             messages: Columns of a DispatchBatch.
             rows: Rows of the messages, in the order of the log.
             queue_offset: Queue offset of each message in this queue, and of the message after the last if known.
-            lost: Unreadable ranges of the log; they explain gaps.
+            lost: Unreadable ranges of the log, which explain gaps.
 
         Raises:
             StoreAccessError: a file cannot be written.
@@ -228,19 +231,19 @@ class QueueWriter:
         self._files.sync(self.count)
 
     def close(self, sync: bool) -> None:
-        """Close the files; the queue can still be appended to."""
+        """Close the files. A later append opens them again."""
         self._files.close(sync)
 
 
 class ConsumeQueueWriter(QueueWriter):
-    """One ConsumeQueue that is being written.
+    """A writer of one ConsumeQueue.
 
     blanks               number of pre-blank entries written in place of lost messages
     refused_bytes        bytes of messages refused since the last entry; -1 for a light queue
 
-    With `is_expired`, the log has no message of the existing entries any more. If damage has removed some of them, the
-    next message does not follow the last entry. Then the queue begins again with this message; otherwise, all later
-    entries would be misplaced.
+    `is_expired` states that the log no longer has any message of the existing entries. If damage has removed some of
+    them, the next message does not follow the last entry. Then the queue begins again with this message. Otherwise, all
+    later entries would be misplaced.
     """
 
     def __init__(
@@ -283,16 +286,17 @@ class ConsumeQueueWriter(QueueWriter):
         )  # fmt: skip
         if taken:
             if self.position is None:
-                # `ConsumeQueue.fillPreBlank`: a queue that does not begin at 0 fills its first file up to its
-                # first entry.
+                # A queue that does not begin at 0 fills its first file up to its first entry
+                # (`ConsumeQueue.fillPreBlank`).
                 self._fill_pre_blank(begin % self._queue_entries, begin)
             self._write(entries[:taken], numbers[:taken], begin)
-            # Set these only after the write, because a failed append is tried again.
+            # These are set only after the write, because a failed append is tried again.
             self.position, self.max_physical_offset = int(position), max_physical_offset
             self.blanks += int(position) - begin - int(taken)
         self.refused_bytes = room
         if refused and self.position is not None and self.position % self._queue_entries == 0:
-            # The broker creates the next file before it checks the entry.
+            # The broker creates the next file before it checks the entry, so the file exists even if the entry is
+            # refused.
             self._files.make(self.position)
         return int(taken)
 
@@ -315,7 +319,7 @@ class ConsumeQueueWriter(QueueWriter):
         self.position, self.max_physical_offset = None, -1
 
     def _fill_pre_blank(self, count: int, until: int) -> None:
-        """Write the pre-blank entries before number `until`."""
+        """Write the `count` pre-blank entries before number `until`."""
         for begin in range(until - count, until, _MOST_BLANKS):
             part = min(_MOST_BLANKS, until - begin)
             self._files.write(memoryview(encode_entry(PRE_BLANK) * part), begin)
@@ -326,9 +330,9 @@ def write_expired_queue(
 ) -> None:
     """Write a queue whose messages have all expired, up to its last entry, as a broker keeps it.
 
-    A broker keeps only the last file of such a queue; here, pre-blank entries precede its last entry. The last entry
-    must be real: a broker mistakes a pre-blank entry for a message that ends at 2 GiB, and dispatches no message before
-    that offset. Raises StoreAccessError.
+    A broker keeps only the last file of such a queue. Here, pre-blank entries precede its last entry. The last entry
+    must be a real one: a broker mistakes a pre-blank entry for a message that ends at 2 GiB, and dispatches no message
+    before that offset. Raises StoreAccessError.
     """
     files = EntryFilesWriter(folder, CONSUME_QUEUE, queue_entries * CONSUME_QUEUE.entry_bytes)
     blank = number % queue_entries
@@ -349,7 +353,7 @@ def batch_size_in(log: CommitLogReader) -> BatchSizeOf:
     def batch_size_of(physical_offset: int) -> int:
         try:
             stated = read_properties(log.locate(physical_offset)).get(INNER_NUM)
-        # The record states a wrong physical offset.
+        # The message may state a wrong physical offset, at which no record lies.
         except (MessageNotFoundError, CorruptMessageError):
             return 1
         return stated_batch_size(stated) or 1
@@ -358,7 +362,7 @@ def batch_size_in(log: CommitLogReader) -> BatchSizeOf:
 
 
 class BatchQueueWriter(QueueWriter):
-    """One batch queue that is being written."""
+    """A writer of one batch queue."""
 
     def __init__(
         self,
@@ -403,14 +407,14 @@ class BatchQueueWriter(QueueWriter):
             entries += encode_batch_entry(entry)
             last, position = at, entry.stop
         self._files.write(memoryview(entries), self.count)
-        # Count the entries only after the write, because a failed append is tried again.
+        # The entries are counted only after the write, because a failed append is tried again.
         taken = len(entries) // BATCH_QUEUE.entry_bytes
         self._count, self.position, self.max_physical_offset = self._count + taken, position, last
         return taken
 
 
 class ExtensionWriter:
-    """Appends units to the extension files of one queue; each file has its full size from the beginning.
+    """A writer of units in the extension files of one queue. Each file has its full size from the beginning.
 
     position  lowest byte offset at which the next unit can begin
     """
@@ -423,7 +427,7 @@ class ExtensionWriter:
         self._buffer = bytearray()
 
     def put(self, unit: ExtensionUnit) -> int | None:
-        """Return the address of the unit, or None if a broker would not write it. Raises StoreAccessError."""
+        """Return the address of the unit; None if a broker would not write it. Raises StoreAccessError."""
         data = encode_unit(unit) if unit.size_bytes <= MAX_UNIT_BYTES else b""
         if not data or len(data) + END_BYTES > self._file_bytes:
             return None
@@ -462,5 +466,5 @@ class ExtensionWriter:
         self._files.sync(self.position)
 
     def close(self) -> None:
-        """Close the files; units can still be put."""
+        """Close the files. Later units open them again."""
         self._files.close(sync=False)
