@@ -187,7 +187,11 @@ def test_the_slim_distribution_is_a_broker_and_says_what_needs_more(
     assert ended.returncode == 0, ended.stderr
     lines = [line for line in ended.stderr.splitlines() if line.startswith("reput: this")]
     assert (
-        lines == ["reput: this needs pyarrow, which reput-slim does not include; install reput"] * 2
+        lines
+        == [
+            "reput: this command needs pyarrow, which reput-slim does not include; install reput instead"
+        ]
+        * 2
     )
 
 

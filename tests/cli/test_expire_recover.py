@@ -153,7 +153,7 @@ def test_recover_names_the_messages_of_a_lost_file(store: Path) -> None:
     ran = reput("recover", store)
     assert ran.code == DAMAGED
     assert "  cut off       0 bytes, 0 files" in ran.lines
-    known = f"ConsumeQueues have entries of messages up to {end:,}"
+    known = f"ConsumeQueues have entries for messages up to {end:,}"
     assert f"  missing       {known}; the CommitLog ends before them" in ran.lines
     assert int(before.name) < check_store(store, CONFIG).end_offset < int(last.name)
     assert reput("recover", store).code == 0

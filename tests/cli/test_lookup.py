@@ -115,7 +115,10 @@ def test_times_are_iso_by_an_option(golden: Golden, keys_csv: Path, layout: str)
     plain = list(read(reput(*common).lines))
     assert str(plain[0]["store_timestamp"]) == "1791794106637"
     refused = reput(*common[:-2], "--iso-times", "--format", "parquet")
-    assert (refused.code, "--iso-times: for lines" in one_line(refused)) == (2, True)
+    assert (refused.code, "--iso-times works with jsonl and csv only" in one_line(refused)) == (
+        2,
+        True,
+    )
 
 
 def test_nothing_found_is_exit_code_1(golden: Golden, tmp_path: Path) -> None:

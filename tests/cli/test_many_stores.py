@@ -183,7 +183,7 @@ def test_a_query_without_a_key_reads_topic_and_time(fleet: Path) -> None:
         (["--key", "k", "--id", "i"], "pass one of --key and --message"),
         (["--id", "i", "--tag", "x"], "only without --key"),
         (["--topic", "t", "--limit", "0"], "--limit must be at least 1"),
-        (["--topic", "t", "--after", "3"], "--after: only with --key"),
+        (["--topic", "t", "--after", "3"], "--after needs --key"),
     ],
 )
 def test_what_cannot_be_asked_is_one_line(folder: Path, options: list[str], line: str) -> None:
@@ -372,7 +372,7 @@ def test_stores_are_rebuilt_into_folders_of_their_names(fleet: Path, tmp_path: P
     named = tmp_path / "bad.toml"
     named.write_text('[[store]]\nname = "../x"\npath = "orders"\n')
     ran = reput("rebuild", "--stores", named, "--output", tmp_path / "out")
-    assert "needs a name in a fleet file" in one_line(ran)
+    assert "name the store in a fleet file" in one_line(ran)
     ran = reput("rebuild", "--stores", fleet, "--queue-entries", "5")
     assert "--queue-entries: only for one store" in one_line(ran)
 

@@ -124,7 +124,7 @@ def test_a_bad_line(tmp_path: Path, bad: bytes, says: str) -> None:
     ran = reput("put", tmp_path / "s", file, *SIZES)
     assert (ran.code, ran.out) == (DAMAGED, "")
     assert one_line(ran).startswith(f"reput: {file}: {says}")
-    assert one_line(ran).endswith("; put before it: 2 messages")
+    assert one_line(ran).endswith("; stopped after putting 2 messages")
     assert bodies(tmp_path / "s") == ["0", "1"]
     ran = reput("put", tmp_path / "s", file, "--skip-bad")
     assert ran.code == DAMAGED
@@ -203,7 +203,7 @@ def test_lines_that_trickle_are_put_as_they_come_and_an_interrupt_says_how_many(
         complaint = without_compiling(process.stderr.read())
         assert process.wait(timeout=600) == INTERRUPTED
     assert seen == ["0", "1"]
-    assert complaint.strip() == "reput: <stdin>: stopped; put so far: 2 messages"
+    assert complaint.strip() == "reput: <stdin>: stopped after putting 2 messages"
     check_store(store, SMALL_64K)
 
 

@@ -82,5 +82,5 @@ def test_a_session_uses_the_archive_that_warm_up_writes() -> None:
     assert (ran.code, ran.err) == (0, "")
     path = archive_cache().kept(archive_name(find_java_home(), spark_home()))
     assert path is not None
-    assert f"{path}: Spark's classes, {path.stat().st_size:,} bytes" in ran.out
+    assert f"Archived Spark's classes in {path}: {path.stat().st_size:,} bytes" in ran.out
     assert session() == {"is_given": True, "is_used": True, "count": 10}

@@ -151,7 +151,7 @@ def test_sigterm_ends_it_cleanly_too(golden: Callable[[str], GoldenStore], tmp_p
 def test_wrong_use_is_one_line(golden: Callable[[str], GoldenStore], tmp_path: Path) -> None:
     store = golden("orders").path
     for options, words in (
-        (("--follow",), "--follow: needs --output"),
+        (("--follow",), "--follow needs --output"),
         (("--follow", "--output", tmp_path, "--only", "index"), "cannot be combined with --only"),
         (
             ("--follow", "--output", tmp_path, "--salvage"),

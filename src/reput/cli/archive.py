@@ -1,4 +1,4 @@
-"""`reput archive`."""
+"""Define the command `reput archive`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     "\n  reput archive --verify message.proof",
 )
 @click.argument("paths", metavar="[STORE] ARCHIVE", nargs=-1, required=True)
-@click.option("--with-last", is_flag=True, help="Also copy the last log file as it is now.")
+@click.option("--with-last", is_flag=True, help="Also copy the last log file in its present state.")
 @click.option(
     "--retention",
     "retention_days",
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     default=60.0,
     show_default=True,
     metavar="SECONDS",
-    help="With --follow: time between two searches for new log files.",
+    help="With --follow: pause between two searches for new log files.",
 )
 @runner_options_of(
     "serial",
@@ -114,10 +114,12 @@ def command(
     if chosen.master is not None and chosen.runner == "serial":
         chosen = chosen._replace(runner="spark")
     if chosen.runner != "serial" and (verify or follow):
-        raise UsageError("--runner is for a copy without --follow and --verify")
+        raise UsageError("--runner cannot be combined with --follow or --verify")
     if verify:
         if len(paths) != 1 or with_last or follow or retention_days is not None:
-            raise UsageError("--verify takes an archive and nothing else")
+            raise UsageError(
+                "--verify takes one ARCHIVE, and cannot be combined with --with-last, --follow or --retention"
+            )
         report = verify_archive(
             paths[0], physical_offset=message, proof=proof, signing_key=signing_key
         )
@@ -125,7 +127,7 @@ def command(
         text, data = str(report), report.as_dict()
     else:
         if len(paths) != 2:
-            raise UsageError("pass a store and an archive")
+            raise UsageError("pass a STORE and an ARCHIVE")
         if message is not None or proof is not None or signing_key is not None:
             raise UsageError("--message, --proof and --sign need --verify")
         if follow:
@@ -159,6 +161,7 @@ def _follow(
     with signals_set(stop):
         while not stop.is_set():
             try:
+                # Do not read the archive again while the last log file of the store is the same.
                 last = StoreLog(store).list().last_with_data()
                 if last == seen and not with_last and not is_first:
                     stop.wait(every_s)
@@ -184,4 +187,4 @@ def _follow(
 
 
 class _StoppedError(Exception):
-    """Raised when a signal arrives."""
+    """Raised by the progress callback after a signal, to interrupt a copy."""

@@ -1,4 +1,4 @@
-"""`reput bench`."""
+"""Define the command `reput bench`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SCHEMA = "reput-bench/1"
 
 @click.command(
     "bench",
-    short_help="Measure reput with a store of your own, on your machine.",
+    short_help="Measure the speed of reput with your store on this machine.",
     epilog="\b\nExamples:"
     "\n  reput bench /data/store"
     "\n  reput bench /data/store --scratch /mnt/fast --format json > bench.json",
@@ -37,7 +37,7 @@ SCHEMA = "reput-bench/1"
     "--scratch",
     type=click.Path(exists=True, file_okay=False, writable=True),
     metavar="DIR",
-    help="Directory for rebuilt indexes, deleted at the end.  [default: the system's temporary one]",
+    help="Parent directory of temporary indexes, which are deleted at the end.  [default: the system's]",
 )
 @config_options
 @runner_options
@@ -55,11 +55,11 @@ def command(
     Measures the machine's limits, a scan of the CommitLog, a rebuild of all indexes into a scratch
     directory, queries by key, and a bulk look-up of keys.
 
-    STORE is only read. The scratch directory needs space for the indexes, about a fifth of the log,
-    and its disk is measured as well. Stop other programs first. Run the command twice: the first run
-    may read the log from disk, the second reads it from memory.
+    STORE is only read. The scratch directory needs space for the indexes, about a fifth of the log. Its disk is
+    measured as well. Stop other programs first. Run the command twice: the first run may read the log from disk, the
+    second one reads it from the page cache.
 
-    For a large store, measure a directory with hard links to some files of its commitlog.
+    To measure only a part of a large store, make a directory with hard links to some of its commitlog files.
     """
     from reput.bench.driver import bench
     from reput.cli.progress import PhaseBars

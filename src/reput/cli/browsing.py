@@ -1,4 +1,4 @@
-"""Run the console beside a service: its address, its token, and stores that appear and disappear."""
+"""Create the web console that `reput serve` runs beside the broker: its address, token, users and stores."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ def console(
 
     Args:
         stores: The existing stores, by name.
-        missing: The configured stores that do not exist.
-        address: Where to listen.
+        missing: The configured stores that do not exist yet.
+        address: The address to listen at.
         token_file: A file with the token that clients must send; None to require no token.
         hosts: Further names of this server that browsers may use.
         tls: Files of the certificate chain and its key; None for plain HTTP.
-        audit: Called with each request.
-        traffic: Requests of RocketMQ's clients.
+        audit: Called with the audit record of each request.
+        traffic: Counts of requests of RocketMQ's clients, which the console shows.
         users_file: A file of users, in place of a token.
 
     Raises:
@@ -72,14 +72,20 @@ def console(
 
 
 def audit_to(path: str | None) -> Audit | None:
-    """Return a function that appends a line to a file, which may be renamed meanwhile. Raises StoreAccessError."""
+    """Return a function that appends a line to a file. Raises StoreAccessError.
+
+    Each call opens the file, so that logrotate can rename it at any time.
+    """
     if path is None:
         return None
-    append_line(path, b"")  # Report an unwritable file now, not at the first request.
+    append_line(
+        path, b""
+    )  # Fails at the start if the file cannot be written, not at the first request.
 
     def write(fields: dict[str, object]) -> None:
         try:
             append_line(path, json_text(fields).encode("utf-8", "backslashreplace"))
+        # A full disk must not fail the request that is being recorded.
         except StoreAccessError as error:
             _log.error("%s", error)
 
@@ -97,7 +103,7 @@ def _token(path: str) -> str:
 
 
 class _Current(Mapping[str, SharedStore]):
-    """The stores that exist at each request."""
+    """A mapping of the present stores: each look-up asks the service again, because stores appear and disappear."""
 
     def __init__(self, stores: Callable[[], Mapping[str, SharedStore]]) -> None:
         self._stores = stores

@@ -1,4 +1,4 @@
-"""`reput check`."""
+"""Define the command `reput check`."""
 
 from __future__ import annotations
 
@@ -63,10 +63,9 @@ def command(
 ) -> int:
     """Check STORE: every record and its CRC, every ConsumeQueue entry, every index entry.
 
-    Nothing is written. Each finding describes the problem, its cost, the reaction of a 4.9.3 broker
-    at its next start, and the remedy. Findings are printed as they are found; identical ones are
-    counted. The store of a running broker is checked up to the last message that was dispatched when
-    the check began.
+    Nothing is written. Each finding describes the problem, its consequences, the reaction of a 4.9.3 broker at its next
+    start, and the remedy. Findings are printed as they are found; repetitions are only counted. The store of a running
+    broker is checked up to the last message that was dispatched when the check began.
 
     Several STOREs, or those of a fleet file, are checked in parallel. The command then prints one
     line per store, the worst first, and the counts. Stores with the same cluster and broker name

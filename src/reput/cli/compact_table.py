@@ -1,4 +1,4 @@
-"""`reput compact-table`."""
+"""Define the command `reput compact-table`."""
 
 from __future__ import annotations
 
@@ -74,9 +74,9 @@ def command(
         click.echo(json.dumps(report.as_json(), indent=2))
         return FOUND
     did = (
-        f"{report.files:,} files are {report.new_files:,} now"
+        f"combined {report.files:,} files into {report.new_files:,}"
         if report.committed
-        else "no small files"
+        else "no small files to combine"
     )
     click.echo(f"{printable(report.destination)}: {did}, in {report.total_s:,.1f} s")
     for note in report.notes:

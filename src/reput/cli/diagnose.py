@@ -1,4 +1,4 @@
-"""`reput --diagnose`: which parts of this installation work, and which are missing."""
+"""Print the parts of this installation, and the missing ones: `reput --diagnose`."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ _EXTRAS = {
     "serve": ("starlette", "uvicorn", "prometheus-client", "uvloop"),
     "buckets": ("obstore",),
 }
+# Large stores and servers keep many files and connections open; fewer descriptors may not suffice.
 _FEW_FILES = 4096
 
 
@@ -30,7 +31,7 @@ class _Row(NamedTuple):
 
 
 def lines() -> Iterator[str]:
-    """Yield a line per part: its name, its state, and the remedy if it is missing."""
+    """Yield a line per part of the installation: its name, its state, and the remedy if it is missing."""
     for row in _rows():
         yield f"{'' if row.is_well else '! '}{row.name:<{12 if row.is_well else 10}} {row.value}"
 
@@ -66,7 +67,9 @@ def _version(name: str) -> str | None:
 def _kernels() -> Iterator[_Row]:
     if _version("numba") is None:
         yield _Row(
-            "kernels", "run as plain Python without numba, a hundred times more slowly", False
+            "kernels",
+            "numba is missing: kernels run as plain Python, a hundred times slower",
+            False,
         )
         return
     from reput.kernels.compile_cache import folders, has_compiled, shipped
@@ -97,5 +100,8 @@ def _files() -> _Row:
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     return _Row(
-        "open files", f"{soft:,} of {hard:,} (ulimit -n)", soft >= _FEW_FILES or hard > soft
+        # A low soft limit is no problem if the hard limit is higher: `allow_files` raises it.
+        "open files",
+        f"{soft:,} of {hard:,} (ulimit -n)",
+        soft >= _FEW_FILES or hard > soft,
     )

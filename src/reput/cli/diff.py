@@ -1,4 +1,4 @@
-"""`reput diff`."""
+"""Define the command `reput diff`."""
 
 from __future__ import annotations
 
@@ -42,15 +42,13 @@ def command(
 ) -> int:
     """Compare the messages, ConsumeQueue entries, index entries and IndexFile headers of stores A and B.
 
-    Two copies of one log are compared by physical offset. Other stores are compared by topic, queue and queue offset; a
-    message's content is then its record without the physical offset. Counts come first, then examples. Nothing is
-    written.
+    Two copies of one log are compared by physical offset. Other stores are compared by topic, queue and queue offset;
+    then records may differ in their physical offsets. Counts are printed first, then examples. Nothing is written.
 
     One of the two may be a Parquet, Iceberg or Delta table that `reput export` wrote: then its rows
     are compared with the messages of the store, column by column.
 
-    Exits with 0 if the stores are the same, with 1 if they differ, with 3 if a part of one could not
-    be read.
+    Exits with 0 if the stores are the same, with 1 if they differ, with 3 if a part of a store could not be read.
     """
     from reput.operations.diff import diff
 

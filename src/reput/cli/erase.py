@@ -1,4 +1,4 @@
-"""`reput erase`."""
+"""Define the command `reput erase`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from reput.cli.options import (
 
 @click.command(
     "erase",
-    short_help="Erase messages: from a copy of a store, or from an archive.",
+    short_help="Erase messages from a copy of a store, or from an archive.",
     epilog="\b\nExamples:"
     "\n  reput erase /data/store --key customer-4711 --plan"
     "\n  reput erase /data/store --key customer-4711 --output /data/erased --reason 'request 17'"
@@ -114,8 +114,8 @@ def command(
 
     {times}
 
-    Exits with 1 if no message was found, with 5 if other messages contain an erased key or body, or a
-    table has rows of these messages.
+    Exits with 1 if no message was found, with 5 if other messages contain an erased key or body, or if a table contains
+    rows of the erased messages.
     """
     from reput.cli.progress import PhaseBars
     from reput.files.storage import storage_of

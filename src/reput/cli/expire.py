@@ -1,4 +1,4 @@
-"""`reput expire`."""
+"""Define the command `reput expire`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 @click.option(
     "--archived",
     metavar="URL",
-    help="Delete only log files that this archive has, byte for byte; all of them are compared first.",
+    help="Delete only log files of which this archive has a copy; files and copies are compared byte for byte first.",
 )
 @click.option("--dry-run", is_flag=True, help="Print the files to delete; delete nothing.")
 @owner_options
@@ -52,12 +52,12 @@ def command(
     broker_config: str | None,
     **sizes: int | None,
 ) -> int:
-    """Delete the oldest CommitLog files of STORE: whole files, never the last.
+    """Delete the oldest CommitLog files of STORE. Only whole files are deleted, never the last one.
 
     A file is deleted if its last message, and the last messages of all older files, were stored before TIME.
     ConsumeQueue files and IndexFiles that only point into deleted files are also deleted.
 
-    With --archived, only files that the archive has, byte for byte, are deleted.
+    With --archived, only files with an identical copy in the archive are deleted.
 
     Stop the broker first; while one runs on STORE, only --dry-run is possible. A store that was not
     shut down cleanly is recovered first. Programs that are reading STORE are not disturbed.
@@ -73,6 +73,7 @@ def command(
             if archived is not None and kept is not None:
                 from reput.archives.restoring import require_unchanged
 
+                # The archive was compared before the store was locked. Another process may have changed it since.
                 require_unchanged(archived, kept)
             report = opened.expire(before, until=until)
     if layout == "json":
@@ -83,14 +84,14 @@ def command(
 
 
 def _archived_files(store: str, before: int, archive: str) -> ArchivedFiles:
-    """Return the files to delete that are archived; print the first that is not."""
+    """Return the planned files that are archived. Print the first file that is not."""
     from reput.archives.restoring import archived_files
 
     planned = plan_by_time(Path(store), before).log_files
     found = archived_files(archive, store, planned)
     missing = [path for path in planned if int(Path(path).name) >= found.until]
     if missing:
-        warn(f"{missing[0]}: is not in {archive}, so it is kept, and so are all later ones")
+        warn(f"{missing[0]}: has no copy in {archive}, so this file and all later ones are kept")
     return found
 
 

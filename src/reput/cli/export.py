@@ -1,4 +1,4 @@
-"""`reput export`."""
+"""Define the command `reput export`."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def _names(ctx: click.Context, param: click.Parameter, value: str | None) -> tup
     metavar="strict|permissive",
     default="strict",
     show_default=True,
-    help="If a body does not match: reject the message, or keep it with null in the fields concerned "
+    help="If a body does not match its schema: reject the message, or keep it with null in the fields concerned "
     "and the reason in the column json_error, avro_error or proto_error.",
 )
 @click.option(
@@ -249,6 +249,7 @@ def command(
     if json_flag:
         warn_of_old("--json", "--format json")
         layout = "json"
+    # --format named the kind of the table in older releases.
     if layout not in ("text", "json"):
         warn_of_old(f"--format {layout}", f"--to {layout}")
         to, layout = to or layout, "text"
@@ -270,6 +271,7 @@ def command(
         )  # fmt: skip
     warn(*damage_lines([*report.missing, *report.damage]))
     text = json.dumps(report.as_dict(), indent=2) if layout == "json" else str(report)
+    # With DEST -, stdout has the messages.
     click.echo(text, err=destination == "-")
     return DAMAGED if report.damage or report.missing else FOUND
 

@@ -1,4 +1,4 @@
-"""`reput fleet`."""
+"""Define the command `reput fleet`."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def command(
 ) -> int:
     """Print one line per STORE, the worst first.
 
-    The line has the state, the newest message, growth, days until the disk is full, the share of the
-    log that IndexFiles cover, the consumer group with the largest lag, and the worst finding.
+    The line shows the state, the newest message, growth, days until the disk is full, the share of the log that
+    IndexFiles cover, the consumer group with the largest lag, and the worst finding.
 
     The state is that of `reput check --quick`: names, sizes, headers, ends and samples. Nothing is
     written. Stores are read in parallel; stores with the same cluster and broker name are compared.

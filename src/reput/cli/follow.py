@@ -1,4 +1,4 @@
-"""`reput rebuild --follow`: its output and its end. Only the first rebuild runs tasks."""
+"""Run `reput rebuild --follow`: print its progress, and end it cleanly on signals."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def run_follow(
     chosen: Chosen,
     as_json: bool,
 ) -> int:
-    """Follow until SIGINT or SIGTERM, which both end it cleanly; returns the exit code."""
+    """Follow a log until SIGINT or SIGTERM, and return the exit code."""
     stop = Event()
     view = _View(output, as_json)
     with signals_set(stop):
@@ -53,15 +53,15 @@ def run_follow(
 
 @contextmanager
 def _rebuild_shown() -> Iterator[Progress]:
-    """Show the first rebuild, which can be interrupted as `reput rebuild` can."""
+    """Show bars during the first rebuild, which signals interrupt at once: its result would be incomplete."""
     with _signals_kept(), PhaseBars() as progress:
         yield progress
 
 
 class _View:
-    """The output of a run.
+    """The output of one run.
 
-    is_damaged  whether the rebuild met damage
+    is_damaged: whether the first rebuild met damage
     """
 
     def __init__(self, output: str, as_json: bool) -> None:
@@ -97,7 +97,7 @@ class _View:
 
 @contextmanager
 def signals_set(stop: Event) -> Iterator[None]:
-    """Set the event on SIGINT and SIGTERM, during the body."""
+    """During the body, let SIGINT and SIGTERM set the event instead of ending the process."""
 
     def end(number: int, frame: FrameType | None) -> None:
         stop.set()
@@ -110,7 +110,10 @@ def signals_set(stop: Event) -> Iterator[None]:
 
 @contextmanager
 def _signals_kept() -> Iterator[None]:
-    """Set the default handlers of signals within the body, and restore them after it: Spark sets SIGINT itself."""
+    """Set Python's default signal handlers during the body, and restore the present ones after it.
+
+    Spark installs a SIGINT handler of its own, which would remain after its session has ended.
+    """
     before = {number: signal.signal(number, handler) for number, handler in _SIGNALS.items()}
     try:
         yield

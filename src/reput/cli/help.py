@@ -1,4 +1,4 @@
-"""`reput help`: the help of a command, and topics that several commands share."""
+"""Define the command `reput help`: help of a command, and topics that several commands share."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from reput.nearest import did_you_mean
 _TOPICS = {
     "stores": (
         "What STORE may be",
-        "The directory that contains commitlog/: of a running broker, of a stopped one, or a copy.",
-        "STORE,a,b names folders of the CommitLog that lie elsewhere (storePathCommitLog=a,b).",
+        "The directory that contains commitlog/. It may belong to a running broker, to a stopped one, or be a copy.",
+        "If the CommitLog lies in other folders (storePathCommitLog=a,b), name them after the store: STORE,a,b.",
         "Commands that read also take URLs (s3://bucket/store) and patterns ('/data/broker-*/store').",
     ),
     "times": ("How times are written", TIME_HELP, "--begin and --end are store times; both are inclusive."),
@@ -21,24 +21,25 @@ _TOPICS = {
         "Output formats",
         "text: for people. json: one object. jsonl: one object per line. csv: one row per message.",
         "jsonl and csv have the same fields in every command (docs/message-json.md).",
-        "The searched range, notes and damage go to stderr if the output is for a program.",
+        "With json, jsonl and csv, the searched range, notes and damage go to stderr.",
     ),
     "exit-codes": (
         "Exit codes",
-        "0 done, or found. 1 nothing found, or different. 2 wrong usage. 3 damaged input: the rest was processed.",
-        "4 another obstacle: permissions, a full disk, no Java, a bug. 130 interrupted. 141 output closed by reader.",
+        "0 done, or found. 1 nothing found, or different. 2 wrong usage. 3 damaged input; the rest was processed.",
+        "4 another failure: permissions, a full disk, no Java, a bug. 5 warnings, but no damage.\n"
+        "130 interrupted by Ctrl-C. 141 the reader of the output closed it, as head does.",
     ),
     "runners": (
-        "What runs the tasks",
-        "--runner auto: this process for small stores, else Spark if it is installed. serial: this process.",
-        "processes: processes of this machine. spark: Spark, on --master (local[*] by default).",
+        "Where tasks run (--runner)",
+        "auto: this process for small stores, else Spark if it is installed. serial: this process.",
+        "processes: several processes of this machine. spark: Spark, on --master (local[*] by default).",
     ),
     "environment": (
         "Environment variables",
         "REPUT_LOG=info or debug: same as -v or -vv. REPUT_DEBUG=1: print the traceback of an "
         "unexpected error.",
-        "XDG_CACHE_HOME: where proofs, times of log ranges and compiled kernels are kept (~/.cache).",
-        "JAVA_HOME: the Java for Spark. NUMBA_CACHE_DIR: where kernels are compiled to.",
+        "XDG_CACHE_HOME: folder of proofs, times of log ranges and compiled kernels (default ~/.cache).",
+        "JAVA_HOME: the Java for Spark. NUMBA_CACHE_DIR: folder of compiled kernels, if not in XDG_CACHE_HOME.",
     ),
 }  # fmt: skip
 

@@ -1,4 +1,7 @@
-"""The output of `reput inspect --slots`, `--items` and `--chain`, row by row: an IndexFile may have millions."""
+"""Print the rows of an IndexFile for `reput inspect --slots`, `--items` and `--chain`.
+
+Rows are printed while the file is read, because an IndexFile may have millions.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`reput inspect`."""
+"""Define the command `reput inspect`."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def _list(file: IndexFileAt, slots: bool, items: bool, chain: str | None, as_jso
     from reput.cli.index_listing import print_chain, print_items, print_slots
 
     if slots + items + (chain is not None) > 1:
-        raise UsageError("--slots, --items, --chain: give one of them")
+        raise UsageError("pass only one of --slots, --items and --chain")
     if chain is not None:
         return print_chain(file, chain, as_json)
     return print_slots(file, as_json) if slots else print_items(file, as_json)

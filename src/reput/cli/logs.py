@@ -1,4 +1,4 @@
-"""Write the library's log to stderr, one line per record, at the level of `-v` or REPUT_LOG."""
+"""Write the library's log to stderr, one line per record. The options -v and -vv, or REPUT_LOG, set the level."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _NAMES = ("warning", "info", "debug")
 
 
 def level_of(verbosity: int, variable: str | None) -> int:
-    """Return the level for this number of `-v`, else of the variable REPUT_LOG.
+    """Return the log level: from the number of -v options, else from the variable REPUT_LOG, else warnings.
 
     Raises:
-        UsageError: the variable is not the name of a level.
+        UsageError: the variable does not contain the name of a level.
     """
     if verbosity:
         return _LEVELS[min(verbosity, len(_LEVELS) - 1)]
@@ -30,13 +30,14 @@ def level_of(verbosity: int, variable: str | None) -> int:
 
 
 def set_up(level: int) -> None:
-    """Log to stderr: reput from `level` on, other libraries from warnings on.
+    """Log to stderr: messages of reput from `level` on, warnings and errors of other libraries.
 
-    A traceback is shortened to one line without `-vv`: users need the failed action and the error.
+    Without -vv a traceback is shortened to one line: users need the failed action and the error.
     """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_OneLine(level))
     root, own = logging.getLogger(), logging.getLogger("reput")
+    # Several commands may run in one process (tests, notebooks): keep only one handler.
     for old in [each for each in root.handlers if isinstance(each.formatter, _OneLine)]:
         root.removeHandler(old)
     root.addHandler(handler)
@@ -65,7 +66,7 @@ class _OneLine(logging.Formatter):
 
 
 def error_in_words(error: BaseException) -> str:
-    """Return the first line of an error, such as `ValueError: reason`."""
+    """Return the type and the first line of an error, such as `ValueError: reason`."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 

@@ -1,4 +1,4 @@
-"""`reput lookup`."""
+"""Define the command `reput lookup`."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 @click.option(
     "--iso-times",
     is_flag=True,
-    help="JSON and CSV: times as 2026-11-20T08:00:00.000Z, not in milliseconds since 1970.",
+    help="JSON and CSV: write times as 2026-11-20T08:00:00.000Z, not as milliseconds since 1970.",
 )
 @click.option("--columns", metavar="A,B,...", help="Columns of a message to return.")
 @click.option(
@@ -112,9 +112,9 @@ def command(
     to_stdout = output == "-"
     layout = layout or ("jsonl" if to_stdout else "parquet")
     if iso_times and layout == "parquet":
-        raise UsageError("--iso-times: for lines; Parquet has timestamps")
+        raise UsageError("--iso-times works with jsonl and csv only; Parquet has timestamps")
     if to_stdout and layout == "parquet":
-        raise UsageError("--format parquet: is written to a directory (--output)")
+        raise UsageError("--format parquet needs a directory: pass --output DIR, not -")
     config = None
     if broker_config:
         from reput.cli.options import config_from
@@ -139,7 +139,7 @@ def command(
 
 
 def print_rows(answer: LookupAnswer, layout: LineFormat, style: LineStyle | None = None) -> None:
-    """Write all rows as JSON Lines or CSV, in UTF-8, part by part."""
+    """Write all rows to stdout as JSON Lines or CSV in UTF-8. Only one part of the answer is in memory at a time."""
     from reput.lookup.lines import PLAIN, answer_header, answer_lines
     from reput.messages.table_text import bytes_of
 

@@ -1,11 +1,11 @@
-"""Entry point: the group of commands, and the handling of every error.
+"""Define the entry point: the group of commands, and the handling of every error.
 
-A command is imported when it is called, so that it does not wait for the libraries of others. Exit codes:
+A command's module is imported when the command is called: importing all of them would take seconds. Exit codes:
 
     0  done, or found            3  the input is damaged; the rest was processed
-    1  nothing found             4  another obstacle: permissions, a full disk, no Java, a bug
+    1  nothing found             4  another failure: permissions, a full disk, no Java, a bug
     2  wrong usage               5  warnings, but no damage
-                                 130, 141  interrupted; the reader of the output has gone
+                                 130 interrupted by Ctrl-C, 141 the reader of the output has closed it
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from reput.files.open_files import allow_files
 from reput.kernels import on_compile
 from reput.text import printable
 
-# Options whose names differ from their arguments.
+# Python arguments that an error may name, where the option has another name than the argument.
 _OPTIONS = {
     "begin_ms": "--begin",
     "destination": "DEST",
@@ -50,6 +50,7 @@ _OPTIONS = {
 }
 FOUND, NOT_FOUND, WRONG_USE, DAMAGED, FAILED, WARNED = 0, 1, 2, 3, 4, 5
 INTERRUPTED, NO_READER = 130, 141
+# The distribution reput-slim lacks these libraries, and runs the kernels as plain Python.
 _NOT_IN_SLIM = ("llvmlite", "numba", "pyarrow")
 _SECTIONS = {
     "Find messages": ("query", "show", "tail", "trace", "lookup"),
@@ -77,6 +78,7 @@ _MODULES = {
 }
 _OLD = {"compact": "compact-table", **{name: f"state {name}" for name in _STATE}}
 """Old spellings, which still work with a warning."""
+# Commands whose start time users notice: importing `logging` would be a large part of it.
 _QUICK = ("query", "trace", "show")
 _COMPILING = "Compiling kernels for this processor, once"
 _KERNELS = {
@@ -90,17 +92,17 @@ _KERNELS = {
 
 
 def option_of(argument: str) -> str:
-    """Return the option that gives this argument."""
+    """Return the command-line option for an argument of the Python API."""
     return _OPTIONS.get(argument, f"--{argument.replace('_', '-')}")
 
 
 def in_options(error: ReputError) -> str:
-    """Return the message of an error, with options in place of the arguments that it names."""
+    """Return the message of an error, with arguments of the Python API replaced by options."""
     return error.worded(option_of)
 
 
 class LazyGroup(click.Group):
-    """A group that imports a command's module when the command is called, and lists its commands in sections."""
+    """A command group that imports a command's module on its first use, and lists commands in sections."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [name for names in _SECTIONS.values() for name in names]
@@ -110,6 +112,7 @@ class LazyGroup(click.Group):
             from reput.cli.options import warn_of_old
 
             new = _OLD[cmd_name]
+            # Shell completion parses with resilient_parsing; a warning would appear in the user's prompt.
             if not ctx.resilient_parsing:
                 warn_of_old(f"reput {cmd_name}", f"reput {new}")
             group, _, name = new.rpartition(" ")
@@ -141,23 +144,25 @@ class LazyGroup(click.Group):
     def invoke(self, ctx: click.Context) -> object:
         try:
             result = super().invoke(ctx)
-            if sys.stdout is not None:  # None if the parent process closed it.
+            # Flush here, so that a closed pipe or a full disk is reported as an error of the command.
+            # sys.stdout is None if the parent process started this one without a stdout.
+            if sys.stdout is not None:
                 sys.stdout.flush()
-        # click would turn it into exit code 1, which means "nothing found" here.
+        # click would turn a BrokenPipeError into exit code 1, which means "nothing found" here.
         except BrokenPipeError:
             raise _ReaderGone from None
         return result
 
 
 def command_of(name: str) -> click.Command | None:
-    """Import a command."""
+    """Import the module of a command, and return the command."""
     module = import_module(f"reput.cli.{_MODULES[name]}")
     command = getattr(module, "command", None)
     return command if isinstance(command, click.Command) else None
 
 
 class _ReaderGone(Exception):
-    """The reader of the output has closed it, as `head` does."""
+    """Raised when the reader of stdout has closed it, as `head` does."""
 
 
 def _diagnose(ctx: click.Context, param: click.Parameter, value: bool) -> None:
@@ -173,7 +178,7 @@ def _diagnose(ctx: click.Context, param: click.Parameter, value: bool) -> None:
     cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Exit codes: 0 found or done, 1 nothing found, 2 wrong usage, 3 damaged input, "
-    "4 another obstacle (permissions, full disk, no Java), 5 warnings but no damage. "
+    "4 another failure (permissions, full disk, no Java), 5 warnings but no damage. "
     "REPUT_DEBUG=1 prints the traceback of an unexpected error; REPUT_LOG=info or debug is -v or -vv.",
 )
 @click.version_option(__version__, prog_name="reput", message="%(prog)s %(version)s")
@@ -192,7 +197,7 @@ def cli(ctx: click.Context, verbose: int) -> None:
     """
     _announce_compiling(ctx.invoked_subcommand)
     variable = os.environ.get("REPUT_LOG")
-    # Quick commands log only on request, and finish before logging would be imported.
+    # Quick commands set up logging only on request: they would finish before it is imported.
     if verbose or variable or ctx.invoked_subcommand not in _QUICK:
         from reput.cli.logs import level_of, set_up
 
@@ -202,11 +207,10 @@ def cli(ctx: click.Context, verbose: int) -> None:
 def main(args: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit code. Raises only with REPUT_DEBUG=1."""
     for stream in (sys.stdout, sys.stderr):
-        if hasattr(
-            stream, "reconfigure"
-        ):  # Stores contain characters that an old terminal cannot show.
+        # Stores contain characters that the encoding of a terminal may lack. Escape them, do not fail.
+        if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
-    allow_files()  # Stores may have thousands of files.
+    allow_files()  # A store may have thousands of files, and the usual soft limit is 1,024.
     try:
         code = cli.main(args, prog_name="reput", standalone_mode=False)
     except _ReaderGone:
@@ -224,7 +228,7 @@ def main(args: Sequence[str] | None = None) -> int:
 
 
 def _announce_compiling(command: str | None) -> None:
-    """Announce the first kernel that must be compiled, and compile all kernels of the command with it."""
+    """Print a line when a first kernel must be compiled, and then compile all kernels of the command in parallel."""
     done: list[str] = []
     module = _KERNELS.get(command or "")
     is_terminal = sys.stderr is not None and sys.stderr.isatty()
@@ -249,7 +253,7 @@ def _announce_compiling(command: str | None) -> None:
 
 
 def explain(error: Exception) -> tuple[str, int]:
-    """Print one line about an error; return the exit code."""
+    """Return one line about an error, and the exit code."""
     if isinstance(error, click.ClickException):
         context = getattr(error, "ctx", None)
         where = f" (see {context.command_path} --help)" if context else ""
@@ -258,11 +262,12 @@ def explain(error: Exception) -> tuple[str, int]:
         return in_options(error) + _hint(error), exit_code(error)
     if isinstance(error, OSError) and error.filename is not None:
         return f"{os.fsdecode(error.filename)}: {error.strerror}", FAILED
-    if isinstance(error, OSError) and error.strerror:  # All other files are named in their errors.
+    # Errors of files have a filename. Without one, the failed call was a write to stdout or stderr.
+    if isinstance(error, OSError) and error.strerror:
         return f"stdout or stderr: cannot be written: {error.strerror}", FAILED
     if isinstance(error, ModuleNotFoundError) and error.name in _NOT_IN_SLIM:
         return (
-            f"this needs {error.name}, which reput-slim does not include; install reput",
+            f"this command needs {error.name}, which reput-slim does not include; install reput instead",
             WRONG_USE,
         )
     reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
@@ -270,13 +275,13 @@ def explain(error: Exception) -> tuple[str, int]:
 
 
 def _hint(error: errors.ReputError) -> str:
-    """Return what to do next if a reader was refused and the error does not name it."""
+    """Return advice about permissions if reading was refused and the error does not give this advice."""
     refused = isinstance(error.__cause__, PermissionError) and "permissions" not in str(error)
     return "; check its permissions, or run as a user who may read it" if refused else ""
 
 
 def exit_code(error: errors.ReputError) -> int:
-    """Return the exit code of an error."""
+    """Return the exit code for an error of the library."""
     if isinstance(error, errors.MessageNotFoundError):
         return NOT_FOUND
     if isinstance(

@@ -1,4 +1,4 @@
-"""Commands over several stores: options, output for people and monitoring, exit codes."""
+"""Run commands over several stores: options, output for people and monitoring, exit codes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ fail_on_option = click.option(
     type=click.Choice(["damage", "warning"]),
     default="warning",
     show_default=True,
-    help="Least severity for an exit code other than 0.",
+    help="Lowest severity that makes the exit code other than 0.",
 )
 resume_option = click.option(
     "--resume",
@@ -37,7 +37,7 @@ resume_option = click.option(
 
 
 def code_of(severity: Severity | None, fail_on: str = "warning") -> int:
-    """Return the exit code: of lost or wrong bytes DAMAGED, of warnings WARNED unless only damage is to fail."""
+    """Return the exit code for the worst severity. With `fail_on` "damage", warnings count as success."""
     if severity is Severity.DAMAGE:
         return DAMAGED
     return WARNED if severity is Severity.WARNING and fail_on == "warning" else FOUND
@@ -59,12 +59,12 @@ def answer_stores(
     Args:
         operation: A function of one store, which returns a report.
         given: The stores.
-        layout: "text", "json" (one object), "jsonl" (`rows` of each store as it is read, then one line per store and
-            the total), or of `MONITORING`.
+        layout: "text"; "json" (one object); "jsonl" (`rows` of each store as soon as it is read, then one line per
+        store and the total); or a name in `MONITORING`.
         fail_on: "damage" or "warning".
-        resume: A file that keeps answers.
-        rows: The lines of a store for "jsonl".
-        lines: The lines of the whole answer for "text".
+        resume: A file with the answers of an interrupted run, which are reused; None for a new run.
+        rows: Returns the lines of one store's report for "jsonl".
+        lines: Returns the lines of the whole answer for "text".
         options: Further arguments of `over_stores`.
     """
     from reput.cli.progress import StoresBar
@@ -119,7 +119,7 @@ def _print_stores(
 
 
 def refuse_settings(broker_config: str | None, sizes: dict[str, int | None]) -> None:
-    """Raise UsageError for settings of one broker."""
+    """Raise UsageError if settings of one broker were given for several stores."""
     given = [
         name
         for name, value in {"broker_config": broker_config, **sizes}.items()

@@ -8,14 +8,14 @@ from typing import NamedTuple
 
 
 class _Counterpart(NamedTuple):
-    """A command of reput.
+    """The reput command for a command of mqadmin.
 
-    `{t}` is replaced by the value of mqadmin's -t, or by its name in capitals if it is missing.
+    `{t}` is replaced by the value of mqadmin's option -t, or by the placeholder TOPIC if the option is missing.
     """
 
     template: str
     options: str = ""
-    """Further parts, used if mqadmin's option is present: `k:--key {k}`, separated by `|`."""
+    """Further parts, separated by `|`. `k:--key {k}` is appended if mqadmin's option -k is present."""
 
 
 _NAMES = {
@@ -44,6 +44,7 @@ _COMMANDS = {
     "topicList": _Counterpart("inspect STORE"),
     "statsAll": _Counterpart("stats STORE"),
 }
+# Commands that change or ask a running process: files alone have no answer for them.
 _OF_A_BROKER = (
     "topicRoute", "topicClusterList", "clusterList", "brokerStatus", "resetOffsetByTime", "updateTopic", "deleteTopic",
     "consumerStatus", "producerConnection", "consumerConnection", "getBrokerConfig", "updateSubGroup",
@@ -51,11 +52,11 @@ _OF_A_BROKER = (
 
 
 def advice(command: str, arguments: Sequence[str]) -> str:
-    """Return the command to type instead of a command of mqadmin; empty if it is not one."""
+    """Return advice for a command of mqadmin: the reput command to use instead. Empty for an unknown command."""
     if command in _OF_A_BROKER:
         return (
-            f"{command}: works on a running broker, but reput reads its files. To use mqadmin, "
-            f"serve the store: reput serve STORE"
+            f"{command}: this mqadmin command needs a running broker, but reput reads a broker's files. To use "
+            f"mqadmin, serve the store: reput serve STORE"
         )
     if command not in _COMMANDS:
         return ""
@@ -69,11 +70,11 @@ def advice(command: str, arguments: Sequence[str]) -> str:
     values = {
         name: shlex.quote(given[name]) if name in given else word for name, word in _NAMES.items()
     }
-    return f"{command}: use: reput {' '.join(parts).format(**values)}"
+    return f"{command} is a command of mqadmin; use: reput {' '.join(parts).format(**values)}"
 
 
 def _options(arguments: Sequence[str]) -> dict[str, str]:
-    """Return the values of mqadmin's options by their letters."""
+    """Return the values of mqadmin's options, keyed by the letters of the short forms."""
     given: dict[str, str] = {}
     rest = iter(arguments)
     for argument in rest:

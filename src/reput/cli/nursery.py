@@ -1,7 +1,7 @@
-"""A process that forks the workers of `reput serve`, and replaces workers that end.
+"""Run the nursery: a process that forks the workers of `reput serve`, and replaces workers that end.
 
-It is forked before threads, an event loop and open stores exist: a later fork of the first process would inherit
-them in an unusable state.
+The first process forks the nursery before it has threads, an event loop or open stores, which a forked child would
+inherit in an unusable state. The nursery never has any, so it can fork a replacement at any time.
 """
 
 from __future__ import annotations
@@ -15,23 +15,24 @@ import time
 
 from reput.remoting.workers import channel
 
+# Seconds: between two looks at the workers, before a worker is replaced, and until workers must have started.
 _LOOK_S, _PAUSE_S, _PATIENCE_S = 0.2, 1.0, 30.0
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Nursery:
-    """The process that forks workers, seen from the first process."""
+    """The first process's handle of the nursery."""
 
     def __init__(self, first: socket.socket, process: int) -> None:
         self._first, self._process = first, process
         first.setblocking(False)
 
     def fileno(self) -> int:
-        """Return a descriptor, readable after a worker was forked."""
+        """Return a file descriptor that becomes readable when a worker was forked."""
         return self._first.fileno()
 
     def take(self) -> list[socket.socket]:
-        """Return the channels to workers that were forked since the last call."""
+        """Return the sockets to workers that were forked since the last call. Does not block."""
         found: list[socket.socket] = []
         with contextlib.suppress(OSError):
             while True:
@@ -42,7 +43,7 @@ class Nursery:
         return found
 
     def wait(self, count: int) -> list[socket.socket]:
-        """Return the channels to the first `count` workers, or to fewer if they take too long."""
+        """Wait for the first `count` workers, and return the sockets to them. After 30 s, return fewer."""
         found: list[socket.socket] = []
         end = time.monotonic() + _PATIENCE_S
         while len(found) < count and time.monotonic() < end:
@@ -52,13 +53,18 @@ class Nursery:
 
     def end(self) -> None:
         """End the nursery and all workers, and wait until they have ended."""
+        # The nursery sees the closed socket, ends its workers, and exits.
         self._first.close()
         with contextlib.suppress(ChildProcessError):
             os.waitpid(self._process, 0)
 
 
 def start(count: int) -> Nursery | socket.socket:
-    """Start `count` workers: return the nursery in this process, and in each worker its socket to this process."""
+    """Start `count` workers. Like fork(), this function returns in several processes.
+
+    Returns:
+        In this process the nursery; in each worker the worker's socket to this process.
+    """
     first, own = channel()
     parent, process = os.getpid(), os.fork()
     if process:
@@ -69,11 +75,12 @@ def start(count: int) -> Nursery | socket.socket:
 
 
 def _keep(first: socket.socket, parent: int, count: int) -> socket.socket:
-    """Fork workers while the first process lives. Returns only in a worker."""
+    """Fork and replace workers until the first process ends. Returns only in a worker; the nursery exits."""
     is_ending = False
 
     def end(number: int, frame: object) -> None:
         nonlocal is_ending
+        # Only stop replacing workers. The first process gets the same signal, and then closes the socket.
         is_ending = True
 
     for number in _SIGNALS:
@@ -85,24 +92,26 @@ def _keep(first: socket.socket, parent: int, count: int) -> socket.socket:
             worker = os.fork()
             if worker == 0:
                 for number in _SIGNALS:
+                    # Drop the nursery's handler: it would swallow signals until the event loop sets its own.
                     signal.signal(number, signal.SIG_DFL)
                 near.close()
                 first.close()
                 return far
             far.close()
             workers.add(worker)
+            # The first process gets the socket itself (SCM_RIGHTS). It may have ended: then the loop ends below.
             with near, contextlib.suppress(OSError):
                 socket.send_fds(first, [b"w"], [near.fileno()])
         ready, _, _ = select.select([first], [], [], _LOOK_S)
+        # The first process never writes: readable means closed. If it was killed, another process is now the parent.
         if ready or os.getppid() != parent:
             _end(workers)
             os._exit(0)
         before = len(workers)
         workers = {each for each in workers if not _has_ended(each)}
+        # A worker that fails at its start must not be forked again in a busy loop.
         if len(workers) < before:
-            time.sleep(
-                _PAUSE_S
-            )  # A worker that fails at its start must not be forked in a busy loop.
+            time.sleep(_PAUSE_S)
 
 
 def _has_ended(worker: int) -> bool:

@@ -1,4 +1,4 @@
-"""Arguments and options that several commands share, and the conversion of their values."""
+"""Define the arguments and options that several commands share, and convert their values."""
 
 from __future__ import annotations
 
@@ -27,16 +27,17 @@ if TYPE_CHECKING:
     from reput.store.named_stores import NamedStore
 
 TIME_HELP = (
-    "Times are ISO 8601 (2026-10-14, 2026-10-14T08:35:06.637+02:00; UTC where no zone is given), "
+    "Times are ISO 8601 (2026-10-14, 2026-10-14T08:35:06.637+02:00; UTC if there is no zone), "
     'milliseconds since 1970, or "2h ago", "3 days ago", "now".'
 )
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 def together(*options: Decorator) -> Decorator:
-    """Return one decorator that adds several options, listed by --help in this order."""
+    """Return one decorator that adds several options; --help lists them in this order."""
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        # Stacked decorators are applied from the bottom up, so the first option must be added last.
         for option in reversed(options):
             command = option(command)
         return command
@@ -45,7 +46,7 @@ def together(*options: Decorator) -> Decorator:
 
 
 def split_logs_option(ctx: click.Context, param: click.Parameter, value: str) -> str:
-    """Return the store to open for a store argument: STORE or STORE,LOG,LOG."""
+    """Convert a store argument, STORE or STORE,LOG,LOG, into the path to open."""
     from reput.log.paths import split_logs, with_logs
 
     return with_logs(*split_logs(value))
@@ -55,14 +56,16 @@ store_argument = click.argument("store", metavar="STORE", type=click.Path(readab
 read_store_argument = click.argument(
     "store", metavar="STORE", type=click.Path(readable=False), callback=split_logs_option
 )
-"""An argument of commands that only read, which also accepts STORE,LOG,LOG."""
+"""The STORE argument of commands that only read. It also accepts STORE,LOG,LOG."""
 
 
 @dataclass(frozen=True, slots=True)
 class GivenStores:
-    """The stores of a command line: paths, URLs, patterns, STORE,LOG,LOG, and a fleet file.
+    """The stores of a command line.
 
-    `archive` belongs to the only store.
+    paths: paths, URLs, patterns, or STORE,LOG,LOG
+    fleet: a fleet file with further stores
+    archive: the archive of the store; only if there is exactly one store
     """
 
     paths: tuple[str, ...]
@@ -71,14 +74,14 @@ class GivenStores:
 
     @property
     def is_several(self) -> bool:
-        """Return whether answers have a store column: False if one store is given by its path."""
+        """Return whether answers name the store: False if exactly one store is given, without a pattern."""
         from reput.files.patterns import is_pattern
 
         return self.fleet is not None or len(self.paths) != 1 or is_pattern(self.paths[0])
 
     @property
     def one(self) -> str | None:
-        """Return the path to open if one store is given by its path.
+        """Return the path to open if exactly one store is given, None if there are several.
 
         Raises StoreNotFoundError, StoreAccessError.
         """
@@ -90,7 +93,7 @@ class GivenStores:
         return store if self.archive is None else with_archive(store, self.archive)
 
     def named(self) -> list[NamedStore]:
-        """Return all stores, each once. Raises UsageError, StoreNotFoundError, StoreAccessError."""
+        """Return all stores without duplicates. Raises UsageError, StoreNotFoundError, StoreAccessError."""
         from reput.operations.stores import stores_of
 
         found = stores_of([*listed_in(self.fleet), *self.paths])
@@ -107,23 +110,26 @@ fleet_option = click.option(
 
 
 def listed_in(fleet: str | None) -> list[NamedStore]:
-    """Return the stores of a fleet file, none without one. Raises UsageError, StoreNotFoundError, StoreAccessError."""
+    """Return the stores of a fleet file; an empty list without a file.
+
+    Raises UsageError, StoreNotFoundError, StoreAccessError.
+    """
     from reput.store.named_stores import NamedStore
 
     return [] if fleet is None else NamedStore.read(fleet)
 
 
 def archive_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add --archive."""
+    """Add the option --archive."""
     return click.option(
         "--archive",
         metavar="URL",
-        help="Also read the archive of STORE, a folder or URL, as the beginning of its log.",
+        help="Also read the archive of STORE, a folder or URL: it has the expired beginning of the log.",
     )(command)
 
 
 def check_archived(stores: Sequence[str], archive: str | None, fleet: str | None = None) -> None:
-    """Raise UsageError if an archive is named and several stores."""
+    """Raise UsageError if --archive is combined with several stores."""
     from reput.files.patterns import is_pattern
 
     if archive is not None and (fleet is not None or len(stores) != 1 or is_pattern(stores[0])):
@@ -225,7 +231,7 @@ def page_option(*, required: bool = False) -> Decorator:
 
 
 def warn_of_old(old: str, new: str) -> None:
-    """Print a warning that an old spelling works only until the next release."""
+    """Print a warning that an old spelling will be removed."""
     click.echo(f"reput: {old} is now {new}; the old spelling will be removed", err=True)
 
 
@@ -235,7 +241,10 @@ def format_option(
     default: str | None = None,
     old: Mapping[str, str] | None = None,
 ) -> Decorator:
-    """Add --format, given to the command as `layout`; jsonl and csv are the same everywhere (docs/message-json.md)."""
+    """Add --format, given to the command as `layout`.
+
+    docs/message-json.md defines jsonl and csv for all commands.
+    """
     return click.option(
         "--format",
         "layout",
@@ -261,9 +270,9 @@ def text_or_json(what: str) -> Decorator:
 def report_format(
     machine: Literal["json", "jsonl"], what: str, others: Sequence[str] = ()
 ) -> Decorator:
-    """Add --format of text and one form for machines, given to the command as `as_json`; --json is its old spelling.
+    """Add --format with text and one machine-readable form; the command gets the flag `as_json`.
 
-    With `others`, further forms, the command gets the form's name as `layout` instead.
+    --json is the old spelling. With further forms in `others`, the command gets the name of the form as `layout`.
     """
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -287,7 +296,7 @@ def complete_topics(
     """Return the topics of the store that precedes the option on the command line."""
     from click.shell_completion import CompletionItem
 
-    # An option without a value ends the parsing, so the arguments before it are left over.
+    # click stops parsing at the incomplete option. Arguments before it are then only in ctx.args.
     given = ctx.params.get("store") or ctx.params.get("stores") or tuple(ctx.args)
     topics: set[str] = set()
     for store in [given] if isinstance(given, str) else given:
@@ -325,14 +334,14 @@ def given_config(
     writes: bool = False,
     kept: Collection[str] = (),
 ) -> StoreConfig | None:
-    """Return the settings of the options, completed from the store's files; None if no option was given.
+    """Return the settings given by options, completed from the store's files; None if no option was given.
 
     Args:
-        store: Its folder, which may not exist yet.
+        store: The folder of the store, which may not exist yet.
         broker_config: The broker's configuration file.
-        given: Settings that options give.
+        given: Settings by name; None for an option that was not given.
         writes: Whether the command writes files of these sizes, which must then be certain.
-        kept: Settings of files that it leaves unchanged.
+        kept: Settings of files that the command leaves unchanged; these need not be certain.
 
     Raises:
         UsageError: the files do not show a size for certain, or an option is wrong.
@@ -371,7 +380,7 @@ def config_from(
 
 
 class _Parsed(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.4
-    """A value that a function parses, or raises ValueError."""
+    """A click type whose values are parsed by a function, which raises ValueError for a wrong value."""
 
     def __init__(self, name: str, parse: Callable[[str], int]) -> None:
         self.name, self._parse = name, parse
@@ -413,7 +422,7 @@ catalog_properties = click.option(
 
 
 def check_window(begin_ms: int | None, end_ms: int | None) -> None:
-    """Raise UsageError for a window that ends before it begins, because it contains no message."""
+    """Raise UsageError if the window ends before it begins: it would silently match no message."""
     if begin_ms is not None and end_ms is not None and begin_ms > end_ms:
         raise UsageError(
             f"--begin {format_time(begin_ms)} is after --end {format_time(end_ms)}: swap them"
@@ -452,17 +461,17 @@ def runner_options_of(default: RunnerName, text: str) -> Decorator:
 
 runner_options = runner_options_of(
     "auto",
-    "Run in this process, in processes of this machine, or on Spark. auto: this process for small stores,"
+    "Run the tasks in this process, in several processes, or on Spark. auto: this process for small stores,"
     " else Spark if it is installed. local: the old name of processes.",
 )
-"""The options of jobs whose best runner depends on the size of the stores."""
+"""--runner and --master of commands whose best runner depends on the size of the stores."""
 
 owner_options = together(config_options, queue_entries_option, text_or_json("Output format."))
-"""The options of `own`, and --format."""
+"""The options that `own` takes, and --format."""
 
 
 def own(store: str, broker_config: str | None, **sizes: int | None) -> WritableStore:
-    """Open a store as its owner, which recovers it. Missing sizes are taken from its files.
+    """Open an existing store as its owner, which recovers it. Sizes that are not given come from its files.
 
     Raises StoreNotFoundError, StoreLockedError if a broker runs on it, and the errors of `open_store`.
     """
@@ -471,13 +480,13 @@ def own(store: str, broker_config: str | None, **sizes: int | None) -> WritableS
     from reput.query.open_store import open_store
 
     refuse_url(store)
-    StoreLog(store).list()  # Otherwise a store would be created.
+    StoreLog(store).list()  # Fails if there is no store: open_store would create one.
     config = given_config(store, broker_config, sizes, writes=True)
     return open_store(store, mode="rw", config=config, **writer_settings(broker_config))
 
 
 def writer_settings(broker_config: str | None) -> dict[str, Any]:
-    """Return the broker's settings of flushing and retention; print those that are not used."""
+    """Return the broker's settings of flushing and retention; print the names of settings that are not used."""
     if broker_config is None:
         return {}
     from reput.writer.writer_settings import BrokerSettings

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from reput.query.message_store import MessageStore
 
+# Widest table for a pipe; rich needs some limit to measure a table.
 _LONGEST_LINE = 1 << 12
 _MOST_NAMES = 8
 _POLL_S = 0.05
@@ -33,7 +34,7 @@ def console(stderr: bool = False) -> Console:
     from rich.console import Console
 
     stream = sys.stderr if stderr else sys.stdout
-    is_terminal = stream is not None and stream.isatty()  # None if it was closed.
+    is_terminal = stream is not None and stream.isatty()  # A process may be started without stdout.
     width = None if is_terminal or "COLUMNS" in os.environ else PIPED_WIDTH
     return Console(
         file=stream, stderr=stderr, width=width, highlight=False, markup=False, emoji=False
@@ -41,9 +42,9 @@ def console(stderr: bool = False) -> Console:
 
 
 def emit(renderable: RenderableType, to: Console) -> None:
-    """Print without the trailing spaces of rich, which would disturb a `diff`.
+    """Print a table or text without the trailing spaces of rich, which would show up in a `diff` of two outputs.
 
-    If the output is not a terminal and COLUMNS is not set, lines have any length: no value is cut.
+    If the output is not a terminal and COLUMNS is not set, lines are as long as they need to be: no value is cut.
     """
     if not to.is_terminal and "COLUMNS" not in os.environ:
         from rich.measure import Measurement
@@ -61,13 +62,13 @@ def warn(*lines: object) -> None:
 
 
 def print_json_lines(rows: Iterable[Mapping[str, Any]]) -> None:
-    """Print an object per line."""
+    """Print each row as a JSON object on a line of its own."""
     for row in rows:
         click.echo(json.dumps(row, ensure_ascii=False))
 
 
 def print_rows(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print a table. Columns of numbers, which are on the right, have names that begin with >."""
+    """Print a table. A column whose name begins with > contains numbers, and is right-aligned."""
     from rich.table import Table
 
     table = Table(box=None, padding=(0, 3, 0, 0))
@@ -88,14 +89,14 @@ def say_waiting(store: str) -> None:
 def pause() -> bool:
     """Wait for a moment, and return True. Raises BrokenPipeError if the reader of the output has closed it."""
     watch = select.poll()
-    watch.register(sys.stdout.fileno(), 0)  # Errors are always reported.
+    watch.register(sys.stdout.fileno(), 0)  # An empty mask still reports POLLERR, a closed pipe.
     if any(what & select.POLLERR for _, what in watch.poll(_POLL_S * 1000)):
         raise BrokenPipeError
     return True
 
 
 def advise_on_topic(store: MessageStore, topic: str | None) -> None:
-    """Print a line on stderr if no queue of a topic exists: the existing topics, similar names first.
+    """Print the existing topics on stderr, similar names first, if the given topic has no queue.
 
     Nothing is printed if consumequeue/ is empty, because it does not show which topics exist.
     """
@@ -140,7 +141,10 @@ def write_page(output: str, page: str) -> None:
 
 
 def _place(output: str) -> Path:
-    """Return the file to write. Raises UsageError if root would follow the link of another user."""
+    """Return the real path of the file to write. Raises UsageError if it is a link of another user, and we are root.
+
+    Otherwise a user could link the path to a system file, and root would overwrite that file.
+    """
     from reput.files.anchors import real_path
 
     path = Path(output)

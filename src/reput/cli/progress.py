@@ -1,4 +1,4 @@
-"""Progress bars that several commands share."""
+"""Show progress bars on stderr."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def stderr_is_terminal() -> bool:
 
 
 class RateColumn(ProgressColumn):
-    """Bytes a second, for tasks with a true field `bytes`."""
+    """A column with bytes per second, for tasks whose field `bytes` is true."""
 
     def render(self, task: Task) -> Text:
         speed = task.finished_speed or task.speed
@@ -38,10 +38,11 @@ class RateColumn(ProgressColumn):
 
 
 class Bars:
-    """Progress bars on stderr, with rate and remaining time; nothing if stderr is not a terminal.
+    """Progress bars on stderr, with rate and remaining time. Nothing is printed if stderr is not a terminal.
 
-    columns    further columns between the bar and the rate
-    transient  whether the bars disappear when they stop
+    Args:
+        columns: Further columns between the bar and the rate.
+        transient: Whether the bars disappear when they stop.
     """
 
     def __init__(self, *columns: ProgressColumn, transient: bool = False) -> None:
@@ -71,7 +72,7 @@ class Bars:
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """Hide the bars while the body prints, so that no line appears among them."""
+        """Hide the bars while the body prints, so that its lines do not mix with the bars."""
         if self._bars.disable or not self._bars.live.is_started:
             yield
             return
@@ -103,9 +104,9 @@ _BYTE_PHASES = ("scan", "rescan", "export", "log")
 
 
 class PhaseBars(Bars):
-    """A bar for each phase.
+    """Progress with one bar per phase of an operation.
 
-    An instance is the progress callback of an operation: called with phase, units done, units in all.
+    An instance is the progress callback of the operation, called with the phase, the units done and the total.
     """
 
     def __init__(self, *, transient: bool = False) -> None:
@@ -136,7 +137,7 @@ def export_bar() -> Iterator[Callable[[str, int, int], None]]:
 
 
 class StoresBar(PhaseBars):
-    """One bar for the stores of an operation over several stores. An instance is called with each answer."""
+    """One bar that counts finished stores. An instance is the callback for each store's answer."""
 
     def __init__(self, stores: int) -> None:
         super().__init__(transient=True)

@@ -1,4 +1,4 @@
-"""`reput prove`."""
+"""Define the command `reput prove`."""
 
 from __future__ import annotations
 

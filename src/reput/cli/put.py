@@ -1,4 +1,4 @@
-"""`reput put`."""
+"""Define the command `reput put`."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _EXAMPLES = (
 @click.option(
     "--flush",
     type=click.Choice(["async", "sync"]),
-    help="When to flush: at intervals, or each block before the next is read.  "
+    help="When to flush: async at intervals, sync after each block of input.  "
     "[default: async, or flushDiskType of --broker-config]",
 )
 @text_or_json("Output format.")
@@ -87,14 +87,14 @@ def command(
 ) -> int:
     """Put messages into STORE, which no broker may have open; create it if it does not exist.
 
-    Without --topic, each line of FILE, or of standard input, is a message as JSON. Lines that `reput
-    query` or `reput tail` printed with --format jsonl are put back unchanged; {"topic": "orders",
-    "body": "hello", "keys": ["o-17"]} is enough (docs/message-json.md). The command stops at the
-    first line that is not a message; the lines before it are put.
+    Without --topic, each line of FILE, or of standard input, is a message as JSON (docs/message-json.md). A minimal
+    line is {"topic": "orders", "body": "hello", "keys": ["o-17"]}. Lines that `reput query` or `reput tail` printed
+    with --format jsonl are put back unchanged. The command stops at the first line that is not a message; messages of
+    earlier lines stay in the store.
 
     With --topic, put a single message, whose body is --body or the contents of FILE.
 
-    When the command ends, all its messages are durable, and in ConsumeQueue and IndexFile.
+    When the command ends, all its messages are durable, and have their entries in ConsumeQueue and IndexFile.
 
     The sizes and the version apply to a new store; an existing store keeps its own. Stores with
     queues in RocksDB are refused. Exits with 3 if a line was bad, or if older parts of
@@ -102,7 +102,7 @@ def command(
     """
     parts = (body, tag, queue_id, *keys, *properties)
     if topic is None and any(part is not None for part in parts):
-        raise UsageError("--body, --key, --tag, --queue-id, --property need --topic")
+        raise UsageError("--body, --key, --tag, --queue-id and --property need --topic")
     one = None
     if topic is not None:
         one = _message(topic, body, file, keys, tag, queue_id, properties)
@@ -140,6 +140,7 @@ def _message(
         raise UsageError("--property: write NAME=VALUE")
     return Message(
         topic=topic,
+        # Arguments that are not UTF-8 arrive with surrogates; this restores their bytes.
         body=file.read() if body is None else body.encode(errors="surrogateescape"),
         keys=keys,
         tags=tag or "",
@@ -175,10 +176,10 @@ def _put_lines(store: WritableStore, file: BinaryIO, skip_bad: bool, layout: str
         try:
             put.run(file)
         except LineError as error:
-            complain(f"{error}; put before it: {count_in_words(put.report)}")
+            complain(f"{error}; stopped after putting {count_in_words(put.report)}")
             return DAMAGED
         except BaseException:
-            complain(f"stopped; put so far: {count_in_words(put.report)}")
+            complain(f"stopped after putting {count_in_words(put.report)}")
             raise
     store.flush()
     report, end = put.report, store.end_offset()

@@ -1,4 +1,4 @@
-"""The output of `reput put`: its progress and its result."""
+"""Print the progress and the result of `reput put`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LABEL_WIDTH = 17
 
 
 class PutProgress(Bars):
-    """Messages, bytes a second and, for a file, a bar.
+    """Progress of `reput put`: message count and bytes per second, and a bar if the input is a file.
 
     An instance is the progress callback of a LinesPut.
     """
@@ -38,7 +38,7 @@ def _size(stream: BinaryIO) -> int | None:
 
 
 def lines_fields(report: LinesReport, end_offset: int) -> dict[str, Any]:
-    """Return the summary of an import for programs."""
+    """Return the summary of an import as JSON fields."""
     return {
         "messages": report.messages,
         "skipped": report.skipped,
@@ -50,7 +50,7 @@ def lines_fields(report: LinesReport, end_offset: int) -> dict[str, Any]:
 
 
 def lines_text(report: LinesReport, end_offset: int) -> str:
-    """Return the summary of an import for people."""
+    """Return the summary of an import as text."""
     rate = report.messages / report.seconds if report.seconds else 0.0
     lines = [f"Put {count_in_words(report)} in {report.seconds:,.1f} s ({rate:,.0f}/s)"]
     if report.first_offset is not None:
@@ -66,7 +66,7 @@ def count_in_words(report: LinesReport) -> str:
 
 
 def message_place(message: MessageExt) -> dict[str, Any]:
-    """Return the ids and offsets of a message that was put, named as in docs/message-json.md."""
+    """Return the ids and offsets of a message that was put. docs/message-json.md defines the names."""
     return {
         "message_id": encode_offset_id(message.store_host, message.physical_offset),
         "unique_key": message.properties.get(UNIQ_KEY),
@@ -79,7 +79,7 @@ def message_place(message: MessageExt) -> dict[str, Any]:
 
 
 def message_place_text(message: MessageExt) -> str:
-    """Return the ids and offsets for people, as `reput show` prints them."""
+    """Return the ids and offsets of a message that was put as text, as `reput show` prints them."""
     place = message_place(message)
     rows = (
         ("topic", message.topic),

@@ -1,4 +1,4 @@
-"""`reput query`."""
+"""Define the command `reput query`."""
 
 from __future__ import annotations
 
@@ -47,7 +47,12 @@ _LONG_MIN, _LONG_MAX = -(1 << 63), (1 << 63) - 1
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer: records in the order of output, lines about the answer, and lines about damage."""
+    """An answer to print.
+
+    records: the messages, in the order of output
+    remarks: lines about the searched ranges and limits
+    damage: lines about unreadable parts
+    """
 
     records: Sequence[LocatedRecord]
     remarks: Sequence[str]
@@ -72,7 +77,7 @@ def ask_as_broker(
     end: int | None,
     limit: int | None,
 ) -> Answer:
-    """Search as DefaultMessageStore.queryMessage does, and read the messages that it names.
+    """Search as a broker's DefaultMessageStore.queryMessage does, and read the messages that it finds.
 
     Raises UsageError for a limit below zero, StoreAccessError.
     """
@@ -83,13 +88,13 @@ def ask_as_broker(
     for offset in found.physical_offsets:
         try:
             located = store.locate(offset)
-            # A broker returns the offset that the record states.
+            # If a file was renamed, a record lies elsewhere than it states. A broker returns the stated offset.
             _, stated = read_size_and_physical_offset(located.data, 0)
             records.append(located._replace(physical_offset=stated))
         except (MessageNotFoundError, CorruptMessageError) as error:
             damage.append(str(error))
     remarks = [
-        f"{len(records):,} messages, as a broker answers: candidates by the key's hash, "
+        f"{len(records):,} messages, as a broker answers: candidates by the hash of the key, "
         f"at most {min(most, store.config.max_query_messages):,} per index look-up.",
     ]
     if found.index_last_update_timestamp:
@@ -119,11 +124,12 @@ def _counted(count: int, is_limited: bool) -> str:
 
 
 def advise_to_prove(coverage: Coverage, store: str) -> None:
-    """Print a line on stderr if an answer rests on unproven IndexFiles."""
+    """Print advice on stderr if an answer relies on IndexFiles that were only spot-checked."""
     count = coverage.spot_checked_files
     if count:
         from reput.query.answers import index_files_in_words
 
+        # With --archive, `store` names the archive and the store. Only IndexFiles of the store need a proof.
         both = split_joined(store)
         store = store if both is None else both[1]
         warn(
@@ -153,7 +159,7 @@ def advise_to_prove(coverage: Coverage, store: str) -> None:
     "--tag",
     "tags",
     metavar="EXPR",
-    help="Without a key: messages with one of these tags, 'a || b'.",
+    help="Messages with one of these tags, 'a || b'; not with --key.",
 )
 @time_window_options
 @click.option(
@@ -162,7 +168,12 @@ def advise_to_prove(coverage: Coverage, store: str) -> None:
     metavar="N",
     help="Maximum number of messages.  [default: 1000 without a key]",
 )
-@click.option("--after", type=int, metavar="CURSOR", help="Continue after a limited answer.")
+@click.option(
+    "--after",
+    type=int,
+    metavar="CURSOR",
+    help="Continue after the last message of a limited answer.",
+)
 @click.option("--compat", is_flag=True, help="Answer as a 4.9.3 broker does, its limits included.")
 @message_options
 @reader_options
@@ -188,8 +199,8 @@ def command(
     unreadable ranges, so "No message" means that the message does not exist. With jsonl and csv these
     lines go to stderr, as does the advice to prove IndexFiles that were only spot-checked.
 
-    Several STOREs, or a fleet file, give one answer with a column for the store. A store
-    that cannot be read makes the answer incomplete.
+    For several STOREs, or a fleet file, there is one answer with a column for the store. If a store cannot be read,
+    the answer is incomplete.
 
     If the CommitLog of STORE lies in other folders (storePathCommitLog=a,b), write STORE,a,b.
 
@@ -206,12 +217,14 @@ def command(
     """
     check_window(begin, end)
     if compat and (topic is None or key is None):
-        raise UsageError("--compat: a broker's answer is about one --topic and --key")
+        raise UsageError(
+            "--compat needs --topic and --key, because a broker searches one topic for one key"
+        )
     if after is not None and (compat or key is None):
-        raise UsageError("--after: only with --key, and not with --compat")
+        raise UsageError("--after needs --key, and cannot be combined with --compat")
     store = given.one
     if store is None and (compat or after is not None):
-        raise UsageError("--compat, --after: only for one store")
+        raise UsageError("--compat and --after work with one store only")
     if key is None or store is None:
         from reput.operations.find import Asked
 
@@ -258,7 +271,7 @@ def _ask_by_key(
 
 
 def _ask_one(store: str, asked: Asked, layout: str, csv_safe: bool, opening: dict[str, Any]) -> int:
-    """Ask one store without a key."""
+    """Query one store by id, or by topic and time; print the answer, and return the exit code."""
     from reput.operations.find import BY_QUEUES
 
     with open_from(store, **opening) as opened:
@@ -290,7 +303,7 @@ def _ask_one(store: str, asked: Asked, layout: str, csv_safe: bool, opening: dic
 def _ask_stores(
     given: GivenStores, asked: Asked, layout: str, csv_safe: bool, opening: dict[str, Any]
 ) -> int:
-    """Ask several stores, and print one answer."""
+    """Query several stores, print one answer, and return the exit code."""
     from reput.cli.progress import StoresBar
     from reput.operations.find import find_in
 

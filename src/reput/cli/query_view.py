@@ -1,4 +1,4 @@
-"""Print messages as a table, JSON Lines or CSV, at once or in several calls."""
+"""Print messages as a table, JSON Lines or CSV, in one call or in several."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _WRITE_BYTES = 1 << 20
 
 
 def table_printer() -> Callable[..., None]:
-    """Return a function that prints messages as a table on stdout, some at a time."""
+    """Return a function that prints messages as rows of one table. It can be called several times."""
     to = console()
     table = MessageTable(to)
 
@@ -34,21 +34,21 @@ def table_printer() -> Callable[..., None]:
 
 
 def print_jsonl(records: Sequence[LocatedRecord], lines: RecordLines) -> None:
-    """Print one JSON object per line, in UTF-8 on any terminal."""
+    """Print one JSON object per line, in UTF-8 whatever encoding the terminal has."""
     _print(lines.of(records))
 
 
 def print_csv(
     messages: Iterable[MessageExt], with_header: bool = True, is_safe: bool = False
 ) -> None:
-    """Print a line of names, then a line per message, in UTF-8."""
+    """Print a header line, then a line per message, as CSV in UTF-8."""
     if with_header:
         click.echo(csv_line(MESSAGE_COLUMNS), nl=False)
     _print(csv_line(message_cells(message), is_safe=is_safe).encode() for message in messages)
 
 
 class FoundPrinter:
-    """Prints messages of several stores, in several calls, with a column for the store in every format."""
+    """Prints messages of several stores, with a column or field for the store. `print` can be called several times."""
 
     def __init__(self, layout: str, *, is_safe: bool = False) -> None:
         self._layout, self._is_safe, self._has_header = layout, is_safe, False
@@ -73,12 +73,12 @@ def print_json_messages(messages: Iterable[MessageExt]) -> None:
 
 
 def line_of(found: FoundMessage) -> bytes:
-    """Return one JSON object: the store, then the fields of the message."""
+    """Return a message as one JSON object: the store, then the fields of the message."""
     return json_text({"store": found.store, **message_fields(found.message)}).encode()
 
 
 def _print(lines: Iterable[bytes | memoryview]) -> None:
-    """Print many lines per write, but not more at once than memory should hold, because a body may be large."""
+    """Print lines in writes of about 1 MiB: fewer system calls, and bounded memory although bodies may be large."""
     waiting, size_bytes = [], 0
     for line in lines:
         waiting.append(line)

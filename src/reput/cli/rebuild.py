@@ -1,4 +1,4 @@
-"""`reput rebuild`."""
+"""Define the command `reput rebuild`."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     "--output",
     type=click.Path(),
     metavar="DIR|URL",
-    help="Output folder, or URL of object storage; the store is left unchanged.",
+    help="Folder, or URL of object storage, for the result; STORE is left unchanged.",
 )
 @click.option(
     "--staging",
@@ -74,7 +74,7 @@ if TYPE_CHECKING:
 @click.option(
     "--follow",
     is_flag=True,
-    help="Afterwards, index new messages until Ctrl-C; requires --output.",
+    help="After the rebuild, index new messages until Ctrl-C; needs --output.",
 )
 @resume_option
 @report_format("json", "Output format.")
@@ -103,16 +103,16 @@ def command(
     --queues converts a 5.x store's queues: to files (storeType=default) or to a RocksDB database
     (storeType=defaultRocksDB), which needs reput[rocksdb].
 
-    --follow maintains the indexes of a log that a broker is writing, or that is copied here from time
-    to time: it continues the indexes in --output, and rebuilds them first if they are missing. Without a
-    CommitLog it waits for the first message. It may be killed and restarted at any time.
+    --follow maintains indexes while a broker, or a periodic copy, extends the log. It continues the indexes in
+    --output, and rebuilds them first if they are missing. If there is no CommitLog yet, it waits for the first
+    message. It may be killed and restarted at any time.
     Query these indexes with `reput query STORE --index DIR`.
 
     STORE and --output may be URLs of object storage (s3://, gs://, abfs://). The result is then published
     there as files; existing files are not replaced. See docs/object-storage.md.
 
-    Several STOREs, or a fleet file, are rebuilt in parallel, each into a folder of --output if it
-    is given. Settings come from each store's files, or from its configuration in the fleet file.
+    Several STOREs, or the stores of a fleet file, are rebuilt in parallel. With --output, each gets a folder in it.
+    Settings come from each store's files, or from its configuration in the fleet file.
 
     If the CommitLog lies in other folders (storePathCommitLog=a,b), write STORE,a,b and pass
     --output.
@@ -121,7 +121,7 @@ def command(
     """
     if given.is_several or resume is not None:
         if follow:
-            raise UsageError("--follow: only for one store")
+            raise UsageError("--follow works with one store only")
         refuse_settings(broker_config, sizes)
         return _rebuild_all(
             given, output, as_json, resume, only=only, queues=queues, split_size=split_size,
@@ -130,7 +130,7 @@ def command(
     store = given.paths[0]
     if follow:
         if output is None:
-            raise UsageError("--follow: needs --output, because the store is only read")
+            raise UsageError("--follow needs --output, because the store is only read")
         if only or salvage or staging or queues == "rocksdb":
             raise UsageError(
                 "--follow: cannot be combined with --only, --salvage, --staging or --queues rocksdb"
@@ -139,9 +139,10 @@ def command(
 
     named, store = store, with_logs(*split_logs(store))
     if store != named and output is None:
-        raise UsageError(f"{named}: needs --output, because the log is not in the store")
-    if not follow:  # `follow` waits for a store without a log.
-        log_bytes(store)  # Report a wrong path before searching for the settings.
+        raise UsageError(f"{named}: pass --output, because the log is not in the store")
+    # Report a wrong path before searching for the settings. With --follow, the log may appear later.
+    if not follow:
+        log_bytes(store)
     from reput.store.facts import KEPT_BY
 
     config = given_config(store, broker_config, sizes, writes=True, kept=KEPT_BY[only])
@@ -171,7 +172,7 @@ def _rebuild_all(
     stores = given.named()
     for store in stores:
         if store.log_paths and output is None:
-            raise UsageError(f"{store.name}: needs --output, because the log is not in the store")
+            raise UsageError(f"{store.name}: pass --output, because the log is not in the store")
     if output is not None:
         stores = [
             replace(store, options={**store.options, "output": _folder_of(output, store.name)})
@@ -182,8 +183,10 @@ def _rebuild_all(
 
 
 def _folder_of(output: str, name: str) -> str:
-    """Return the folder of a store's output. Raises UsageError for a name that leads elsewhere."""
+    """Return the folder in `output` for a store. Raises UsageError if the name is unusable as a folder name."""
     parts = [part for part in name.split("/") if part not in ("", ".")]
     if not parts or ".." in parts or is_url(name):
-        raise UsageError(f"--output: the store {name} needs a name in a fleet file")
+        raise UsageError(
+            f"--output: {name} cannot be the name of a folder; name the store in a fleet file"
+        )
     return os.path.join(output, *parts)

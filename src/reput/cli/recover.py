@@ -1,4 +1,4 @@
-"""`reput recover`."""
+"""Define the command `reput recover`."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ def command(store: str, layout: str, broker_config: str | None, **sizes: int | N
     be read or has a wrong CRC. The bytes after it are cleared. Missing entries of ConsumeQueues are written, and no
     entry moves. IndexFiles then have one entry for each key.
 
-    Damage in older files of the CommitLog is reported: no entry moves because of it, and entries of
-    messages that cannot be read stay. If a message that a broker checks has no entry, and its queue
-    offset is wrong, nothing is changed: repair the store with reput repair.
+    Damage in older files of the CommitLog is only reported: no entry moves because of it, and entries of unreadable
+    messages stay. If a message in the checked files has no entry and a wrong queue offset, nothing is changed. Then
+    repair the store with reput repair.
 
     Stop the broker first: a store has one owner at a time. Missing files are created in the sizes
     of the existing ones. If no files exist and the broker does not use the default sizes, pass its
     settings.
 
-    Exits with 3 if bytes were cut off the CommitLog, if it ends before messages that had entries, or if
-    some of it cannot be read.
+    Exits with 3 if bytes were cut off the CommitLog, if it ends before messages that had entries, or if a part of it
+    cannot be read.
     """
     begin = time.monotonic()
     with own(store, broker_config, **sizes) as opened:
@@ -73,25 +73,29 @@ def _text(store: str, report: RecoveryReport, seconds: float) -> str:
 
 def _rows(report: RecoveryReport) -> Iterator[tuple[str, str]]:
     end = report.log_end
-    read = _from("read", report.checked_from, end, "nothing of it read")
+    read = _from("read", report.checked_from, end, "nothing read")
     yield "CommitLog", f"{report.log_begin:,} to {end:,}, {read}"
+    # A broker preallocates the next log file. Deleting an empty one loses nothing, so it is counted apart.
     empty = len(report.empty_files)
     files = len(report.deleted_files) - empty
     unused = f"; {empty:,} preallocated deleted" if empty else ""
     yield "cut off", f"{report.truncated_bytes:,} bytes, {files:,} files{unused}"
     if report.queues_end > end:
-        known = f"ConsumeQueues have entries of messages up to {report.queues_end:,}"
+        known = f"ConsumeQueues have entries for messages up to {report.queues_end:,}"
         yield "missing", f"{known}; the CommitLog ends before them"
-    yield "indexes", _from("compared with it", report.compared_from, end, "nothing to compare")
+    yield (
+        "indexes",
+        _from("compared with the CommitLog", report.compared_from, end, "nothing to compare"),
+    )
     yield "ConsumeQueue", _from("dispatched again", report.queues_from, end, "complete")
     yield "IndexFile", _from("dispatched again", report.index_from, end, "complete")
     if report.entries_written:
         yield (
             "written",
-            f"{report.entries_written:,} entries that were missing or wrong before the last of their queue",
+            f"{report.entries_written:,} entries that were missing or wrong before the last entry of their queue",
         )
     if report.entries_kept:
-        yield "kept", f"{report.entries_kept:,} entries of messages that cannot be read"
+        yield "kept", f"{report.entries_kept:,} entries of unreadable messages"
     if report.damage:
         lost = sum(finding.length for finding in report.damage)
         yield (

@@ -1,4 +1,4 @@
-"""`reput repair`."""
+"""Define the command `reput repair`."""
 
 from __future__ import annotations
 
@@ -84,11 +84,11 @@ def command(
     from reput.operations.repair_text import plan_lines
     from reput.verify.repair.driver import check_repairable, settle_repair
 
+    # Finish or undo an interrupted swap first. Otherwise `store` may be a half-built folder.
     if not plan_only:
         settle_repair(store)
-    check_repairable(
-        store
-    )  # Comes before the settings, which may be in doubt for a store that is not repaired.
+    # Check this before the settings. Otherwise a store that cannot be repaired anyway might fail for its settings.
+    check_repairable(store)
     config = given_config(store, broker_config, sizes, writes=True)
     with PhaseBars() as progress:
 

@@ -1,4 +1,4 @@
-"""`reput report`."""
+"""Define the command `reput report`."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def command(
     The page is one file without scripts, and needs no network. STORE is only read.
 
     For several STOREs, or a fleet file, FILE is a page about all stores: brokers, bytes and messages by
-    topic over brokers, retention, findings. Each store has a page of its own, in a folder beside it
+    topic over brokers, retention, findings. Each store has a page of its own, in a folder beside FILE
     (cluster.html: cluster.stores/).
 
     Exits with 0 when the store is valid, with 3 when messages or entries are lost or wrong, or a store

@@ -1,4 +1,4 @@
-"""`reput restore`."""
+"""Define the command `reput restore`."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ def command(
     keys: tuple[str, ...],
     layout: str,
 ) -> int:
-    """Write the archived log files into the new folder DEST, byte for byte, and rebuild the indexes.
+    """Write the archived log files into the new folder DEST, byte for byte, and rebuild ConsumeQueues and IndexFiles.
 
-    The broker's configuration comes from the first snapshot that was taken after the last restored file.
+    The broker's configuration (config/) comes from the first snapshot taken after the last restored file was archived.
     Committed offsets beyond the end of a restored queue are set to its end.
 
     With --topic or --key, DEST is a new store with copies of these messages. They get new offsets; the properties

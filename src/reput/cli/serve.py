@@ -1,4 +1,4 @@
-"""`reput serve`."""
+"""Define the command `reput serve`."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _LISTEN = "127.0.0.1:9876"
     default=_LISTEN,
     show_default=True,
     metavar="HOST:PORT",
-    help="Address of the first store; the others get the ports after it.",
+    help="Address of the first store; further stores get the next ports.",
 )
 @click.option(
     "--http",
@@ -77,8 +77,7 @@ _LISTEN = "127.0.0.1:9876"
     "--audit-log",
     type=click.Path(dir_okay=False),
     metavar="FILE",
-    help="Append a line of JSON to FILE for each request that reads or changes something: who asked for what, and the "
-    "outcome.",
+    help="Append a line of JSON to FILE for each request that reads or changes something: user, request, outcome.",
 )
 @click.option(
     "--advertise",
@@ -113,7 +112,7 @@ _LISTEN = "127.0.0.1:9876"
 @click.option(
     "--flush",
     type=click.Choice(["async", "sync"]),
-    help="When a sent message is durable: soon, or before it is acknowledged (flushDiskType).",
+    help="When a sent message becomes durable: async soon after, sync before it is acknowledged (flushDiskType).",
 )
 @click.option(
     "--acl",
@@ -125,7 +124,7 @@ _LISTEN = "127.0.0.1:9876"
     "--tls-cert",
     type=click.Path(),
     metavar="FILE",
-    help="Certificate chain (PEM): encrypt all connections, also of --http.",
+    help="Certificate chain (PEM); encrypts all connections, including those to --http.",
 )
 @click.option(
     "--tls-key", type=click.Path(), metavar="FILE", help="Private key of --tls-cert (PEM)."
@@ -188,7 +187,7 @@ def command(
     archive: str | None,
     **options: Any,
 ) -> int:
-    """Answer RocketMQ's clients and mqadmin from each STORE: live or archived, or a folder of stores.
+    """Answer RocketMQ's clients and mqadmin from each STORE: a live store, an archive, or a folder of stores.
 
     Each store is a broker of one cluster and has an address of its own. The name server answers at
     every one of them. Stores that grow or appear while the command runs are served in their present
@@ -196,8 +195,8 @@ def command(
     served.
 
     Without --accept-sends nothing is written into a store: clients can read, and their offsets are lost when the
-    process ends. With it, the process owns each STORE, which no broker may have open, and keeps topics and offsets in
-    its config/ as a broker does.
+    process ends. With --accept-sends the process owns each STORE, which no broker may have open. It keeps topics and
+    offsets in config/ of the store, as a broker does.
 
     The command runs until SIGINT, SIGTERM or SIGHUP, and then finishes the requests in flight.
     """
@@ -209,7 +208,7 @@ def command(
     http_address = None if http is None else address_of(http, "http")
     if workers > 1 and options["accepts_sends"]:
         raise UsageError(
-            "accept_sends: messages are sent to one process, so workers must be 1",
+            "accept_sends: one process must own the store, so workers must be 1",
             arguments=["accept_sends", "workers"],
         )
     if options["store_version"] and not options["accepts_sends"]:
@@ -221,7 +220,7 @@ def command(
             raise UsageError("http_only needs http", arguments=["http_only", "http"])
         if options["accepts_sends"] or workers > 1:
             raise UsageError(
-                "http_only: not with accept_sends, nor with workers",
+                "http_only cannot be combined with accept_sends or with several workers",
                 arguments=["http_only", "accept_sends", "workers"],
             )
     if options["flush"] and not options["accepts_sends"]:
@@ -232,12 +231,13 @@ def command(
         raise UsageError("http_token_file needs http", arguments=["http_token_file", "http"])
     if options["http_users_file"] and (http_address is None or options["http_token_file"]):
         raise UsageError(
-            "http_users needs http, and replaces http_token_file", arguments=["http_users", "http"]
+            "http_users needs http, and cannot be combined with http_token_file",
+            arguments=["http_users", "http"],
         )
     is_open = not (options["http_token_file"] or options["http_users_file"])
     if options["acl"] and http_address is not None and is_open:
         raise UsageError(
-            "acl does not restrict http, which would answer every user of this machine: also pass http_token_file",
+            "acl does not restrict http: every user of this machine could read messages; also pass http_token_file",
             arguments=["acl", "listen", "http", "http_token_file"],
         )
     check_archived(stores, archive, fleet)
@@ -246,7 +246,7 @@ def command(
 
         if options["accepts_sends"]:
             raise UsageError(
-                "accept_sends: a store is owned without its archive; leave out --archive",
+                "accept_sends cannot be combined with archive: an archive is only read",
                 arguments=["accept_sends", "archive"],
             )
         stores = (with_archive(stores[0], archive),)

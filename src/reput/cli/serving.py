@@ -1,4 +1,4 @@
-"""The processes of `reput serve`: their loops, signals and output."""
+"""Run the processes of `reput serve`: event loops, signals and output."""
 
 from __future__ import annotations
 
@@ -42,15 +42,18 @@ _KERNELS = (
     "commit_log_scan.scan_records", "index_chains.put_keys", "queue_entries.append_entries",
     "record_layout.lay_out_records",
 )  # fmt: skip
-"""Kernels that a writable store calls, one of each module."""
+"""Kernels that a writable store calls, one per module: if one is compiled, its whole module is."""
+# Descriptors for files of stores, in addition to one per connection.
 _FILES_BESIDE = 4096
+# CPython's default of 5 ms is the time that a computing thread may delay the event loop.
 _SWITCH_S = 0.0005
+# The parameter of mallopt(3), and the size above which an allocation is mapped, and so unmapped when freed.
 _M_MMAP_THRESHOLD, _LARGE_BYTES = -3, 1 << 20
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def _compile_kernels() -> None:
-    """Compile kernels before the first client connects: a client that waited so long would repeat its request."""
+    """Compile kernels before the first client connects. Otherwise its request would time out and be sent again."""
     from reput.kernels.compile_cache import has_compiled
 
     if not has_compiled(*_KERNELS):
@@ -60,11 +63,13 @@ def _compile_kernels() -> None:
 
 
 def address_of(text: str, argument: str) -> Host:
-    """Return an address to listen at, from `host:port`. Raises UsageError, which names the argument."""
+    """Return the address to listen at, from `host:port`. Raises UsageError."""
     host, _, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not host or not (port.isascii() and port.isdigit()) or int(port) > 65_535:
-        raise UsageError(f"{argument} {text!r}: write 127.0.0.1:9876", arguments=[argument])
+        raise UsageError(
+            f"{argument} {text!r}: write HOST:PORT, such as 127.0.0.1:9876", arguments=[argument]
+        )
     try:
         found = socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)
     except OSError as error:
@@ -112,6 +117,7 @@ class Serving:
         allow_files(self.max_connections + _FILES_BESIDE)
         if self.accepts_sends:
             _compile_kernels()
+        # Fork before the event loop and stores exist: a child cannot use those of its parent.
         others = start(self.workers - 1) if self.workers > 1 else None
         try:
             with asyncio.Runner(loop_factory=_loop_factory()) as runner:
@@ -120,6 +126,7 @@ class Serving:
                 else:
                     runner.run(self._serve(others))
         finally:
+            # A worker must not return into the code of the first process, nor run its exit handlers.
             if isinstance(others, socket.socket):
                 os._exit(FOUND)
             if others is not None:
@@ -127,7 +134,7 @@ class Serving:
         return FOUND
 
     def _list(self) -> None:
-        """Add the stores of the fleet file, of replicas the master. Raises UsageError, StoreError."""
+        """Add the stores of the fleet file, of several replicas only the master. Raises UsageError, StoreError."""
         listed = stores_of(self.listed) if self.listed else []
         first = replicas_of(listed)
         for store in listed:
@@ -155,7 +162,8 @@ class Serving:
                 service.stores, service.missing, self.http, self.http_token_file,
                 self.http_hosts, tls, audit, service.server.traffic, self.http_users_file,
             )  # fmt: skip
-        stop = _stopped()  # Before readiness is announced.
+        # Set the handlers before readiness is announced, so that no signal ends the process uncleanly.
+        stop = _stopped()
         await service.start()
         _spare_the_loop()
         try:
@@ -235,7 +243,11 @@ class Serving:
         )
 
     def _own(self, path: str, address: Host) -> SharedStore:
-        """Own a store; with flush sync the server waits for durability, once for all senders that do."""
+        """Open a store as its owner.
+
+        With synchronous flushing, the store itself flushes asynchronously: the server waits for one flush on behalf of
+        all senders that wait (group commit).
+        """
         from reput.query.open_store import open_store
 
         store_of, _ = self._named.get(path, (None, {}))
@@ -245,6 +257,7 @@ class Serving:
             self.flush = "sync"
         host = Host(_numeric(self.advertised) or address.address, address.port)
         given: dict[str, Any] = {"hash_slots": self.hash_slots, "index_items": self.index_items}
+        # An existing store keeps its version: another one would change the format of its files.
         if self.store_version is not None and not is_store(path):
             given["store_version"] = self.store_version
         config = given_config(path, broker_config, given, writes=True)
@@ -258,7 +271,8 @@ class Serving:
         is_open = self.http_token_file is None and self.http_users_file is None
         if self.http and not _is_loopback(self.http) and is_open:
             click.echo(
-                f"reput: {self.http}: without --http-token-file, anyone who reaches this address can read messages",
+                f"reput: {self.http}: without --http-token-file or --http-users, anyone who reaches this address "
+                f"can read messages",
                 err=True,
             )
         is_guarded = self.acl is not None and self.tls_cert is not None
@@ -275,7 +289,7 @@ class Serving:
             )
 
     def _tell(self, service: Service, http: Host | None) -> None:
-        """Print the addresses, and three commands to try."""
+        """Print the addresses, and three mqadmin commands to try."""
         missing = {} if self.accepts_sends else missing_stores(self.stores)
         for each in service.served:
             what = each.name if each.store else "waiting for the store"
@@ -308,11 +322,11 @@ class Serving:
 
 
 def _notify(state: str) -> None:
-    """Notify systemd, if it started this process and waits for it (sd_notify(3))."""
+    """Notify systemd of a state, as sd_notify(3) does. Does nothing if systemd does not wait for this process."""
     place = os.environ.get("NOTIFY_SOCKET", "")
     if not place:
         return
-    address = f"\0{place[1:]}" if place.startswith("@") else place
+    address = f"\0{place[1:]}" if place.startswith("@") else place  # @ denotes an abstract socket.
     with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as to:
         to.sendto(state.encode(), address)
 
@@ -322,7 +336,7 @@ def _is_loopback(address: Host) -> bool:
 
 
 def _numeric(host: str | None) -> str | None:
-    """Return the numeric address of a host: message ids can contain only addresses."""
+    """Return the numeric address of a host, because message ids contain addresses, not names."""
     if host is None:
         return None
     with contextlib.suppress(OSError):
@@ -331,7 +345,7 @@ def _numeric(host: str | None) -> str | None:
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """Return uvloop's factory if installed: it answers 1.5 times as many requests."""
+    """Return uvloop's factory if it is installed: the server then answers 1.5 times as many requests."""
     try:
         import uvloop
     except ImportError:
@@ -343,17 +357,19 @@ def _spare_the_loop() -> None:
     """Limit delays of the event loop by threads and garbage collection to less than a millisecond each."""
     sys.setswitchinterval(_SWITCH_S)
     gc.collect()
-    gc.freeze()  # Modules and tables of topics live on: a collection need not examine them again.
+    gc.freeze()  # Modules and tables of topics live until the end: exempt them from collections.
 
 
 def _return_memory() -> None:
-    """Make glibc free the memory of large answers at once. Otherwise each thread keeps it, up to gigabytes."""
-    with contextlib.suppress(OSError, AttributeError):  # The process uses another C library.
+    """Make glibc return the memory of large answers to the system at once. Otherwise its arenas keep gigabytes."""
+    with contextlib.suppress(
+        OSError, AttributeError
+    ):  # Other C libraries, such as musl, lack mallopt.
         ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _LARGE_BYTES)
 
 
 def _stopped() -> asyncio.Event:
-    """Set by a signal."""
+    """Return an event that SIGINT, SIGTERM or SIGHUP sets."""
     stop = asyncio.Event()
     for number in _SIGNALS:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)

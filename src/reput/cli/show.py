@@ -1,4 +1,4 @@
-"""`reput show`."""
+"""Define the command `reput show`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ if TYPE_CHECKING:
 if TYPE_CHECKING:
     from rich.text import Text
 
-_MOST_OFFSET_DIGITS = 19  # A unique key of 32 digits may have no letter.
+# An offset has at most 19 digits (int64). A longer number is a unique key: hexadecimal, and it may lack letters.
+_MOST_OFFSET_DIGITS = 19
 _QUEUE_PLACE = re.compile(r"([^/]+)/(\d{1,10})/(\d{1,19})", re.ASCII)
 _LABEL_WIDTH = 17
 _PREVIEW_WIDTH = 60
@@ -67,7 +68,7 @@ _SHOWN_APART = (KEYS, TAGS, UNIQ_KEY)
     "--topic",
     metavar="T",
     shell_complete=complete_topics,
-    help="Search for a unique key in this topic only.",
+    help="Search for a unique key only in this topic.",
 )
 @text_or_json("Output format.")
 @click.option("--body-only", is_flag=True, help="Write only the body, exactly as it is stored.")
@@ -83,12 +84,11 @@ def command(
     """Show one message of STORE in full: properties, hosts, times, body.
 
     ID_OR_OFFSET is a physical offset (53821), a position in a queue (orders/1/11: topic, queue id,
-    queue offset), an offset message id, or a unique key (consoles call it message id). A unique key
-    is searched in the topics of consumequeue/, or in --topic; if several messages have it, the newest
-    is shown.
+    queue offset), an offset message id, or a unique key (which RocketMQ's console calls message id). A unique key is
+    searched in all topics of consumequeue/, or in --topic. If several messages have it, the newest is shown.
 
-    For several STOREs, or a fleet file, the newest message with the id is shown. An offset
-    or a position in a queue shows the message of each store that has it.
+    For several STOREs, or a fleet file, the newest message with the id is shown. For an offset or a position in a
+    queue, the message of each store is shown.
 
     Exits with 1 if there is no such message. Exits with 3 if the message or a searched part of a
     log is damaged, or if a store could not be read.
@@ -136,7 +136,7 @@ def _show_of_stores(
     if layout == "body" and len(shown) > 1:
         names = ", ".join(one.store for one in shown)
         raise UsageError(
-            f"--body-only: {len(shown)} stores have such a message ({names}); specify one"
+            f"--body-only: {len(shown)} stores have this message ({names}); pass only one store"
         )
     for number, one in enumerate(shown):
         if number and layout == "text":
@@ -153,7 +153,7 @@ def _show_of_stores(
 
 
 def _answer_of(store: MessageStore, which: str, topic: str | None) -> QueryResult:
-    """Return the message of one of several stores; nothing if it lacks the message."""
+    """Return the message of one of several stores. A store without the message is not an error here."""
     from reput.log.offset_range import OffsetRange
     from reput.query.answers import Coverage, QueryResult
 
@@ -174,7 +174,7 @@ def _is_offset(which: str) -> bool:
 def _find(
     store: MessageStore, which: str, topic: str | None
 ) -> tuple[Sequence[MessageExt], Sequence[Finding]]:
-    """Return messages, newest first, and unreadable parts of the log."""
+    """Return the messages with an id, newest first, and the unreadable parts of the searched log."""
     if _is_offset(which):
         return [store.get(int(which))], []
     if place := _QUEUE_PLACE.fullmatch(which):
@@ -184,7 +184,7 @@ def _find(
 
 
 def _of_queue(store: MessageStore, topic: str, queue_id: int, queue_offset: int) -> MessageExt:
-    """Return a queue's message. Raises MessageNotFoundError, with the offsets that the queue has."""
+    """Return the message at a queue offset. Raises MessageNotFoundError, which states the queue's offsets."""
     try:
         return store.get_by_queue(topic, queue_id, queue_offset)
     except MessageNotFoundError as error:
@@ -218,7 +218,7 @@ def _print(message: MessageExt, layout: str, store: str | None = None) -> None:
 
 
 def message_text(message: MessageExt) -> Text:
-    """Return labels and values, the other properties, and the body."""
+    """Return the text of a message: labelled fields, properties, and a preview of the body."""
     from rich.text import Text
 
     view = Text()
@@ -245,7 +245,7 @@ def message_text(message: MessageExt) -> Text:
 
 
 def _inner_lines(message: MessageExt) -> list[str]:
-    """Return a line per message of an inner batch (5.x); none for other messages and unreadable batches."""
+    """Return a line per message of an inner batch (5.x); no lines for other messages and unreadable batches."""
     if not is_inner_batch(message):
         return []
     try:
@@ -263,7 +263,7 @@ def _inner_lines(message: MessageExt) -> list[str]:
 
 
 def flags_in_words(message: MessageExt) -> str:
-    """Return `5: body is compressed, prepared (first half of a transaction)`."""
+    """Return the system flags as a number and in words: `5 (body is compressed, transaction: prepared)`."""
     words = [name for bit, name in _FLAGS if message.sys_flag & bit]
     if message.transaction != "none":
         words.append(f"transaction: {message.transaction}")

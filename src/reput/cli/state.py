@@ -1,4 +1,4 @@
-"""`reput state`: a broker's data besides the messages, most of it of 5.x brokers."""
+"""Define the commands `reput state ...`, which show a broker's other data: offsets, transactions, timers, pops."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 _NAME_WIDTH, _UNIQUE_KEY_WIDTH = 40, 56
 _INDEX_ONLY = (
-    "only the index was searched, which lacks messages not yet uploaded and may lack damaged entries; --scan compares "
-    "every message of the topic"
+    "only the index was searched: messages that are not uploaded yet, or whose entries are damaged, are missing; "
+    "--scan compares every message of the topic"
 )
 
 
@@ -50,11 +50,11 @@ class _StateGroup(click.Group):
     epilog="\b\nExamples:\n  reput state lag /data/store\n  reput state timer /data/store --all",
 )
 def command() -> None:
-    """Show a broker's state besides messages: consumer lag, transactions, timers, pops."""
+    """Show what a broker keeps besides the log: consumer lag, open transactions, timers, pops."""
 
 
 def _exit_code(found: object, damage: Sequence[Finding] = ()) -> int:
-    """Print the damage; return DAMAGED if there is any, NOT_FOUND if nothing was found."""
+    """Print the damage, and return the exit code."""
     warn(*damage)
     if damage:
         return DAMAGED
@@ -139,10 +139,10 @@ def _lag_of_stores(given: GivenStores, as_json: bool, **options: Any) -> int:
 def _transactions(store: str, as_json: bool, **opening: Any) -> int:
     """List the half messages of STORE that are neither committed nor rolled back, one per transaction.
 
-    No op message names such a half message, and it is not before the offset that the broker has
-    committed for CID_RMQ_SYS_TRANS (config/). Of several copies with one unique key the newest is
-    listed: a broker that asks the producer writes the half message again. Without a committed offset,
-    decided messages are listed again once their op messages have expired.
+    A half message is open if no op message names it, and if it is not before the offset that the broker has
+    committed for the group CID_RMQ_SYS_TRANS (in config/). Each time a broker asks the producer about a transaction, it
+    writes the half message again; only the newest copy is listed. If no offset is committed, decided transactions
+    reappear in the list after their op messages have expired.
 
     Exits with 1 if no transaction is open.
     """
@@ -197,7 +197,7 @@ def _transactions(store: str, as_json: bool, **opening: Any) -> int:
 @reader_options
 @report_format("jsonl", "Output format; jsonl has one message per line.")
 def _timer(store: str, take_all: bool, as_json: bool, **opening: Any) -> int:
-    """List the messages that wait in the timer of STORE, and until when, from its timerlog/.
+    """List the messages that wait in the timer of STORE, with their due times, from its timerlog/.
 
     A message that is due after one turn of the timer wheel is `rolled`: after that turn, the broker
     schedules it again. --all adds messages that a recall cancelled (`recalled`: they are never
@@ -340,7 +340,7 @@ def _compacted(
     with open_from(store, **opening) as opened:
         queues = compacted_queues(opened.path, opened.storage)
         if not queues:
-            raise StoreNotFoundError(f"{opened.path}: has no compaction logs")
+            raise StoreNotFoundError(f"{opened.path}: has no compaction logs (compaction/)")
         for queue in queues:
             if topic not in (None, queue.topic) or queue_id not in (None, queue.queue_id):
                 continue

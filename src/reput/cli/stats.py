@@ -1,4 +1,4 @@
-"""`reput stats`."""
+"""Define the command `reput stats`."""
 
 from __future__ import annotations
 

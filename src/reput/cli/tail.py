@@ -1,4 +1,4 @@
-"""`reput tail`."""
+"""Define the command `reput tail`."""
 
 from __future__ import annotations
 
@@ -33,11 +33,12 @@ if TYPE_CHECKING:
     from reput.query.tail import LogTail
 
 _ALL = "all"
+# Records per write: a table and CSV are formatted in memory, and JSON Lines are copied from the log.
 _TOGETHER = {"jsonl": 4096, "csv": 256, "text": 256}
 
 
 def _lines(ctx: click.Context, param: click.Parameter, value: str) -> int | None:
-    """Return the number of lines; None for all."""
+    """Convert the value of --lines: a number of messages, or None for all."""
     if value == _ALL:
         return None
     if not (value.isascii() and value.isdigit() and len(value) < 10):
@@ -55,12 +56,12 @@ def _lines(ctx: click.Context, param: click.Parameter, value: str) -> int | None
 )
 @archived_stores_argument
 @click.option(
-    "--topic", metavar="T", shell_complete=complete_topics, help="Messages of this topic only."
+    "--topic", metavar="T", shell_complete=complete_topics, help="Only messages of this topic."
 )
-@click.option("--queue-id", type=int, metavar="N", help="Messages of queues with this number only.")
-@click.option("--key", metavar="K", help="Messages with this key or unique key only.")
+@click.option("--queue-id", type=int, metavar="N", help="Only messages of queues with this id.")
+@click.option("--key", metavar="K", help="Only messages with this key or unique key.")
 @click.option(
-    "--tag", "tags", metavar="EXPR", help="Messages with one of these tags only: 'a || b'."
+    "--tag", "tags", metavar="EXPR", help="Only messages with one of these tags: 'a || b'."
 )
 @time_window_options
 @click.option(
@@ -93,14 +94,14 @@ def command(
 ) -> int:
     """Print the last messages of STORE in the order of its CommitLog, and with --follow new ones.
 
-    Nothing is locked: a broker or another process may be writing. A message is printed as soon as it
-    is in the CommitLog, even if it is not in its ConsumeQueue yet. With --topic, --queue-id, --key or
-    --tag, messages of open or rolled-back transactions are excluded.
+    STORE is not locked, so a broker may be writing. A message is printed as soon as it is in the CommitLog, even if its
+    ConsumeQueue has no entry yet. With --topic, --queue-id, --key or --tag, messages of open or rolled-back
+    transactions are excluded.
 
     `reput put` accepts the lines that --format jsonl prints.
 
-    Messages of several STOREs, or of a fleet file, are printed in order of their store time, with
-    a column for the store. A store that cannot be read makes the answer incomplete.
+    Messages of several STOREs, or of a fleet file, are printed in order of their store time, with a column for the
+    store. If a store cannot be read, the answer is incomplete.
 
     If there is no CommitLog yet, --follow waits for its first message.
 
@@ -115,7 +116,7 @@ def command(
 
     check_window(begin, end)
     if lines == 0 and not follow:
-        raise UsageError("--lines 0 without --follow shows nothing")
+        raise UsageError("--lines 0 without --follow would print nothing; add --follow")
     if end is not None and follow:
         raise UsageError(
             "--end: cannot be combined with --follow, which prints messages until it is interrupted"
@@ -136,7 +137,7 @@ def command(
         else:
             all_there = partial(tail.new_records, to_the_end=not follow)
             if lines is None and wanted.has_window and not follow:
-                lines = sys.maxsize  # The queues lead straight to the window.
+                lines = sys.maxsize  # Reading backwards finds the window through the queues.
             first = all_there() if lines is None else tail.last_records(lines)
             count = show(first)
         is_damaged = _told_damage(tail)
@@ -194,7 +195,7 @@ def _print_all(tail: LogTail, store: MessageStore) -> int:
 
 
 def _told_damage(tail: LogTail) -> bool:
-    """Print the damage; return whether there was any."""
+    """Print the new damage; return whether there was any."""
     findings, tail.damage = list(dict.fromkeys(tail.damage)), []
     warn(*findings)
     return bool(findings)

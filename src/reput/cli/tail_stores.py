@@ -1,4 +1,4 @@
-"""`reput tail` of several stores: one list of messages in order of their store times."""
+"""Run `reput tail` over several stores: print one list of messages in order of their store times."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from reput.query.tail import LogTail, TailFilter
 from reput.store.named_stores import NamedStore
 from reput.store.replicas import answered_by
 
+# Opening is mostly waiting for disks and object storage, so many threads pay off.
 _AT_ONCE = 32
 _TOGETHER = 256
 
@@ -35,7 +36,7 @@ def tail_stores(
 ) -> int:
     """Print the last messages of all stores, and with `follow` new ones; return the exit code."""
     if lines is None and wanted.has_window and not follow:
-        lines = sys.maxsize  # The queues lead straight to the window.
+        lines = sys.maxsize  # Reading backwards finds the window through the queues.
     show = FoundPrinter(layout, is_safe=is_safe).print
     with ExitStack() as stack:
         tails = _Tails(stack, stores, wanted, opening, follow)
@@ -56,14 +57,14 @@ def tail_stores(
 
 
 class _Opened(NamedTuple):
-    """An open store as an answer of `in_threads`."""
+    """An open store, in the form that `in_threads` expects of a report."""
 
     store: MessageStore
     is_complete: bool = True
 
 
 class _Tails:
-    """The ends of the logs of several stores. A message of several replicas is returned once."""
+    """The ends of the logs of several stores. A message that several replicas have is returned once."""
 
     def __init__(
         self,
@@ -81,7 +82,7 @@ class _Tails:
         self._problems: list[str] = []
         opened = dict(in_threads(self._opened, stores, _AT_ONCE))
         replaced = answered_by(stores, [opened[n].report is not None for n in range(len(stores))])
-        # The master's message is printed, not the replicas': it comes first, with a store time.
+        # Add masters first: with equal store times, their messages are printed, and not those of replicas.
         for place in sorted(opened, key=lambda place: (stores[place].broker_id or 0, place)):
             answer = opened[place]
             if answer.report is not None:
@@ -103,7 +104,7 @@ class _Tails:
         self._tails[store.name] = LogTail(self._stack.enter_context(opened), self._wanted)
 
     def existing(self, lines: int | None) -> Iterator[FoundMessage]:
-        """Return existing messages, oldest first: the last `count` of all stores together, or all if None."""
+        """Return existing messages, oldest first: the last `lines` messages of all stores together, or all if None."""
         found = self._once(
             merge(
                 *(self._of(name, tail, lines) for name, tail in self._tails.items()),
@@ -124,15 +125,16 @@ class _Tails:
             self._problems.append(f"{name}: not read further: {error}")
 
     def _once(self, found: Iterable[FoundMessage]) -> Iterator[FoundMessage]:
-        """Skip messages that another store of the same broker had."""
+        """Yield messages, but skip those that another replica of the same broker has already returned."""
         for one in found:
             log, offset = self._logs[one.store], one.message.physical_offset
+            # Replicas have the same log, in the same order: a message up to the last printed offset is a repetition.
             if len(log) == 1 or offset > self._given.get(log, -1):
                 self._given[log] = offset
                 yield one
 
     def new(self) -> list[FoundMessage]:
-        """Return messages that arrived since the last call, in order of their store time."""
+        """Return messages that arrived since the last call, in order of store time."""
         for store in self._waiting[:]:
             try:
                 self._add(store, self._opened(store).store)
@@ -146,7 +148,7 @@ class _Tails:
         return list(self._once(found))
 
     def told_problems(self) -> bool:
-        """Print the damage since the last call; return whether there was any."""
+        """Print problems since the last call; return whether there were any."""
         for name, tail in self._tails.items():
             self._problems += [f"{name}: {finding}" for finding in dict.fromkeys(tail.damage)]
             tail.damage = []

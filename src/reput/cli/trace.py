@@ -1,4 +1,4 @@
-"""`reput trace`."""
+"""Define the command `reput trace`."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from reput.cli.output import advise_on_topic, check_page, warn, write_page
 from reput.errors import UsageError
 from reput.messages.json_text import json_text
 
+# Default limits: a frequent key, or a retry queue of millions of entries, must not read the whole store.
 _MOST_MESSAGES, _MOST_ENTRIES = 100, 20_000
 
 
@@ -74,7 +75,7 @@ def command(
     as_json: bool,
     **opening: Any,
 ) -> int:
-    """Print all records of a message, in order of time, and what happened to it.
+    """Print all records of a message, in order of time, and explain its delivery.
 
     A message's records have the same unique key, or name each other as origin. They are followed
     through all topics and stores: retries, dead letters, scheduled copies, half and op messages of
@@ -117,6 +118,7 @@ def command(
         for line in life_lines(life):
             click.echo(line)
         warn(*report.problems())
+    # A wrong topic is the most frequent reason for an empty answer.
     if not life.events and len(stores) == 1:
         with open_named(stores[0], **opening) as opened:
             advise_on_topic(opened, topic)

@@ -1,4 +1,4 @@
-"""`reput warm-up`."""
+"""Define the command `reput warm-up`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import click
 
 from reput.cli.main import FOUND
 
-# Each module compiles different kernels; the longest compilation comes first.
+# Each module compiles different kernels, in a process of its own. The longest compilation is started first.
 _PARTS = (
     "reput.query.warm_up", "reput.table.warm_up", "reput.lookup.warm_up", "reput.verify.warm_up",
     "reput.lakes.task", "reput.operations.warm_up",
@@ -32,9 +32,9 @@ _PARTS = (
 def command(spark: bool) -> int:
     """Compile all kernels in parallel and cache them for later processes.
 
-    Otherwise, the first commands after an installation compile their kernels, which takes about ten
-    seconds. Run it when you build an image, and on each machine of a cluster whose executors do not
-    share an installation.
+    Otherwise, each command compiles its kernels when it first runs after an installation, which takes about ten
+    seconds. Run this command when you build an image, and on each machine of a cluster whose executors do not share an
+    installation.
     """
     from reput.kernels.ahead import compile_all
 
@@ -46,14 +46,16 @@ def command(spark: bool) -> int:
     with ProcessPoolExecutor(len(_PARTS), mp_context=get_context("spawn")) as pool:
         for part in as_completed([pool.submit(_warm_up, name) for name in _PARTS]):
             part.result()
-    click.echo(f"Kernels are compiled: {time.monotonic() - begun:.1f} s.")
+    click.echo(f"Compiled the kernels in {time.monotonic() - begun:.1f} s.")
     if spark:
         from reput.spark.warm_up import archive_classes
 
         begun = time.monotonic()
         path = archive_classes()
         size = path.stat().st_size
-        click.echo(f"{path}: Spark's classes, {size:,} bytes: {time.monotonic() - begun:.1f} s.")
+        click.echo(
+            f"Archived Spark's classes in {path}: {size:,} bytes, {time.monotonic() - begun:.1f} s."
+        )
     return FOUND
 
 
