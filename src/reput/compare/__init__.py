@@ -1,6 +1,9 @@
 """Compare the entries that the log derives with the entries in a store's index files.
 
-Check explains every difference, and repair plans from that. A proof turns missing items into gaps of an IndexFile's
-coverage. Diff pairs the entries of two stores with the same functions. Recovery and rebuilds give messages their
-numbers by the rule in `placement`.
+These operations use the package:
+
+check, repair      compare every entry, explain each difference, and plan the repair
+prove              finds the log ranges that an IndexFile covers (`proof`)
+diff               pairs the entries of two stores
+recover, rebuild   assign queue offsets to messages (`placement`)
 """

@@ -1,8 +1,7 @@
-"""Compare the log with queues whose readers find entries by queue offset: batch queues, and queues in RocksDB.
+"""Compare the log with queues that are read by queue offset: batch queues, and queues in RocksDB.
 
-Their entries do not lie in the order of the log, so no range of entries belongs to a file of the log, as in
-`reput.compare.log_file`. Instead, the entries of each batch of messages are read by the queue offsets that the messages
-state.
+Their entries do not lie in the order of the log. Therefore `reput.compare.log_file`, which assigns a range of entries
+to each file of the log, does not apply. Instead, the queue offsets in the messages are used to read their entries.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ EntryPlace = tuple[int, int, int]
 
 
 class NumberedEntries(NamedTuple):
-    """Entries of a queue as its reader returns them. Only batch queues use the last two columns."""
+    """Entries of a queue as its reader returns them. `times` and `batch_sizes` are empty except for batch queues."""
 
     entries: FoundEntries
     times: Column
@@ -46,6 +45,7 @@ class NumberedEntries(NamedTuple):
             else []
         )
         rows = [(number, *entry[:3]) for number, entry in numbered.items()]
+        # reshape gives an empty table its columns; np.array([]) has only one dimension.
         columns = np.array(rows, np.int64).reshape(-1, 4).T
         return cls(FoundEntries(*columns), *np.array(more, np.int64).reshape(-1, 2).T)
 
@@ -55,7 +55,7 @@ class NumberedEntries(NamedTuple):
 
 
 class NumberedRun(NamedTuple):
-    """Differences of a queue from its expected entries, by row.
+    """Differences of a queue from its expected entries. Rows are those of `NumberedMessages.expected`.
 
     Attributes:
         missing: rows without an entry
@@ -72,14 +72,16 @@ class NumberedMessages:
     """The entries that some messages of a queue should have, by queue offset.
 
     Attributes:
-        queue: queue of the messages
-        expected: for each queue offset, the entry of its last message
+        queue: The queue of the messages.
+        expected: For each queue offset, the entry of the last message that states this offset.
     """
 
     def __init__(self, queue: Queue, messages: npt.NDArray[np.void], numbers: Column) -> None:
         self.queue = queue
         columns = (messages[name].astype(np.int64) for name in _NAMES)
         self._every = ExpectedEntries(numbers, *columns)
+        # Several messages may state one queue offset, for instance after a restart with lost queues. Dispatch
+        # overwrites the entry, so the last message counts. np.unique finds first occurrences, hence the reversal.
         last = len(numbers) - 1 - np.unique(numbers[::-1], return_index=True)[1]
         self.expected = self._every.at(last)
         self._is_inner = messages["sys_flag"][last] & SYS_FLAG_INNER_BATCH != 0
@@ -90,17 +92,17 @@ class NumberedMessages:
         return offset, size, tags
 
     def is_of_earlier(self, row: int, place: EntryPlace) -> bool:
-        """Return whether an entry is that of an earlier one of these messages with the same queue offset."""
+        """Return whether an entry belongs to an earlier message that states the same queue offset as this row."""
         same = self._every.at(self._every.numbers == self.expected.numbers[row])
         columns = (column.tolist() for column in same[1:4])
         return place != self.place(row) and place in zip(*columns, strict=True)
 
     def compare(self, stored: NumberedEntries, size_of: BatchSizeOf) -> NumberedRun:
-        """Compare the messages with the entries that the queue has under their queue offsets.
+        """Compare the messages with the queue's entries at the same queue offsets.
 
         Args:
-            stored: The entries.
-            size_of: Asks the log for the number of messages in an inner batch.
+            stored: The entries of the queue.
+            size_of: Returns the number of messages in the inner batch at a physical offset, from the log.
         """
         expected = self.expected
         _, both, theirs = np.intersect1d(
@@ -120,7 +122,7 @@ class NumberedMessages:
         if len(stored.times) and len(both):
             differs |= expected.times != stored.times[theirs]
             if not differs[-1]:
-                # The next entry shows the size of a batch. The last entry read has no next one, so the log is asked.
+                # A batch ends where the next entry begins. After the last entry nothing was read, so the log is asked.
                 last, is_inner = int(expected.offsets[-1]), self._is_inner[both[-1]]
                 differs[-1] = stored.batch_sizes[theirs[-1]] != (size_of(last) if is_inner else 1)
         return differs
@@ -130,7 +132,7 @@ class NumberedLog:
     """The messages of a log, batch by batch, for comparison with queues that are read by queue offset.
 
     Attributes:
-        readable: the ranges of the log that could be read so far
+        readable: The ranges of the log that could be read so far.
     """
 
     def __init__(self, files: Sequence[CommitLogFile], log_end: int, rules: DispatchRules) -> None:
@@ -149,12 +151,12 @@ class NumberedLog:
                         before_end = messages["physical_offset"] < self._end
                         if queue in queues and before_end.any():
                             yield NumberedMessages(queue, messages[before_end], numbers[before_end])
-            # The file has expired in the meantime.
-            except (StoreNotFoundError, MessageNotFoundError):
+            except (StoreNotFoundError, MessageNotFoundError):  # A broker deleted the expired file.
                 continue
             self._add_readable(file, scan)
 
     def _add_readable(self, file: CommitLogFile, scan: FileScan) -> None:
+        # Readable ranges are the complement of the damaged ones within the file.
         edges = [file.start, *(at for lost in scan.damage for at in (lost.start, lost.stop))]
         edges.append(scan.end.position)
         self.readable += [OffsetRange(*pair) for pair in zip(edges[::2], edges[1::2], strict=True)]

@@ -1,4 +1,4 @@
-"""Entries as columns of integers, and the rows of a table without a counterpart in another."""
+"""Hold entries as columns of integers, and match the rows of two such tables."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Rows = npt.NDArray[np.int64]
 
 
 class FoundEntries(NamedTuple):
-    """Entries of a queue as stored, and their numbers in the queue."""
+    """Entries of a queue as stored. `numbers` are their queue offsets."""
 
     numbers: Column
     offsets: Column
@@ -29,7 +29,7 @@ class FoundEntries(NamedTuple):
 
 
 class ExpectedEntries(NamedTuple):
-    """Entries that the messages of a queue should have; `times` are the messages' store timestamps, ms."""
+    """Entries that a queue should have for its messages. `times` are the messages' store timestamps, ms."""
 
     numbers: Column
     offsets: Column
@@ -54,7 +54,10 @@ class FoundItems(NamedTuple):
 
 
 def key_pairs(offsets: Column, hashes: AnyColumn, base: int) -> npt.NDArray[np.uint64]:
-    """Return physical offset and key hash of each item as one number; offsets are less than 2**33 after `base`."""
+    """Pack the physical offset and the key hash of each item into one number.
+
+    Offsets must be less than 2**33 after `base`, because 31 of the 64 bits hold the hash.
+    """
     return (offsets - base).astype(np.uint64) << np.uint64(31) | hashes.astype(np.uint64)
 
 
@@ -67,9 +70,10 @@ def in_ranges(offsets: Column, ranges: Sequence[OffsetRange]) -> Flags:
 
 
 def unmatched(left: Sequence[AnyColumn], right: Sequence[AnyColumn]) -> tuple[Rows, Rows]:
-    """Return the numbers of the rows that the other table lacks, ascending; a repeated row counts each time.
+    """Return for each table the numbers of the rows that the other table lacks, ascending.
 
-    Both tables have the same columns. Memory: some 24 bytes per row and column.
+    A row that occurs twice in one table needs two counterparts. Both tables have the same columns. Memory: about 24
+    bytes per row and column.
     """
     count = len(left[0])
     order, run = _sorted_rows(left, right)
@@ -77,7 +81,7 @@ def unmatched(left: Sequence[AnyColumn], right: Sequence[AnyColumn]) -> tuple[Ro
     runs = int(run[-1]) + 1 if len(order) else 0
     lefts = np.bincount(run[~of_right], minlength=runs)
     rights = np.bincount(run[of_right], minlength=runs)
-    # Each run has the left rows before the right ones. Equal numbers of both are matched; the surplus is unmatched.
+    # A run is a group of equal rows, left ones first. Match as many left as right rows; the surplus is unmatched.
     first = np.flatnonzero(np.diff(run, prepend=-1))
     place = np.arange(len(order)) - first[run]
     matched = np.minimum(lefts, rights)[run]
@@ -87,7 +91,7 @@ def unmatched(left: Sequence[AnyColumn], right: Sequence[AnyColumn]) -> tuple[Ro
 
 
 def in_common(left: Sequence[AnyColumn], right: Sequence[AnyColumn]) -> tuple[Rows, Rows]:
-    """Pair the rows of two tables that have the same values, using only the first of repeated rows."""
+    """Pair the rows of two tables that have the same values. Of repeated rows, only the first one is paired."""
     order, run = _sorted_rows(left, right)
     number = np.empty(len(order), np.int64)
     number[order] = run
@@ -97,14 +101,14 @@ def in_common(left: Sequence[AnyColumn], right: Sequence[AnyColumn]) -> tuple[Ro
 
 
 def _sorted_rows(left: Sequence[AnyColumn], right: Sequence[AnyColumn]) -> tuple[Rows, Rows]:
-    """Sort the rows of two tables, right ones numbered after the left ones.
+    """Sort the rows of two tables together. Rows of `right` are numbered after those of `left`.
 
     Returns:
-        The numbers of the rows in ascending order of their values, left rows before right rows with the same values;
-            and for each row a group number, the same for equal rows, from 0 on without a gap.
+        The row numbers in ascending order of values, left before right rows if values are equal; and for each row in
+        this order the number of its run of equal rows, counted from 0.
     """
     columns = [np.concatenate(pair) for pair in zip(left, right, strict=True)]
-    # The sort is stable: rows with the same values keep their order.
+    # lexsort is stable, so left rows stay before right rows. It takes the least significant column first.
     order = np.lexsort(columns[::-1])
     is_new = np.ones(len(order), np.bool_)
     if len(order):

@@ -1,6 +1,6 @@
-"""Find and read the entries in index files that lead to the messages of one file of the log.
+"""Find and read the entries of ConsumeQueues and IndexFiles that lead into one file of the log.
 
-The entries of an index are assigned to the files of the log, so that each file can be checked separately.
+Entries are assigned to the log file of their message, so that each log file can be checked separately.
 """
 
 from __future__ import annotations
@@ -27,15 +27,18 @@ from reput.queues.kinds import CONSUME_QUEUE, EXTENSION
 from reput.queues.reader import ExtensionFiles
 
 BEFORE, BEYOND = -1, -2
-"""Values in place of a file's number: for expired messages, and for offsets at or after the end of the log."""
+"""Pseudo file numbers of entries that lead before the first log file (expired), or beyond the end of the log."""
 
 _NO_OFFSET = 1 << 63
 RawEntries = npt.NDArray[np.uint32]
-"""uint32[n, 5]: entries or items as the bytes of their files."""
+"""uint32[n, 5]: entries or items as raw bytes. Both have 20 bytes, so both fit."""
 
 
 class Span(NamedTuple):
-    """Numbers of the first and the last entry that lead into a file, and their count; other entries may lie between."""
+    """The first and the last entry that lead into a file, and how many there are.
+
+    Entries for other files may lie between them if the index is out of order.
+    """
 
     first: int
     last: int
@@ -44,19 +47,19 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LogEdges:
-    """Physical offsets at which the files of a log begin, and at which the log ends."""
+    """The physical offsets at which the files of a log begin, and the end of the log."""
 
     starts: tuple[int, ...]
     end: int
 
     def files_of(self, offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Return the number of the file for each offset, BEFORE or BEYOND."""
+        """Return for each offset the number of its log file, or BEFORE or BEYOND."""
         numbers = np.searchsorted(np.array(self.starts, np.int64), offsets, side="right") - 1
         numbers[offsets >= self.end] = BEYOND
         return numbers.astype(np.int64)
 
     def file_and_end(self, offset: int) -> tuple[int, int]:
-        """Return the number of the file for one offset, and the offset at which that file ends."""
+        """Return the number of the log file of one offset, and the offset at which that file ends."""
         if offset >= self.end:
             return BEYOND, _NO_OFFSET
         number = bisect_right(self.starts, offset) - 1
@@ -65,7 +68,7 @@ class LogEdges:
 
 
 class Spans:
-    """Collects, for each file of the log, the span of entries that lead into it. Entries may come in any order."""
+    """Collects for each log file the span of entries that lead into it. Entries may be added in any order."""
 
     def __init__(self, edges: LogEdges) -> None:
         self._edges = edges
@@ -103,13 +106,13 @@ class Spans:
 
 
 class EntryPlaces(NamedTuple):
-    """The files of a ConsumeQueue: for each the number of its first entry, its number of entries, and its path."""
+    """The files of a ConsumeQueue, each as (number of its first entry, number of entries, path)."""
 
     folder: str
     files: tuple[tuple[int, int, str], ...]
 
     def place(self, entry: int) -> tuple[str, int]:
-        """Return the path of the file to which an entry belongs, and the position of the entry's first byte in it."""
+        """Return the path of the file that contains an entry, and the position of the entry in it."""
         for first, count, path in self.files:
             if first <= entry < first + count:
                 return path, (entry - first) * CONSUME_QUEUE.entry_bytes
@@ -156,7 +159,7 @@ class QueueSpan(NamedTuple):
         return entries.at(entries.sizes > 0)  # An entry without a size is unwritten: a gap.
 
     def read_into(self, words: RawEntries) -> int:
-        """Read the span as stored; return the number of entries up to its first gap."""
+        """Read the span as stored. Stop at a missing file, and return the number of entries read."""
         wanted, stop = self.numbers.start, self.numbers.stop
         for first, count, path in self.files.files:
             if not first <= wanted < min(first + count, stop):
@@ -171,7 +174,11 @@ class QueueSpan(NamedTuple):
 
 
 def resolve_units(codes: npt.NDArray[np.int64], units: Path) -> None:
-    """Replace addresses by the tags codes of a queue's extension files. The address of a lost unit stays."""
+    """Replace addresses of extension units by the tags codes that the units contain.
+
+    A broker with enableConsumeQueueExt stores an address in place of the tags code. If the unit is lost, the address
+    stays, and shows up as a difference.
+    """
     addressed = np.flatnonzero(codes <= LAST_ADDRESS)
     if not len(addressed):
         return
@@ -186,8 +193,8 @@ def resolve_units(codes: npt.NDArray[np.int64], units: Path) -> None:
 class IndexSpan(NamedTuple):
     """The items of one IndexFile that lead into one file of the log.
 
-    first_base  time from which the time of the file's first item counts, ms; None if unknown
-    is_growing  the file is still being written, so its header is not compared
+    first_base: the time to which the seconds of the first item are relative, ms; None if unknown
+    is_growing: whether the file is still being written; then its header is not compared
     """
 
     path: str

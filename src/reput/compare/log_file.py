@@ -1,9 +1,12 @@
 """Compare one file of the log with all entries that lead into it.
 
-The comparison needs no other file of the log, so any process can run it. Most files are valid. Kernels confirm this
-without building arrays: every record is intact, and each of its entries is in place. A file that fails this test is
-compared again, stretch by stretch. Records are read in the salvage mode of a rebuild. Entries are matched with messages
-by physical offset, so one missing entry does not affect the next.
+The comparison needs no other log file, so files can be compared in parallel. It has two steps:
+
+fast   Kernels confirm that every record is intact and each of its entries is in place. Most files pass.
+slow   A file that fails is compared again, stretch by stretch, to locate and explain each difference.
+
+Records are read in the salvage mode of a rebuild. Entries are matched with messages by physical offset, so one missing
+entry does not affect the next.
 """
 
 from __future__ import annotations
@@ -32,18 +35,18 @@ from reput.log.files import CommitLogFile
 from reput.log.scan import FileScan, ScanBuffers, ScannedPiece
 from reput.log.scan_mode import SALVAGE, DispatchRules
 
-_WORDS = 5  # The size of an entry, and of an item.
-# Bounds memory: files with more entries are compared stretch by stretch.
+_WORDS = 5  # 20 bytes: the size of a ConsumeQueue entry and of an IndexFile item.
+# Bounds the memory of the fast step to 320 MiB. Files with more entries take the slow step.
 _MOST_ENTRIES = 1 << 24
 _ITEMS_READ = 1 << 16
 
 
 class ComparedFile(NamedTuple):
-    """A file of the log, and the places of the entries that lead into it.
+    """A log file, and the places of the entries that lead into it.
 
-    stop      physical offset at which the log or the file ends
-    log_end   physical offset at which the log ends
-    ends_log  no later file has a record
+    stop: the physical offset at which the file ends, or the log if it ends earlier
+    log_end: the physical offset at which the log ends
+    ends_log: whether this is the last file with a record
     """
 
     file: CommitLogFile
@@ -56,9 +59,9 @@ class ComparedFile(NamedTuple):
 
 
 class QueueRun(NamedTuple):
-    """The entries of one queue that lead into one stretch of the log.
+    """The expected and the stored entries of one queue for one stretch of the log.
 
-    place  files of the queue; None if it has no files
+    place: the files of the queue; None if there are none
     """
 
     queue: Queue
@@ -68,16 +71,18 @@ class QueueRun(NamedTuple):
 
 
 class IndexRun(NamedTuple):
-    """Items of one IndexFile that lead into one stretch of the log."""
+    """The items of one IndexFile that lead into one stretch of the log."""
 
     found: FoundItems
     place: IndexSpan
 
 
 class FileComparison:
-    """Compares one file. Buffers are reused in each process, because new memory costs more than the comparison.
+    """Compares one log file with its entries.
 
-    scan  the latest walk over the file
+    Buffers are shared by all comparisons of a process: page faults of new memory cost more than the comparison.
+
+    scan: the latest walk over the file
     """
 
     def __init__(self, compared: ComparedFile) -> None:
@@ -94,13 +99,14 @@ class FileComparison:
         )  # fmt: skip
 
     def latest_if_sound(self, is_sound: Callable[[ScannedPiece], bool]) -> int | None:
-        """Return the latest store timestamp (ms) of a valid file; None if the file is invalid or has no message.
+        """Run the fast step. Return the latest store timestamp (ms) if the file is valid.
 
-        `is_sound` checks the records in a piece of the file without the index. Raises StoreError.
+        Returns None if the file has no message, or needs the slow step. `is_sound` checks the records of a piece.
+        Raises StoreError.
         """
         compared, scan = self._compared, self.scan
         length = sum(len(one.numbers) for one in compared.queues)
-        # Without queues or index, differences must be explained, which needs the slow comparison.
+        # If all queues or all IndexFiles are missing, only the slow step can report the missing entries.
         if not (compared.queues and compared.index_files) or length > _MOST_ENTRIES:
             return None
         queues, index = _SoundQueues(compared.queues, length), _SoundIndex(compared.index_files)
@@ -118,7 +124,7 @@ class FileComparison:
         return latest if queues.are_all_matched() and index.is_all_matched() else None
 
     def _ends_well(self) -> bool:
-        """Return whether only a blank follows the last record, or zeros at the end of the log."""
+        """Return whether nothing but a blank record, or zeros at the end of the log, follows the last record."""
         compared, scan = self._compared, self.scan
         if scan.damage or scan.end.torn:
             return False
@@ -128,7 +134,7 @@ class FileComparison:
     def stretches(
         self, look: Callable[[ScannedPiece], None], has_light: bool
     ) -> Iterator[LogStretch]:
-        """Yield the stretches of the file; see `compare.stretch.stretches`. Raises StoreError."""
+        """Run the slow step: yield the stretches of the file (see `compare.stretch.stretches`). Raises StoreError."""
         compared = self._compared
         self._entries = {one.queue: one.read() for one in compared.queues}
         self._items = [one.read() for one in compared.index_files]
@@ -147,7 +153,7 @@ class FileComparison:
             yield QueueRun(queue, stretch.entries(queue), found, places.get(queue))
 
     def index_runs(self, stretch: LogStretch) -> list[IndexRun]:
-        """Return the items of each IndexFile for a stretch; together they should have all its keys."""
+        """Return the items of each IndexFile for a stretch. Together they should contain all keys of the stretch."""
         return [
             IndexRun(items.at(_inside(items.offsets, stretch)), place)
             for items, place in zip(self._items, self._compared.index_files, strict=True)
@@ -186,7 +192,7 @@ def _memory() -> _Memory:
 
 
 class _SoundQueues:
-    """The entries of all queues that lead into the file, concatenated."""
+    """Matches ConsumeQueue entries in the fast step. One array holds the entries of all queues."""
 
     def __init__(self, places: tuple[QueueSpan, ...], length: int) -> None:
         self._known: list[Queue] = []
@@ -198,9 +204,11 @@ class _SoundQueues:
             if count := place.read_into(self._entries[begin:]):
                 self._places[place.queue] = (place.numbers.start, begin, count)
                 begin += count
+        # Rows for the kernel, one column per queue: number of the first entry, its place in `_entries`, count, matched.
         self._arrays = np.zeros((4, 0), np.int64)
 
     def match(self, batch: DispatchBatch, offsets: Column) -> bool:
+        # The scan numbers queues in the order of their first message, so known queues keep their numbers.
         if len(batch.queues) > len(self._known):
             self._meet(batch.queues)
         first, start, count, matched = self._arrays
@@ -223,18 +231,18 @@ class _SoundQueues:
 
 
 class _SoundIndex:
-    """The items that lead into the file, read while they are compared."""
+    """Matches IndexFile items in the fast step. They are read block by block, as the comparison proceeds."""
 
     def __init__(self, places: tuple[IndexSpan, ...]) -> None:
         self._places = list(reversed(places))
         self._state = np.zeros(ITEM_STATE_FIELDS, np.int64)
         self._items = _memory().items[:0]
-        # Numbers of items: the first in memory, the next to read, the end.
+        # Item numbers: of the first item in memory, of the next item to read, and of the end of the span.
         self._first = self._next = self._stop = 0
         self._place = places[0]
 
     def match(self, batch: DispatchBatch) -> bool:
-        """Return whether each key of the batch has its item, directly after the items of the previous batch."""
+        """Return whether the next items are exactly the items of this batch's keys, in the same order."""
         state = self._state
         state[:ITEM] = 0
         while state[KEY] < len(batch.key_hash):
@@ -253,14 +261,14 @@ class _SoundIndex:
         return True
 
     def _go_on(self) -> bool:
-        """Read the next items; return whether there are any."""
+        """Read the next block of items, from the next IndexFile if necessary; return False at the end."""
         if self._next == self._stop:
             if not self._places:
                 return False
             self._place = self._places.pop()
             span = self._place.span
             self._next, self._stop = span.first, span.last + 1
-            # Items of other log files lie between these: the order is wrong, which the slow comparison explains.
+            # Items of other log files lie between these. The slow step explains the wrong order.
             if self._stop - self._next != span.total:
                 return False
         count = min(self._stop - self._next, _ITEMS_READ)
@@ -271,7 +279,7 @@ class _SoundIndex:
         return count > 0
 
     def _is_header_right(self) -> bool:
-        """Return whether the header has the times of the first and the last message, as far as these were read."""
+        """Return whether the header's times are right, if the first or the last message has been read."""
         header = self._place.header
         if self._place.is_growing:
             return True

@@ -1,9 +1,14 @@
-"""The rule that numbers the messages of a queue by physical offset, so that no message's entry moves.
+"""Assign queue offsets to the messages of a queue, so that no existing entry moves.
 
-An entry that leads to a message keeps its number. Then the queue offset in the record does not matter, because no
-checksum covers it. Entries that lead into unreadable parts of the log stay as well. A message without an entry gets the
-number that it states, if that is free and between the entries of its neighbours in the log. Recovery applies the rule
-to queues in files (`reput.recovery.queue_matching`), a rebuild also to queues in RocksDB
+The number of an entry is its queue offset. The rule:
+
+1. An entry that leads to a message keeps its number. The queue offset in the record does not count, because no
+   checksum covers it.
+2. An entry that leads into an unreadable part of the log stays: its message may be restored.
+3. A message without an entry gets the number that it states, if this number is free and lies between the entries of
+   its neighbours in the log.
+
+Recovery applies the rule to queues in files (`reput.recovery.queue_matching`), a rebuild also to queues in RocksDB
 (`reput.pipeline.old_database`).
 """
 
@@ -22,12 +27,11 @@ Flags = npt.NDArray[np.bool_]
 
 
 class Placement(NamedTuple):
-    """Flags for messages whose stated physical offset is their place, as far as their neighbours show it.
+    """Shows which messages of a batch are at the physical offset that they state, judged by their neighbours.
 
-    is_good    whether the message is at its stated offset
-    bounds     physical offsets between which a bad message must lie. For n good messages before it: the end of the n-th
-               and the start of the next
-    elsewhere  the ranges of the log with bad messages
+    is_good: whether each message is at its stated offset
+    bounds: two arrays; a bad message after n good ones lies between bounds[0][n] and bounds[1][n]
+    elsewhere: the ranges of the log with bad messages
     """
 
     is_good: Flags
@@ -42,6 +46,7 @@ class Placement(NamedTuple):
         follows = offsets[1:] == ends[:-1]
         is_good = np.append(follows, False) | np.append(offsets[0] == scanned.start, follows)
         is_good &= (offsets >= scanned.start) & (ends <= scanned.stop)
+        # Two wrong offsets can agree with each other by chance. Keep a longest ascending sequence of the good ones.
         rows = np.flatnonzero(is_good)
         rows = rows[ascending(offsets[rows])]
         is_good[:] = False
@@ -52,7 +57,7 @@ class Placement(NamedTuple):
         return cls(is_good, (stops, starts), elsewhere)
 
     def range_of(self, row: int) -> OffsetRange:
-        """Return the log range of a bad message."""
+        """Return the log range in which a bad message must lie."""
         before = int(np.count_nonzero(self.is_good[:row]))
         return OffsetRange(int(self.bounds[0][before]), int(self.bounds[1][before]))
 
@@ -60,7 +65,7 @@ class Placement(NamedTuple):
 def entry_of_each(
     offsets: Offsets, stated: Offsets, found_offsets: Offsets, found_numbers: Offsets
 ) -> npt.NDArray[np.intp]:
-    """Return the row of the entry of each message, or -1.
+    """Return for each message the row of its entry, or -1 if it has none.
 
     If a message has several entries, the entry with the stated number counts, otherwise the first.
 
@@ -87,7 +92,7 @@ def neighbours(
 
     Args:
         offsets: Physical offsets of messages.
-        solid: Physical offsets of the entries that stay, ascending.
+        solid: Physical offsets of the entries that keep their numbers, ascending.
         numbers: Numbers of these entries.
         before, after: Values to return before the first entry and after the last.
     """
@@ -102,12 +107,19 @@ def between(stated: Offsets, low: Offsets, high: Offsets) -> Flags:
 
 
 def ascending(numbers: Offsets) -> npt.NDArray[np.intp]:
-    """Return the rows of a longest ascending subsequence, so that as few numbers as possible count as wrong."""
+    """Return the rows of a longest ascending subsequence, so that as few numbers as possible count as wrong.
+
+    This is the algorithm of patience sorting, O(n log n).
+    """
     if (np.diff(numbers) > 0).all():
         return np.arange(len(numbers))
-    tails: list[int] = []  # The smallest number with which a run of each length ends.
+    tails: list[
+        int
+    ] = []  # For each length: the smallest number with which a subsequence of this length can end.
     ends: list[int] = []  # The row of this number.
-    before: list[int] = []
+    before: list[
+        int
+    ] = []  # For each row: the previous row of the best subsequence that ends with it.
     for row, number in enumerate(numbers.tolist()):
         place = bisect_left(tails, number)
         before.append(ends[place - 1] if place else -1)

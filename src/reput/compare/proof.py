@@ -1,11 +1,14 @@
-"""Prove which part of the log an IndexFile covers: there, look-ups find an item for every key of every message.
+"""Prove which part of the log an IndexFile covers.
 
-The file itself shows whether a look-up reaches each of its items. Only the log shows two other defects. Items can be
-missing, for example because messages were written while indexing was off. Items can lead to messages that were
-truncated and overwritten, because a broker never removes an item. If a file covers few megabytes of log, all of it is
-compared. Otherwise a proof compares the widest gaps between two neighbouring items, a thousand ranges at equal
-distances, and both ends. If such a range begins with a message whose keys lack items, the whole range of the file is
-compared. Messages with a missing item are gaps in the file's coverage.
+A range of the log is covered if a look-up reaches an item for every key of every message in it. Two steps prove this:
+
+1. The file: follow its slots and links, to see whether a look-up reaches each item.
+2. The log: compare messages with items. Items can be missing, for example because indexing was off for a time. Items
+   can lead to messages that were truncated and overwritten, because a broker never removes an item.
+
+If a file covers at most 64 MiB of log, all of it is compared. Otherwise samples are compared: the widest gaps between
+neighbouring items, a thousand ranges at equal distances, and both ends. If a sample begins with a message whose keys
+lack items, the whole range is compared. Messages with a missing item become gaps in the file's coverage.
 """
 
 from __future__ import annotations
@@ -43,10 +46,12 @@ from reput.log.scan import FileScan, ScanBuffers, ScannedPiece
 from reput.log.scan_mode import SALVAGE
 from reput.log.sources import StoreLog
 
-_COMPARED_BYTES = 64 << 20  # Up to this size, all of a file's log is compared.
+_COMPARED_BYTES = (
+    64 << 20
+)  # A file that covers at most so many bytes of log is compared with all of them.
 _CHECKED_GAPS = 1 << 11
 _CHECKED_ITEMS = 1 << 10
-_GAP_MESSAGES = 4  # Average bytes between samples; a narrower gap is not wide.
+_GAP_MESSAGES = 4  # A gap counts as wide if it is longer than this many average messages.
 _MOST_LOST = 1 << 10
 _TIMED_ITEMS = 1 << 6
 _MOST_LINES = 8
@@ -54,9 +59,10 @@ _OFFSET_MAX = 2**63 - 1
 
 
 class Compared(NamedTuple):
-    """The result for messages that begin in [start, end). Messages in `holes`, oldest first, lack an item for a key.
+    """The result of comparing a range of the log with items.
 
-    end  end of the last message, which may lie after the requested `stop`
+    end: the end of the last message, which may lie after the end of the requested range
+    holes: the ranges of messages that lack an item for a key, oldest first
     """
 
     end: int
@@ -64,13 +70,13 @@ class Compared(NamedTuple):
 
 
 class ItemComparison:
-    """Compares ranges of a log with a file's items. Raises StoreAccessError, StoreChangedError."""
+    """Compares ranges of a log with the items of one IndexFile. Raises StoreAccessError, StoreChangedError."""
 
     def __init__(self, log: CommitLogReader, entries: IndexEntries) -> None:
         self._log, self._entries, self._buffers = log, entries, ScanBuffers()
 
     def compare(self, start: int, stop: int, first: int, last: int) -> Compared:
-        """Compare the messages that begin in [start, stop) with items first to last. One must begin at `start`."""
+        """Compare the messages that begin in [start, stop) with items first to last. `start` must begin a message."""
         position, holes = start, []
         for file in self._log.files:
             if file.end <= position or file.start >= stop:
@@ -104,10 +110,10 @@ class ItemComparison:
         try:
             for piece in scan.pieces():
                 holes += _missing(piece, known, file.start)
-        except StoreNotFoundError:  # The file has expired in the meantime.
+        except StoreNotFoundError:  # A broker deleted the expired file.
             return file.end, [OffsetRange(start, file.end)]
         end = scan.end.position
-        # Items have the offsets that messages state, so messages at other offsets cannot be matched.
+        # Items contain the offsets that messages state. A message at another offset cannot be matched.
         if scan.misplaced:
             return end, [OffsetRange(start, max(end, stop))]
         holes += ranges_of(scan.damage)
@@ -117,13 +123,14 @@ class ItemComparison:
 
 
 def _missing(piece: ScannedPiece, known: npt.NDArray[np.uint64], base: int) -> list[OffsetRange]:
-    """Return the ranges of consecutive keyed messages that each lack an item."""
+    """Return the ranges of consecutive messages with keys that lack an item for at least one key."""
     batch = piece.batch
     begins = piece.base + piece.positions
     if not len(batch.key_hash):
         return []
     asked = key_pairs(begins[batch.key_row], batch.key_hash.view(np.uint32), base)
     bounds = key_pairs(np.array((begins[0], begins[-1] + 1)), np.zeros(2, np.uint32), base)
+    # np.isin over only the items of this piece is faster than over all items of the file.
     low, high = np.searchsorted(known, bounds)
     lacks = ~np.isin(asked, known[low:high])
     if not lacks.any():
@@ -137,7 +144,7 @@ def _missing(piece: ScannedPiece, known: npt.NDArray[np.uint64], base: int) -> l
 
 
 class _ItemRange(NamedTuple):
-    """Items first to last. Look-ups reach all of them, they are in order, and their messages have not expired."""
+    """A run of items, first to last, that look-ups reach, that are in order, and whose messages have not expired."""
 
     first: int
     last: int
@@ -202,15 +209,17 @@ class _Prover:
     def _lost_items(self, used_slots: int) -> list[int] | None:
         """Return the items that a look-up does not reach or that are out of order; None if the file is invalid."""
         last, slots = self._last, self._entries.slots()
-        # The kernels compare two sums of hashes. The seed is new each time, so nobody can forge a matching file.
+        # The kernels compare the sum of hashes of all links with that of all items. The random seed prevents forgeries.
         seed = np.uint64(int.from_bytes(os.urandom(8), "little"))
         total, used, newest = check_slots(slots, seed)
-        newest = min(max(newest, last), self._most)  # Items from `last` + 1 on are not counted yet.
+        newest = min(
+            max(newest, last), self._most
+        )  # A broker may have put items that its header does not count yet.
         if self._are_linked(newest, len(slots), seed, total):
-            # Items that are put but not counted yet may occupy slots.
+            # Items that the header does not count yet may occupy further slots.
             if used_slots <= used <= used_slots + newest - last:
                 return []
-            self._problems.append(f"{used} slots are used, the header says {used_slots}")
+            self._problems.append(f"{used} slots are used, but the header states {used_slots}")
             return None
         lost, count = self._find_lost(newest, slots)
         if count > _MOST_LOST:
@@ -235,7 +244,9 @@ class _Prover:
             )
             wrong += forwards + disordered
             self._messages += messages
-        self._is_timed = bool(falls == 0)  # A kernel in plain Python returns NumPy's integers.
+        self._is_timed = bool(
+            falls == 0
+        )  # Without numba, the kernel returns a NumPy integer, and this a NumPy bool.
         return wrong == 0 and int(total) == 0
 
     def _find_lost(
@@ -254,15 +265,19 @@ class _Prover:
                 yield _ItemRange(first, after - 1)
 
     def _covered(self, run: _ItemRange, known: Proof | None) -> list[OffsetRange]:
-        """Return the ranges that a run covers, oldest first. Keys of its first and last message may be in two files."""
+        """Return the ranges that a run covers, oldest first.
+
+        The keys of its first and its last message may be divided between two IndexFiles.
+        """
         entries, begin = self._entries, self._log.min_offset
         first, last = run
         start, stop = entries.offset(first), min(entries.offset(last) + 1, self._log.files_end)
         if first > 1 and entries.offset(first - 1) < begin:
-            start = begin  # The messages before the first item's have expired.
+            start = begin  # Older messages have expired, so the range begins with the log.
         kept: list[OffsetRange] = []
         if known is not None and first < known.items:
             edge = entries.offset(known.items)
+            # Reuse the earlier proof up to its last item, and compare only the log after it.
             kept = [OffsetRange(max(a, start), min(b, edge)) for a, b in known.ranges]
             kept = [part for part in kept if part.start < part.stop]
             first, start = entries.first_at(edge, first, known.items), edge
@@ -284,7 +299,7 @@ class _Prover:
         count, least = 0, max(_GAP_MESSAGES * mean, 1)
         for number, items in entries.pieces(first, last + 1, overlap=1):
             count, least = find_wide_gaps(items, number, least, gaps, widths, count)
-        # Items are lost in runs, which leaves wide gaps; the evenly spread samples find an index of another log.
+        # Lost items usually leave wide gaps. The evenly spread samples detect an index that belongs to another log.
         spread = np.linspace(first, last, _CHECKED_ITEMS, dtype=np.int64)
         sampled = {*gaps[:count].tolist(), *spread.tolist()}
         chosen = sorted({entries.of_message(item, first, last) for item in sampled})
@@ -305,7 +320,9 @@ class _Prover:
         for hole in inner[:_MOST_LINES]:
             self._problems.append(f"its entries do not cover offsets {hole.start} to {hole.stop}")
         if len(inner) > _MOST_LINES:
-            self._problems.append(f"nor {len(inner) - _MOST_LINES} other stretches")
+            self._problems.append(
+                f"its entries do not cover {len(inner) - _MOST_LINES} further ranges"
+            )
 
 
 def _and_others(count: int) -> str:
@@ -313,10 +330,9 @@ def _and_others(count: int) -> str:
 
 
 def prove_all(store: str, files: Iterable[IndexFileReader], *, afresh: bool = False) -> list[Proof]:
-    """Prove the IndexFiles of a store, several at a time; return the proofs in the order of the files.
+    """Prove the IndexFiles of a store in several threads; return the proofs in the order of the files.
 
-    For an unchanged file the stored proof is used, and only log files that have changed since are compared. `afresh`
-    ignores stored proofs.
+    The stored proof of an unchanged file is reused, except with `afresh`.
 
     Raises StoreError.
     """
@@ -337,7 +353,8 @@ def prove_new(store: str, file: IndexFileReader) -> Proof:
 def remember(store: str, file: IndexFileReader, proof: Proof, log_before: dict[int, Stamp]) -> None:
     """Store the proof of a file that this process wrote and moved to its final place.
 
-    `log_before` has the stamps of the log files from before the proof. Raises StoreError.
+    `log_before` has the stamps of the log files, taken before the proof: a file that changed during the proof then
+    invalidates it. Raises StoreError.
     """
     before = Stamps(settled_stamp(file.path), log_before)
     with closing(CommitLogReader(StoreLog(store))) as log:
@@ -345,11 +362,14 @@ def remember(store: str, file: IndexFileReader, proof: Proof, log_before: dict[i
 
 
 def _prove(store: str, file: IndexFileReader, afresh: bool) -> Proof:
-    with closing(CommitLogReader(StoreLog(store))) as log:  # Each thread needs its own reader.
+    with closing(
+        CommitLogReader(StoreLog(store))
+    ) as log:  # A reader must not be shared by threads.
         remembered = Remembered()
         known = None if afresh else remembered.proof(file, log)
         if known is not None and known.items == file.next_item - 1:
             return known
+        # Take the stamps first: a change during the proof must make the stored proof invalid.
         before = stamps_before(file, log)
         proof = prove(file, log, known)
         is_kept = remembered.keep_proof(file, log, proof, before)
@@ -357,7 +377,7 @@ def _prove(store: str, file: IndexFileReader, afresh: bool) -> Proof:
 
 
 class Proved:
-    """A Judge that trusts only the new proofs of `prove_all`."""
+    """A `Judge` of IndexFiles that trusts only proofs that it has made itself, with `prove_all`."""
 
     def __init__(self, store: str, files: Iterable[IndexFileReader]) -> None:
         """Prove all of these files. Raises StoreError."""
@@ -372,9 +392,9 @@ class Proved:
         before: Verdict | None = None,
         files: int = 1,
     ) -> Verdict:
-        """See `Judge`."""
+        """Return the verdict on a file, as `Judge` specifies."""
         proof = self._proofs.get(file)
-        if proof is None:  # The file was created after the others were proved.
+        if proof is None:  # The file was created after __init__.
             return Verdict(last)
         problem = "; ".join(proof.problems) if not proof.ranges else ""
         return Verdict(last, proof=proof, problem=problem)

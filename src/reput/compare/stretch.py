@@ -1,4 +1,4 @@
-"""Derive the expected entries from the log, a stretch of one file at a time."""
+"""Derive the expected entries from the log, one stretch (about 32 MiB of one file) at a time."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _NO_ENTRIES = ExpectedEntries(*5 * (_NONE,))
 class LogStretch:
     """A range of consecutive messages, and the entries that they should have.
 
-    start, stop  physical offsets
-    offsets      physical offsets of the messages
-    times        their store timestamps, ms
-    key_offsets, key_hashes  items of IndexFiles: the physical offset and the hash of each key
-    damage       unreadable ranges since the end of the previous stretch
-    taken        physical offsets of messages that use up a queue offset of a light queue without an entry
+    start, stop: physical offsets
+    offsets: physical offsets of the messages
+    times: store timestamps of the messages, ms
+    key_offsets, key_hashes: the expected items of IndexFiles, one per key
+    damage: unreadable ranges since the end of the previous stretch
+    taken: by light queue (LMQ), physical offsets of half messages, which take a queue offset but get no entry
     """
 
     def __init__(self, start: int, has_light: bool = False) -> None:
@@ -63,7 +63,7 @@ class LogStretch:
         self.stop = int(offsets[-1]) + int(messages["size"][-1])
 
     def close(self, stop: int) -> None:
-        """Join the parts. The stretch ends at `stop`."""
+        """Join the added pieces into arrays. The stretch ends at `stop`."""
         self.stop = stop
         if not self._parts:
             return
@@ -101,15 +101,15 @@ def stretches(
     has_light: bool,
     look: Callable[[ScannedPiece], None],
 ) -> Iterator[LogStretch]:
-    """Yield the records of a file in stretches of about 32 MiB. Damage belongs to the stretch in which it lies.
+    """Yield the records of a file in stretches of about 32 MiB, each with the damage that lies in it.
 
     Args:
-        scan: A walk over the file that has not begun yet.
-        file: File of the log.
-        log_end: Physical offset.
-        ends_log: No later file has a record, so unreadable bytes at the end of this one are the end of the log.
-        has_light: Whether to fill `taken`.
-        look: Called with each piece.
+        scan: A new walk over the file.
+        file: The log file.
+        log_end: The physical offset at which the log ends.
+        ends_log: Whether this is the last file with a record. Unreadable bytes at its end are then the end of the log.
+        has_light: Whether the store has light queues (LMQ); if so, `taken` is filled.
+        look: Called with each piece before its entries are derived.
 
     Raises StoreError.
     """
@@ -126,7 +126,7 @@ def stretches(
     stretch.damage = list(scan.damage[told:])
     if scan.end.unreadable:
         stretch.damage.append(file.lost(scan.end.position, file.end, scan.end.unreadable))
-    # Unreadable bytes after the end of the log are no damage.
+    # Bytes after the end of the log are unused space, or the remains of truncated messages: no damage.
     if ends_log:
         stretch.damage = [lost for lost in stretch.damage if lost.start < log_end]
     stretch.close(min(file.end, log_end))
@@ -134,7 +134,7 @@ def stretches(
 
 
 def _taken_offsets(piece: ScannedPiece) -> Iterator[tuple[Queue, int]]:
-    """Yield light queues in which half messages use up a queue offset, with the messages' physical offsets."""
+    """Yield each light queue in which a half message takes a queue offset, with the message's physical offset."""
     open_rows = np.flatnonzero(piece.batch.messages["sys_flag"] & SYS_FLAG_PREPARED)
     for row in open_rows.tolist():
         where = piece.record(row)
