@@ -1,5 +1,12 @@
 """Rebuild ConsumeQueues and IndexFiles from a CommitLog in parallel: plan, scan, stitch, write, commit.
 
-Everything here consists of plain functions over small picklable tasks; the caller runs the tasks (on Spark, or one
-after the other). See docs/architecture.md for the picture.
+The phases are plain functions over small picklable tasks. The caller runs the tasks, on Spark or one after the other.
+
+- A split is a part of one CommitLog file. A scan task reads a split and stages its result: it writes it to a temporary
+  file for the tasks of the next phase.
+- Stitching checks that the scanned splits join without a gap, as if one process had read the log.
+- A pack is a group of queues that one write task writes. A regular queue needs no pack: the position of each entry
+  follows from the number of earlier entries, so tasks for different parts of the log write it together.
+
+See docs/architecture.md for the picture.
 """

@@ -1,13 +1,14 @@
-"""Staged DispatchBatches: the scan's output for the writers, each column as narrow as its values allow.
+"""Staged DispatchBatches: files with the messages of a scan, from which the write tasks read.
 
     column data ... | footer (JSON) | length of the footer 8 | magic 8
 
-The footer has the places of the columns, the names of the queues (once for all batches), and a summary. A table beside
-the batches has a run for each queue (`reput.pipeline.queue_runs`): enough to plan which task writes which entries.
+The footer has the positions of the columns, the names of the queues (once for all batches) and a summary. Besides the
+batches, the file has a table with one run per queue (`reput.pipeline.queue_runs`). The planner needs only these runs to
+decide which task writes which entries.
 
-Writing to a file is the bottleneck of a rebuild. So a column is stored as its least value (in the footer) and the
-distances from it in the fewest whole bytes; a constant column takes none. The footer comes last: a file without it was
-not finished. Only the version of reput that wrote such a file reads it.
+Writing these files is the bottleneck of a rebuild, so columns are compressed. A column is stored as its minimum (in the
+footer) and the differences from the minimum, each in the fewest whole bytes. A constant column takes no bytes. The
+footer is written last, so a file without a footer is incomplete. Only the version of reput that wrote a file reads it.
 """
 
 from __future__ import annotations
@@ -32,12 +33,13 @@ from reput.pipeline.queue_runs import RUN_DTYPE, QueueRuns
 
 _TRAILER = struct.Struct("<q8s")
 _MAGIC = b"reput-b2"
+# 0 is for constant columns. Wider values are stored in 8 bytes.
 _WIDTHS = (0, 1, 2, 4)
 _INTEGERS = (np.dtype(np.int64), np.dtype(np.int32))
 
 
 class _Place(NamedTuple):
-    """A column in the file: bytes of a number, the least value, and where the numbers are."""
+    """A column in the file: bytes per value, the minimum, and the position of the values."""
 
     width: int
     least: int
@@ -45,16 +47,19 @@ class _Place(NamedTuple):
 
 
 class BatchFileWriter:
-    """Writes batches one after the other; nothing is readable before `finish`."""
+    """Writes batches one after the other. Readers cannot read the file before `finish`."""
 
     def __init__(self, file: FileWriter, begin: int = 0) -> None:
-        """Write from byte `begin` of a file on."""
+        """Start at byte `begin` of a file."""
         self._file, self._begin, self._position = file, begin, 0
         self._batches: list[dict[str, Any]] = []
         self._queues: list[Queue] = []
 
     def append(self, batch: DispatchBatch) -> None:
-        """Write the next batch of a scan; it has the queues of the earlier batches, and perhaps more."""
+        """Write the next batch of a scan.
+
+        Its queues are those of the earlier batches, perhaps with new ones at the end.
+        """
         self._queues = batch.queues
         self._batches.append(
             {
@@ -69,7 +74,7 @@ class BatchFileWriter:
         )
 
     def finish(self, summary: Any, runs: QueueRuns) -> int:
-        """Write the runs of the queues and the footer with `summary`, anything JSON can hold.
+        """Write the runs of the queues and the footer with `summary` (any JSON value).
 
         Return the position after them.
         """
@@ -86,7 +91,7 @@ class BatchFileWriter:
         return self._begin + self._position + len(footer)
 
     def _write_fields(self, prefix: str, rows: npt.NDArray[np.void]) -> dict[str, _Place]:
-        """Write all fields of rows, grouped by type, so that they are contiguous."""
+        """Write all fields of rows, grouped by type, so that the columns of a type are contiguous."""
         places: dict[str, _Place] = {}
         for kind in _INTEGERS:
             fields = [name for name in rows.dtype.names or () if rows.dtype[name] == kind]
@@ -110,6 +115,8 @@ class BatchFileWriter:
 
     def _write_column(self, rows: npt.NDArray[Any], column: int, least: int, most: int) -> _Place:
         width = next((width for width in _WIDTHS if (most - least) >> 8 * width == 0), 8)
+        # Distances of 8 bytes save nothing, and the difference of two int64 could overflow: store
+        # the values.
         least = least if width < 8 else 0
         data, position = np.empty(len(rows) * width, np.uint8), self._position
         narrow(rows, column, least, width, data)
@@ -119,7 +126,7 @@ class BatchFileWriter:
 
 
 def _column(rows: npt.NDArray[np.void], field: str) -> tuple[npt.NDArray[Any], int]:
-    """Return a two-dimensional array over rows of integers, and the field's column in it."""
+    """Return an array of the rows as a matrix of integers, and the column of the field in it."""
     fields = rows.dtype.fields
     assert fields is not None
     dtype, start = fields[field][:2]
@@ -134,18 +141,19 @@ def read_summary(path: str) -> Any:
 
 
 def name_of(queue: Queue) -> str:
-    """Return the name of a queue in a footer: a string, because many strings are read faster than pairs."""
+    """Return a queue's name for a footer: one string, because JSON parses strings faster than pairs."""
     return f"{queue.queue_id} {queue.topic}"
 
 
 def queue_of(name: str) -> Queue:
-    """Return the queue that has a name in a footer."""
+    """Return the queue of a name from a footer."""
+    # The queue id comes first, because a topic of a damaged log may contain spaces.
     queue_id, _, topic = name.partition(" ")
     return Queue(topic, int(queue_id))
 
 
 def read_runs(path: str) -> tuple[list[str], QueueRuns]:
-    """Return the names of the queues of a file and the run of each. Raises StoreAccessError, FormatError."""
+    """Return the names of a file's queues and the run of each queue. Raises StoreAccessError, FormatError."""
     with reading(path) as local, FileReader(local) as reader:
         footer = _read_footer(reader, path)
         count, columns = footer["runs"]
@@ -158,9 +166,9 @@ def read_runs(path: str) -> tuple[list[str], QueueRuns]:
 def read_batches(
     path: str, fields: Sequence[str], wanted: Collection[Queue] | None = None
 ) -> Iterator[DispatchBatch]:
-    """Yield the batches of a file with these fields of `messages`, plus `key_hash` or `multi` if named.
+    """Yield the batches of a file with the named `fields` of `messages`, plus `key_hash` or `multi` if named.
 
-    Other fields are meaningless. A file without any of the `wanted` queues yields no batch.
+    All other fields have undefined values. If the file has none of the `wanted` queues, no batch is yielded.
     """
     with reading(path) as local, FileReader(local) as reader:
         yield from _batches(reader, path, fields, wanted)
@@ -169,13 +177,13 @@ def read_batches(
 def read_section(
     path: str, start: int, stop: int, fields: Sequence[str], wanted: Collection[Queue]
 ) -> Iterator[DispatchBatch]:
-    """Yield the batches that a writer left in a part of a file. See `read_batches`."""
+    """Yield the batches that a BatchFileWriter wrote to bytes [start, stop) of a file. See `read_batches`."""
     section = _Section(read_range(path, start, stop - start))
     yield from _batches(section, path, fields, wanted)
 
 
 class _Section:
-    """A part of a file, held in memory."""
+    """A section of a file, held in memory. It has the methods of FileReader that this module calls."""
 
     def __init__(self, data: bytes) -> None:
         self._data, self.size = data, len(data)
@@ -195,6 +203,7 @@ def _batches(
 ) -> Iterator[DispatchBatch]:
     footer = _read_footer(reader, path)
     every = list(map(queue_of, footer["queues"]))
+    # Most files have none of the queues of a small pack: return before any column is read.
     if wanted is not None and not any(queue in wanted for queue in every):
         return
     for batch in footer["batches"]:

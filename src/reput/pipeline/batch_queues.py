@@ -1,4 +1,4 @@
-"""Write batch queues (5.x) from staged entries: one walk over the entries for a pack of queues."""
+"""Write batch queues (5.x) from staged entries, in one pass over the log for each pack of queues."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from reput.queues.writer import BatchQueueWriter, batch_size_in
 from reput.recovery.batch_queues import BatchMatching, BatchQueueFiles
 
 Batches = Callable[[Sequence[str]], Iterable[DispatchBatch]]
-"""Yields the batches of a log, in its order, with these fields."""
+"""Yields the batches of a log, in log order, with the named fields."""
 _FIELDS = (
     "physical_offset", "size", "tags_code", "store_timestamp", "sys_flag", "queue", "queue_offset",
     "multi",
@@ -30,17 +30,19 @@ def write_batch_queues(
     store: str | Path, batches: Batches, pack: Collection[Queue], folder: Path, file_bytes: int,
     log: LogPart, old: Path | None, storage: Storage = LOCAL,
 ) -> tuple[int, int, int]:  # fmt: skip
-    """Write queues below `folder`; return the numbers of entries written, refused, and leading to lost messages.
+    """Write queues below `folder`; return the numbers of entries written, messages refused and old entries kept.
+
+    Old entries are kept if their messages can no longer be read.
 
     Args:
-        store: The store with the log, which states the number of messages in each inner batch.
-        batches: yields the staged batches, in order of the log.
-        pack: the queues.
+        store: The store with the log. Its records state the number of messages in each inner batch.
+        batches: The staged batches, in log order.
+        pack: The queues to write.
         folder: batchconsumequeue/ of the new store.
         file_bytes: Size of a file (mapperFileSizeBatchConsumeQueue).
-        log: its begin, end and unreadable parts.
-        old: batchconsumequeue/ that is replaced; None without one. Its entries decide about queue offsets if the log is
-            damaged, or if they differ from the offsets that records state.
+        log: The begin, end and unreadable ranges of the log.
+        old: The batchconsumequeue/ that is replaced, or None. Its entries decide the queue offsets if the log is
+            damaged, or if they differ from the offsets that the records state.
         storage: Storage of the store.
 
     Raises:
@@ -55,6 +57,7 @@ def write_batch_queues(
         found = {}
         if old is not None:
             found = _old_batches(batches, pack, old, file_bytes, log, elsewhere)
+        # Old entries first: new entries continue after them.
         for queue, entries in found.items():
             held = entries.kept([*log.lost, *elsewhere], size_of, redo_last=False)
             unplaced, kept = unplaced + held.unplaced.count, kept + held.kept
@@ -83,14 +86,15 @@ def _old_batches(
     batches: Batches, pack: Collection[Queue], old: Path, file_bytes: int, log: LogPart,
     elsewhere: list[OffsetRange],
 ) -> dict[Queue, BatchMatching]:  # fmt: skip
-    """Return the old queues whose entries decide, compared with all messages.
+    """Return the old queues whose entries decide, after comparing them with all messages.
 
-    `elsewhere` gets the ranges whose records state another physical offset.
+    Appends to `elsewhere` the log ranges of records that state a physical offset other than their own.
     """
     found = {}
     for queue in pack:
         files = queue_folder(old, *queue)
         sizes = {path.stat().st_size for path in files.iterdir()} if files.is_dir() else set()
+        # Files of another size were written with another configuration, and cannot be compared.
         if sizes == {file_bytes}:
             entries = BatchQueueFiles(files, file_bytes).entries_before(log.end)
             entries = entries[entries["physical_offset"] >= log.begin]
@@ -108,6 +112,8 @@ def _old_batches(
                 rows, stated = rows[placed.is_good[rows]], stated[placed.is_good[rows]]
             if queue in found and len(rows):
                 found[queue].compare(batch.messages[rows], stated)
+    # In an undamaged log, an old queue matters only if it numbers messages differently from their
+    # records.
     if log.lost or elsewhere:
         return found
     return {queue: entries for queue, entries in found.items() if entries.moved}

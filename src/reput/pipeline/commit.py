@@ -1,7 +1,8 @@
-"""The commit: name the new files, make them durable, swap them in, write `checkpoint`.
+"""Put the new files in place: name them, make them durable, swap the folders, write `checkpoint`.
 
-A crash before the first swap leaves the old store unchanged. A crash between two swaps leaves a mixture of old and new
-folders of the same log, each complete; the next run replaces both.
+A crash before the first swap leaves the old store unchanged. A crash between two swaps leaves old and new folders of
+the
+same log, each complete. The next rebuild replaces both.
 """
 
 from __future__ import annotations
@@ -36,13 +37,14 @@ from reput.store.facts import facts_of
 
 
 class RebuildCommit(NamedTuple):
-    """The results of a rebuild besides files.
+    """The results of a rebuild that `checkpoint` needs, and the folders to delete.
 
-    last_timestamp   of the log's last message, None when ConsumeQueues were not rebuilt
-    index_timestamp  the latest end of any IndexFile, None when they were not rebuilt: after a crash the broker
-                     deletes every IndexFile that ends later than this (IndexService.load, 4.9.3)
-    in_rocksdb       whether the queues are in RocksDB, for which a broker does not update the time
-    without          folders that the store no longer has
+    last_timestamp   store timestamp of the log's last message; None if ConsumeQueues were not rebuilt
+    index_timestamp  the latest end timestamp of all IndexFiles; None if they were not rebuilt. After a crash, the
+    broker
+                     deletes every IndexFile with a later end (IndexService.load, 4.9.3)
+    in_rocksdb       whether the queues are in RocksDB. A broker does not update logicsMsgTimestamp for such queues
+    without          folders that the rebuilt store no longer has
     """
 
     last_timestamp: int | None
@@ -53,7 +55,7 @@ class RebuildCommit(NamedTuple):
     def checkpoint_after(self, old: Checkpoint) -> Checkpoint:
         """Return a checkpoint with which a broker keeps the rebuilt files, after a clean shutdown and after a crash.
 
-        Parts that were not rebuilt keep their old value.
+        Timestamps of parts that were not rebuilt keep their old value.
         """
         new = old
         if self.last_timestamp is not None:
@@ -69,32 +71,32 @@ class Target(Protocol):
     """The destination of a rebuild's result."""
 
     def clear(self) -> None:
-        """Delete the remains of an unfinished rebuild."""
+        """Delete the output of an unfinished rebuild."""
 
     def take_queues(self, staged: int) -> None:
-        """Collect the files of queues, all of which are written."""
+        """Collect the queue files, after all tasks have written them. `staged` is the number of staged objects."""
 
     def take_index_files(self, names: Mapping[int, str]) -> None:
-        """Give the IndexFiles, by their numbers, these names."""
+        """Name the IndexFiles. `names` has the final name of each file by its number."""
 
     def sizes(self) -> dict[str, int]:
-        """Return the bytes of each file of the result, by its name below the output."""
+        """Return the size in bytes of each file of the result, by its path below the output."""
 
     def commit(self, commit: RebuildCommit) -> None:
-        """Put the result in place and delete what is staged. Raises StoreAccessError, StoreError."""
+        """Put the result in place, then delete the staging files. Raises StoreAccessError, StoreError."""
 
 
 class FolderTarget:
-    """A folder in which the staging folder lies."""
+    """An output folder. The staging folder lies in it, so both are in one file system."""
 
     def __init__(self, output: Path, staging: Staging) -> None:
         self._output, self._staging = output, staging
 
     def clear(self) -> None:
-        """See Target; nothing is ever partly in place."""
+        """Do nothing: a folder never has part of a result, because the commit swaps whole folders."""
 
     def take_queues(self, staged: int) -> None:
-        """See Target; the files are in place already."""
+        """Do nothing: the tasks have written the files into the new folders."""
 
     def take_index_files(self, names: Mapping[int, str]) -> None:
         """See Target. Raises StoreAccessError."""
@@ -109,16 +111,18 @@ class FolderTarget:
 
     def commit(self, commit: RebuildCommit) -> None:
         """See Target."""
+        # Last: the times in `checkpoint` vouch for the files that are in place now.
         swap_in(self._output, self._staging, commit.without)
         _write_checkpoint(self._output, self._staging, commit)
         self._staging.remove()
 
 
 def swap_in(output: Path, staging: Staging, without: Collection[str] = ()) -> None:
-    """Put each folder of staging.new in its place under `output`, then drop the old one, and folders `without`.
+    """Swap each folder of staging.new into `output`, then delete the old folders and the folders `without`.
 
-    Raises StoreAccessError; the old folders are kept in staging.old until the new ones are in place.
+    The old folders are kept in staging.old until all new ones are in place. Raises StoreAccessError.
     """
+    # Durable before the first swap, else a power cut could leave new folders with empty files.
     sync_tree(staging.new)
     make_folder(staging.old)
     for name in (CONSUME_QUEUE_FOLDER, BATCH_QUEUE_FOLDER, EXTENSION_FOLDER, INDEX_FOLDER):
@@ -126,12 +130,14 @@ def swap_in(output: Path, staging: Staging, without: Collection[str] = ()) -> No
         if not fresh.exists():
             continue
         expected = _sizes(fresh)
+        # If the file system can swap names in one step, readers never find the folder missing.
         if place.exists():
             exchange(fresh, place)
             rename(fresh, staging.old / name)
         else:
             rename(fresh, place)
         sync_folder(output)
+        # The lock keeps out brokers and other rebuilds, but not other programs.
         if _sizes(place) != expected:
             raise StoreError(
                 f"{place}: changed during the commit; the old files are in {staging.old}"

@@ -1,9 +1,11 @@
-"""Divide staged files among the tasks that write packs of queues: one pass for all packs, not one for each.
+"""Divide staged files among the packs of queues, so that the packs need one pass over the files together.
 
-A task divides neighbouring staged files. Its output file has sections for each pack with entries in them. A section is
-a staged file of its own (`reput.pipeline.batch_file`).
+A divide task reads neighbouring staged files. Its output file has sections for each pack that has entries in these
+files. A section has the format of a staged file (`reput.pipeline.batch_file`).
 
-    int64 for each pack, and one more: where the places of its sections begin | sections | places: begin and end
+    index | sections | positions (begin, end) of the sections of pack 0, pack 1, ...
+
+The index is one int64 per pack, and one more: the position of the pack's first (begin, end) pair.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ _FIELDS = (
     "physical_offset", "size", "tags_code", "store_timestamp", "sys_flag", "queue", "queue_offset",
     "multi",
 )  # fmt: skip
-_MOST_ROWS = 1 << 20  # Messages that a task holds in memory.
+_MOST_ROWS = 1 << 20  # Bounds the messages that a task holds in memory.
 _NUMBER_BYTES = 8
 _NO_PACK = -1
 _Numbers = npt.NDArray[np.int64]
@@ -37,14 +39,14 @@ _Rows = npt.NDArray[np.void]
 
 
 class _Part(NamedTuple):
-    """Messages of a batch that have entries in a pack. `multi` counts rows within them."""
+    """The messages of a batch that have entries in a pack. `row` of `multi` counts from the first of these messages."""
 
     messages: _Rows
     multi: _Rows
 
 
 def divide(scanned: str, plan: str, parts: str, task: DivideTask) -> None:
-    """Divide some staged files. Safe to run twice, also at the same time. Raises StoreAccessError."""
+    """Divide the staged files of a task. Safe to run twice, also at the same time. Raises StoreAccessError."""
     found = read_plan(plan)
     packs = _Packs(found, read_old_numbers(plan) if found.ranges else {})
     with writing(_path(parts, task.number)) as attempt, FileWriter(attempt) as file:
@@ -60,7 +62,7 @@ def divide(scanned: str, plan: str, parts: str, task: DivideTask) -> None:
 def divided_batches(
     parts: str, files: int, pack: int, fields: Sequence[str], wanted: Collection[Queue]
 ) -> Iterator[DispatchBatch]:
-    """Yield the batches of a pack from `count` divided files, in the order of the log.
+    """Yield the batches of a pack from the first `files` divided files, in log order.
 
     Raises StoreAccessError, FormatError.
     """
@@ -80,9 +82,9 @@ def _path(parts: str, number: int) -> str:
 
 
 class _Packs:
-    """Knows which entries each pack has.
+    """Finds the packs of entries.
 
-    A pack has whole queues, or ranges of queue offsets (`QueuePlan.ranges`), which are unsigned.
+    A pack has whole queues, or ranges of unsigned queue offsets (`QueuePlan.ranges`).
     """
 
     def __init__(self, plan: QueuePlan, old: dict[Queue, OldNumbers]) -> None:
@@ -99,7 +101,7 @@ class _Packs:
             self._cuts[queue] = np.array(of_cuts, np.uint64), np.array(packs, np.int64)
 
     def divided(self, batch: DispatchBatch) -> Iterator[tuple[int, _Part]]:
-        """Yield the numbers of packs that have entries in a batch, and its messages with these."""
+        """Yield the number of each pack that has entries in a batch, with the messages of these entries."""
         messages, multi = batch.messages, batch.multi
         places = messages["physical_offset"]
         own = self._packs_of(batch.queues, messages["queue"], messages["queue_offset"], places)
@@ -107,6 +109,9 @@ class _Packs:
             batch.queues, multi["queue"], multi["queue_offset"], places[multi["row"]]
         )
         by_pack = np.argsort(further, kind="stable")
+        # A message has an entry in its own queue, and one in each further queue
+        # (INNER_MULTI_DISPATCH). It goes
+        # to a pack once, even if it has several entries there.
         packs = np.concatenate([own, further])
         rows = np.concatenate([np.arange(len(own)), multi["row"]])
         order = np.lexsort((rows, packs))
@@ -130,7 +135,7 @@ class _Packs:
         stated: _Numbers,
         places: _Numbers,
     ) -> _Numbers:
-        """Return the pack of each entry by the number of its queue, its queue offset and its place in the log."""
+        """Return the pack of each entry. `stated` are the queue offsets, `places` the physical offsets."""
         of_queue = np.full(len(queues), _NO_PACK)
         divided: list[int] = []
         for number, queue in enumerate(queues):
@@ -142,7 +147,10 @@ class _Packs:
         for number in divided:
             queue, rows = queues[number], np.flatnonzero(numbers == number)
             offsets = stated[rows]
-            if queue in self._old:  # A message without an entry is counted with the first range.
+            # The old entries decide the queue offset, and so the range. A message that gets no
+            # entry (-1) goes to
+            # the first range, which counts refused messages.
+            if queue in self._old:
                 offsets = np.maximum(self._old[queue].numbers(places[rows], offsets), 0)
             firsts, packs_of_queue = self._cuts[queue]
             cut = np.searchsorted(firsts, offsets.astype(np.uint64), side="right") - 1
@@ -151,7 +159,7 @@ class _Packs:
 
 
 class _Sections:
-    """Collects parts of packs, and writes a section for a pack once it has many messages."""
+    """Buffers the messages of all packs, and writes one section per pack when the buffer is full."""
 
     def __init__(self, file: FileWriter, packs: int) -> None:
         self._file, self._position = file, (packs + 1) * _NUMBER_BYTES
@@ -161,12 +169,15 @@ class _Sections:
         self._rows = 0
 
     def numbers_of(self, queues: list[Queue]) -> npt.NDArray[np.int32]:
-        """Return the numbers that the queues of a batch have in this file."""
+        """Return the numbers of a batch's queues in this file.
+
+        Batches of different splits number queues differently.
+        """
         numbers = [self._numbers.setdefault(queue, len(self._numbers)) for queue in queues]
         return np.array(numbers, np.int32)
 
     def append(self, pack: int, part: _Part, numbers: npt.NDArray[np.int32]) -> None:
-        """Take a part of a pack. `numbers`: those of the queues of its batch."""
+        """Buffer the messages of a pack. `numbers` has the file's number of each queue of the batch."""
         for rows in part:
             rows["queue"] = numbers[rows["queue"]]
         self._parts[pack].append(part)
@@ -186,7 +197,7 @@ class _Sections:
         self._rows = 0
 
     def finish(self) -> None:
-        """Write the buffer, and the places of the sections."""
+        """Write the buffer, the positions of the sections, and the index."""
         self._flush()
         counts = [len(places) for places in self._places]
         ends = self._position + 2 * _NUMBER_BYTES * np.cumsum([0, *counts])
@@ -196,7 +207,7 @@ class _Sections:
 
 
 def _joined(parts: Sequence[_Part], queues: Sequence[Queue]) -> DispatchBatch:
-    """Return the parts as one batch, which names only queues that it uses."""
+    """Return the parts as one batch. It names only the queues that it uses."""
     messages = new_rows(sum(len(part.messages) for part in parts), MESSAGE_DTYPE)
     np.concatenate([part.messages for part in parts], out=messages)
     multi = new_rows(sum(len(part.multi) for part in parts), MULTI_DTYPE)
@@ -206,6 +217,7 @@ def _joined(parts: Sequence[_Part], queues: Sequence[Queue]) -> DispatchBatch:
     used = np.unique(np.concatenate([messages["queue"], multi["queue"]]))
     for rows in (messages, multi):
         rows["queue"] = np.searchsorted(used, rows["queue"])
-    messages["key_count"] = 0  # Keys are not read.
+    # The section has no key hashes, so no message may claim any.
+    messages["key_count"] = 0
     names = [queues[number] for number in used.tolist()]
     return DispatchBatch(messages, np.empty(0, np.int32), multi, names)

@@ -1,4 +1,4 @@
-"""The rebuild from beginning to end, with any runner."""
+"""Run a rebuild from beginning to end, with any runner."""
 
 from __future__ import annotations
 
@@ -59,11 +59,12 @@ from reput.store.topics_file import batch_topics
 from reput.tasks import Progress, Result, Runner, Task, silent
 
 _SIZES_ASSUMED = (
-    "there was no IndexFile to show its sizes, so a broker's defaults were used; if the broker "
-    "has others, rebuild with its configuration, or with its numbers of slots and items"
+    "the store has no IndexFile that shows hash slots and index items, so the broker's defaults were used; if the "
+    "broker has other values, rebuild with its configuration, or pass the numbers of slots and items"
 )
+# Longer than the resolution of object times, which is one second.
 _REMOTE_TICK_NS = 2_000_000_000
-_MANY_FILES = 64  # With more files, tasks find their ends.
+_MANY_FILES = 64  # For more files, tasks look up where the data of each file ends.
 Only = Literal["consumequeue", "index"]
 
 
@@ -81,18 +82,31 @@ def rebuild_store(
     storage_options: Mapping[str, str] | None = None,
     progress: Progress = silent,
 ) -> RebuildReport:
-    """Rebuild `consumequeue/` and `index/` (or `only` one of them) of `store` in `output`, by default in place.
+    """Rebuild `consumequeue/` and `index/` of `store`.
 
-    `queues` is 'files' or 'rocksdb'; by default the kind that the store has. Without a config, sizes come from the
-    store's own files if they are certain, else from a broker's defaults. The store and the output may be URLs.
-    `staging` is a URL for temporary files of tasks that share no folder; by default, an output in object storage
-    contains it. `storage_options` apply to all of them. The phases of `progress` are scan and rescan, in bytes of the
-    log, then divide, write, join and publish, in bytes written. Raises StoreNotFoundError, StoreLockedError,
-    StoreAccessError, StoreChangedError, UsageError. Unreadable parts of the log are not errors: they are in the
-    report's `damage`.
+    Unreadable parts of the log are not errors: the report has them as `damage`.
+
+    Args:
+        runner: Runs the tasks.
+        store: Folder or URL of the store with the log.
+        config: Sizes of files. By default, sizes come from the store's own files, or from a broker's defaults.
+        only: The part to rebuild, 'consumequeue' or 'index'; both by default.
+        output: Folder or URL for the result; by default, the store itself.
+        queues: 'files' or 'rocksdb'; by default, the kind that the store has.
+        split_size: Bytes of the CommitLog per scan task.
+        salvage: Search for readable records after damage.
+        staging: URL for temporary files, for tasks that share no folder. By default, temporary files are in the output.
+        storage_options: Options for every URL.
+        progress: Receives the phases scan and rescan (bytes of the log), then divide, write, join and publish (bytes
+            written).
+
+    Raises:
+        StoreNotFoundError, StoreLockedError, StoreAccessError, StoreChangedError, UsageError.
     """
     if only not in (None, "consumequeue", "index"):
-        raise UsageError(f"only is 'consumequeue' or 'index', not {only!r}", arguments=["only"])
+        raise UsageError(
+            f"only must be 'consumequeue' or 'index', not {only!r}", arguments=["only"]
+        )
     if split_size is not None and split_size < 1:
         raise UsageError("split_size must be at least 1 byte", arguments=["split_size"])
     options = dict(storage_options or {})
@@ -112,7 +126,7 @@ def rebuild_store(
 
 
 class _Source(NamedTuple):
-    """The store that has the log."""
+    """The store whose log is read."""
 
     path: str
     storage: Storage
@@ -128,7 +142,7 @@ class _Source(NamedTuple):
 
 
 class _Arguments(NamedTuple):
-    """Arguments of a rebuild."""
+    """The arguments of rebuild_store that its steps need."""
 
     only: Only | None
     queues: QueueForm | None
@@ -138,7 +152,7 @@ class _Arguments(NamedTuple):
 
 
 class _Known(NamedTuple):
-    """Facts of a store before its log is read."""
+    """Facts about a store, collected before its log is read."""
 
     source: _Source
     files: list[CommitLogFile]
@@ -159,6 +173,7 @@ class _Known(NamedTuple):
     def report(self, output: str) -> RebuildReport:
         report = RebuildReport(self.source.path, output, config=self.config, notes=self.notes)
         ends = self.ends
+        # Bytes after the end for a rebuild appear as the torn end of the log instead.
         report.note(*[str(one) for one in ends.findings() if one.start < ends.rebuild])
         return report
 
@@ -176,7 +191,9 @@ def _known(source: _Source, asked: _Arguments, in_place: bool) -> _Known:
         notes.append(_SIZES_ASSUMED)
     config = facts.config
     kind = kind_of(facts, asked.queues, in_place and asked.only != "index")
-    if kind == "rocksdb":  # For cases that only enableLmq decides.
+    # QueueDatabase writes what a 5.3 broker writes, whose multi-dispatch depends on enableLmq
+    # alone.
+    if kind == "rocksdb":
         config = replace(config, enable_multi_dispatch=config.enable_lmq, store_version="5.3")
     return _Known(
         source, files, listing.open_file, stamps, config, kind, notes, facts.ends,
@@ -185,7 +202,10 @@ def _known(source: _Source, asked: _Arguments, in_place: bool) -> _Known:
 
 
 def _remote_stamps(files: Sequence[CommitLogFile]) -> dict[int, Stamp]:
-    """Return stamps of objects. Their times are whole seconds, so a recent object may change without a trace."""
+    """Return stamps of objects that are old enough.
+
+    Object times are whole seconds, so an object written a moment ago may change again without a new time.
+    """
     settled = time.time_ns() - _REMOTE_TICK_NS
     return {
         file.start: Stamp(0, file.size, file.inode) for file in files if 0 < file.inode < settled
@@ -225,16 +245,16 @@ def _below(output: str) -> str:
 
 
 def _bucket_staging(staging: str, known: _Known, options: Mapping[str, str]) -> BucketStaging:
-    """Open the place of staged files. Raises UsageError, MissingExtraError, StoreAccessError."""
+    """Open the staging area in object storage. Raises UsageError, MissingExtraError, StoreAccessError."""
     if not is_url(staging):
         raise UsageError(
-            f"staging is a URL of object storage, not {staging}; without it, a folder of the output is used",
+            f"staging must be a URL of object storage, not {staging}; omit it to stage in a folder of the output",
             arguments=["staging"],
         )
     if known.kind == "rocksdb":
         raise UsageError(
-            "queues in RocksDB are not staged in object storage; pass queues='files', or a staging and an output "
-            "on a file system",
+            "a rebuild with queues in RocksDB cannot stage in object storage; pass queues='files', or an output and a "
+            "staging on a file system",
             arguments=["queues"],
         )
     return BucketStaging(open_object_store(staging, options), known.fingerprint)
@@ -244,7 +264,7 @@ def _into_bucket(
     runner: Runner, source: _Source, output: str, place: str, asked: _Arguments,
     options: Mapping[str, str], progress: Progress,
 ) -> RebuildReport:  # fmt: skip
-    """Stage in object storage, and publish there."""
+    """Rebuild into object storage: stage the files there, then publish them."""
     known = _known(source, asked, in_place=False)
     staging = _bucket_staging(place, known, options)
     published = open_object_store(output, options)
@@ -268,11 +288,11 @@ def _by_bucket(
     runner: Runner, source: _Source, output: Path, in_place: bool, place: str, asked: _Arguments,
     options: Mapping[str, str], progress: Progress,
 ) -> RebuildReport:  # fmt: skip
-    """Stage in object storage, and fetch the result into a folder."""
+    """Rebuild into a folder, with staging in object storage: fetch the result from there."""
     if in_place:
         raise UsageError(
-            "staging in object storage needs an output, because tasks cannot read the old queues "
-            "of the store",
+            "a rebuild in place cannot stage in object storage, because tasks could not read the store's old "
+            "queues; pass an output",
             arguments=["staging", "output"],
         )
     known = _known(source, asked, in_place=False)
@@ -284,7 +304,8 @@ def _by_bucket(
     )
     report = known.report(str(output))
     know(places := (staging.store,))
-    # Tasks of a remote store open no folder that is held here, and their executors need not have the output.
+    # Tasks of a remote store open no folder of this machine, so their executors need not see the
+    # output.
     held = AnchoredRunner(runner) if source.is_folder else runner
     rebuild = _Rebuild(
         PlacedRunner(held, places), known, staging, asked.only, None, progress,
@@ -298,13 +319,15 @@ def _by_bucket(
 
 @contextmanager
 def _owning(output: Path, staging: Staging, in_place: bool) -> Iterator[None]:
-    """Exclude brokers and other rebuilds from the files that are replaced."""
+    """Lock the output and its staging folder against brokers and other rebuilds."""
     with ExitStack() as stack:
         make_folder(output)
         stack.enter_context(anchored(output))
         if in_place:
             busy = "a broker or another writer owns this store; stop it, or choose another output"
             stack.enter_context(locked(output / LOCK_FILE, busy, arguments=["output"]))
+        # After the broker's lock: a refused rebuild must leave no folder in a running broker's
+        # store.
         staging.create()
         stack.enter_context(anchored(staging.folder, owner=output))
         busy = "another rebuild is writing here; wait for it or stop it"
@@ -314,7 +337,7 @@ def _owning(output: Path, staging: Staging, in_place: bool) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class _Rebuild:
-    """One rebuild; its steps fill the report."""
+    """One rebuild. Its steps fill the report."""
 
     runner: Runner
     known: _Known
@@ -325,7 +348,7 @@ class _Rebuild:
     report: RebuildReport
     queues: QueueBuild
     target: Target
-    output: Path | None  # None for object storage.
+    output: Path | None  # None if the output is in object storage.
 
     @property
     def config(self) -> StoreConfig:
@@ -350,11 +373,12 @@ class _Rebuild:
         report.total_s = times[-1] - times[0]
 
     def _scan(self, split_bytes: int, salvage: bool) -> LogSummary:
-        """Scan every split; repeat scans whose start was guessed wrong, until all join."""
+        """Scan every split. Repeat scans that started at a wrong guess, until all splits join."""
         files, data_end = self.known.files, partial(_data_end, self.known.source.storage)
         if len(files) < _MANY_FILES:
             data_ends = list(map(data_end, files))
         else:
+            # Thousands of files, for example in object storage: look up their ends in parallel.
             data_ends = self.run_tasks(data_end, files, [1] * len(files), "")
         splits = plan_splits(files, data_ends, split_bytes)
         ends = {file.start: end for file, end in zip(files, data_ends, strict=True)}
@@ -378,7 +402,7 @@ class _Rebuild:
     def run_tasks(
         self, function: Callable[[Task], Result], tasks: Sequence[Task], weights: Sequence[int], phase: str
     ) -> list[Result]:  # fmt: skip
-        """Run tasks of this run; a phase without a name reports no progress."""
+        """Run tasks that stop if another rebuild takes over. A phase with an empty name reports no progress."""
         progress = partial(self.progress, phase) if phase else _silent
         return self.runner.run(self.staging.fenced(function), tasks, weights, progress)
 
@@ -390,24 +414,20 @@ class _Rebuild:
         report = self.report
         report.log_begin, report.log_end = log.begin, log.end
         if log.damage and log.damage[-1].stop == log.end:
-            # The rest of the last file was not read; the log still ends after its last record.
+            # The rest of the last file is unreadable, but the log still ends after its last record.
             report.log_end = min(max(self.known.ends.rebuild, log.damage[-1].start), log.end)
         report.torn_tail = log.torn
         report.messages, report.keys, report.damage = log.messages, log.keys, log.damage
         if misplaced := log.misplaced:
             report.note(
-                f"{misplaced} messages state a physical offset that is not their own; indexed as they state"
+                f"{misplaced} messages state a physical offset other than their position; they are indexed as they "
+                "state"
             )
         if bad_multi := sum(split.bad_multi for split in log.splits):
-            report.note(
-                f"{bad_multi} messages have an INNER_MULTI_QUEUE_OFFSET that cannot be read"
-            )
+            report.note(f"{bad_multi} messages have an invalid INNER_MULTI_QUEUE_OFFSET property")
 
     def _write(self, log: LogSummary) -> dict[str, Proof | str]:
-        """Write the new files into staging, with the largest tasks first, so that the last to finish are small.
-
-        Returns, by the name of each IndexFile, its proof or the reason why it has none.
-        """
+        """Write the new files into staging. Return each IndexFile's proof, or the reason why it has none, by name."""
         report, staging = self.report, self.staging
         job = WriteJob(
             report.store, str(staging.scanned), str(staging.plan), str(staging.parts),
@@ -422,6 +442,7 @@ class _Rebuild:
             queues = self.queues.plan(log, 2 * self.runner.parallelism, self._run_one)
             tasks += queues.tasks
         dividing = partial(divide, job.scanned, job.plan, job.parts)
+        # Packs read the divided files, so all divide tasks must end before any write task starts.
         self.run_tasks(dividing, queues.divides, [one.weight for one in queues.divides], "divide")
         weights = [task.weight for task in tasks]
         in_objects = isinstance(staging, BucketStaging)
@@ -438,8 +459,10 @@ class _Rebuild:
         return self._name_index_files(written)
 
     def _name_index_files(self, written: Sequence[Written]) -> dict[str, Proof | str]:
-        """Give the IndexFiles names by which a broker sorts them."""
+        """Name the IndexFiles so that a broker, which sorts them by name, finds them in log order."""
         files = sorted(result for result in written if isinstance(result, IndexFileWritten))
+        # A name is a time. Two files may begin in one millisecond, and the last may lie in the
+        # future.
         names = index_file_names([file.first_timestamp for file in files], now_ms())
         self.target.take_index_files(
             {file.number: name for file, name in zip(files, names, strict=True)}
@@ -464,14 +487,17 @@ class _Rebuild:
         )
 
     def _remember(self, proofs: dict[str, Proof | str]) -> None:
-        """Keep the proofs of the IndexFiles that lie in place now, so that queries need not spot-check them."""
+        """Save the proofs of the new IndexFiles, so that queries need not spot-check the files."""
         if self.output is None or not self.known.source.storage.is_local:
             return
         for name, proof in proofs.items():
             path = self.output / INDEX_FOLDER / name
             problem = proof if isinstance(proof, str) else self._keep(path, proof)
-            if problem:  # The rebuild is complete anyway.
-                self.report.note(f"the IndexFiles could not be proved: {problem}")
+            # Only a cache is missing. The rebuild itself is complete.
+            if problem:
+                self.report.note(
+                    f"queries will check the IndexFiles, because no proofs could be saved: {problem}"
+                )
                 return
 
     def _keep(self, path: Path, proof: Proof) -> str:
@@ -485,7 +511,7 @@ class _Rebuild:
 
 
 def _data_end(storage: Storage, file: CommitLogFile) -> int:
-    """Return the physical offset after the file's last byte that is not zero; a hole at its end is not read."""
+    """Return the physical offset after the file's last nonzero byte. A hole at the end of the file is not read."""
     with storage.open(file.path) as reader:
         last = reader.last_nonzero(file.size)
     return file.start if last is None else file.start + last + 1
@@ -496,7 +522,7 @@ def _data_bytes(task: ScanTask, data_end: int) -> int:
 
 
 def _silent(done: int, total: int) -> None:
-    """Report no progress."""
+    """Ignore the progress of an unnamed phase."""
 
 
 Written = IndexFileWritten | QueuesWritten | RocksTableWritten

@@ -1,8 +1,10 @@
-"""Write ConsumeQueues with extension files from staged entries: one walk over the entries for a pack of queues.
+"""Write ConsumeQueues with extension files from staged entries, in one pass over the log for each pack of queues.
 
-Mirrors `ConsumeQueue.putMessagePositionInfoWrapper` and `ConsumeQueueExt.put` (tag rocketmq-all-5.3.3): each message
-of a queue has a unit, whose address takes the place of the tags code; an entry of a further queue keeps its tags code.
-A unit is written before the entry is checked, so an entry that the broker drops leaves its unit.
+Mirrors `ConsumeQueue.putMessagePositionInfoWrapper` and `ConsumeQueueExt.put` (tag rocketmq-all-5.3.3). Each message
+has
+a unit in the extension files of its own queue. The entry has the address of the unit in place of the tags code. Entries
+in further queues (multi-dispatch) have no unit and keep their tags code. The broker writes a unit before it checks the
+entry, so the unit of a dropped entry remains.
 """
 
 from __future__ import annotations
@@ -45,16 +47,16 @@ def write_extended_queues(
     begun: Mapping[Queue, tuple[ConsumeQueueWriter, int]] | None = None,
     storage: Storage = LOCAL,
 ) -> tuple[int, int, int]:
-    """Write queues; return the numbers of entries taken and dropped, and of pre-blank entries.
+    """Write queues; return the numbers of entries taken, entries dropped, and pre-blank entries.
 
     Args:
-        store: The store, whose extension files have the existing bit maps of units.
-        batches: yields the staged batches, in the order of the log.
+        store: The store with the old extension files, from which filter bit maps are copied.
+        batches: The staged batches, in log order.
         new: Folder that receives consumequeue/ and consumequeue_ext/.
-        config: sizes of files.
-        pack: the queues.
-        lost: ranges of the log that cannot be read.
-        begun: queues that have entries already, and the size of their units.
+        config: Sizes of files.
+        pack: The queues to write.
+        lost: Ranges of the log that cannot be read.
+        begun: Queues that already have entries: the writer, and the end of their units in bytes.
         storage: Storage of the store.
 
     Raises:
@@ -84,6 +86,8 @@ def write_extended_queues(
 
 
 class _ExtendedQueue:
+    """The files of one queue: its entries, its units, and a reader of the old units."""
+
     def __init__(
         self, new: Path, queue: Queue, config: StoreConfig, known: ConsumeQueueSetReader,
         begun: tuple[ConsumeQueueWriter, int] | None,
@@ -92,8 +96,9 @@ class _ExtendedQueue:
             folder = queue_folder(new / CONSUME_QUEUE_FOLDER, *queue)
             begun = ConsumeQueueWriter(folder, config.queue_entries), 0
         self._entries, position = begun
-        # The broker writes a unit before it checks the entry, but it does not write units again if the queue has the
-        # entries already.
+        # The broker writes the unit before it checks the entry. If the queue already has the
+        # entries, it writes no
+        # units again.
         self._written = self._entries.max_physical_offset
         folder = queue_folder(new / EXTENSION_FOLDER, *queue)
         self._units = ExtensionWriter(folder, config.extension_file_bytes, position)
@@ -110,7 +115,7 @@ class _ExtendedQueue:
         queue_offset: npt.NDArray[np.int64],
         lost: LostRanges,
     ) -> int:
-        """Append entries, and units for the queue's own messages. Returns the number of appended entries."""
+        """Append entries, and a unit for each of the queue's own messages. Return the number of appended entries."""
         messages = batch.messages[rows]
         ends = messages["physical_offset"] + messages["size"]
         own = np.flatnonzero((messages["queue"] == number) & (ends > self._written))
@@ -123,6 +128,8 @@ class _ExtendedQueue:
             if address is not None:
                 messages["tags_code"][row] = address
         taken = self._entries.append(messages, np.arange(len(rows)), queue_offset, lost)
+        # Thousands of queues would exhaust the file descriptors. The writer opens the file again
+        # when needed.
         self._entries.close(sync=False)
         return taken
 
@@ -133,6 +140,8 @@ class _ExtendedQueue:
     def _bit_map(self, queue_offset: int, physical_offset: int) -> bytes:
         if self._known is None:
             return b""
+        # A bit map cannot be computed from the log: it depends on the consumers' filters at
+        # dispatch.
         try:
             entry = self._known.stored_entry(queue_offset)
             if entry.physical_offset != physical_offset or not is_address(entry.tags_code):
@@ -141,6 +150,8 @@ class _ExtendedQueue:
         except StoreError as error:
             if is_transient(error):
                 raise
+            # The old queue is damaged. An empty bit map is valid: the broker then filters by the
+            # message.
             return b""
         return b"" if unit is None else unit.bit_map
 

@@ -1,4 +1,4 @@
-"""Assign index entries to IndexFiles before any is written, by prefix sums over the splits."""
+"""Assign index entries to IndexFiles before any file is written, by prefix sums over the splits."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from reput.pipeline.stitch import LogSummary
 
 @dataclass(frozen=True, slots=True)
 class KeyRange:
-    """Index entries [start, stop) of one staged split."""
+    """Index entries [start, stop) of one staged file."""
 
     staged: str
     start: int
@@ -21,7 +21,7 @@ class KeyRange:
 
 @dataclass(frozen=True, slots=True)
 class IndexFileTask:
-    """One IndexFile: its entries, and the single entry before its first, None for the very first file."""
+    """One IndexFile: its entries, and the single entry before them, None for the first file."""
 
     number: int
     entries: tuple[KeyRange, ...]
@@ -33,13 +33,16 @@ class IndexFileTask:
 
 
 def index_layout(log: LogSummary, config: StoreConfig) -> list[IndexFileTask]:
-    """Cut the sequence of all index entries into files of index_items - 1.
+    """Cut the sequence of all index entries into files of index_items - 1 entries.
 
-    The broker makes the next file when a message, of any kind, comes after the last was filled.
+    The broker creates the next file when any message, with or without keys, follows the entry that filled the last one.
     """
+    # An IndexFile counts from 1: item 0 means an empty slot, so it holds one entry less
+    # (IndexFile.java).
     capacity = config.index_items - 1
     total = log.keys
     count = -(-total // capacity)
+    # A full last file and a later message: the broker has created one more, still empty, file.
     if total % capacity == 0 and _messages_after_last_key(log.splits):
         count += 1
     bounds, position = [], 0
@@ -61,7 +64,8 @@ def _cut(
     bounds: list[tuple[int, int, str]], first_split: int, start: int, stop: int
 ) -> list[KeyRange]:
     ranges = []
-    # A large log has many of these, so none is copied.
+    # A loop with indexes, not a slice: a large log has many bounds, and a slice would copy them for
+    # each file.
     for place in range(first_split, len(bounds)):
         first, last, staged = bounds[place]
         if first >= stop:

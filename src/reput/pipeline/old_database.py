@@ -1,6 +1,6 @@
-"""Rebuild RocksDB queues in place if their old entries decide about queue offsets.
+"""Decide queue offsets from the old entries when queues in RocksDB are rebuilt in place.
 
-`reput.compare.placement` has the rule by which they do. A message without a place gets no entry.
+`reput.compare.placement` has the rule. A message to which the rule gives no number gets no entry.
 """
 
 from __future__ import annotations
@@ -35,17 +35,18 @@ from reput.store.facts import facts_of
 _FIELDS = ("physical_offset", "size", "sys_flag", "queue", "queue_offset", "multi")
 _CHANGED_FILE, _KEPT_FILE, _NAMES_FILE = "old-changed", "old-kept", "old-queues.json"
 _REFUSED = -1
+# A limit against damaged files. Plans are much smaller.
 _MOST_BYTES = 1 << 31
 _Numbers = npt.NDArray[np.int64]
 
 
 class OldNumbers(NamedTuple):
-    """Queue offsets that only the old entries of a queue show, not its messages.
+    """Queue offsets of a queue's messages that are known only from its old entries.
 
-    changed      int64[n, 2]: physical offset and queue offset of messages that state another queue offset; -1 for no
-                 entry
-    kept_at      queue offsets of the entries that lead to messages that cannot be read
-    kept_values  these entries, ROCKSDB_VALUE_DTYPE
+    changed      int64[n, 2]: physical offset and queue offset of each message whose record states another queue offset;
+                 queue offset -1 means no entry
+    kept_at      queue offsets of the kept entries, whose messages cannot be read
+    kept_values  the values of the kept entries, ROCKSDB_VALUE_DTYPE
     """
 
     changed: _Numbers
@@ -53,13 +54,15 @@ class OldNumbers(NamedTuple):
     kept_values: npt.NDArray[np.void]
 
     def numbers(self, offsets: _Numbers, stated: _Numbers) -> _Numbers:
-        """Return the queue offsets of messages; -1 for messages that get no entry."""
+        """Return the queue offsets of messages at these physical offsets; -1 for messages that get no entry."""
         result = stated
         if len(self.changed):
             at = np.searchsorted(self.changed[:, 0], offsets)
             found = self.changed[np.minimum(at, len(self.changed) - 1)]
             result = np.where(found[:, 0] == offsets, found[:, 1], stated)
-        if len(self.kept_at):  # a message that lies elsewhere than it states has its old entry
+        # A message that states a wrong physical offset already has its old entry among the kept
+        # ones.
+        if len(self.kept_at):
             result = np.where(np.isin(result, self.kept_at), _REFUSED, result)
         return result
 
@@ -67,13 +70,13 @@ class OldNumbers(NamedTuple):
 def plan_old_numbers(
     database: str, staged: Iterable[Path], asked: Collection[Queue] | None, log: LogPart
 ) -> dict[Queue, OldNumbers]:
-    """Compare the queues with the old entries; return the numbers of each queue in which they differ.
+    """Compare queues with their old entries; return the numbers of each queue that differs.
 
     Args:
         database: consumequeue/ of the store that is rebuilt.
-        staged: the staged files, in the order of the log.
-        asked: the queues to compare; None for all.
-        log: its readable parts.
+        staged: The staged files, in log order.
+        asked: The queues to compare; None for all.
+        log: The begin, end and unreadable ranges of the log.
 
     Raises:
         StoreAccessError.
@@ -89,7 +92,8 @@ def plan_old_numbers(
     except (StoreError, MissingExtraError) as error:
         if is_transient(error):
             raise
-        found = {}  # A damaged database decides nothing.
+        # The database is damaged, so its entries are no evidence. The records decide.
+        found = {}
     return {
         name: numbers
         for name, numbers in found.items()
@@ -98,7 +102,7 @@ def plan_old_numbers(
 
 
 def beginning_again(staged: Iterable[Path]) -> set[Queue]:
-    """Return the queues in which a message after the first states queue offset 0, which runs do not show."""
+    """Return the queues in which a later message states queue offset 0. Runs do not show this: they ignore 0."""
     begun: set[Queue] = set()
     found: set[Queue] = set()
     for path in staged:
@@ -112,7 +116,7 @@ def beginning_again(staged: Iterable[Path]) -> set[Queue]:
 
 
 class _Given(NamedTuple):
-    """Physical offsets and queue offsets of a queue's messages, in the order of the log."""
+    """Physical offsets and stated queue offsets of a queue's messages, in log order."""
 
     offsets: _Numbers
     stated: _Numbers
@@ -156,6 +160,7 @@ def _given_by(batch: DispatchBatch, placed: Placement | None) -> Iterator[tuple[
 def _compared(old: RocksDatabase, name: Queue, given: _AllGiven, log: LogPart) -> OldNumbers:
     numbers, values = _old_entries(old, name)
     offsets = values["physical_offset"].astype(np.int64)
+    # Entries outside the log, for example of expired messages, lead to no message.
     good = (offsets >= log.begin) & (offsets + values["size"] <= log.end) & (values["size"] > 0)
     numbers, values, offsets = numbers[good], values[good], offsets[good]
     none = np.empty(0, np.int64)
@@ -167,6 +172,7 @@ def _compared(old: RocksDatabase, name: Queue, given: _AllGiven, log: LogPart) -
     has_entry, result = rows >= 0, own.stated.copy()
     result[has_entry] = numbers[by_offset][rows[has_entry]]
     lost = in_ranges(offsets, [*log.lost, *given.elsewhere])
+    # Only entries whose message no scan found are kept.
     lost &= ~np.isin(offsets, own.offsets)
     _place_missing(name, own, result, has_entry, numbers[lost], offsets[lost])
     changed = np.flatnonzero(result != own.stated)
@@ -182,13 +188,14 @@ def _place_missing(
     lost: _Numbers,
     lost_offsets: _Numbers,
 ) -> None:
-    """Refuse messages without an entry whose queue offset is taken, or is not between those of the neighbours."""
+    """Refuse messages without an old entry whose queue offset is taken, or does not lie between their neighbours'."""
     taken = np.concatenate([result[has_entry], lost])
     missing = np.flatnonzero(~has_entry)
     if not len(missing) or not len(taken):
         return
     is_taken = np.isin(own.stated[missing], taken)
     result[missing[is_taken]] = _REFUSED
+    # Numbers of light queues may restart at 0, so their order proves nothing.
     if is_light(name.topic):
         return
     solid = np.concatenate([own.offsets[has_entry], lost_offsets])
@@ -203,7 +210,7 @@ def _place_missing(
 
 
 def _old_entries(old: RocksDatabase, name: Queue) -> tuple[_Numbers, npt.NDArray[np.void]]:
-    """Return queue offsets and values of a queue's entries up to its end: a broker ignores later ones."""
+    """Return the queue offsets and values of a queue's entries up to its end. A broker ignores later entries."""
     prefix, end = queue_prefix(*name), old.end(*name)
     numbers, values = [], []
     for key, value in old.items(entry_key(prefix, 0)):
@@ -218,7 +225,7 @@ def _old_entries(old: RocksDatabase, name: Queue) -> tuple[_Numbers, npt.NDArray
 
 
 def write_old_numbers(plan: str, found: dict[Queue, OldNumbers]) -> None:
-    """Write them for tasks. Raises StoreAccessError."""
+    """Write the numbers for the write tasks. Raises StoreAccessError."""
     names = [[*name, len(one.changed), len(one.kept_at)] for name, one in found.items()]
     changed = b"".join(one.changed.tobytes() for one in found.values())
     kept = b"".join(one.kept_at.tobytes() + one.kept_values.tobytes() for one in found.values())
@@ -233,7 +240,7 @@ def write_old_numbers(plan: str, found: dict[Queue, OldNumbers]) -> None:
 
 @lru_cache(maxsize=2)
 def read_old_numbers(plan: str) -> dict[Queue, OldNumbers]:
-    """Read the file of `write_old_numbers`. Raises StoreAccessError."""
+    """Read the files of `write_old_numbers`. Raises StoreAccessError."""
     names = json.loads(read_file(Path(plan, _NAMES_FILE), _MOST_BYTES))
     changed = np.frombuffer(read_file(Path(plan, _CHANGED_FILE), _MOST_BYTES), np.int64)
     kept = read_file(Path(plan, _KEPT_FILE), _MOST_BYTES)

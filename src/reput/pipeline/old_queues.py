@@ -1,8 +1,8 @@
-"""Rebuild queues in place if their old entries decide about numbers.
+"""Decide queue offsets from the old entries when ConsumeQueue files are rebuilt in place.
 
-If the log is damaged, or the queue offsets of a queue are not certain, the rebuilt queue is a copy of the old one, and
-missing entries are written into it. Opening the store for writing follows the same rule: no entry of a message moves
-(`compare.placement`).
+If the log is damaged, or the queue offsets of a queue are uncertain, the rebuild copies the old queue and writes the
+missing entries into the copy. A writer that opens the store follows the same rule (`compare.placement`), so the entry
+of a message never moves.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from reput.recovery.queue_survey import QueueSurvey
 
 
 class LogPart(NamedTuple):
-    """The beginning and end of the log, and its unreadable ranges.
+    """The begin and end of the log, and its unreadable ranges.
 
-    misplaced  whether messages state other physical offsets than theirs
+    misplaced  whether some messages state a physical offset other than their own
     """
 
     begin: int
@@ -43,13 +43,13 @@ class LogPart(NamedTuple):
 
 
 class PlacedBatches:
-    """The places of a log's consecutive batches."""
+    """Finds the log ranges of consecutive batches."""
 
     def __init__(self, log: LogPart) -> None:
         self._log, self._end = log, log.begin
 
     def next(self, batch: DispatchBatch) -> tuple[OffsetRange, Placement | None]:
-        """Return where the next batch lies, and its messages in there; None if these lie where they state."""
+        """Return the log range of the next batch and the placement of its messages; None if all offsets are right."""
         messages, start = batch.messages, self._end
         ends = messages["physical_offset"].astype(np.int64) + messages["size"]
         if not self._log.misplaced:
@@ -58,13 +58,17 @@ class PlacedBatches:
         placed = Placement.of(messages, OffsetRange(start, self._log.end))
         self._end = int(placed.bounds[0][-1])
         last = np.flatnonzero(placed.is_good)[-1:]
-        if not len(last) or last[0] < len(messages) - 1:  # Later damage lies before the next batch.
+        # Misplaced messages follow the last good one, so the next batch begins after its end.
+        if not len(last) or last[0] < len(messages) - 1:
             self._end += 1
         return OffsetRange(start, self._end), placed
 
 
 def old_queues(output: Path, file_bytes: int) -> frozenset[Queue]:
-    """Return the queues in files of this size that a rebuild replaces. Raises StoreAccessError."""
+    """Return the queues whose old files all have `file_bytes`: only their entries can be copied.
+
+    Raises StoreAccessError.
+    """
     try:
         names = ConsumeQueueSetReader(output).list()
     except ReputError as error:
@@ -81,7 +85,7 @@ def old_queues(output: Path, file_bytes: int) -> frozenset[Queue]:
 
 
 def old_batch_queues(output: Path, topics: frozenset[str]) -> frozenset[Queue]:
-    """Return the batch queues of these topics that a rebuild replaces. Raises StoreAccessError."""
+    """Return the old batch queues of these topics. Raises StoreAccessError."""
     try:
         names = BatchQueueSetReader(output).list() if topics else []
     except ReputError as error:
@@ -99,16 +103,16 @@ def _copy(old: Path, folder: Path) -> None:
 
 
 class OldQueue:
-    """An old queue, copied from `old` to `folder`, for comparison with all messages of the queue.
+    """A copy of an old queue in `folder`, compared with all messages of the queue.
 
-    found  the files of the queue
+    found  the files of the copy
     """
 
     def __init__(
         self, queue: Queue, old: Path, folder: Path, queue_entries: int, log: LogPart,
         units: tuple[Path, Path] | None = None,
     ) -> None:  # fmt: skip
-        """Copy the files. `units`: folders of its extension files, to copy from and to. Raises StoreAccessError."""
+        """Copy the files. `units`: source and destination folder of extension files. Raises StoreAccessError."""
         self._log = log
         self._elsewhere: list[OffsetRange] = []
         self._batches = PlacedBatches(log)
@@ -128,7 +132,7 @@ class OldQueue:
         self.kept = self.blanks = self.unplaced = 0
 
     def compare(self, batch: DispatchBatch, number: int) -> None:
-        """Compare the messages of the queue with that number in a batch, the next one of the log that has some."""
+        """Compare a batch's messages of queue `number`. Batches without messages of the queue may be omitted."""
         entries = batch.queue_entries()
         place = slice(int(entries.bounds[number]), int(entries.bounds[number + 1]))
         if place.start == place.stop:
@@ -146,7 +150,10 @@ class OldQueue:
         return [*self._log.lost, *self._elsewhere]
 
     def finish(self) -> ConsumeQueueWriter:
-        """Write the entries that are missing before the last remaining one. Return the queue, for later messages."""
+        """Write missing entries that precede the last kept entry.
+
+        Return the queue, to which later messages are appended.
+        """
         self._matching.skip_to(self._part, self._log.end, self._lost)
         kept, disk = self._matching.kept(self._part), Disk()
         if kept.begin is not None:

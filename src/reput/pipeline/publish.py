@@ -1,7 +1,7 @@
-"""The commit into object storage, which has no rename: tasks copy staged files to their places, `checkpoint` last.
+"""Publish a rebuild in object storage: tasks copy staged objects to their final names, then `checkpoint` is written.
 
-Only `checkpoint` is ever replaced. A crash leaves some of the files, and a record that a rebuild created them. The next
-rebuild deletes them and publishes its own files.
+Object storage has no rename, so the commit cannot be atomic. Only `checkpoint` is ever replaced. A crash leaves some of
+the files, and a record of their folders. The next rebuild deletes these files and publishes its own.
 """
 
 from __future__ import annotations
@@ -29,12 +29,13 @@ from reput.pipeline.staging import Staging
 from reput.pipeline.staging_bucket import BucketStaging
 from reput.pipeline.write_files import index_part
 
+# Together six seconds: some servers list a new object only some time after it was written.
 _PAUSES_S = (0.1, 1.0, 5.0)
 _QUEUE_FOLDERS = (CONSUME_QUEUE_FOLDER, BATCH_QUEUE_FOLDER, EXTENSION_FOLDER)
 
 
 class StagedFile(NamedTuple):
-    """A file of the result: its URL, its name below the output, its bytes."""
+    """A file of the result: its staged URL, its path below the output, its size in bytes."""
 
     url: str
     name: str
@@ -44,11 +45,11 @@ class StagedFile(NamedTuple):
 RunTasks = Callable[
     [Callable[[StagedFile], None], Sequence[StagedFile], Sequence[int], str], object
 ]
-"""Runs a function over tasks with these weights; the last argument is the phase."""
+"""Runs a function over tasks. The arguments are the function, the tasks, their weights, and the phase."""
 
 
 def _staged_queues(staging: BucketStaging, count: int) -> list[StagedFile]:
-    """Return the queue files of a result. Raises StoreAccessError if fewer than `count` are listed."""
+    """Return the queue files of a result. Raises StoreAccessError if the server lists fewer than `count`."""
     new = f"{staging.own_name}/new/"
     for pause in (*_PAUSES_S, None):
         found = [
@@ -59,21 +60,24 @@ def _staged_queues(staging: BucketStaging, count: int) -> list[StagedFile]:
             break
         if pause is None:
             raise StoreAccessError(
-                f"{staging.place}: its server lists {len(found)} of {count} staged files; run it again, and choose "
-                "another staging if that happens again"
+                f"{staging.place}: the server lists only {len(found)} of {count} staged files; run the rebuild again; "
+                "if the "
+                "error repeats, choose another staging"
             )
-        time.sleep(pause)  # Some servers list an object only some time after it was written.
+        time.sleep(pause)
     return found
 
 
 def _staged_index(staging: BucketStaging, names: Mapping[int, str]) -> list[StagedFile]:
-    """Return the IndexFiles of a result by their names. A listing need not have them."""
+    """Return the IndexFiles of a result, by their final names."""
     parts = f"{staging.own_name}/parts/"
     sizes = {join(staging.place, one.name): one.size for one in staging.store.list(parts)}
     found = []
     for number, name in names.items():
         url = index_part(staging.parts, number)
         size = sizes.get(url)
+        # Unlike queue files, these names are known, so a listing that is not up to date does no
+        # harm.
         if size is None:
             size = staging.store.head(url.removeprefix(f"{staging.place}/")).size
         found.append(StagedFile(url, join(INDEX_FOLDER, name), size))
@@ -81,7 +85,7 @@ def _staged_index(staging: BucketStaging, names: Mapping[int, str]) -> list[Stag
 
 
 class BucketTarget:
-    """A place in object storage."""
+    """An output in object storage."""
 
     def __init__(
         self,
@@ -93,13 +97,13 @@ class BucketTarget:
         """Prepare a publication.
 
         Args:
-            output: Where the files are published.
-            staging: The files that tasks have staged.
+            output: Destination of the files.
+            staging: The staged files.
             only: The part that is rebuilt; None for all.
             checkpoint: The store's present checkpoint.
         """
         self._output, self._staging, self._checkpoint = output, staging, checkpoint
-        self.run_tasks: RunTasks | None = None  # Set before the commit.
+        self.run_tasks: RunTasks | None = None  # The caller sets it before the commit.
         queues = () if only == "index" else _QUEUE_FOLDERS
         self._folders = (*queues, *(() if only == "consumequeue" else (INDEX_FOLDER,)))
         self._index: Mapping[int, str] = {}
@@ -107,13 +111,17 @@ class BucketTarget:
         self._files: list[StagedFile] | None = None
 
     def check_empty(self) -> None:
-        """Refuse to replace files that no unfinished rebuild has published. Raises UsageError, StoreAccessError."""
+        """Raise UsageError if the output has files that no unfinished rebuild has published.
+
+        Raises StoreAccessError.
+        """
         unfinished = self._staging.unfinished()
         for name in self._published():
             if name.partition("/")[0] not in unfinished:
                 raise UsageError(
-                    f"{self._output.place}: has {name} already, and objects are not replaced; delete it or choose "
-                    "another output",
+                    f"{self._output.place}: {name} exists, and a rebuild replaces no objects; delete it, or choose "
+                    "another "
+                    "output",
                     arguments=["output"],
                 )
 
@@ -122,12 +130,12 @@ class BucketTarget:
         delete_objects(self._output, list(self._published()))
 
     def _published(self) -> dict[str, int]:
-        """Return the bytes of each published file, by name."""
+        """Return the size of each published file, by name."""
         listed = (self._output.list(f"{folder}/") for folder in self._folders)
         return {one.name: one.size for found in listed for one in found}
 
     def take_queues(self, staged: int) -> None:
-        """See Target; the files are searched for later."""
+        """Note how many files to expect. `sizes` or `commit` lists them."""
         self._staged = staged
 
     def take_index_files(self, names: Mapping[int, str]) -> None:
@@ -148,7 +156,8 @@ class BucketTarget:
         return {one.name: one.size for one in self._result()}
 
     def commit(self, commit: RebuildCommit) -> None:
-        """See Target. Raises StoreChangedError if anything else is in the output then."""
+        """See Target. Raises StoreChangedError if the output then has any other files."""
+        # Recorded first, so that after a crash the next rebuild knows which files it may delete.
         self._staging.begin_publishing(self._folders)
         files = self._result()
         publish = partial(_publish, self._output.place)
@@ -158,7 +167,8 @@ class BucketTarget:
         if found != self.sizes():
             odd = min(found.items() ^ self.sizes().items())[0]
             raise StoreChangedError(
-                f"{self._output.place}: {odd} is not as this rebuild wrote it: another one works there; run it again"
+                f"{self._output.place}: {odd} differs from this rebuild's result, so another rebuild is writing there; "
+                "run it again"
             )
         self._write_checkpoint(commit)
         self._staging.remove(self._folders)
@@ -170,6 +180,7 @@ class BucketTarget:
         except StoreNotFoundError:
             self._output.put_new(CHECKPOINT_FILE, new)
         else:
+            # Conditional, so that two rebuilds cannot both end with success.
             self._output.put_if_match(CHECKPOINT_FILE, new, version)
 
 
@@ -180,17 +191,17 @@ def _publish(output: str, file: StagedFile) -> None:
 
 
 class FetchedTarget:
-    """A folder of the driver's machine, to which the result comes from object storage."""
+    """A folder of the driver's machine. The result is fetched into it from object storage."""
 
     def __init__(self, output: Path, local: Staging, staging: BucketStaging) -> None:
         self._folder = FolderTarget(output, local)
         self._local, self._staging = local, staging
 
     def clear(self) -> None:
-        """See Target; nothing is ever half in place."""
+        """Do nothing: a folder never has part of a result, because the commit swaps whole folders."""
 
     def take_queues(self, staged: int) -> None:
-        """Fetch them. Raises StoreAccessError, StoreChangedError."""
+        """Fetch the queue files. Raises StoreAccessError, StoreChangedError."""
         at_once(self._fetch, _staged_queues(self._staging, staged))
 
     def _fetch(self, file: StagedFile) -> None:

@@ -1,4 +1,4 @@
-"""The two ways in which a rebuild writes queues: as files, or as a RocksDB database."""
+"""The two forms in which a rebuild writes queues: files, or a RocksDB database."""
 
 from __future__ import annotations
 
@@ -52,19 +52,22 @@ QUEUE_FORMS: tuple[QueueForm, ...] = ("files", "rocksdb")
 
 
 class QueueBuild(Protocol):
-    """Plans the tasks that write queues, and does the rest after them.
+    """Plans the tasks that write queues, and completes the queues after the tasks.
 
-    without  folders of queues that a store with such queues does not have
+    without  folders that a store with this form of queues does not have
     """
 
     without: tuple[str, ...]
 
     def plan(self, log: LogSummary, parallelism: int, run: RunOne) -> QueueLayout:
-        """Plan the queues; `run` runs the planning task on an executor, if there is one."""
+        """Return the tasks.
+
+        `run` runs the planning as a task, because the runs of many queues do not fit the driver.
+        """
         ...
 
     def finish(self, log: LogSummary, written: Sequence[object], report: RebuildReport) -> None:
-        """Finish the queues; `written` are the results of all write tasks.
+        """Complete the queues. `written` has the results of all write tasks.
 
         Raises StoreAccessError, StoreChangedError.
         """
@@ -72,29 +75,31 @@ class QueueBuild(Protocol):
 
 
 class RunOne(Protocol):
-    """Runs a function over one task."""
+    """Runs a function as one task and returns its result."""
 
     def __call__(self, function: Callable[[Task], Result], task: Task) -> Result: ...
 
 
 def kind_of(facts: StoreFacts, asked: str | None, in_place: bool) -> QueueForm:
-    """Return the kind of queues to write: as given, else as the store or its broker has them. Raises UsageError."""
+    """Return the form of queues to write: `asked`, else the form of the store or its broker. Raises UsageError."""
     if asked is not None and asked not in QUEUE_FORMS:
-        raise UsageError(f"queues is 'files' or 'rocksdb', not {asked!r}", arguments=["queues"])
+        raise UsageError(
+            f"queues must be 'files' or 'rocksdb', not {asked!r}", arguments=["queues"]
+        )
     for kind in QUEUE_FORMS:
         if asked == kind:
             return kind
     if in_place and facts.has_queue_database and facts.has_queue_files:
         raise UsageError(
-            f"{facts.path}: keeps its queues in files and in RocksDB; pass queues to choose "
-            f"which to keep",
+            f"{facts.path}: has queues in files and in RocksDB; pass queues='files' or queues='rocksdb' "
+            f"to choose",
             arguments=["queues"],
         )
     return "rocksdb" if facts.has_queue_database or facts.config.queues_in_rocksdb else "files"
 
 
 class FileQueues:
-    """ConsumeQueues, with batch queues and extension files where the store has them."""
+    """ConsumeQueue files, with batch queues and extension files if the store has them."""
 
     without: tuple[str, ...] = ()
 
@@ -102,7 +107,7 @@ class FileQueues:
         self, staging: Staging | BucketStaging, output: Path | None, config: StoreConfig,
         batch_topics: frozenset[str], extended: bool, in_place: bool, new: Path | None = None,
     ) -> None:  # fmt: skip
-        """Write files to `new` and compare with `output`; None for both if the result stays in object storage."""
+        """Write files to `new` and read old ones from `output`. Both are None if the result stays in object storage."""
         self._in_place, self._staging = in_place, staging
         self._new, self._output, self._config = new, output, config
         self._batch_topics, self._extended = batch_topics, extended
@@ -140,12 +145,12 @@ class FileQueues:
                 kept += result.kept
         if kept:
             report.note(
-                f"{kept:,} entries of messages that cannot be read stay as they were in the old ConsumeQueues"
+                f"{kept:,} entries in the old ConsumeQueues lead to messages that cannot be read; they were kept"
             )
         if report.queue_blanks:
             report.note(
                 f"{report.queue_blanks:,} pre-blank entries take the places of lost messages, so "
-                f"that no later entry moves"
+                f"that later entries keep their queue offsets"
             )
         self._note_unnamed(report)
         if self._output is not None and self._new is not None:
@@ -154,7 +159,7 @@ class FileQueues:
     def _keep_expired(
         self, output: Path, new: Path, log: LogSummary, report: RebuildReport
     ) -> None:
-        """Keep the last entry of queues without a message in the log: it determines the next queue offset."""
+        """Keep the last entry of queues without a message in the log. It determines the next queue offset."""
         kept = keep_expired_queues(output, new, log.begin)
         if self._batch_topics:
             kept += keep_expired_queues(output, new, log.begin, BATCH_QUEUE_FOLDER)
@@ -174,7 +179,7 @@ class FileQueues:
         if converted:
             report.note(
                 f"{converted} queues without a message in the CommitLog keep their queue offsets: their last "
-                "entries come from RocksDB"
+                "entries were copied from RocksDB"
             )
         if lost:
             report.note(
@@ -183,7 +188,10 @@ class FileQueues:
             )
 
     def _can_convert(self, last: _LastEntry, log_begin: int) -> bool:
-        """Return whether the entry is the end of an expired queue. Batches are excluded: their counts are unknown."""
+        """Return whether the entry is the end of an expired queue.
+
+        Batch queues are excluded: batch sizes are unknown.
+        """
         is_queue = is_folder_name(last.queue.topic) and last.queue.topic not in self._batch_topics
         is_place = 0 <= last.number <= MAX_QUEUE_OFFSET and last.entry.physical_offset >= 0
         return is_queue and is_place and last.entry.physical_offset < log_begin
@@ -195,8 +203,8 @@ class FileQueues:
 
 
 _NO_BIT_MAPS = (
-    "extension files have the bit maps that the store's own files still had; other units have none, so "
-    "that a broker evaluates their filters on the messages"
+    "extension files have the filter bit maps of the store's old files; other units have no bit map, so a broker "
+    "evaluates filters for them on the messages"
 )
 
 
@@ -206,7 +214,7 @@ class QueueDatabase:
     without: tuple[str, ...] = (BATCH_QUEUE_FOLDER, EXTENSION_FOLDER)
 
     def __init__(self, staging: Staging, output: Path, in_place: bool) -> None:
-        """Open the database. Raises MissingExtraError."""
+        """Prepare the database. Raises MissingExtraError."""
         require_library()
         self._staging, self._new, self._output = staging, staging.new, output
         self._replaced = str(output / CONSUME_QUEUE_FOLDER) if in_place else None
@@ -236,12 +244,12 @@ class QueueDatabase:
         report.queue_entries_dropped = replaced.total() + refused
         if kept:
             report.note(
-                f"{kept:,} entries of messages that cannot be read stay as they were in the old database"
+                f"{kept:,} entries in the old database lead to messages that cannot be read; they were kept"
             )
         if refused:
             report.note(
-                f"{refused:,} messages have no entry: they had none before, and state a queue "
-                f"offset that another message has"
+                f"{refused:,} messages have no entry: they had none before, and another message has the "
+                f"queue offset that they state"
             )
         if facts_of(report.store).has_queue_files:
             staged = [self._staging.scanned / name for name in log.staged]
@@ -250,13 +258,14 @@ class QueueDatabase:
             if renumbered:
                 report.note(
                     f"{report.queue_entries_renumbered:,} entries have other numbers than in the ConsumeQueue "
-                    f"files, {_names(renumbered)}: RocksDB has them under the queue offsets of their messages, "
-                    "as a 5.3 broker writes them; check the offsets that groups have committed there"
+                    f"files, {_names(renumbered)}: like a 5.3 broker, RocksDB stores them under the queue offsets of "
+                    "their "
+                    "messages; check the offsets that consumer groups have committed there"
                 )
         if replaced:
             report.note(
-                f"{replaced.total():,} entries have no place, {_names(replaced)}: a later message has the same "
-                "queue offset; a 5.3 broker also has one entry for both"
+                f"{replaced.total():,} entries have no place, {_names(replaced)}: a later message has the same queue "
+                "offset; a 5.3 broker also keeps only the later entry"
             )
         expired = dict(expired_queue_ends(self._output, log.begin))
         for last in _last_entries(self._output, report):
@@ -265,31 +274,32 @@ class QueueDatabase:
         expired = {queue: place for queue, place in expired.items() if queue not in newest}
         if expired:
             report.note(
-                f"the ends of {len(expired)} queues without a message in the CommitLog were kept"
+                f"the end positions of {len(expired)} queues without a message in the CommitLog were kept"
             )
         ends = {
             end_key(*queue): encode_end(*place) for queue, place in {**newest, **expired}.items()
         }
+        # The database checkpoint is the log position up to which all messages have entries.
         ends[CHECKPOINT_KEY] = encode_checkpoint(max((table.stop for table in tables), default=0))
         paths = [table.path for table in tables if table.path is not None]
         create_database(self._new / CONSUME_QUEUE_FOLDER, paths, ends)
 
 
 def entries_of_a_task(log: LogSummary, parallelism: int) -> int:
-    """Return how many entries a task writes: a share of all, but no more than `MOST_ENTRIES`."""
+    """Return the number of entries per task: an equal share, at most `MOST_ENTRIES`."""
     entries = sum(split.entries for split in log.splits)
     return max(min(-(-entries // parallelism), MOST_ENTRIES), 1)
 
 
 def _names(queues: Iterable[Queue]) -> str:
-    """Name the first few of these queues."""
+    """Return the names of the first few queues, and how many more there are."""
     names = sorted(f"{queue.topic}/{queue.queue_id}" for queue in queues)
     more = f" and {len(names) - _MOST_NAMES} more queues" if len(names) > _MOST_NAMES else ""
     return f"in {', '.join(names[:_MOST_NAMES])}{more}"
 
 
 class _LastEntry(NamedTuple):
-    """The last entry of a queue in a database, and its queue offset."""
+    """The last entry of a queue in a database, and its queue offset `number`."""
 
     queue: Queue
     number: int
@@ -297,10 +307,11 @@ class _LastEntry(NamedTuple):
 
 
 def _last_entries(store: Path, report: RebuildReport) -> list[_LastEntry]:
-    """Return the last entries of the store's old database; report a damaged database.
+    """Return the last entries of the store's old database. Adds a note to the report if the database is damaged.
 
-    Compaction drops entries of expired messages, so of some ends only the place is known. Their entries get the size 1,
-    which no reader sees, because the message has expired.
+    Compaction drops the entries of expired messages, so some ends have only a physical and a queue offset. Such an
+    entry
+    gets the size 1. No reader uses the size, because the message has expired.
     """
     if (folder := facts_of(store).local_database(CONSUME_QUEUE_FOLDER)) is None:
         return []

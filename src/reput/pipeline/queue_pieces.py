@@ -1,9 +1,9 @@
-"""ConsumeQueues in object storage, where an object is written once: tasks stage pieces of files, others join them.
+"""Write ConsumeQueues in object storage, where an object cannot be written in parts.
 
-A regular task has entries of each queue in a range of the log. Entries that fill a file are staged as that file. All
-others are in one object of pieces:
+A regular task has the entries of all queues in one range of the log. It stages each file that its entries fill. All
+other entries go into one object of pieces per task. Join tasks then build the remaining files from the pieces.
 
-    number of rows 8 | rows, by queue and file | entries, in the order of the rows
+    number of rows 8 | rows, sorted by queue and file | entries, in the order of the rows
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from reput.queues.kinds import CONSUME_QUEUE, queue_folder
 _ROW = np.dtype(
     [("queue", np.int64), ("file", np.int64), ("first", np.int64), ("entries", np.int64)]
 )
-"""Entries of a file from `first` on; `entries` is -1 where the file is staged whole."""
+"""The entries of a file from entry `first` on. `entries` is _WHOLE if the file is staged as a whole."""
 _WHOLE = -1
 _COUNT_BYTES = 8
 _CHUNK_BYTES = 1 << 20
@@ -46,7 +46,7 @@ _Rows = npt.NDArray[np.void]
 def write_objects(
     job: WriteJob, task: IndexFileTask | QueueTask
 ) -> IndexFileWritten | QueuesWritten:
-    """Write files on this machine, then stage them. Safe to run twice, and beside itself.
+    """Write files on the executor's disk, then stage them. Safe to run twice, also at the same time.
 
     Raises StoreAccessError, StoreChangedError.
     """
@@ -76,7 +76,7 @@ def _pieces(job: WriteJob, number: int) -> str:
 
 
 def _stage_pieces(job: WriteJob, task: QueueTask, folder: Path) -> int:
-    """Stage full files and pieces of others; return the number of full files."""
+    """Stage full files, and the pieces of all other files. Return the number of full files."""
     numbers = {queue: number for number, queue in enumerate(read_plan(job.plan).queues)}
     of_file = job.config.queue_entries
     rows: list[tuple[int, int, int, int]] = []
@@ -109,11 +109,12 @@ def _object_of_file(job: WriteJob, number: int, place: int) -> str:
 
 
 def _written(path: Path) -> tuple[int, int]:
-    """Return the entries of a file from the first that is written to the last; (0, 0) if none is."""
+    """Return the range of entries from the first written one to the last; (0, 0) if the file is empty."""
     with FileReader(str(path)) as reader:
         last = reader.last_nonzero(reader.size)
         if last is None:
             return 0, 0
+        # Files are sparse: search only the ranges that have data.
         for begin, end in data_runs(reader, 0, last + 1):
             for position in range(begin, end, _CHUNK_BYTES):
                 data = np.frombuffer(
@@ -135,7 +136,7 @@ def _copy(path: Path, start: int, stop: int, into: FileWriter, position: int) ->
 
 
 def join_pieces(job: WriteJob, task: JoinTask) -> int:
-    """Stage the files that have pieces; return their number. Safe to run twice, and beside itself.
+    """Stage the files that consist of pieces; return their number. Safe to run twice, also at the same time.
 
     Raises StoreAccessError, StoreChangedError.
     """
@@ -148,7 +149,7 @@ def join_pieces(job: WriteJob, task: JoinTask) -> int:
 
 
 def _rows_of(path: str, task: JoinTask) -> Iterator[tuple[tuple[int, int, int, int], bytes]]:
-    """Yield the rows of a join in an object of pieces, and their entries."""
+    """Yield the rows of a join task from an object of pieces, each with its entries."""
     count = int.from_bytes(read_range(path, 0, _COUNT_BYTES), "little")
     rows: _Rows = np.frombuffer(read_range(path, _COUNT_BYTES, count * _ROW.itemsize), _ROW)
     ends = np.cumsum(np.maximum(rows["entries"], 0)) * ENTRY_BYTES
@@ -161,17 +162,19 @@ def _rows_of(path: str, task: JoinTask) -> Iterator[tuple[tuple[int, int, int, i
 
 
 class _JoinedFiles:
-    """The unfinished files of queues, at most one per queue."""
+    """The unfinished files of queues. Each queue has at most one, because its files come in order."""
 
     def __init__(self, job: WriteJob, scratch: Path) -> None:
         self._job, self._scratch, self._staged = job, scratch, 0
         self._open: dict[int, int] = {}
 
     def put(self, queue: int, place: int, first: int, entries: int, data: bytes) -> None:
-        """Write entries of a file; the files of a queue come in order."""
+        """Write entries to a file of a queue. The caller passes the files of a queue in order."""
         if self._open.get(queue, place) != place:
             self._stage(queue)
-        if entries == _WHOLE:  # An earlier task may have created it without an entry.
+        # A row without entries, from an earlier task, may have created the file that is staged as a
+        # whole.
+        if entries == _WHOLE:
             remove_tree(self._path(queue))
             self._open.pop(queue, None)
             return
@@ -180,6 +183,7 @@ class _JoinedFiles:
             file.write(data, first * ENTRY_BYTES)
 
     def finish(self) -> int:
+        """Stage the last file of each queue; return the number of staged files."""
         for queue in list(self._open):
             self._stage(queue)
         return self._staged

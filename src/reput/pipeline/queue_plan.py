@@ -1,10 +1,11 @@
-"""Plan which task writes which queue entries: one task plans over the runs of all splits, in the order of the log.
+"""Plan which task writes which queue entries.
 
-A run for each queue of each split is too much for a driver: 10,000 queues in 10,000 splits are a hundred million. So
-the driver gets tasks of a few numbers each. They refer to files of the plan:
+One task makes the plan. It reads the runs (`reput.pipeline.queue_runs`) of all splits, in log order. The runs would not
+fit the driver: 10,000 queues in 10,000 splits have a hundred million. So the driver receives tasks of a few numbers
+each, which refer to the files of the plan:
 
-    plan.json      the names of all staged files and queues, and which queues are in which pack (`QueuePlan`)
-    positions-N    int64 for each queue met so far: entries before regular task N; -1 for a queue without entries
+    plan.json      the names of all staged files and queues, and the queues of each pack (`QueuePlan`)
+    positions-N    one int64 per known queue: its entries before regular task N; -1 for a queue without entries
 """
 
 from __future__ import annotations
@@ -32,11 +33,12 @@ from reput.pipeline.old_queues import old_batch_queues, old_queues
 from reput.pipeline.queue_runs import QueueRuns
 from reput.queues.kinds import check_topic, is_light
 
-MOST_ENTRIES = 16 << 20  # Entries of a task.
-_MOST_PACKED = 512  # Queues whose state a task holds in memory.
-_MOST_JOINED = 512  # Files that a task joins.
-_MOST_NAMES = 3
-# This many passes over the staged files cost less than dividing them among packs.
+MOST_ENTRIES = 16 << 20  # Upper bound of entries per task.
+_MOST_PACKED = 512  # A task holds the state of this many queues in memory.
+_MOST_JOINED = 512  # Files per join task.
+_MOST_NAMES = 3  # Topics that a note names.
+# Up to this many packs, reading all staged files for each pack is cheaper than dividing the files
+# first.
 _MOST_UNDIVIDED = 4
 _Numbers = npt.NDArray[np.int64]
 Kind = Literal["regular", "irregular", "old", "extended", "old extended", "batch", "table"]
@@ -47,12 +49,17 @@ _PACKED: tuple[Kind, ...] = ("irregular", "old", "extended", "old extended", "ba
 
 @dataclass(frozen=True, slots=True)
 class QueueTask:
-    """Entries of ConsumeQueues.
+    """A task that writes ConsumeQueue entries.
 
-    A regular task writes the entries of the staged files from `first` to `stop`, for all queues whose places are prefix
-    sums. Any other task writes the queues of a pack, over the whole log: irregular queues, whose places only the walk
-    shows; old queues, whose entries decide about numbers; queues with extension files; batch queues; tables of RocksDB
-    (`reput.pipeline.rocksdb_layout`).
+    A regular task writes the entries of the staged files [first, stop). It writes all queues in which the position of
+    an
+    entry is the number of earlier entries. Any other task writes the queues of one pack, over the whole log:
+
+    irregular  the position of an entry is known only after reading all earlier entries
+    old        the old entries decide the queue offsets
+    extended   the queues have extension files
+    batch      batch queues (5.x)
+    table      a table of RocksDB (`reput.pipeline.rocksdb_layout`)
     """
 
     number: int
@@ -64,7 +71,7 @@ class QueueTask:
 
 @dataclass(frozen=True, slots=True)
 class DivideTask:
-    """Staged files from `first` to `stop`, to be divided among packs (`reput.pipeline.divided`)."""
+    """Divides the staged files [first, stop) among packs (`reput.pipeline.divided`)."""
 
     number: int
     first: int
@@ -74,7 +81,7 @@ class DivideTask:
 
 @dataclass(frozen=True, slots=True)
 class JoinTask:
-    """The files of regular queues from number `first` to `stop`, of which `tasks` regular tasks staged pieces."""
+    """Builds the files of the regular queues [first, stop) from the pieces of all `tasks` regular tasks."""
 
     first: int
     stop: int
@@ -84,9 +91,9 @@ class JoinTask:
 
 @dataclass(slots=True)
 class QueueLayout:
-    """How `count` queues are written. Queues of `unnamed` topics (the first few) have no folder and no ConsumeQueue.
+    """The tasks that write `count` queues: first `divides`, then `tasks`, then `joins`.
 
-    divides  run before `tasks`, joins after them
+    unnamed  the first few topics whose name cannot be a folder name; their queues get no ConsumeQueue
     """
 
     divides: list[DivideTask] = field(default_factory=list)
@@ -98,14 +105,15 @@ class QueueLayout:
 
 @dataclass(frozen=True, slots=True)
 class PlanTask:
-    """The input of the plan.
+    """The input of the planning task.
 
-    scanned, staged  the folder of staged files, and their names in the order of the log
+    scanned, staged  the folder of staged files, and their names in log order
     plan             the folder for the files of the plan
     output           the store whose queues are replaced, or None
-    share            entries of a task
-    in_pieces        whether regular tasks stage pieces of files: no two tasks can write one object
-    misplaced, lost, log_begin   of the log: whether messages state other offsets than theirs, or some cannot be read
+    share            entries per task
+    misplaced        whether some messages state a physical offset other than their own
+    lost             whether parts of the log cannot be read
+    in_pieces        whether regular tasks stage pieces of files, because no two tasks can write one object
     """
 
     scanned: str
@@ -123,11 +131,11 @@ class PlanTask:
 
 
 class QueuePlan(NamedTuple):
-    """The files of a plan, read.
+    """The content of plan.json.
 
     apart    queues that no regular task writes
-    packs    numbers of the queues of each
-    ranges   first and last queue offset of each queue of a pack, unsigned; empty if packs have whole queues
+    packs    numbers of the queues of each pack
+    ranges   first and last unsigned queue offset for each queue of each pack; empty if packs have whole queues
     divided  packs whose entries are in the `divisions` divided files
     """
 
@@ -140,13 +148,14 @@ class QueuePlan(NamedTuple):
     divisions: int = 0
 
     def divided_by(self, packs: Collection[int], tasks: Sequence[DivideTask]) -> QueuePlan:
-        """Return the plan in which these tasks, if there are any, divide the staged files among packs."""
+        """Return the plan with these divide tasks. Without tasks, packs read the staged files themselves."""
         return self._replace(divided=frozenset(packs if tasks else ()), divisions=len(tasks))
 
     def pack(self, number: int) -> list[Queue]:
         return [self.queues[each] for each in self.packs[number]]
 
 
+# A worker runs many tasks of one rebuild, and all of them read the same plan.
 @lru_cache(maxsize=2)
 def read_plan(folder: str) -> QueuePlan:
     """Read a plan. Raises StoreAccessError."""
@@ -158,7 +167,7 @@ def read_plan(folder: str) -> QueuePlan:
 
 
 def positions_before(folder: str, task: QueueTask) -> dict[Queue, int]:
-    """Return the entries that each queue has before a regular task. Raises StoreAccessError."""
+    """Return the number of entries that each queue has before a regular task. Raises StoreAccessError."""
     with reading(_positions_file(folder, task.number)) as local, FileReader(local) as reader:
         positions = np.frombuffer(reader.read(0, reader.size), np.int64).tolist()
     known = zip(read_plan(folder).queues[: len(positions)], positions, strict=True)
@@ -175,18 +184,18 @@ def _write(path: str, data: Any) -> None:
 
 
 class SplitRuns:
-    """The runs of splits, one split after the other, with one number for each queue.
+    """The runs of all splits. Gives each queue one number for the whole log, because footers number queues differently.
 
-    queues  met until now, by their numbers
+    queues  the queues found so far, in the order of their numbers
     """
 
     def __init__(self, scanned: str, staged: Sequence[str]) -> None:
         self._scanned, self._staged = scanned, staged
-        self._numbers: dict[str, int] = {}  # by the names that footers have
+        self._numbers: dict[str, int] = {}  # Keyed by the queue's name in footers.
         self.queues: list[Queue] = []
 
     def __iter__(self) -> Iterator[tuple[_Numbers, QueueRuns]]:
-        """Yield, for each split, the numbers of queues with entries, and their runs."""
+        """Yield, for each split, the numbers of the queues with entries, and their runs."""
         for name in self._staged:
             names, runs = read_runs(join(self._scanned, name))
             known = map(self._numbers.get, names, repeat(-1))
@@ -197,7 +206,7 @@ class SplitRuns:
             yield numbers[has_entries], runs[has_entries]
 
     def number(self, queue: Queue) -> int:
-        """Return the number of a queue, a new one if it has none."""
+        """Return the number of a queue. A new queue gets the next number."""
         return self._number(name_of(queue))
 
     def _number(self, name: str) -> int:
@@ -208,7 +217,13 @@ class SplitRuns:
 
 
 class RunTable:
-    """Columns by the number of a queue, that grow with the queues."""
+    """State of all queues as columns, indexed by queue number.
+
+    position   the next position in the queue's files; -1 before its first entry
+    irregular  whether positions cannot be computed from counts
+    late       whether the first message states a queue offset above 0
+    light      whether the queue is a light queue (%LMQ%)
+    """
 
     def __init__(self) -> None:
         self.position = np.empty(0, np.int64)
@@ -230,11 +245,12 @@ class RunTable:
         self.light = np.append(self.light, np.array(light, np.bool_))
 
     def take(self, numbers: _Numbers, runs: QueueRuns) -> None:
-        """Take the runs of a split, of which each queue has one at most."""
+        """Add the runs of the next split. A queue has at most one run there."""
         position = self.position[numbers]
         is_new = position < 0
         self.late[numbers] |= is_new & (runs["first"] > 0)
         position = np.where(is_new, np.maximum(runs["first"], 0), position)
+        # Light queues number their entries without gaps, so a jump in the stated offsets is normal.
         leaves_gap = (runs["ahead"] > position) & ~self.light[numbers]
         is_beyond = runs["highest"] > MAX_QUEUE_OFFSET
         self.irregular[numbers] |= (runs["slack"] < position) | leaves_gap | is_beyond
@@ -243,7 +259,7 @@ class RunTable:
 
 
 def plan_queues(task: PlanTask) -> QueueLayout:
-    """Write the files of the plan, and return the tasks. Safe to run twice. Raises StoreAccessError."""
+    """Write the files of the plan; return the tasks. Safe to run twice. Raises StoreAccessError."""
     folder, layout = task.plan, QueueLayout()
     table, runs = RunTable(), SplitRuns(task.scanned, task.staged)
     before, first, taken = table.position, 0, 0
@@ -254,6 +270,7 @@ def plan_queues(task: PlanTask) -> QueueLayout:
         entries_of.append(int(of_split["entries"].sum()))
         taken += entries_of[-1]
         if taken >= task.share or split == len(task.staged) - 1:
+            # Extended queues are written in packs, so they need no regular task.
             if not task.extended:
                 _write(_positions_file(folder, len(layout.tasks)), before.data)
                 layout.tasks.append(_task(len(layout.tasks), "regular", first, split + 1, taken))
@@ -270,7 +287,8 @@ def plan_queues(task: PlanTask) -> QueueLayout:
     for kind in _PACKED:
         for pack, entries in _packs(sorted(kinds[kind], key=runs.queues.__getitem__), table):
             layout.tasks.append(_task(len(packs), kind, 0, len(task.staged), entries))
-            # Where messages state other offsets, all of them decide about the numbers of an old queue.
+            # If messages state wrong offsets, matching an old queue needs all messages, not only
+            # those of its pack.
             if not task.misplaced or kind in ("irregular", "extended"):
                 divided.append(len(packs))
             packs.append(pack)
@@ -284,9 +302,11 @@ def plan_queues(task: PlanTask) -> QueueLayout:
 
 
 def _joins(table: RunTable, file_bytes: int, regular: int) -> Iterator[JoinTask]:
-    """Yield neighbouring queues together, of few files that several tasks write."""
+    """Yield join tasks over neighbouring queues, each with a bounded number of shared files."""
     files = -(-np.maximum(table.position, 0) * ENTRY_BYTES // file_bytes)
     first = joined = 0
+    # Each boundary between regular tasks splits at most one file of a queue: few files of a long
+    # queue are joined.
     for number, count in enumerate(np.minimum(files, regular + 1).tolist(), 1):
         joined += count
         if joined >= _MOST_JOINED or number == len(files):
@@ -295,9 +315,9 @@ def _joins(table: RunTable, file_bytes: int, regular: int) -> Iterator[JoinTask]
 
 
 def divide_tasks(packs: int, entries: Sequence[int], share: int) -> list[DivideTask]:
-    """Return tasks that divide staged files with so many entries each; none if there are few packs.
+    """Return tasks that divide staged files, each with neighbouring files of about `share` entries.
 
-    A task has neighbouring files of about `share` entries.
+    `entries` is the number of entries per staged file. Returns no task if there are few packs.
     """
     tasks: list[DivideTask] = []
     first = taken = 0
@@ -320,7 +340,7 @@ def _task(number: int, kind: Kind, first: int, stop: int, entries: int) -> Queue
 
 
 def _kinds(task: PlanTask, table: RunTable, runs: SplitRuns) -> dict[str, set[int]]:
-    """Return the numbers of queues that no regular task writes; `unnamed` ones have no folder."""
+    """Return the numbers of the queues that no regular task writes, by kind. `unnamed` queues are not written."""
     queues = runs.queues
     irregular = set(np.flatnonzero(table.irregular).tolist())
     batch = {n for n, queue in enumerate(queues) if queue.topic in task.batch_topics}
@@ -336,8 +356,9 @@ def _kinds(task: PlanTask, table: RunTable, runs: SplitRuns) -> dict[str, set[in
             found = frozenset(found.intersection(queues))
         known = {runs.number(queue): queue for queue in found}
         table.grow(queues)
-        # If part of the log is lost, all old entries must be compared. A log that begins at 0 has lost nothing at its
-        # start, so a queue that begins later may state a wrong offset.
+        # If part of the log is lost, every old queue is compared: its entries may lead to lost
+        # messages. A log that
+        # begins at 0 has all messages, so a first message that states a later offset is suspicious.
         asks = table.irregular | (table.late if not task.log_begin else table.light)
         old = {n for n in known if task.lost or asks[n]} - batch - unnamed
     others = batch | unnamed | old
@@ -350,7 +371,7 @@ def _kinds(task: PlanTask, table: RunTable, runs: SplitRuns) -> dict[str, set[in
 
 
 def _packs(numbers: Sequence[int], table: RunTable) -> Iterator[tuple[list[int], int]]:
-    """Yield queues together, few enough and of not too many entries, and these."""
+    """Yield packs with a bounded number of queues and entries, each with its number of entries."""
     pack: list[int] = []
     entries = 0
     for number in numbers:

@@ -1,4 +1,7 @@
-"""Runs: the entries that a part of the log appends to each queue, as the few numbers that determine their place."""
+"""Runs: a summary of the entries that one part of the log appends to each queue.
+
+A run has five numbers. They suffice to compute the positions of the entries without reading them.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,9 @@ from reput.log.dispatch_batch import DispatchBatch
 RUN_DTYPE = np.dtype(
     [(name, np.int64) for name in ("entries", "first", "slack", "ahead", "highest")]
 )
-"""entries is 0 for a queue without any; see `kernels.queue_entries.summarize_runs` for the others."""
+"""`entries` is 0 for a queue without entries. See `kernels.queue_entries.summarize_runs` for the other fields."""
 QueueRuns = npt.NDArray[np.void]
-"""RUN_DTYPE[n]: a run for each of n queues."""
+"""RUN_DTYPE[n]: one run per queue."""
 
 
 def new_runs(count: int) -> QueueRuns:
@@ -22,7 +25,7 @@ def new_runs(count: int) -> QueueRuns:
 
 
 def runs_of(batch: DispatchBatch) -> QueueRuns:
-    """Return the runs of a batch, by the numbers that its queues have there."""
+    """Return the runs of a batch, in the order of `batch.queues`."""
     bounds, _, queue_offset = batch.queue_entries()
     runs = new_runs(len(batch.queues))
     columns = [np.empty(len(runs), np.int64) for _ in range(4)]
@@ -34,13 +37,14 @@ def runs_of(batch: DispatchBatch) -> QueueRuns:
 
 
 def joined(runs: QueueRuns, later: QueueRuns) -> QueueRuns:
-    """Return the runs of two parts of the log that follow each other. The later has all queues, and perhaps more."""
+    """Join the runs of two consecutive parts of the log. `later` has the queues of `runs`, perhaps with new ones."""
     earlier = new_runs(len(later))
     earlier[: len(runs)] = runs
     has, goes_on = earlier["entries"] > 0, later["entries"] > 0
     result = np.where(has, earlier, later)
     both = np.flatnonzero(has & goes_on)
     one, other = earlier[both], later[both]
+    # The later part starts after the earlier entries, so its bounds shift by their number.
     result["slack"][both] = np.minimum(one["slack"], other["slack"] - one["entries"])
     result["ahead"][both] = np.maximum(one["ahead"], other["ahead"] - one["entries"])
     result["highest"][both] = np.maximum(one["highest"], other["highest"])

@@ -1,8 +1,8 @@
-"""Entries that get another number when queues in files become queues in RocksDB.
+"""Count the entries that get another number when queues in files become queues in RocksDB.
 
-A file has entries in the order of dispatch, so that an entry's number is its place. RocksDB has them under the queue
-offsets of their messages. The two differ in light queues (%LMQ%) whose queue offsets restarted at 0 with a broker, or
-were given to messages of open transactions, which have no entry.
+A file has entries in dispatch order, so an entry's number is its position. RocksDB stores entries under the queue
+offsets of their messages. The two differ in light queues (%LMQ%): their queue offsets restart at 0 with a broker, and
+messages of open transactions take a queue offset but have no entry.
 """
 
 from __future__ import annotations
@@ -30,12 +30,10 @@ _Numbers = npt.NDArray[np.int64]
 def renumbered_entries(
     store: Path, staged: Sequence[Path], suspects: Iterable[Queue]
 ) -> dict[Queue, int]:
-    """Return how many entries of each queue have another number in the store's ConsumeQueue files.
+    """Return, for each queue, how many entries have another number in the store's ConsumeQueue files.
 
-    Only suspect queues are compared entry by entry, and queues whose queue offsets are not one sequence up to the end
-    of the files. Entries of queues that have no files, or whose files cannot be read, are not counted.
-
-    Raises StoreAccessError.
+    Compares entry by entry only the suspects, and queues whose queue offsets are not one sequence up to the end of the
+    files. Queues without files, or with unreadable files, are not counted. Raises StoreAccessError.
     """
     with closing(ConsumeQueueSetReader(store)) as files:
         odd = {*suspects, *_irregular(staged, files)}
@@ -44,7 +42,8 @@ def renumbered_entries(
         for queue, (offsets, numbers) in given.items():
             try:
                 stored, places = _stored_numbers(files.queue(*queue))
-            except StoreError:  # no such queue, or damaged: the check reports it
+            # The queue has no files, or they are damaged. A check of the store reports the damage.
+            except StoreError:
                 continue
             # If several messages have one queue offset, RocksDB keeps the last.
             kept = len(numbers) - 1 - np.unique(numbers[::-1], return_index=True)[1]
@@ -56,6 +55,7 @@ def renumbered_entries(
 
 
 def _irregular(staged: Sequence[Path], files: ConsumeQueueSetReader) -> Iterator[Queue]:
+    """Yield queues whose queue offsets are not one sequence, or do not end where the files end."""
     ends: dict[Queue, int] = {}
     odd: set[Queue] = set()
     for path in staged:
@@ -66,7 +66,8 @@ def _irregular(staged: Sequence[Path], files: ConsumeQueueSetReader) -> Iterator
                 continue
             begin = ends.get(queue, max(first, 0))
             end = ends[queue] = begin + entries
-            # The slack ignores queue offset 0, so a run of that alone has none.
+            # summarize_runs ignores queue offset 0, so a run with only that offset has no slack to
+            # compare.
             if (first, slack if end > 1 else begin, highest) != (begin, begin, end - 1):
                 odd.add(queue)
     for queue, end in ends.items():
@@ -80,7 +81,7 @@ def _irregular(staged: Sequence[Path], files: ConsumeQueueSetReader) -> Iterator
 def _given_numbers(
     staged: Sequence[Path], queues: set[Queue]
 ) -> dict[Queue, tuple[_Numbers, _Numbers]]:
-    """Return physical offsets and queue offsets of the entries of these queues, in the order of the log."""
+    """Return physical offsets and queue offsets of the entries of these queues, in log order."""
     found: dict[Queue, list[tuple[_Numbers, _Numbers]]] = {}
     for path in staged:
         for batch in read_batches(str(path), _FIELDS, queues):

@@ -18,7 +18,7 @@ _LABEL_WIDTH = 14
 
 @dataclass(slots=True, repr=False)
 class RebuildReport(Sealable, ShownAsTable, Report):
-    """The findings and results of a rebuild. Times in seconds, sizes in bytes, offsets physical."""
+    """The result of a rebuild. Times are in seconds, sizes in bytes, offsets are physical."""
 
     store: str
     output: str
@@ -52,12 +52,12 @@ class RebuildReport(Sealable, ShownAsTable, Report):
         return self.messages / self.total_s if self.total_s else 0.0
 
     def note(self, *lines: str) -> None:
-        """Add to the notes."""
+        """Append lines to the notes."""
         self.notes = [*self.notes, *lines]
 
     @property
     def is_complete(self) -> bool:
-        """Return whether all of the log could be read."""
+        """Return whether the whole log could be read."""
         return not self.damage
 
     def as_dict(self) -> dict[str, Any]:
@@ -102,7 +102,7 @@ def _damage_in_words(report: RebuildReport) -> str:
 
 
 def damage_lines(damage: Sequence[Finding]) -> Iterator[str]:
-    """Yield one line for each damaged place, at most fifty."""
+    """Yield one line per damaged place, at most fifty, and a last line with the number of further places."""
     for one in damage[:_MOST_DAMAGE_LINES]:
         yield printable(str(one))
     if len(damage) > _MOST_DAMAGE_LINES:

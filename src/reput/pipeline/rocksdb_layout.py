@@ -1,6 +1,7 @@
-"""Which task writes which entries of a RocksDB: key ranges that follow each other, of about the same number of entries.
+"""Plan which task writes which entries of a RocksDB: consecutive key ranges with about equal numbers of entries.
 
-Tables whose key ranges do not overlap go into the last level of the database as they are, so nothing is written twice.
+Each task writes one table. Tables with disjoint key ranges go directly into the last level of the database, so
+compaction never rewrites them.
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ from reput.pipeline.queue_plan import (
     write_plan,
 )
 
-MOST_ENTRIES = 8 << 20  # Entries of a task, which sorts them in memory.
+MOST_ENTRIES = 8 << 20  # A task sorts this many entries in memory.
 _FIRST, _LAST = 0, (1 << 64) - 1
 
 
 class KeyedRange(NamedTuple):
-    """Entries of a queue whose queue offsets, as unsigned numbers, are in [first, last]: keys sort so."""
+    """Entries of a queue with unsigned queue offsets in [first, last]. RocksDB compares keys as unsigned bytes."""
 
     queue: Queue
     first: int
@@ -46,13 +47,13 @@ class KeyedRange(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RocksPlanTask:
-    """The input of the plan.
+    """The input of the planning task.
 
-    scanned, staged  the folder of staged files, and their names in the order of the log
-    plan             the folder for the tasks' input
-    share            entries of a task
-    log              its readable parts
-    replaced         consumequeue/ of the store that is rebuilt in place, else None
+    scanned, staged  the folder of staged files, and their names in log order
+    plan             the folder for the files of the plan
+    share            entries per task
+    log              the begin, end and unreadable ranges of the log
+    replaced         consumequeue/ of the store if it is rebuilt in place, else None
     """
 
     scanned: str
@@ -64,13 +65,13 @@ class RocksPlanTask:
 
 
 def ranges_of(plan: QueuePlan, number: int) -> list[KeyedRange]:
-    """Return the ranges of a table in the order of their keys."""
+    """Return the ranges of a table, in key order."""
     pairs = zip(plan.pack(number), plan.ranges[number], strict=True)
     return [KeyedRange(queue, *bounds) for queue, bounds in pairs]
 
 
 class _Run(NamedTuple):
-    """Entries of a queue in the whole log, and between which queue offsets they are."""
+    """The number of a queue's entries in the whole log, and their lowest and highest queue offset."""
 
     queue: Queue
     entries: int
@@ -79,7 +80,7 @@ class _Run(NamedTuple):
 
 
 def rocksdb_layout(task: RocksPlanTask) -> QueueLayout:
-    """Write the files of the plan, return a task for each table. Safe to run twice. Raises StoreAccessError."""
+    """Write the files of the plan; return one task per table. Safe to run twice. Raises StoreAccessError."""
     share, layout = max(min(task.share, MOST_ENTRIES), 1), QueueLayout()
     runs, entries_of = _runs(task)
     tables: list[list[KeyedRange]] = []
@@ -106,7 +107,7 @@ def rocksdb_layout(task: RocksPlanTask) -> QueueLayout:
 
 
 def _runs(task: RocksPlanTask) -> tuple[list[_Run], list[int]]:
-    """Return the runs of all queues, and how many entries each staged file has."""
+    """Return the runs of all queues, and the number of entries in each staged file."""
     runs, table = SplitRuns(task.scanned, task.staged), RunTable()
     entries_of: list[int] = []
     entries, first, highest = (np.empty(0, np.int64) for _ in range(3))
@@ -127,10 +128,11 @@ def _runs(task: RocksPlanTask) -> tuple[list[_Run], list[int]]:
 
 
 def _of_lost_messages(task: RocksPlanTask, queues: Sequence[Queue], table: RunTable) -> list[_Run]:
-    """Write the old entries; return queues that have only entries of lost messages."""
+    """Write the old numbers for the tasks; return the queues all of whose messages are lost."""
     old: dict[Queue, OldNumbers] = {}
     if task.replaced is not None:
         asked, staged = None, [Path(task.scanned, name) for name in task.staged]
+        # In an undamaged log, only queues with irregular offsets can differ from their old entries.
         if not (task.log.lost or task.log.misplaced):
             odd = np.flatnonzero(table.irregular | table.late).tolist()
             asked = beginning_again(staged) | {queues[number] for number in odd}
@@ -145,13 +147,15 @@ def _of_lost_messages(task: RocksPlanTask, queues: Sequence[Queue], table: RunTa
 
 
 def _key_order(queue: Queue) -> tuple[int, bytes, int]:
+    """Sort queues like their keys: the length of the topic comes first in a key, the queue id is unsigned."""
     name = encode_utf8(queue.topic)
     return len(name), name, queue.queue_id % (1 << 32)
 
 
 def _parts(run: _Run, share: int) -> Iterator[tuple[KeyedRange, int]]:
-    """Return the ranges of one queue, and the approximate number of entries in each."""
+    """Yield the key ranges of one queue, each with its approximate number of entries."""
     count = -(-run.entries // share)
+    # A negative queue offset sorts last as unsigned number. Such entries fall into the last range.
     first, stop = max(run.first, 0), max(run.highest + 1, 1)
     begin = _FIRST
     for number in range(1, count):

@@ -1,4 +1,4 @@
-"""The tasks that write the tables of a RocksDB: each sorts the entries of its key ranges and writes one SST file."""
+"""Write the tables of a RocksDB. Each task sorts the entries of its key ranges and writes one SST file."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ _Offsets = npt.NDArray[np.uint64]
 
 
 class RocksTableWritten(NamedTuple):
-    """A table of a database.
+    """The result of one table task.
 
-    path      None if it would be empty
-    entries   how many it has
-    replaced  entries of each queue that a later one with the same queue offset replaced
-    ends      the newest entry of each queue, as far as this table goes
+    path      the file; None if the table would be empty
+    entries   entries in the table
+    replaced  entries of each queue that were replaced by a later entry with the same queue offset
+    ends      the newest entry of each queue in this table
     stop      physical offset after the newest message
-    refused   messages whose queue offset an old entry has
-    kept      old entries of messages that cannot be read
+    refused   messages without an entry, because an old entry has their queue offset
+    kept      old entries whose messages cannot be read
     """
 
     path: str | None
@@ -98,7 +98,7 @@ _Blocks = list[tuple[_Offsets, npt.NDArray[np.void]]]
 def _collected(
     job: WriteJob, number: int, ranges: Sequence[KeyedRange]
 ) -> tuple[dict[KeyedRange, _Blocks], int]:
-    """Return offsets and values of each range, in the order of the log, and the number of messages without an entry."""
+    """Return offsets and values per range, in log order, and the number of messages that get no entry."""
     old, refused = read_old_numbers(job.plan), 0
     wanted: dict[Queue, list[KeyedRange]] = defaultdict(list)
     for part in ranges:
@@ -110,7 +110,8 @@ def _collected(
                 places = messages["physical_offset"].astype(np.int64)
                 queue_offset = old[queue].numbers(places, queue_offset)
                 has_number = queue_offset >= 0
-                if wanted[queue][0].first == 0:  # else another task counts them
+                # A queue may span several tasks. The task with its first range counts for all.
+                if wanted[queue][0].first == 0:
                     refused += int(np.count_nonzero(~has_number))
                 messages, queue_offset = messages[has_number], queue_offset[has_number]
             for part in wanted.get(queue, ()):
@@ -124,7 +125,11 @@ def _collected(
 def _end_of(
     queue: Queue, offsets: _Offsets, values: npt.NDArray[np.void], has_old: bool
 ) -> QueueEnd:
-    """Return the entry written last: the broker compares no queue offsets. With old entries, the last in the log."""
+    """Return the queue's newest entry.
+
+    The broker records the entry written last, without comparing queue offsets. With old entries, that is the entry of
+    the last message in the log.
+    """
     row = int(np.argmax(values["physical_offset"])) if has_old else -1
     return QueueEnd(*queue, int(values["physical_offset"][row]), int(offsets[row].astype(np.int64)))
 
@@ -132,7 +137,7 @@ def _end_of(
 def _sorted(
     offsets: _Offsets, values: npt.NDArray[np.void]
 ) -> tuple[_Offsets, npt.NDArray[np.void]]:
-    """Return entries in the order of the keys, the last written entry of each key."""
+    """Return entries in key order. Of several entries with one key, the last written one remains."""
     if len(offsets) > 1 and not (offsets[1:] > offsets[:-1]).all():
         order = np.argsort(offsets, kind="stable")
         offsets, values = offsets[order], values[order]

@@ -1,4 +1,4 @@
-"""The scan task: walk one split, stage its batches, return its summary."""
+"""The scan task: read one split, stage its batches, return its summary."""
 
 from __future__ import annotations
 
@@ -34,10 +34,11 @@ class ScanJob:
 
 @dataclass(frozen=True, slots=True)
 class ScanTask:
-    """Scan a split from `start` (None: search where its first record begins).
+    """A scan of a split from `start` on. If `start` is None, the scan searches for the first record.
 
-    A rescan continues through `following`, pairs of a split and the start of its first scan, until it reaches such a
-    start. From there on, the first scans were right.
+    A rescan continues into the `following` splits, given with the start of their first scan. It stops when it reaches
+    such
+    a start, because from there on the first scans are right.
     """
 
     split: Split
@@ -47,7 +48,7 @@ class ScanTask:
 
 
 def run_scan(job: ScanJob, task: ScanTask) -> list[SplitSummary]:
-    """Return summaries of the scanned splits, just one for a rescan. Safe to run twice, also at the same time."""
+    """Return the summaries of the scanned splits. Safe to run twice, also at the same time."""
     summary = scan_split(job, task.split, task.start, task.end_offset)
     summaries = [summary]
     for split, first_start in task.following:
@@ -65,13 +66,14 @@ def run_scan(job: ScanJob, task: ScanTask) -> list[SplitSummary]:
 def scan_split(
     job: ScanJob, split: Split, start: int | None = None, end_offset: int = 0
 ) -> SplitSummary:
-    """Scan one split. Staged files of an earlier run for the same split and start are reused."""
+    """Scan one split, or reuse the staged file of an earlier run for the same split and start."""
     known = start if start is not None else "search"
     name = f"{offset_file_name(split.begin)}-{split.stop}-{known}-{end_offset}"
     staged = join(job.folder, name)
     try:
         return _staged_summary(staged)
     except FormatError:
+        # A killed attempt left the file without its footer.
         delete_staged(staged)
     except StoreNotFoundError:
         pass
@@ -84,7 +86,9 @@ def scan_split(
     try:
         with writing(staged) as attempt:
             _stage(job, split, attempt, summary)
-    except ObjectConflictError:  # The log is growing: another attempt saw less of it, or more.
+    # A broker is writing the log, so another attempt saw a different end of it and staged that
+    # result first.
+    except ObjectConflictError:
         return _staged_summary(staged)
     return summary
 
@@ -95,7 +99,7 @@ def _staged_summary(staged: str) -> SplitSummary:
 
 @cache
 def _buffers() -> ScanBuffers:
-    """Return the worker's buffers, which it keeps from task to task."""
+    """Return the scan buffers of this worker process, which all of its tasks reuse."""
     return ScanBuffers()
 
 
@@ -130,6 +134,8 @@ def _count(batch: DispatchBatch, summary: SplitSummary) -> None:
     summary.messages += len(batch)
     summary.keys += len(batch.key_hash)
     summary.last_timestamp = int(batch.messages["store_timestamp"][-1])
+    # IndexService creates a new IndexFile also for a message without keys, so the layout must know
+    # the tail.
     keyed = np.flatnonzero(batch.messages["key_count"])
     if len(keyed):
         if summary.first_keyed_offset is None:

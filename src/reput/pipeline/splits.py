@@ -15,7 +15,7 @@ _MAX_DEFAULT_SPLITS = 4096
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Records that begin in [begin, stop) of one file, physical offsets."""
+    """The records that begin at physical offsets [begin, stop) of one file."""
 
     number: int
     file: CommitLogFile
@@ -24,22 +24,23 @@ class Split:
 
     @property
     def opens_file(self) -> bool:
-        """Return a file starts at a record; anywhere else a record must be searched."""
+        """Return whether the split begins with its file, and so with a record. Other splits must search for one."""
         return self.begin == self.file.start
 
 
 @dataclass(slots=True)
 class SplitSummary:
-    """One small row about a scanned split; the rest is in its staged file.
+    """The result of a scanned split, without its messages, which are in the staged file.
 
-    staged            name of that file
-    entries           of ConsumeQueues
-    start, end        physical offsets of the walk; start is None if no record begins in the split
-    end_offset_in     the end of the indexed range before the walk
-    end_offset_out    and after it
-    first_keyed_offset  physical offset of the first message with index entries, None without any
-    keyless_tail      whether messages follow the last that has index entries
-    unreadable, data_follows, torn   see store.scan.ScanEnd; hiding, see FileScan
+    staged              name of the staged file
+    start, end          physical offsets of the scan; start is None if no record begins in the split
+    finished, unreadable, data_follows, torn   see log.scan.ScanEnd
+    entries             number of ConsumeQueue entries
+    end_offset_in       offset of the last indexed message before the scan: earlier messages get no index entries
+    end_offset_out      the same after the scan
+    first_keyed_offset  physical offset of the first message with index entries, or None
+    keyless_tail        whether messages without keys follow the last message with index entries
+    hiding              see log.scan.FileScan
     """
 
     number: int
@@ -74,13 +75,13 @@ class SplitSummary:
 
 
 def default_split_bytes(files: list[CommitLogFile]) -> int:
-    """Return 64 MiB, or more for a log so large that the driver would hold too many summaries."""
+    """Return 64 MiB, or more for a very large log, because the driver holds the summaries of all splits in memory."""
     total = sum(file.size for file in files)
     return max(DEFAULT_SPLIT_BYTES, -(-total // _MAX_DEFAULT_SPLITS))
 
 
 def plan_splits(files: list[CommitLogFile], data_ends: list[int], split_bytes: int) -> list[Split]:
-    """Plan splits in log order. No split spans two files; after a file's data (`data_ends`) nothing is cut."""
+    """Cut files into splits, in log order. No split spans two files or begins after the file's data (`data_ends`)."""
     step = max(split_bytes, MIN_RECORD_BYTES)
     splits: list[Split] = []
     for file, data_end in zip(files, data_ends, strict=True):

@@ -1,14 +1,14 @@
-"""The staging folder of a rebuild, in the output's file system.
+"""The staging folder of a rebuild, inside the output, so that both are in one file system.
 
 .reput-rebuild/
   owner           locked while a rebuild runs
-  run             the id of that run: a task of another one stops
-  <fingerprint>/  scanned splits, named by their inputs: a killed run is resumed
-  run-<id>/       of this run alone: a task that was cut off while another run began writes nowhere else
+  run             the id of the current run; tasks of other runs stop
+  <fingerprint>/  scanned splits; the name depends on their inputs, so a killed run can be resumed
+  run-<id>/       files of one run; a leftover task of an earlier run writes only to its own folder
     plan/         which task writes which queue entries
     parts/        files that are being written
     new/          the folders that the commit swaps in
-    old/          the folders that it swapped out, until the result is verified
+    old/          the folders that the commit swapped out, until the result is verified
 """
 
 from __future__ import annotations
@@ -33,28 +33,29 @@ from reput.tasks import Result, Task
 
 STAGING_FOLDER = ".reput-rebuild"
 RUN_FILE = "run"
-# Raise this number when staged files change, so that files of another version are not reused.
+# Raise this number when the format of staged files changes, so that an upgraded reput does not
+# reuse old files.
 _LAYOUT = 6
 
 
 class FencedRun:
-    """A run whose tasks stop once another one works in its place."""
+    """A run whose tasks stop when another rebuild starts in the same place."""
 
     run: str
 
     @property
     def place(self) -> str:
-        """Return a folder or URL."""
+        """Return the folder or URL of the staged files."""
         raise NotImplementedError
 
     def fenced(self, function: Callable[[Task], Result]) -> Callable[[Task], Result]:
-        """Return a function for tasks of this run, which stop if another run has started."""
+        """Wrap a function for tasks, so that it raises StoreChangedError once another run has started."""
         return partial(_of_run, self.place, self.run, function)
 
 
 @dataclass(frozen=True)
 class Staging(FencedRun):
-    """The folder for unfinished files of one rebuild."""
+    """The staging folder of one rebuild."""
 
     folder: Path
     fingerprint: str
@@ -93,9 +94,9 @@ class Staging(FencedRun):
         return self.folder / "owner"
 
     def create(self) -> None:
-        """Create the folder. Raises StoreAccessError, also for a link.
+        """Create the folder. Raises StoreAccessError, also if the path is a symbolic link.
 
-        As root, delete a folder that another user may write: kernels trust staged files.
+        As root, a folder that another user may write is deleted first: kernels trust staged files.
         """
         if os.geteuid() != 0:
             make_folder(self.folder)
@@ -110,7 +111,11 @@ class Staging(FencedRun):
             make_own_folder(self.folder)
 
     def prepare(self) -> None:
-        """Create the folders; delete unusable files of earlier runs. Raises StoreAccessError."""
+        """Create the folders of this run; delete files of earlier runs that cannot be reused.
+
+        Raises StoreAccessError.
+        """
+        # First, so that tasks of an earlier run stop before their files are deleted.
         with replacing(self.folder / RUN_FILE) as attempt:
             write_durable(attempt, self.run.encode())
         make_folder(self.scanned)
@@ -132,8 +137,8 @@ def _of_run(place: str, run: str, function: Callable[[Task], Result], task: Task
         current = ""
     if current != run:
         raise StoreChangedError(
-            f"{place}: {'another rebuild works' if current else 'no rebuild works'} there now; this task is of an "
-            "earlier one, and stops"
+            f"{place}: {'another rebuild works' if current else 'no rebuild works'} there now; this task belongs "
+            "to an earlier rebuild and stops"
         )
     return function(task)
 
@@ -141,12 +146,11 @@ def _of_run(place: str, run: str, function: Callable[[Task], Result], task: Task
 def fingerprint(
     files: list[CommitLogFile], stamps: Mapping[int, object], config: StoreConfig, salvage: bool
 ) -> str:
-    """Return a value that changes with every input of a scanned split: the log's files, the settings, this boot.
+    """Return a hash of all inputs of a scanned split: the log's files, the settings, and this boot of the machine.
 
-    `stamps` are the stamps of files that show their changes, by their start.
-
-    Scanned splits are not synced: they survive a killed process, but not a power cut. A log that may change without a
-    trace, as under a running broker, gets a new fingerprint each time, so its splits are not reused.
+    `stamps` has, by start offset, the stamps of files whose changes would be noticed. Other files get a random value: a
+    running broker may change them without a trace, so their splits are never reused. Scanned splits are not synced, so
+    they survive a killed process, but not a power cut; hence the boot.
     """
     facts = {
         "layout": _LAYOUT,

@@ -1,10 +1,10 @@
-"""The staging of a rebuild in object storage: the same names as in a folder, below one URL.
+"""The staging of a rebuild in object storage, with the same names as in a folder, below one URL.
 
-Nothing is locked there. The latest run wins: it replaces the object `run`, and tasks of earlier runs stop. Objects of a
-run are never replaced, so a task that was cut off can only add to its own run.
+Objects cannot be locked, so the latest run wins. It replaces the object `run`, and tasks of earlier runs stop. Objects
+of a run are never replaced, so a leftover task can only add objects to its own run.
 
-    publishing   the last run that has begun to publish, and the folders of the output of which runs that were not
-                 finished have published files
+The object `publishing` has the id of the last run that began to publish, and the output folders that may contain files
+of unfinished runs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _PUBLISHING = "publishing"
 
 @dataclass(frozen=True)
 class BucketStaging(FencedRun):
-    """See `Staging`."""
+    """The staged objects of one rebuild. See `Staging` for the names."""
 
     store: ObjectStore
     fingerprint: str
@@ -35,7 +35,7 @@ class BucketStaging(FencedRun):
 
     @property
     def own_name(self) -> str:
-        """Return where the objects of this run are, as the bucket names them."""
+        """Return the prefix of this run's objects, relative to the URL."""
         return f"run-{self.run}"
 
     @property
@@ -59,7 +59,7 @@ class BucketStaging(FencedRun):
         return join(self.place, self.own_name, "pieces")
 
     def prepare(self) -> None:
-        """Stop earlier runs, and delete their unusable files.
+        """Stop earlier runs, and delete those of their objects that cannot be reused.
 
         Raises StoreLockedError if another run begins at the same time, StoreAccessError.
         """
@@ -67,7 +67,7 @@ class BucketStaging(FencedRun):
             self._put(RUN_FILE, self.run)
         except ObjectConflictError:
             raise StoreLockedError(
-                f"{self.place}: another rebuild began there at the same time; run it again"
+                f"{self.place}: another rebuild started at the same time; run this one again"
             ) from None
         kept = f"{self.fingerprint}/"
         names = [one.name for one in self.store.list()]
@@ -75,7 +75,7 @@ class BucketStaging(FencedRun):
         delete_objects(self.store, old)
 
     def unfinished(self) -> frozenset[str]:
-        """Return the folders of the output of which a run has published files, and was not finished."""
+        """Return the output folders that may contain files of unfinished runs."""
         try:
             content = self.store.get(_PUBLISHING).data.decode(errors="replace")
         except StoreNotFoundError:
@@ -83,14 +83,14 @@ class BucketStaging(FencedRun):
         return frozenset(content.splitlines()[1:])
 
     def begin_publishing(self, folders: Collection[str]) -> None:
-        """Record that this run publishes files of these folders. Raises StoreAccessError."""
+        """Record that this run publishes files in these folders. Raises StoreAccessError."""
         self._record(self.unfinished() | set(folders))
 
     def _record(self, folders: Collection[str]) -> None:
         self._put(_PUBLISHING, "\n".join([self.run, *sorted(folders)]))
 
     def _put(self, name: str, text: str) -> None:
-        """Write an object. Raises ObjectConflictError if another run does at the same time."""
+        """Replace an object. Raises ObjectConflictError if another run replaces it at the same time."""
         try:
             version = self.store.get(name).version
         except StoreNotFoundError:
@@ -99,11 +99,13 @@ class BucketStaging(FencedRun):
             self.store.put_if_match(name, text.encode(), version)
 
     def remove(self, published: Collection[str] = ()) -> None:
-        """Delete everything staged, the id of the run last, because the published folders are complete.
+        """Delete all staged objects, the id of the run last. The `published` folders are complete.
 
         Raises StoreAccessError.
         """
         names = {one.name for one in self.store.list()} - {RUN_FILE, _PUBLISHING}
+        # Other folders may still have files of an unfinished run, which the next rebuild must be
+        # allowed to delete.
         if left := self.unfinished() - set(published):
             self._record(left)
         else:

@@ -1,4 +1,4 @@
-"""Stitching: the scanned splits must join as one serial walk, each beginning exactly where the last ended."""
+"""Stitching: check that the scanned splits join as one serial scan, each beginning where the previous one ended."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from reput.pipeline.splits import Split, SplitSummary
 
 @dataclass(slots=True)
 class LogSummary:
-    """The whole log, as a serial walk would have found it.
+    """The whole log, as one serial scan would have found it.
 
-    splits    the summaries that count, in log order, those without a record left out
-    damage    bytes lost before the end of the log, in order
-    begin, end  physical offsets of the log; `torn` if bytes that are not a record follow its end
+    splits      the summaries of splits with messages, in log order
+    begin, end  physical offsets of the log
+    torn        whether bytes that are not a record follow the end
+    damage      ranges lost before the end of the log, in order
     """
 
     splits: list[SplitSummary]
@@ -31,7 +32,7 @@ class LogSummary:
 
     @property
     def lost(self) -> tuple[OffsetRange, ...]:
-        """Return the ranges of the damage."""
+        """Return the ranges of the damage, merged."""
         return merged(ranges_of(self.damage))
 
     @property
@@ -41,7 +42,7 @@ class LogSummary:
 
     @property
     def misplaced(self) -> int:
-        """Return the number of messages that state another physical offset than their place."""
+        """Return the number of messages that state a physical offset other than their own."""
         return sum(split.misplaced for split in self.splits)
 
     @property
@@ -56,9 +57,12 @@ class LogSummary:
 class Stitcher:
     """Keeps the newest summary of each split, and decides which splits must be scanned again.
 
-    A split whose beginning was a wrong guess (a forged record inside a body, say) is scanned again from
-    the end of the previous walk. So is a split with a wrong guess of the indexed range, which only messages whose
-    PHYSICALOFFSET goes backwards can cause.
+    A scan that starts inside a file guesses where a record begins. If the guess was wrong, for example because a
+    message
+    body contains a record, the split is scanned again from the end of the previous one. A split is also scanned again
+    if
+    its index entries depend on an earlier message with a higher physical offset, which only a log with wrong
+    PHYSICALOFFSET fields has.
     """
 
     def __init__(self, splits: list[Split]) -> None:
@@ -74,11 +78,13 @@ class Stitcher:
             self._summaries[summary.number] = summary
 
     def rescans(self) -> list[ScanTask]:
-        """Walk over the summaries; return the scans to repeat, at most one per file, none if all join."""
+        """Return the scans to repeat: at most one per file, none if all splits join."""
         self._walk, tasks, end_offset = [], [], 0
         for splits in self._by_file.values():
             expected = splits[0].file.start
             for place, split in enumerate(splits):
+                # The previous scan ended after this split, for example because a large record
+                # covers it.
                 if expected >= split.stop:
                     continue
                 summary = self._summaries[split.number]
@@ -88,6 +94,7 @@ class Stitcher:
                         for later in splits[place + 1 :]
                     )
                     tasks.append(ScanTask(split, expected, end_offset, following))
+                    # The rest of the file depends on the result of this rescan.
                     break
                 self._walk.append(summary)
                 expected = summary.end
@@ -97,10 +104,11 @@ class Stitcher:
         return tasks
 
     def log(self) -> LogSummary:
-        """Return the log, once `rescans` has returned none."""
+        """Return the log. Call it after `rescans` has returned an empty list."""
         files = [splits[0].file for splits in self._by_file.values()]
         splits = [summary for summary in self._walk if summary.messages]
         log = LogSummary(splits, files[0].start, files[0].start, damage=holes(files))
+        # Zeros at the end of the last file are free space, not part of the log.
         used = max((n + 1 for n, summary in enumerate(self._walk) if _is_used(summary)), default=0)
         for summary in self._walk[:used]:
             log.damage += summary.damage
@@ -115,7 +123,7 @@ class Stitcher:
         return log
 
     def _take_off_tail(self, log: LogSummary, walk: list[SplitSummary]) -> None:
-        """Drop the torn bytes at the end of the last file, which are not damage."""
+        """Remove torn bytes at the end of the last file from the damage."""
         file = self._splits[walk[-1].number].file
         followed = {offset for summary in walk for offset in summary.hiding}
         followed |= {summary.end for summary in walk if summary.data_follows}
@@ -128,14 +136,16 @@ class Stitcher:
 
 
 def _is_used(summary: SplitSummary) -> bool:
-    """Return whether anything except zeros was met: messages, a blank, or unreadable bytes."""
+    """Return whether the scan found anything except zeros: messages, a blank, or unreadable bytes."""
     ended = summary.finished and not summary.unreadable
     return bool(summary.messages or summary.damage or summary.torn or ended)
 
 
 def _joins(summary: SplitSummary, expected: int, end_offset: int) -> bool:
+    """Return whether the summary is what a serial scan would have found from this state."""
     if summary.start != expected:
         return False
+    # The index skips messages before `end_offset`. Neither value skips a message of this split.
     if summary.end_offset_in == end_offset or summary.first_keyed_offset is None:
         return True
     return summary.end_offset_in <= end_offset <= summary.first_keyed_offset

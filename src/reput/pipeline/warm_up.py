@@ -1,4 +1,4 @@
-"""Compile the kernels before workers need them: once, not in every worker at the same time."""
+"""Compile the kernels before workers need them: once, instead of in every worker at the same time."""
 
 from __future__ import annotations
 
@@ -18,24 +18,26 @@ from reput.pipeline.driver import rebuild_store
 from reput.tasks import SerialRunner
 
 SMALL = StoreConfig(queue_entries=1, hash_slots=1, index_items=4)
-"""Sizes of the files of such a store."""
+"""The smallest possible file sizes, so that the rebuild writes little."""
 
 
 @cache
 def warm_up() -> None:
-    """Rebuild a store of three messages, which compiles every kernel that a rebuild calls, or loads it from the cache.
+    """Rebuild a store of three messages, which compiles every kernel of a rebuild or loads it from the cache.
 
-    Takes some ten seconds the first time after an installation, half a second later, nothing in a process that
-    has done it.
+    Takes about ten seconds the first time after an installation, and half a second later. Repeated calls in one process
+    do nothing.
     """
     with scratch_file(COMMIT_LOG_FOLDER, offset_file_name(0), small_log()) as folder:
         rebuild_store(SerialRunner(), folder, config=SMALL)
         (file,) = StoreLog(folder).list().files
-        first_record(FileReader, file, 1, file.end, ScanBuffers())  # As tasks of a large file do.
+        # Tasks for the middle of a large file search for a record, which the small rebuild does
+        # not.
+        first_record(FileReader, file, 1, file.end, ScanBuffers())
 
 
 def small_log() -> bytes:
-    """Return a log of three messages: columns of a single message have another memory layout."""
+    """Return a log of three messages. With one message, columns would have another memory layout, and other kernels."""
     message = small_message()
     size = len(encode(message))
     return b"".join(
@@ -44,7 +46,7 @@ def small_log() -> bytes:
 
 
 def small_message() -> MessageExt:
-    """Return one message with a key, at the beginning of a log."""
+    """Return a message with one key, for the beginning of a log."""
     host = Host("127.0.0.1", 0)
     return MessageExt(
         topic="t", queue_id=0, queue_offset=0, physical_offset=0, size_bytes=0, flag=0, sys_flag=0,

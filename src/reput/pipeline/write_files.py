@@ -1,4 +1,4 @@
-"""The write tasks: one IndexFile each, or the ConsumeQueue entries of a run of splits."""
+"""The write tasks. Each writes one IndexFile, or the ConsumeQueue entries of some splits or queues."""
 
 from __future__ import annotations
 
@@ -46,12 +46,17 @@ _QUEUE_FIELDS = (
 
 
 class WriteJob(NamedTuple):
-    """The common arguments of all write tasks of a rebuild: places, sizes of files, lost parts of the log.
+    """The common arguments of all write tasks of a rebuild.
 
-    IndexFiles and packs of queues are written in `parts`, outside the folder `new` that is swapped in: a task whose
-    worker was lost may leave an unfinished file behind, or finish it later than the attempt that took its place.
-    `replaced` is the store whose queues are replaced, if it also has the log. `storage` is the store's
-    storage. Staged files may be objects; `new` is a folder.
+    store     the store with the log
+    scanned   staged files: a folder or URL
+    plan      files of the plan
+    parts     unfinished IndexFiles and packs of queues. This folder is outside `new`: a lost worker may leave an
+              unfinished file, or finish it after the attempt that replaced it
+    new       the folder that the commit swaps in
+    log       the begin, end and unreadable ranges of the log
+    replaced  the store, if it is rebuilt in place, else None
+    storage   storage of the store
     """
 
     store: str
@@ -65,7 +70,7 @@ class WriteJob(NamedTuple):
     storage: Storage = LOCAL
 
     def old_queues(self, kind: str) -> Path | None:
-        """Return the folder of the replaced queues, or None."""
+        """Return the folder of the queues that are replaced, or None."""
         return None if self.replaced is None else Path(self.replaced, kind)
 
     def lost_ranges(self) -> LostRanges:
@@ -73,9 +78,9 @@ class WriteJob(NamedTuple):
 
 
 class IndexFileWritten(NamedTuple):
-    """The file's number, its header, the store timestamp (ms) of its first entry, and its proof.
+    """A written IndexFile: its number, its header, and the store timestamp (ms) of its first entry.
 
-    proof  of the file, or the reason why it has none
+    proof  the proof of the file, or the reason why it has none
     """
 
     number: int
@@ -85,14 +90,13 @@ class IndexFileWritten(NamedTuple):
 
 
 class QueuesWritten(NamedTuple):
-    """The output of a task.
+    """The numbers of entries and files that a task wrote.
 
-    Attributes:
-        taken: ConsumeQueue entries.
-        dropped: Entries without a place.
-        blanks: Pre-blank entries in place of lost messages.
-        kept: Old entries that lead to lost messages.
-        objects: Files that it staged in object storage.
+    taken    ConsumeQueue entries
+    dropped  entries that got no place in a queue
+    blanks   pre-blank entries in place of lost messages
+    kept     old entries whose messages are lost
+    objects  files staged in object storage
     """
 
     taken: int
@@ -103,7 +107,7 @@ class QueuesWritten(NamedTuple):
 
 
 def index_part(parts: str, number: int) -> str:
-    """Return where a task leaves IndexFile `number`; the commit gives it its name."""
+    """Return the path where a task leaves IndexFile `number`. The commit gives it its final name."""
     return join(parts, f"part-{number:06d}")
 
 
@@ -124,14 +128,15 @@ def write_index_file(job: WriteJob, task: IndexFileTask) -> IndexFileWritten:
 
 
 def _prove(job: WriteJob, path: Path) -> Proof | str:
-    """Prove the file in its own task, because there are often more processors than files."""
+    """Prove the file in the task that wrote it, because there are often more processors than files."""
     if not job.storage.is_local:
-        return "the log is not on this machine"
+        return "the log is not on a local file system"
     try:
         file = IndexFileReader(str(path), job.config.hash_slots, job.config.index_items)
         with closing(file):
             return prove_new(job.store, file)
-    except StoreError as error:  # Without a proof, the file is still valid.
+    # A proof only makes queries faster. The file is valid without one.
+    except StoreError as error:
         return str(error)
 
 
@@ -142,6 +147,7 @@ def _put_range(job: WriteJob, builder: IndexFileBuilder, entries: KeyRange) -> N
         passed += len(batch.key_hash)
         if start < len(batch.key_hash) and stop > 0:
             builder.put(batch.key_hash[start:stop], batch.key_row[start:stop], batch.messages)
+        # The remaining batches belong to later files.
         if passed >= entries.stop:
             return
 
@@ -157,7 +163,7 @@ def _end_of(job: WriteJob, entry: KeyRange) -> IndexFileEnd:
 
 
 def write_queues(job: WriteJob, task: QueueTask) -> QueuesWritten:
-    """Write queues. Safe to run twice, also beside other runs: every entry has one place. Raises StoreAccessError."""
+    """Write queues. Safe to run twice, also at the same time: every entry has one place. Raises StoreAccessError."""
     if task.kind == "regular":
         return _write_regular(job, task)
     return _write_pack(job, task)
@@ -191,7 +197,7 @@ def _write_regular(job: WriteJob, task: QueueTask) -> QueuesWritten:
 
 
 def _write_pack(job: WriteJob, task: QueueTask) -> QueuesWritten:
-    """Write the queues of a pack into a folder of this attempt's own, then move each to its place."""
+    """Write the queues of a pack into a folder of this attempt alone, then move each queue to its place."""
     pack = frozenset(read_plan(job.plan).pack(task.number))
     batches = partial(batches_of, job, task.number, pack)
     own = Path(job.parts, f"pack-{task.number:06d}-{uuid4().hex}")
@@ -231,7 +237,7 @@ def _write_pack(job: WriteJob, task: QueueTask) -> QueuesWritten:
 
 
 def _publish(folder: Path, place: Path) -> None:
-    """Move a queue to its place, unless another attempt was faster, which wrote the same."""
+    """Move a queue to its place. If another attempt was faster, keep its files, which are identical."""
     if folder.exists() and not place.exists():
         make_folder(place.parent)
         try:
@@ -244,7 +250,7 @@ def _publish(folder: Path, place: Path) -> None:
 def batches_of(
     job: WriteJob, number: int, pack: Collection[Queue], fields: Sequence[str]
 ) -> Iterator[DispatchBatch]:
-    """Yield the batches of the log that have entries of a pack, and perhaps more batches and messages."""
+    """Yield the batches of the log with entries of a pack. They may also have messages of other packs."""
     plan = read_plan(job.plan)
     if number in plan.divided:
         yield from divided_batches(job.parts, plan.divisions, number, fields, pack)
@@ -265,7 +271,7 @@ def _write_irregular(
 def _walk(
     job: WriteJob, batches: Batches, queues: dict[Queue, ConsumeQueueWriter]
 ) -> tuple[int, int]:
-    """Append the entries of all messages to these queues; return how many were taken, and given."""
+    """Append the entries of all messages to these queues; return how many were taken, and how many there were."""
     taken = given = 0
     lost, held = job.lost_ranges(), {name: _LastMessage() for name in queues}
     try:
@@ -325,7 +331,7 @@ _KINDS = (CONSUME_QUEUE_FOLDER, EXTENSION_FOLDER)
 
 
 def _compared(batches: Batches, old: dict[Queue, OldQueue]) -> dict[Queue, ConsumeQueueWriter]:
-    """Return the old queues after comparing them with all messages."""
+    """Compare the old queues with all messages, and return them ready for appending."""
     for batch in batches(_QUEUE_FIELDS):
         for number, name in enumerate(batch.queues):
             if name in old:
@@ -346,7 +352,10 @@ def _append(
     lost: LostRanges,
     held: dict[Queue, _LastMessage] | None,
 ) -> tuple[int, int]:
-    """Append a batch's entries to its queues that have a writer; return how many were appended, and given."""
+    """Append a batch's entries to the queues that have a writer.
+
+    Return how many were taken, and how many there were.
+    """
     entries = batch.queue_entries()
     taken = given = 0
     bounds = entries.bounds.tolist()
@@ -365,7 +374,10 @@ def _append(
 
 
 class _LastMessage:
-    """The last message of one queue, held back until the next is known: whether it leaves a gap depends on that."""
+    """Holds back the last message of a queue.
+
+    The broker's gap check needs the next message: only it shows whether the last one leaves a gap.
+    """
 
     def __init__(self) -> None:
         self._queue: ConsumeQueueWriter | None = None
@@ -379,7 +391,7 @@ class _LastMessage:
         queue_offset: npt.NDArray[np.int64],
         lost: LostRanges,
     ) -> int:
-        """Append the held message and all of these but the last; return how many were taken."""
+        """Append the held message and all of `messages` except the last, which is held; return how many were taken."""
         self._queue = queue
         before = self._messages if len(self._messages) else messages[:0]
         all_messages = new_rows(len(before) + len(messages), messages.dtype)
@@ -391,14 +403,15 @@ class _LastMessage:
         return taken
 
     def release(self, lost: LostRanges) -> int:
-        """Append the held message."""
+        """Append the held message at the end of the log."""
         if self._queue is None:
             return 0
         return self._queue.append(self._messages, np.arange(1), self._queue_offset, lost)
 
 
 def _close(queues: dict[Queue, ConsumeQueueWriter]) -> None:
-    """Make all files durable, and close them: the disk writes all of them in parallel while each is awaited."""
+    """Make all files durable, and close them."""
+    # Start the writeback of all files first, so that the disk writes them in parallel.
     for queue in queues.values():
         queue.start_writeback()
     for queue in queues.values():
