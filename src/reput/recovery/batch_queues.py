@@ -1,9 +1,9 @@
 """Recover the batch queues (5.x) of a store that is opened for writing.
 
 As in ConsumeQueues, no entry of a message moves (`compare.placement`). An entry that leads to a record keeps its queue
-offsets, even if the record states others. Entries that lead into unreadable parts of the log stay. Readers search by
-the offsets in the entry, so a missing entry is inserted between its neighbours, although that shifts later entries
-within the files.
+offsets, even if the record states others. Entries that lead into unreadable parts of the log are kept. A missing entry
+is inserted between its neighbours. That shifts later entries within the files, which is allowed: readers find an entry
+by the queue offset in it, not by its position.
 """
 
 from __future__ import annotations
@@ -50,7 +50,10 @@ _Flags = npt.NDArray[np.bool_]
 
 
 class RecoveredBatches(NamedTuple):
-    """The queues, and the physical offset from which messages must be dispatched to them, or None."""
+    """The opened queues, and the physical offset from which messages must be dispatched to them.
+
+    The offset is None if the store has no batch queues.
+    """
 
     queues: BatchQueues
     dispatch_from: int | None
@@ -69,17 +72,17 @@ def recover_batch_queues(
     """Write the missing or wrong entries of these topics' batch queues, and open the queues for appending.
 
     Args:
-        store: folder with the queues and the log.
-        topics: topics with batch queues.
-        config: the size of their files.
-        disk: changes the files.
-        known: where the queues end, if nothing has changed since a clean shutdown.
-        compared: result of comparing the queues with the log; None if no comparison was necessary.
-        log: the store with the log, if it is not `store`.
+        store: Folder with the queues and the log.
+        topics: Topics with batch queues.
+        config: Sizes of files.
+        disk: Makes all changes to files.
+        known: The recovery point, if nothing has changed since a clean shutdown.
+        compared: Result of comparing the queues with the log; None if no comparison was necessary.
+        log: The store with the log, if it is not `store`.
 
     Raises:
-        StoreError: a file has another size.
-        StoreAccessError: a file cannot be read or written.
+        StoreError: A file has another size.
+        StoreAccessError: A file cannot be read or written.
     """
     if not topics:
         return RecoveredBatches(BatchQueues(), None)
@@ -111,7 +114,7 @@ def batch_queue_files(
     file_bytes = config.batch_queue_file_bytes
     if file_bytes % BATCH_ENTRY_BYTES:
         raise StoreError(
-            f"{store}: files of batch queues of {file_bytes} bytes end with a part of an entry: "
+            f"{store}: files of batch queues have {file_bytes} bytes, which is not a whole number of entries: "
             f"such a store can only be read"
         )
     for topic in sorted(topics):
@@ -130,7 +133,7 @@ def batch_queue_files(
 def batches_agree(
     store: Path, topics: frozenset[str], config: StoreConfig, known: RecoveryPoint, is_closed: bool
 ) -> bool:
-    """Return whether the batch queues end at the recovery point; with `is_closed`, also that no file follows.
+    """Return whether the batch queues end at the recovery point. With `is_closed`, no file may follow the end.
 
     Raises StoreError for files of another size, StoreAccessError.
     """
@@ -146,11 +149,11 @@ def batches_agree(
 class KeptBatches(NamedTuple):
     """The entries of a batch queue after comparison with the log.
 
-    entries   the entries in the order of the log
+    entries   the entries in log order
     written   number of entries that were missing or wrong
-    moved     number of entries whose queue offsets their records contradict
+    moved     number of entries whose record states other queue offsets
     kept      number of entries that lead to unreadable parts of the log
-    unplaced  records without an entry and without a place for one
+    unplaced  records that have no entry and no place for one
     """
 
     entries: _Entries
@@ -161,13 +164,13 @@ class KeptBatches(NamedTuple):
 
 
 class BatchMatching:
-    """Compare the entries of one batch queue with the records of the log, batch by batch, from any thread.
+    """Compares the entries of one batch queue with the records of the log, batch by batch, from any thread.
 
-    tail  physical offset of the first record after the last entry's, or None
+    tail  physical offset of the first record after the record of the last entry, or None
     """
 
     def __init__(self, entries: _Entries, begin: int) -> None:
-        """Start with all `entries` that may be right. Entries of messages before `begin` are not compared."""
+        """Start with all plausible `entries`. Entries of messages before `begin` are not compared."""
         self._entries = entries[np.argsort(entries["physical_offset"], kind="stable")]
         self._offsets = self._entries["physical_offset"]
         self._is_right: _Flags = self._offsets < begin
@@ -179,7 +182,7 @@ class BatchMatching:
         self.tail: int | None = None
 
     def compare(self, messages: npt.NDArray[np.void], stated: npt.NDArray[np.int64]) -> None:
-        """Compare a part of the log: the queue's messages, and the queue offsets that they state."""
+        """Compare the queue's messages in a part of the log, and the queue offsets that they state."""
         with self._lock:
             offsets = messages["physical_offset"]
             if not len(offsets):
@@ -187,6 +190,7 @@ class BatchMatching:
             if not len(self._offsets):
                 self._add_tail(int(offsets[0]))
                 return
+            # Records after the last entry were not dispatched yet. They are no damage, so dispatch starts there.
             after = int(np.searchsorted(offsets, self._offsets[-1], side="right"))
             if after < len(offsets):
                 self._add_tail(int(offsets[after]))
@@ -229,12 +233,12 @@ class BatchMatching:
     def kept(
         self, unread: Sequence[OffsetRange], size_of: BatchSizeOf, redo_last: bool
     ) -> KeptBatches:
-        """Return the queue's entries once the whole log was compared.
+        """Return the queue's entries, after the whole log was compared.
 
         Args:
             unread: Unreadable ranges of the log, and ranges whose records state another physical offset.
             size_of: Reads the sizes of inner batches from the log.
-            redo_last: The last record was perhaps half-written when its entry was written.
+            redo_last: Whether the last record may have been incomplete when its entry was written.
         """
         entries = self._entries.copy()
         for at, message in self._wrong:
@@ -246,6 +250,7 @@ class BatchMatching:
             written += int(entries["batch_size"][-1] != size)
             # The crash may have left an entry for a half-written record.
             entries["batch_size"][-1] = size
+        # Queue offsets must ascend. The entries outside the longest ascending sequence get their record's offset.
         rows = np.flatnonzero(self._is_right)
         chosen = rows[ascending(entries["base_offset"][rows])]
         self._add_misnumbered(entries, np.setdiff1d(rows, chosen))
@@ -257,7 +262,7 @@ class BatchMatching:
             missing = self._sized(size_of)
             held, fits = _between(held, missing)
             written += int(fits.sum())
-            # The record lies before the queue's first entry: its topic was deleted and created again.
+            # Records before the queue's first entry are no loss: their topic was deleted and created again.
             before = missing["physical_offset"] < self._offsets[0]
             without = np.flatnonzero(~fits & ~before)
             if len(without):
@@ -265,7 +270,7 @@ class BatchMatching:
         return KeptBatches(held, written, self.moved, kept, unplaced)
 
     def _add_misnumbered(self, entries: _Entries, rows: npt.NDArray[np.intp]) -> None:
-        """Count entries as missing if their records' queue offsets contradict other records."""
+        """Treat entries outside the ascending sequence as missing, with the queue offsets that their records state."""
         rows = rows[self._stated[rows] >= 0]
         if len(rows):
             missing = entries[rows]
@@ -273,7 +278,7 @@ class BatchMatching:
             self._missing.append((missing, self._is_inner[rows]))
 
     def _sized(self, size_of: BatchSizeOf) -> _Entries:
-        """Return the missing entries in the order of the log, with the sizes of their batches."""
+        """Return the missing entries in log order, with the sizes of their batches."""
         missing = np.concatenate([part for part, _ in self._missing])
         is_inner = np.concatenate([part for _, part in self._missing])
         order = np.argsort(missing["physical_offset"], kind="stable")
@@ -285,13 +290,17 @@ class BatchMatching:
 
 
 def _between(entries: _Entries, more: _Entries) -> tuple[_Entries, _Flags]:
-    """Merge the entries of `more` that fit between their neighbours' queue offsets. Return all entries, and flags."""
+    """Merge the entries of `more` that fit between their neighbours' queue offsets.
+
+    Returns all entries, and for each entry of `more` whether it fits.
+    """
     stops = entries["base_offset"] + entries["batch_size"]
     offsets, solid = more["physical_offset"], entries["physical_offset"]
     low, _ = neighbours(offsets, solid, stops, 0, 0)
     _, high = neighbours(offsets, solid, entries["base_offset"], 0, 2**62)
     fits = (more["base_offset"] >= low) & (more["base_offset"] + more["batch_size"] <= high)
     fits &= more["batch_size"] > 0
+    # An entry of the same record already exists.
     fits &= ~np.isin(more["physical_offset"], entries["physical_offset"])
     rows = np.flatnonzero(fits)
     chosen = rows[ascending(more["base_offset"][rows])]
@@ -324,29 +333,30 @@ class BatchComparison:
         self, name: Queue, batch: DispatchBatch, rows: npt.NDArray[np.int64],
         stated: npt.NDArray[np.int64],
     ) -> None:  # fmt: skip
-        """Compare the records of a queue in a batch."""
+        """Compare a queue's records in a batch."""
+        # A queue without files exists only in the log. Two threads may find its first record at the same time.
         with self._lock:
             if name not in self._queues:
                 self._queues[name] = BatchMatching(np.empty(0, _ENTRY_DTYPE), self._begin)
         self._queues[name].compare(batch.messages[rows], stated)
 
     def add_elsewhere(self, ranges: Iterable[OffsetRange]) -> None:
-        """Keep entries that lead into these ranges: their records state another physical offset."""
+        """Keep the entries that lead into these ranges, because records there state another physical offset."""
         with self._lock:
             self._unread += ranges
 
     def finish(self, unread: Iterable[OffsetRange], redo_last: bool) -> None:
-        """End the comparison, after the whole log was read except `unread`. See `BatchMatching.kept`."""
+        """End the comparison, after the whole log except `unread` was read. See `BatchMatching.kept`."""
         self._unread, self._redo_last = [*self._unread, *unread], redo_last
 
     @property
     def dispatch_from(self) -> int:
-        """Return the physical offset of the first record after the last entry of its queue."""
+        """Return the physical offset of the first record that comes after the last entry of its queue."""
         tails = [one.tail for one in self._queues.values() if one.tail is not None]
         return min(tails, default=self.log_end)
 
     def kept(self, size_of: BatchSizeOf) -> dict[Queue, KeptBatches]:
-        """Return the entries of each queue; `size_of` reads the sizes of inner batches from the log."""
+        """Return the kept entries of each queue. `size_of` reads the sizes of inner batches from the log."""
         if not self._kept:
             self._kept = {
                 name: one.kept(self._unread, size_of, self._redo_last)
@@ -363,7 +373,10 @@ class BatchQueueFiles(FoundFiles):
         super().__init__(folder, BATCH_QUEUE, file_bytes)
 
     def end_before(self, physical_offset: int) -> BatchEnd:
-        """Return the end of the queue for records before a physical offset. Only the last such file is read."""
+        """Return the end of the queue for records before a physical offset.
+
+        Only the last file with such a record is read.
+        """
         for start in reversed(self.starts):
             kept = self._kept(start, physical_offset)
             if kept:
@@ -379,12 +392,13 @@ class BatchQueueFiles(FoundFiles):
         entries = self._read(start, count)
         offsets = entries["physical_offset"].astype(np.int64)
         before = np.concatenate([np.full(1, -1), offsets[:-1]])
+        # Zeros and entries out of order end the file.
         fits = (offsets > before) & (offsets < physical_offset)
         fits &= (entries["size"] > 0) & (entries["batch_size"] > 0)
         return count if fits.all() else int(np.argmin(fits))
 
     def entries_before(self, log_end: int) -> _Entries:
-        """Return all entries of messages that end before `log_end`, in the order of the files, in native byte order."""
+        """Return all entries of messages that end at or before `log_end`, in file order and native byte order."""
         found = [np.empty(0, _ENTRY_DTYPE)]
         for start in self.starts:
             entries = self._read(start, self._sizes[start] // BATCH_ENTRY_BYTES).astype(
@@ -399,18 +413,18 @@ class BatchQueueFiles(FoundFiles):
         return np.concatenate(found)
 
     def hold(self, entries: _Entries, disk: Disk) -> BatchEnd:
-        """Replace the queue's entries by these, durably; files that already have them are not touched.
+        """Replace the queue's entries by `entries`, durably. Files that already have the right content are not touched.
 
-        A file is replaced as a whole. If it gets more entries, the files after it are replaced first, so that a crash
-        in between leaves entries twice, but loses none. Raises StoreAccessError.
+        A file is replaced as a whole. If entries move into a later file, the later file is replaced first. A crash in
+        between then leaves some entries twice, but loses none. Raises StoreAccessError.
         """
         first = self.starts[0] if self.starts and len(entries) else 0
         stop = first + len(entries)
         data = entries.astype(BATCH_ENTRY_DTYPE).tobytes()
         starts = range(first, stop, self._file_entries)
         moved_on = [start for start in starts if self._begins_later(start, first, entries)]
-        # Inserted entries push others into the next file. Writing from the end puts each entry into its new file before
-        # the old file loses it.
+        # Inserted entries push others into the next file. Writing the last file first puts each entry into its new file
+        # before the old file loses it.
         for start in [start for start in starts if start not in moved_on] + moved_on[::-1]:
             at = (start - first) * BATCH_ENTRY_BYTES
             self._hold(start, data[at : at + self._file_bytes], disk)
@@ -422,7 +436,7 @@ class BatchQueueFiles(FoundFiles):
         return BatchEnd(stop, position, int(last["physical_offset"]))
 
     def _begins_later(self, start: int, first: int, entries: _Entries) -> bool:
-        """Return whether the file's first entry will belong to an earlier record than it does now."""
+        """Return whether the file will begin with an entry of an earlier record than now."""
         if start not in self._sizes:
             return True
         old = self._read(start, min(1, self._sizes[start] // BATCH_ENTRY_BYTES))
@@ -448,12 +462,12 @@ class BatchQueueFiles(FoundFiles):
         return entries
 
     def ends_at(self, entries: int) -> bool:
-        """Return whether no file follows the first `entries` entries."""
+        """Return whether no file lies after the first `entries` entries."""
         return not self._others and (not self.starts or self.starts[-1] < max(entries, 1))
 
 
 class BatchSizes:
-    """Reads batch sizes from the log of a store, which is opened on first use."""
+    """Reads the sizes of inner batches from a store's log. The log is opened on first use."""
 
     def __init__(self, store: Path) -> None:
         self._store = store

@@ -1,7 +1,7 @@
 """Recover ConsumeQueues with extension files when a store is opened for writing.
 
-Mirrors `ConsumeQueueExt.truncateByMaxAddress` (tag rocketmq-all-5.3.3): units end after the unit of the queue's last
-entry with a unit.
+A unit is the record of an entry in the extension files. Mirrors `ConsumeQueueExt.truncateByMaxAddress`
+(tag rocketmq-all-5.3.3): units after the unit of the queue's last entry are removed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _BLOCK_ENTRIES = 1 << 12
 
 
 class ExtendedQueueFiles(QueueFiles):
-    """The files of a queue whose entries are read with their real tags codes."""
+    """The files of a queue with extension files. Entries are read with the tags codes from their units."""
 
     has_units = True
 
@@ -42,15 +42,19 @@ class ExtendedQueueFiles(QueueFiles):
         self.units = units
 
     def read_padded(self, position: int, count: int) -> npt.NDArray[np.uint32]:
-        """See QueueFiles. An entry with an unreadable unit keeps the unit's address, which no message has."""
+        """See QueueFiles.
+
+        An entry with an unreadable unit keeps the unit's address, which differs from any tags code.
+        """
         data = super().read_padded(position, count)
         resolve_units(data.reshape(-1).view(ENTRY_DTYPE)["tags_code"], self.units)
         return data
 
     def _addresses(self, begin: int, stop: int) -> npt.NDArray[np.int64]:
-        """Return the addresses of units in the entries from `begin` to `stop`."""
+        """Return the unit addresses in the entries from `begin` to `stop`."""
         data = super().read_padded(begin, stop - begin)
         codes = data.reshape(-1).view(ENTRY_DTYPE)["tags_code"]
+        # Entries of further queues (multi-dispatch) have a tags code, not an address.
         return codes[codes <= LAST_ADDRESS]
 
     def has_bit_maps(self, position: int) -> bool:
@@ -69,6 +73,7 @@ class ExtendedQueueFiles(QueueFiles):
         for stop in range(position, self.first, -_BLOCK_ENTRIES):
             addresses = self._addresses(max(stop - _BLOCK_ENTRIES, self.first), stop)
             if len(addresses):
+                # Units are written in entry order, so the highest address belongs to the last unit.
                 last = int(addresses.max())
                 with closing(OpenFiles(LOCAL.open)) as files:
                     unit = ExtensionFiles(str(self.units), files).unit(last)
@@ -90,7 +95,7 @@ def find_extended_queues(store: Path, config: StoreConfig) -> dict[Queue, QueueF
 def cut_units(
     found: Mapping[Queue, QueueFiles], kept: Mapping[Queue, int], config: StoreConfig, disk: Disk
 ) -> dict[Queue, int]:
-    """Remove the units without an entry at the end of each queue; return the byte positions where the others end.
+    """Remove units without an entry at the end of each queue; return the byte position after the remaining units.
 
     `kept` has the position after each queue's last entry. Raises StoreAccessError.
     """
@@ -103,6 +108,7 @@ def cut_units(
 
 
 def _cut(folder: Path, end: int, file_bytes: int, disk: Disk) -> None:
+    # Newest first, so that a power cut in between leaves no hole between the files.
     for start, entry in reversed(offset_entries(str(folder))):
         path = Path(entry.path)
         if start >= end:

@@ -1,7 +1,7 @@
-"""Read the IndexFiles of a store after a crash: number their items as one run, and cut the run at a message.
+"""Read the IndexFiles of a store after a crash: number their items across all files, and remove items at the end.
 
-A broker trusts every file it finds (`IndexService.load`, tag rocketmq-all-4.9.3) and never removes an entry. Here a
-file counts only up to the last item that can have been written in sequence.
+A broker trusts every file that it finds (`IndexService.load`, tag rocketmq-all-4.9.3) and never removes an item. Here,
+the valid items of a file end before the first item that cannot have been written in sequence.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ _MOST_THREADS = 4
 class FoundIndexFile:
     """One IndexFile, memory-mapped during recovery.
 
-    count     number after its last item that can have been written in sequence
+    count     number after its last valid item; items are numbered from 1
     is_whole  whether header and slots refer to exactly these items
-    problem   description of the damage, for people
+    problem   description of the damage, or an empty string
     """
 
     def __init__(self, path: Path, config: StoreConfig, maps: MappedFiles) -> None:
@@ -83,9 +83,10 @@ class FoundIndexFile:
         return self.is_whole and self.count == self._config.index_items
 
     def check(self) -> None:
-        """Check every item and slot."""
+        """Check every item and slot, and end the file before the first wrong item."""
         if self.problem:
             return
+        # The newest item of each slot, as a broker's writes would have left the slots.
         newest = np.zeros(self._config.hash_slots, np.uint32)
         slots = self._bytes()[HEADER_BYTES : self._items_at].view(np.uint32)
         header, stop = self.header, int(check_items(self.items, self.count, newest))
@@ -106,17 +107,14 @@ class FoundIndexFile:
     def matching(
         self, number: int, key_hash: npt.NDArray[np.int32], offsets: npt.NDArray[np.int64]
     ) -> int:
-        """Count the items from `number` on that have these hashes and physical offsets.
-
-        The count ends at the first difference.
-        """
+        """Count the consecutive items from `number` on that have these hashes and physical offsets."""
         items = self.items[number : number + len(key_hash)]
         found = items[:, 1].byteswap().astype(np.int64) << 32 | items[:, 2].byteswap()
         same = (items[:, 0].byteswap() == key_hash) & (found == offsets)
         return len(same) if same.all() else int(np.argmin(same))
 
     def time_of(self, number: int) -> int:
-        """Return the store timestamp (ms) of an item's message, to the second."""
+        """Return the store timestamp (ms) of an item's message, rounded down to the second."""
         item = decode_item(self.items[number].tobytes())
         return self.header.begin_timestamp + item.time_diff_s * 1000
 
@@ -125,7 +123,7 @@ class FoundIndexFile:
 
 
 class RecoveredIndexFiles:
-    """All IndexFiles of a store. Items are numbered over all files, from 0; items from `stop` on are invalid.
+    """All IndexFiles of a store. Items are numbered over all files, from 0. Items from `stop` on are invalid.
 
     stop   number after the last valid item
     notes  the problems found
@@ -140,7 +138,7 @@ class RecoveredIndexFiles:
         self.stop = 0
 
     def check(self, from_name: str) -> None:
-        """Count the items up to the first wrong one. Files before `from_name` are trusted."""
+        """Find the first wrong item. Files with names before `from_name` are trusted."""
         before = self.stop = 0
         self.notes, self._firsts = [], []
         with ThreadPoolExecutor(min(_MOST_THREADS, os.cpu_count() or 1)) as pool:
@@ -163,7 +161,10 @@ class RecoveredIndexFiles:
             before = file.offset(file.count - 1)
 
     def number(self, name: str, count: int) -> int | None:
-        """Return the number after item `count` - 1 of a file, None if it has no such item, 0 if `name` is empty."""
+        """Return the number after the first `count` - 1 items of a file.
+
+        Returns None if the file has fewer items, and 0 if `name` is empty.
+        """
         if not name:
             return 0
         for first, file in zip(self._firsts, self.files, strict=False):
@@ -187,7 +188,7 @@ class RecoveredIndexFiles:
     def matching(
         self, number: int, key_hash: npt.NDArray[np.int32], offsets: npt.NDArray[np.int64]
     ) -> int:
-        """Count the items from `number` on that equal these, up to the first that differs."""
+        """Count the consecutive items from `number` on that have these hashes and physical offsets."""
         done = 0
         while done < len(key_hash) and number + done < self.stop:
             file, item = self._place(number + done)
@@ -199,7 +200,7 @@ class RecoveredIndexFiles:
         return done
 
     def items(self, number: int, stop: int) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
-        """Return the key hashes and physical offsets of the items from a number to `stop`."""
+        """Return the key hashes and physical offsets of the items [number, stop)."""
         hashes, offsets = [np.empty(0, np.int32)], [np.empty(0, np.int64)]
         while number < stop:
             file, item = self._place(number)
@@ -217,7 +218,7 @@ class RecoveredIndexFiles:
         Items before `durable` are durable already. With `is_dirty`, as after a crash, bytes after the items are
         cleared.
         """
-        # Files after the first damage are deleted as well: dispatch puts their items again, in sequence.
+        # Files after the first damage are deleted as well: dispatch writes their items again, in sequence.
         kept = [first < number for first in self._firsts].count(True)
         for file in reversed(self.files[kept:]):
             file.close()
@@ -233,7 +234,7 @@ class RecoveredIndexFiles:
                 last.cut(item + 1, _store_timestamp(log, file, item))
             last.sync()
             for first, full in zip(self._firsts, self.files[:-1], strict=False):
-                # The process that died wrote these items, so they may only be in the page cache.
+                # The process that wrote these items died, so they may exist only in the page cache.
                 if durable < first + full.count - 1:
                     with disk.open(full.path, self._config.index_file_bytes) as written:
                         written.sync()
@@ -247,5 +248,6 @@ class RecoveredIndexFiles:
 def _store_timestamp(log: CommitLogReader, file: FoundIndexFile, item: int) -> int:
     try:
         return log.get(file.offset(item)).store_timestamp
-    except ReputError:  # The message has expired: only its time to the second remains.
+    # The message has expired. The item has its time to the second.
+    except ReputError:
         return file.time_of(item)

@@ -1,9 +1,9 @@
 """Compare ConsumeQueues and IndexFiles with a log, and cut them back to the entries that dispatch would write.
 
 The log is scanned as for dispatch. Each log file is compared separately, in any thread, and the results are joined in
-log order. Entries of ConsumeQueues are matched with messages by physical offset (`queue_matching`). Items of
-IndexFiles must be exactly the items that dispatch writes, in sequence. Entries and items that lead into unreadable
-parts of the log are kept.
+log order. Entries of ConsumeQueues are matched with messages by physical offset (`queue_matching`). IndexFiles must
+have exactly the items that dispatch writes, in sequence. Entries and items that lead into unreadable parts of the log
+are kept.
 """
 
 from __future__ import annotations
@@ -49,20 +49,21 @@ from reput.recovery.recovery_point import RecoveryPoint
 from reput.recovery.report import RecoveryReport
 
 _MOST_THREADS = 4
-_BEHIND_ALL = "~"  # Sorts after every name of an IndexFile.
+_BEHIND_ALL = "~"  # Sorts after every name of an IndexFile, which are digits.
 
 
 @dataclass
 class ComparedPiece:
-    """Result of comparing one range of the log.
+    """The result of comparing one range of the log.
 
     start        physical offset of its first record
-    index_begin, index_end  numbers of the correct items
+    index_begin  number of the first item of its messages
+    index_end    number after the last correct item
     queues       matched entries by queue
-    last         physical offset of its last message or of an earlier one; None without messages
+    last         physical offset of its last message, or of an earlier one if that is uncertain; None without messages
     index_wrong  physical offset of the first message with missing items, or None
     damage       its unreadable ranges
-    elsewhere    ranges where records state another physical offset than their own
+    elsewhere    ranges where records state a physical offset other than their own
     """
 
     start: int
@@ -79,13 +80,16 @@ class ComparedPiece:
 
 
 class Comparison:
-    """The comparison of messages from physical offset `begin` to `end`; without `queues`, only with IndexFiles.
+    """The comparison of the messages from physical offset `begin` to `end` with the indexes.
 
-    queues                   matched entries by queue
-    damage                   unreadable ranges of the log
-    index_from               physical offset of the first message without its items, or `end`
-    index_begin, index_end   numbers of the items
-    last_message             physical offset of the last message or of an earlier one; None without messages
+    If `queues` is None, only IndexFiles are compared.
+
+    queues        matched entries by queue
+    damage        unreadable ranges of the log
+    index_from    physical offset of the first message with missing items, or `end`
+    index_begin   number of the first compared item
+    index_end     number after the last correct item
+    last_message  physical offset of the last message, or of an earlier one if that is uncertain; None without messages
     """
 
     def __init__(
@@ -113,7 +117,7 @@ class Comparison:
         self.last_message: int | None = None
 
     def run(self, queue_begins: dict[Queue, int], index_begin: int | None) -> None:
-        """Compare the entries of queues, all or from given positions on, and the items from a number on.
+        """Compare the queues with the log, from given positions on, and the items from number `index_begin` on.
 
         Raises StoreAccessError, StoreChangedError.
         """
@@ -138,13 +142,14 @@ class Comparison:
                     self._add_survey(name, survey)
                 self._join(pool.map(lambda one: self._compare(*one), ranges))
             finally:
-                # The other threads stop after their current batch; a file of 1 GiB takes seconds.
+                # Stop the other threads at their next batch. Otherwise a file of 1 GiB would take seconds.
                 self._stop.set()
                 pool.shutdown(cancel_futures=True)
 
     def _add_survey(self, name: Queue, survey: QueueSurvey) -> None:
         matching = self._matchings[name] = QueueMatching(name, survey)
-        if not survey.is_ordered:  # Expired messages are no longer in the log.
+        if not survey.is_ordered:
+            # All entries are in memory. Messages before `begin` have expired, so their entries are kept.
             part = self.queues[name] = QueuePart(0)
             matching.skip_to(part, self._begin, [OffsetRange(0, self._begin)])
 
@@ -157,7 +162,7 @@ class Comparison:
         return survey is not None and survey.rank_at(self._begin, survey.begin) > survey.begin
 
     def kept(self) -> dict[Queue, KeptQueue]:
-        """Return the remaining entries of each queue."""
+        """Return the kept entries of each queue."""
         kept = {}
         for name in self._found:
             matching = self.matching(name)
@@ -179,10 +184,10 @@ class Comparison:
                 index_done = self._join_index(piece)
             nothing_left = not self._matchings and (self.queues or not self._has_queues)
             if index_done and nothing_left and not self._batches.topics:
-                return  # Nothing exists that could differ.
+                return  # The rest of the log has nothing to be compared with.
 
     def _join_index(self, piece: ComparedPiece) -> bool:
-        """Return whether items are wrong from this range on."""
+        """Join the items of the next range. Return whether the items are wrong from there on."""
         if piece.index_begin != self.index_end:
             self.index_from = piece.start
             return True
@@ -198,11 +203,11 @@ class Comparison:
         if first_item is None:
             first_item = self._index.first_at(start, self._index.stop)
         piece = ComparedPiece(start, first_item, first_item)
-        # Scan as dispatch does: messages that dispatch would skip must not count as missing here.
+        # Scan as dispatch does: messages that dispatch skips must not count as missing here.
         scan = FileScan(file, start, stop, BROKER, self._rules, buffers=self._own.buffers)
         begin = start
         for batch in scan.batches():
-            # Where records state other offsets than their places, their stated offsets are no places to begin at.
+            # If records state wrong physical offsets, dispatch cannot start at a stated offset, only at `begin`.
             scanned = OffsetRange(begin, scan.end.position)
             trusted = None if scan.misplaced else scanned
             piece.last = _place(int(batch.messages["physical_offset"][-1]), trusted, begin)
@@ -273,7 +278,7 @@ class Comparison:
     def _compare_index(
         self, batch: DispatchBatch, piece: ComparedPiece, scanned: OffsetRange
     ) -> int | None:
-        """Return the physical offset of the first message whose items do not come next, or None."""
+        """Return the physical offset of the first message whose items do not follow, or None."""
         offsets = batch.messages["physical_offset"][batch.key_row]
         count = self._index.matching(piece.index_end, batch.key_hash, offsets)
         unread = piece.unread()
@@ -282,7 +287,7 @@ class Comparison:
             return int(offsets[count]) if count < len(offsets) else None
         end = self._index.first_at(scanned.stop, self._index.stop)
         hashes, there = self._index.items(piece.index_end, end)
-        # Items of unreadable messages stay; the others must come next, in order.
+        # Items of unreadable messages are kept. The other items must follow in order.
         read = np.flatnonzero(~in_ranges(there, unread))
         least = min(len(read), len(offsets))
         same = (hashes[read[:least]] == batch.key_hash[:least]) & (
@@ -310,12 +315,10 @@ class CutIndexes(NamedTuple):
 
 
 class FoundIndexes:
-    """ConsumeQueues (`queues`) and IndexFiles in `folder`. The report lists the problems.
+    """The ConsumeQueues (`queues`) and IndexFiles in `folder`. Problems are added to the report.
 
-    `log` is the store with the log, if it is not `folder`.
-
-    Queues of `batch_topics` are not ConsumeQueues. If nobody else writes the queues (`is_own`), a queue without any
-    entry of a message is deleted.
+    `log` is the store with the log, if it is not `folder`. Queues of `batch_topics` are not ConsumeQueues. With
+    `is_own`, no other program writes the queues, so a queue whose entries lead to no message is deleted.
     """
 
     def __init__(
@@ -343,10 +346,7 @@ class FoundIndexes:
         self._refused: dict[Queue, int] = {}
 
     def after_rebuild(self, end: int) -> RecoveryPoint:
-        """Return the recovery point of indexes that a rebuild has just written.
-
-        The indexes are durable and cover all messages before `end`.
-        """
+        """Return the recovery point after a rebuild, whose indexes are durable and cover all messages before `end`."""
         queues = {}
         for name, found in self._queues.items():
             position = found.written
@@ -361,15 +361,16 @@ class FoundIndexes:
         return RecoveryPoint(end, queues, begun=begun)
 
     def check(self, known: RecoveryPoint | None, closed: bool = False) -> RecoveryPoint | None:
-        """Check the items. A recovery point is valid if its last item may still exist. Raises StoreAccessError.
+        """Check the items. Return the recovery point, or None if its last item is missing.
 
-        If nothing has changed since a clean shutdown (`closed`), the headers are enough.
+        After a clean shutdown without later changes (`closed`), only the headers are checked. Raises StoreAccessError.
         """
         index = self._index
         index.check("" if known is None else _BEHIND_ALL if closed else known.index_name)
         self._report.notes += index.notes
         if known is None or index.number(known.index_name, known.index_count) is not None:
             return known
+        # The recovery point is not valid for these files, so check all of them.
         index.check("")
         return None
 
@@ -383,9 +384,13 @@ class FoundIndexes:
     ) -> None:
         """Compare the indexes with the log up to the report's `log_end`, and set where dispatch starts.
 
-        No file is changed. `files` are the log's. The comparison begins at the recovery point, or earlier at `begin`.
-        With `redo_last`, the last compared message with keys is dispatched again, without its present items. Raises
-        StoreError, StoreAccessError.
+        No file is changed. Raises StoreError, StoreAccessError.
+
+        Args:
+            files: The files of the log.
+            known: The recovery point, where the comparison begins.
+            begin: An earlier offset at which the comparison begins.
+            redo_last: Dispatch the last compared message with keys again, and drop its present items.
         """
         report, index = self._report, self._index
         positions, number = {}, None
@@ -431,6 +436,7 @@ class FoundIndexes:
         self._report_batches()
 
     def _drop_foreign(self, compared: Comparison) -> None:
+        """Drop all entries of a queue if none of them leads to a message or into unreadable bytes."""
         for name, kept in self._kept.items():
             part, begin = compared.queues[name], self._positions.get(name, 0)
             if (
@@ -468,7 +474,7 @@ class FoundIndexes:
             queues = sum(count > 0 for count in counts)
             self._report.notes.append(
                 f"{moved:,} messages of {queues:,} queues state a queue offset that differs from their entry's; "
-                "the entries stay where they are"
+                "the entries keep their numbers"
             )
 
     def _report_batches(self) -> None:
@@ -486,7 +492,7 @@ class FoundIndexes:
         return out_of_order(str(queue_folder(self._folder / kind, *name)), name, unplaced)
 
     def cut(self, log: CommitLogReader) -> CutIndexes:
-        """Keep the right entries, durably, and write missing entries before the last one.
+        """Keep the right entries, durably, and write the missing entries before the last one.
 
         Raises StoreAccessError.
         """
@@ -506,14 +512,14 @@ class FoundIndexes:
 
     def _cut_index(self, log: CommitLogReader, compared: Comparison) -> IndexFileWriter | None:
         report, index, redo_last = self._report, self._index, self._redo_last
-        # An IndexFile has no marker for a half-written item, so the last message's items are removed and put again.
+        # An IndexFile has no marker for a half-written item, so the last message's items are removed and written again.
         number = index.first_at(report.index_from, compared.index_end)
         if redo_last and number > compared.index_begin:
             last = index.offset(number - 1)
             if not any(lost.start <= last < lost.stop for lost in compared.damage):
                 report.index_from = max(last, report.log_begin)
                 number = index.first_at(report.index_from, number)
-        # The message may have begun the next file.
+        # The last message may have created the next file without writing an item.
         elif redo_last and compared.last_message is not None:
             report.index_from = min(report.index_from, compared.last_message)
         return index.cut(number, compared.index_begin, log, self._disk, is_dirty=redo_last)

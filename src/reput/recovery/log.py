@@ -1,9 +1,8 @@
-"""Recover the CommitLog: it ends where a broker would end it, and the bytes after its end are cleared.
+"""Recover the CommitLog: end it where a broker would end it, and clear the bytes after the end.
 
 Mirrors `MappedFileQueue.load`, `CommitLog.recoverNormally`, `.recoverAbnormally` and
-`MappedFileQueue.truncateDirtyFiles` (tags rocketmq-all-4.9.3, rocketmq-all-5.3.3). Unlike the broker, it clears the
-bytes that it cuts off. Otherwise they could become records again when a message of the right size is written before
-them.
+`MappedFileQueue.truncateDirtyFiles` (tags rocketmq-all-4.9.3, rocketmq-all-5.3.3). A broker leaves the bytes after the
+end. They are cleared here, because they could become records again if a new message ends exactly where they begin.
 """
 
 from __future__ import annotations
@@ -34,10 +33,10 @@ from reput.store.broker_start import first_file_to_check
 
 
 def log_files(store: Path, disk: Disk) -> list[CommitLogFile]:
-    """Return the files of a log that can be continued; delete a last file that was never filled.
+    """Return the files of a log that can be continued, an empty list for a new log. Delete an unused last file.
 
-    Returns an empty list for a new log. Raises StoreError for files that a broker would refuse: unequal sizes, gaps
-    between names, or a missing first file. Also raises it for messages in a file with another name.
+    Raises StoreError for files that a broker would refuse: unequal sizes, gaps between names, a missing first file.
+    Also raises it for messages in a file that does not have the name of a log file.
     """
     try:
         files = list(StoreLog(store).list().files)
@@ -79,7 +78,7 @@ def log_files(store: Path, disk: Disk) -> list[CommitLogFile]:
 def stated_start(file: CommitLogFile) -> int | None:
     """Return the physical offset of a file's first byte, derived from the offsets that its records state.
 
-    Returns None without a record, and if records imply different offsets. Raises StoreAccessError.
+    Returns None if it has no record, or if records imply different offsets. Raises StoreAccessError.
     """
     starts: set[int] = set()
     for piece in FileScan(file, file.start, file.end, SALVAGE).pieces():
@@ -91,9 +90,9 @@ def stated_start(file: CommitLogFile) -> int | None:
 
 
 def check_none_renamed(store: Path, files: Sequence[CommitLogFile]) -> None:
-    """Raise StoreError if a file without the name of a log file holds messages that the log lacks.
+    """Raise StoreError if a file without the name of a log file contains messages that the log lacks.
 
-    A log that is continued, or whose indexes are rebuilt, would lose these messages for good.
+    Continuing the log, or rebuilding its indexes, would lose these messages for good.
     """
     folder = store / COMMIT_LOG_FOLDER
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():
@@ -120,9 +119,9 @@ def find_log_end(
     """Return the end of the log, and set the report's `checked_from`. For `known` see `first_file_to_check`.
 
     Raises:
-        StoreError: with `whole_records` (see `recovered_end`), an intact record has no CRC of its own. A broker
-            cuts off this record and everything after it.
-        StoreAccessError: the log cannot be read.
+        StoreError: With `whole_records` (see `recovered_end`), an intact record has no CRC of its own. A broker with
+            this setting would cut off the record and everything after it.
+        StoreAccessError: The log cannot be read.
     """
     first = first_file_to_check(files, checkpoint, report.is_clean, known)
     report.log_begin, report.checked_from = files[0].start, first.start
@@ -139,7 +138,7 @@ def find_log_end(
 def _refuse_without_crc(log: CommitLogReader, physical_offset: int) -> None:
     """Raise StoreError if the log continues with records without a CRC, which the setting would cut off.
 
-    A record torn by a crash, or a single record without a CRC among others with one, is damage: the log ends there.
+    A record torn by a crash, or a single record without a CRC among records with one, is damage: the log ends there.
     """
     record = _located(log, physical_offset)
     if record is None or _has_crc(record) or not crc_matches(record.data, record.layout):
@@ -167,14 +166,14 @@ def _has_crc(record: LocatedRecord) -> bool:
 
 
 def truncate_log(files: list[CommitLogFile], end: int, disk: Disk, report: RecoveryReport) -> None:
-    """Delete the files after `end`, newest first, and clear the rest of the file that contains `end`, durably."""
-    # Newest first, so that the files that remain after a power cut still follow each other.
+    """Delete the files after `end`, and clear the rest of the file that contains `end`, durably."""
+    # Newest first, so that the files that remain after a power cut have no hole between them.
     while files[-1].start > end:
         gone = files.pop()
         if _is_empty(gone):
             report.empty_files.append(gone.path)
         disk.delete(Path(gone.path))
-        # Delete one by one: a power cut must not leave a hole.
+        # Sync after each deletion: the disk may otherwise reorder deletions, and leave a hole.
         disk.sync_folder(Path(gone.path).parent)
         report.deleted_files.append(gone.path)
     last = files[-1]
@@ -184,7 +183,7 @@ def truncate_log(files: list[CommitLogFile], end: int, disk: Disk, report: Recov
 
 
 def sync_log(files: list[CommitLogFile], begin: int, disk: Disk) -> None:
-    """Sync the log from `begin` on: since its writer died, it may be in memory only."""
+    """Sync the log from `begin` on. Its writer died, so the data may exist only in the page cache."""
     for file in files:
         if file.end > begin:
             with disk.open(Path(file.path), file.size) as writer:
@@ -192,7 +191,7 @@ def sync_log(files: list[CommitLogFile], begin: int, disk: Disk) -> None:
 
 
 def _clear(file: CommitLogFile, position: int, disk: Disk) -> int:
-    """Overwrite nonzero bytes from `position` on with zeros. Returns their number; 0 for a blank."""
+    """Overwrite nonzero bytes from `position` on with zeros. Return their number; 0 for a blank."""
     with FileReader(file.path) as reader:
         head = reader.read(position, min(BLANK_BYTES, file.size - position))
     is_blank = len(head) == BLANK_BYTES and read_size_and_magic(head, 0)[1] == BLANK_MAGIC

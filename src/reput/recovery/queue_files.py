@@ -1,4 +1,8 @@
-"""Read the files of a queue by position, as a crash left them, and cut them off."""
+"""Read the files of a queue by position, as a crash left them, and cut off their end.
+
+Entries are numbered over all files of a queue. A position is the number of an entry. Pre-blank entries are placeholders
+without a message.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +42,7 @@ BLANK_WORDS = np.frombuffer(encode_entry(PRE_BLANK), np.uint32)
 class FoundFiles:
     """The files of one queue as a crash left them.
 
-    starts  numbers of their first entries, ascending
+    starts  the number of each file's first entry, ascending
     """
 
     def __init__(self, folder: Path, kind: QueueKind, file_bytes: int) -> None:
@@ -46,10 +50,10 @@ class FoundFiles:
         self.folder, self._kind, self._file_bytes = folder, kind, file_bytes
         self._file_entries = file_bytes // kind.entry_bytes
         self._sizes: dict[int, int] = {}  # Sizes in bytes, by number of the first entry.
-        self._others: list[Path] = []  # Files with names that no file of such a queue has.
+        self._others: list[Path] = []  # Files whose names do not fit the file size.
         for start, entry in offset_entries(str(folder)):
             path = Path(entry.path)
-            # Files of another size begin at other offsets; no entry of this queue is in them.
+            # Files of another size begin at other offsets, so they contain no entry of this queue.
             if start % file_bytes:
                 self._others.append(path)
                 continue
@@ -67,11 +71,11 @@ class FoundFiles:
         return self.folder / self._kind.file_name(start)
 
     def _clear(self, position: int, disk: Disk, is_begun: bool = False) -> None:
-        """Clear the entries from `position` on, durably. With `is_begun`, an empty file follows a full last file."""
+        """Clear the entries from `position` on, durably. With `is_begun`, keep an empty file after a full last file."""
         start = position - position % self._file_entries
         is_begun = is_begun and start == position
         kept = position + is_begun
-        # Newest first: after a power cut in between, the remaining files follow each other.
+        # Newest first, so that the files that remain after a power cut have no hole between them.
         gone = [self.path(other) for other in reversed(self.starts) if other >= kept]
         for path in (*self._others, *gone):
             disk.delete(path)
@@ -86,13 +90,11 @@ class FoundFiles:
 
 
 class QueueFiles(FoundFiles):
-    """The files of one ConsumeQueue.
+    """The files of one ConsumeQueue. Entries after a hole between files are not reached.
 
-    Positions count entries over all files. Entries after the first gap are not reached.
-
-    first      position of the first entry for which the files have room
-    stop       position after the last
-    has_units  whether entries have units in extension files, which are written in the order of the entries
+    first      position of the first entry in the files
+    stop       position after the last entry for which the files have room
+    has_units  whether the queue has extension files, whose units must be in the order of the entries
     """
 
     has_units = False
@@ -109,7 +111,7 @@ class QueueFiles(FoundFiles):
             if start != self.stop:
                 break
             self.stop += self._sizes[start] // ENTRY_BYTES
-            # A file that is too short ends the queue: the entries of the next file do not follow.
+            # A short file ends the queue, because the entries of the next file do not follow.
             if self.stop < start + self._file_entries:
                 break
 
@@ -126,12 +128,15 @@ class QueueFiles(FoundFiles):
         return position - position % self._file_entries
 
     def read(self, position: int, count: int) -> npt.NDArray[np.uint32]:
-        """Return up to `count` entries, uint32[n, 5], the files' bytes: fewer at the end, none before the beginning."""
+        """Return the bytes of up to `count` entries, uint32[n, 5]: fewer at the end, none before the first entry."""
         count = max(min(count, self.stop - position), 0) if position >= self.first else 0
         return self.read_padded(position, count)
 
     def read_padded(self, position: int, count: int) -> npt.NDArray[np.uint32]:
-        """Return the bytes of `count` entries, uint32[count, 5], also of those after gaps. Missing ones are zeros."""
+        """Return the bytes of `count` entries, uint32[count, 5], including entries after holes.
+
+        Missing entries are zeros.
+        """
         data = np.zeros((count, _ENTRY_WORDS), np.uint32)
         done = 0
         while done < count:
@@ -156,9 +161,9 @@ class QueueFiles(FoundFiles):
         return decode_entry(self.read(position, 1).tobytes())
 
     def first_at(self, physical_offset: int, low: int, high: int) -> int:
-        """Return the first position in [`low`, `high`) that is unwritten or at or after `physical_offset`, else `high`.
+        """Return the first position in [low, high) that is unwritten or at or after `physical_offset`, else `high`.
 
-        The entries must be in order. Pre-blank entries, which have no message, are skipped.
+        The entries must be in order. Pre-blank entries are skipped.
         """
         return first_at(physical_offset, low, high, self._stored_entry, self.next_entry)
 
@@ -176,6 +181,7 @@ class QueueFiles(FoundFiles):
         """Return the last position before `position` that is not pre-blank, or -1."""
         for stop in range(position, self.first, -_SOME_ENTRIES):
             begin = max(stop - _SOME_ENTRIES, self.first)
+            # The usual case: the last entry is a message, and one small read suffices.
             if stop == position and stop - 1 >= begin and self.entry(stop - 1) != PRE_BLANK:
                 return stop - 1
             other = _not_blank(self.read(begin, stop - begin))
@@ -200,7 +206,7 @@ class QueueFiles(FoundFiles):
     def ordered_stop(self, position: int) -> int:
         """Return the first position from `position` on that is unwritten or out of order.
 
-        An entry is out of order if its message does not lie after the previous one.
+        An entry is out of order if its message does not lie after the message of the previous entry.
         """
         before = -1
         for begin in range(position, self.stop, _MANY_ENTRIES):
@@ -224,7 +230,7 @@ class QueueFiles(FoundFiles):
         return False
 
     def all_entries(self, position: int) -> Iterator[tuple[int, npt.NDArray[np.uint32]]]:
-        """Yield the entries of each file from `position` on, also of those after gaps, with the first position."""
+        """Yield the entries of each file from `position` on, including entries after holes, with the first position."""
         for start in self.starts:
             first = max(position, start)
             count = start + self._sizes[start] // ENTRY_BYTES - first
@@ -234,7 +240,7 @@ class QueueFiles(FoundFiles):
     def write(
         self, positions: npt.NDArray[np.int64], entries: npt.NDArray[np.uint32], disk: Disk
     ) -> None:
-        """Overwrite the entries at these positions, in ascending order, durably. Raises StoreAccessError."""
+        """Overwrite the entries at these ascending positions, durably. Raises StoreAccessError."""
         disk.create_folder(self.folder)
         places = positions // self._file_entries
         for place in np.unique(places).tolist():
@@ -253,7 +259,7 @@ class QueueFiles(FoundFiles):
         self._find_stop()
 
     def delete_before(self, position: int, disk: Disk) -> None:
-        """Delete files that end before a position, oldest first. Raises StoreAccessError."""
+        """Delete the files that end before a position, oldest first. Raises StoreAccessError."""
         gone = [start for start in self.starts if start + self._file_entries <= position]
         for start in gone:
             disk.delete(self.path(start))
@@ -270,12 +276,13 @@ class QueueFiles(FoundFiles):
         Entries before `durable` are durable already. With `is_begun`, a full last file is followed by an empty one.
         """
         end = self.end_before(position)
-        if end < 0:  # A queue must not end with pre-blank entries.
+        if end < 0:
+            # The queue would end with pre-blank entries, which no broker writes at the end.
             self._clear(0, disk)
             return ConsumeQueueWriter(self.folder, self._file_entries, disk=disk)
         self._clear(position, disk, is_begun)
         for start in self.starts:
-            # The entries may be in the page cache only, since the process that wrote them died.
+            # The process that wrote these entries died, so they may exist only in the page cache.
             if durable < start + self._file_entries and start < position:
                 with disk.open(self.path(start), self._file_bytes) as file:
                     file.sync()
@@ -285,7 +292,7 @@ class QueueFiles(FoundFiles):
 
 
 def physical_offsets(entries: npt.NDArray[np.uint32]) -> npt.NDArray[np.int64]:
-    """Return the physical offsets of entries, uint32[n, 5], the files' bytes."""
+    """Return the physical offsets of raw entries, uint32[n, 5]."""
     return entries[:, 0].byteswap().astype(np.int64) << 32 | entries[:, 1].byteswap()
 
 

@@ -25,7 +25,7 @@ Flags = npt.NDArray[np.bool_]
 
 
 class Missing(NamedTuple):
-    """Messages without an entry: their physical offsets, the queue offsets that they state, and their entries.
+    """Messages without an entry: their physical offsets, the queue offsets that they state, and the entries to write.
 
     low, high  numbers of the entries of their neighbours in the log, if known
     """
@@ -53,7 +53,7 @@ _NONE_MISSING = Missing(_NO_NUMBERS, _NO_NUMBERS, _NO_WORDS, _NO_NUMBERS, _NO_NU
 
 @dataclass
 class Count:
-    """The number of messages, and the physical offset of the first."""
+    """A number of messages, and the physical offset of the first one."""
 
     count: int = 0
     first: int = -1
@@ -79,7 +79,7 @@ class Tail:
 
     begin        physical offset of the first message
     first, last  queue offsets that the first and the last message state
-    fall         physical offset of the first message that states no later queue offset than its predecessor, or None
+    fall         physical offset of the first message whose queue offset is not higher than its predecessor's, or None
     """
 
     begin: int
@@ -102,19 +102,19 @@ class Tail:
 
 @dataclass
 class QueuePart:
-    """The match of a queue's messages in one or several files of the log.
+    """The result of matching a queue's messages in one or several log files.
 
-    rank      rank of the next entry to compare
-    solid     number of the last entry before it that leads to a message or to unreadable bytes; -1 for none
+    rank      rank of the next entry to compare (see QueueSurvey)
+    solid     number of the last earlier entry that leads to a message or to unreadable bytes; -1 for none
     moved     number of entries whose number is not the queue offset of their message
     kept      number of entries that lead to unreadable bytes
     right     whether any entry leads to a message
     unplaced  messages that have no entry and no fitting number
     missing   messages without an entry for which there may be a place
     wrong     numbers of entries with a wrong size or tags code, and the right entries
-    matched, unread  in a disordered queue, ranks of entries for messages, and for unreadable bytes; a message may have
-                     several
+    matched   only in a disordered queue: ranks of entries that lead to messages; a message may have several
     stated    the queue offsets that the messages of matched entries state
+    unread    only in a disordered queue: ranks of entries that lead to unreadable bytes
     """
 
     rank: int
@@ -147,14 +147,14 @@ class QueuePart:
 
 
 class QueueMatching:
-    """Match the entries of one queue with its messages. A queue without entries has no `survey`."""
+    """Matches the entries of one queue with its messages. `survey` is None for a queue without entries."""
 
     def __init__(self, queue: Queue, survey: QueueSurvey | None) -> None:
         self.queue, self.survey = queue, survey
         self._is_light = is_light(queue.topic)
 
     def begin(self, physical_offset: int) -> QueuePart:
-        """Return the part that begins with the entries of messages at or after `physical_offset`."""
+        """Return an empty result that begins with the entries of messages at or after `physical_offset`."""
         survey = self.survey
         if survey is None:
             return QueuePart(0)
@@ -175,12 +175,12 @@ class QueueMatching:
 
         Args:
             part: Receives the result.
-            batch: Contains the messages.
-            rows: Rows of this queue's messages.
-            stated: Their queue offsets.
-            scanned: Where the batch lies in the log.
+            batch: The batch that contains the messages.
+            rows: Rows of this queue's messages in the batch.
+            stated: The queue offsets that these messages state.
+            scanned: Log range of the batch.
             unread: Unreadable ranges within it.
-            placed: Places of its messages; None if all are at their stated offsets.
+            placed: Placement of the batch's messages; None if all state their own offset.
         """
         messages = batch.messages
         if placed is not None:
@@ -195,7 +195,7 @@ class QueueMatching:
         survey = self.survey
         last = -1 if survey is None else survey.last
         if offsets[-1] > last:
-            # Messages after the last entry were not dispatched yet, which is not damage.
+            # Messages after the last entry were not dispatched yet, which is no damage.
             after = int(np.searchsorted(offsets, last, side="right"))
             part._add_tail(Tail.of(offsets[after:], stated[after:]))
             stated, offsets, expected = stated[:after], offsets[:after], expected[:after]
@@ -212,7 +212,10 @@ class QueueMatching:
     def _leave_misplaced(
         self, part: QueuePart, rows: npt.NDArray[np.int64], stated: Offsets, placed: Placement
     ) -> None:
-        """Count misplaced messages, except those with an entry that leads to where they must lie."""
+        """Count misplaced messages without an entry.
+
+        A message counts as found if any entry leads into the range in which it must lie.
+        """
         survey = self.survey
         for row, number in zip(rows.tolist(), stated.tolist(), strict=True):
             start, stop = placed.range_of(row)
@@ -224,7 +227,7 @@ class QueueMatching:
     def _take(
         self, part: QueuePart, survey: QueueSurvey, offsets: Offsets, stated: Offsets
     ) -> None:
-        """Match the next entries with these messages."""
+        """Match the next entries with these messages, one to one."""
         numbers = survey.numbers(part.rank, len(offsets))
         if survey.is_ordered:
             self._count_moved(part, numbers, offsets, stated)
@@ -258,7 +261,7 @@ class QueueMatching:
         there = physical_offsets(found)
         place = np.minimum(np.searchsorted(offsets, there), len(offsets) - 1)
         is_real = ~is_blank(found)
-        # Match by physical offset, so that a lost or additional entry does not affect later ones.
+        # Match by physical offset, so that a lost or additional entry does not affect later entries.
         matches = (offsets[place] == there) & is_real
         is_lost = is_real & ~matches & in_ranges(there, unread)
         differs = matches & (found != expected[place]).any(axis=1)
@@ -294,7 +297,7 @@ class QueueMatching:
         numbers: Offsets,
         stop: int,
     ) -> None:
-        """Keep the messages for which there is a place between the entries of their neighbours."""
+        """Keep the missing messages for which there is a place between the entries of their neighbours."""
         if not len(missing.offsets):
             return
         edges = part.solid, survey.number_from(stop)
@@ -311,24 +314,24 @@ class QueueMatching:
         edges: tuple[int, int],
         last: int,
     ) -> Missing:
-        """Return the missing messages that may fit between their neighbours' entries, at offsets `solid`."""
+        """Return the missing messages that may fit between the entries at offsets `solid`; count the others."""
         low, high = neighbours(missing.offsets, solid, numbers, *edges)
         missing = missing._replace(low=low, high=high)
         fits = high - low > 1
         if not self._is_light:
             fits &= between(missing.stated, low, high)
-            # The two neighbours cannot have more messages between them than the log has room for.
+            # Between two neighbours, there cannot be more messages than the log has room for.
             next_offset = np.append(solid, last)[np.searchsorted(solid, missing.offsets)]
             room = (next_offset - missing.offsets) // MIN_RECORD_BYTES
             fits &= high - missing.stated <= np.maximum(room, 1)
-            # The message lies before the queue's first entry: its topic was deleted and created again.
+            # A message before the queue's first entry is no loss: its topic was deleted and created again.
             without = np.flatnonzero(~fits & (low >= 0))
             if len(without):
                 part.unplaced.add(len(without), int(missing.offsets[without[0]]))
         return missing.at(fits)
 
     def skip_to(self, part: QueuePart, physical_offset: int, unread: Sequence[OffsetRange]) -> None:
-        """Skip the entries before `physical_offset`, which match no message of the log."""
+        """Skip the entries before `physical_offset` that match no message. Keep those that lead into `unread`."""
         survey = self.survey
         if survey is None:
             return
@@ -345,7 +348,7 @@ class QueueMatching:
         part.rank = stop
 
     def kept(self, part: QueuePart) -> KeptQueue:
-        """Return the remaining entries of the queue and the entries to write, once the whole log was compared."""
+        """Return the entries to keep and to write, after the whole log was compared."""
         if self.survey is None:
             return KeptQueue(None, 0, part.tail)
         if self.survey.is_ordered:
@@ -372,10 +375,11 @@ class QueueMatching:
     def _kept_before_wrong(
         self, part: QueuePart, survey: QueueSurvey, numbers: Offsets, words: RawEntries
     ) -> KeptQueue | None:
-        """Keep the entries before the first wrong one, in a queue with units and missing entries.
+        """Keep only the entries before the first wrong one, in a queue with extension files. Dispatch writes the rest.
 
-        The rest is dispatched again. Returns None if an entry would get another number or lose the bit map of its unit.
-        Rewritten entries have a tags code and no unit.
+        A missing entry cannot be written there, because its unit would be out of order. Returns None if dispatch would
+        give an entry another number, or lose the bit map of its unit. Then entries are rewritten with a tags code and
+        no unit.
         """
         for wrong, right in part.wrong:
             numbers, words = np.concatenate([numbers, wrong]), np.concatenate([words, right])
@@ -386,8 +390,7 @@ class QueueMatching:
         else:
             there = survey.numbers(0, survey.stop)
         after = np.unique(np.concatenate([there[there >= number], numbers]))
-        # Dispatch numbers entries without gaps. So each entry gets its own number again only if the entries have no
-        # gaps.
+        # Dispatch numbers entries without gaps, so each entry gets its own number again only if there are none.
         is_certain = len(after) == int(after[-1]) + 1 - number and not part.moved.count
         if self._is_light or part.kept or not is_certain or survey.found.has_bit_maps(number):
             return None
@@ -395,7 +398,7 @@ class QueueMatching:
         return KeptQueue(None, number, tail if part.tail is None else tail.followed_by(part.tail))
 
     def _kept_scattered(self, part: QueuePart, survey: QueueSurvey) -> KeptQueue:
-        """Keep the entries of messages, and fitting entries between them, in a disordered queue."""
+        """Keep the entries of messages in a disordered queue, and the fitting entries between them."""
         everything = survey.read(0, survey.stop)
         all_numbers, all_offsets = survey.numbers(0, survey.stop), physical_offsets(everything)
         matched = np.concatenate([_NO_NUMBERS, *part.matched])
@@ -432,11 +435,11 @@ class QueueMatching:
             if again is not None:
                 return again
         first = min([int(numbers[0]), *placed[:1].tolist()])
-        # Entries before a recovery point were not compared; they stay. (Otherwise a hole after the point would delete
-        # all earlier files of the queue.)
+        # Entries before a recovery point were not compared, so they are kept. Otherwise a hole after the point would
+        # delete all earlier files of the queue.
         has_more_before = floor >= 0
         first = survey.position if has_more_before else survey.found.file_start(first)
-        # A broker ends the queue at an entry of zeros, so all other places become pre-blank.
+        # A broker ends the queue at an entry of zeros, so all other positions become pre-blank.
         holes = np.setdiff1d(np.arange(first, int(numbers[-1]) + 1), numbers)
         placed, words = _with_blanks(placed, words, holes)
         begin = None if has_more_before else first
@@ -453,7 +456,7 @@ class QueueMatching:
     ) -> Offsets:
         """Return the ranks of plausible entries that lead to unreadable bytes.
 
-        Their numbers ascend, and the log had room for the entries before them.
+        Their numbers ascend, and the log has room for the messages of the numbers before them.
         """
         low, high = neighbours(
             offsets[unread], offsets[matched], numbers[matched], survey.position - 1, 2**62
@@ -469,13 +472,13 @@ class QueueMatching:
     def _placed(self, part: QueuePart, missing: Missing) -> tuple[Offsets, RawEntries]:
         """Return numbers and entries of the missing messages that fit between their neighbours."""
         if self._is_light:
-            # There are as many places as messages, so each message gets its place. In other cases nothing shows which
-            # place belongs to which message.
+            # With as many free numbers as messages, the order decides. Otherwise nothing shows which number belongs to
+            # which message.
             _, inverse, counts = np.unique(missing.low, return_inverse=True, return_counts=True)
             within = np.arange(len(inverse)) - (np.cumsum(counts) - counts)[inverse]
             fits = counts[inverse] == missing.high - missing.low - 1
             return (missing.low + 1 + within)[fits], missing.words[fits]
-        # Falling queue offsets contradict each other. As few messages as possible are left without an entry.
+        # Queue offsets must ascend. Choose the largest set of messages that do, so that few remain without an entry.
         chosen = ascending(missing.stated)
         refused = np.setdiff1d(np.arange(len(missing.stated)), chosen)
         if len(refused):
@@ -486,11 +489,11 @@ class QueueMatching:
 class KeptQueue(NamedTuple):
     """The kept entries of a queue.
 
-    begin           files that end before this number are deleted; None if all stay
-    end             number after the last entry that stays
+    begin           files that end before this number are deleted; None to keep all files
+    end             number after the last kept entry
     tail            the messages to dispatch
-    numbers, words  entries to write, with pre-blank entries in all other places
-    written         number of these entries that belong to messages
+    numbers, words  entries to write, including pre-blank entries for numbers without a message
+    written         how many of them belong to messages
     """
 
     begin: int | None
@@ -502,7 +505,7 @@ class KeptQueue(NamedTuple):
 
 
 def _one_each(offsets: Offsets, numbers: Offsets, stated: Offsets) -> npt.NDArray[np.intp]:
-    """Return the most rows of entries that can all be right: one entry per message, with ascending numbers.
+    """Return the largest set of rows that can all be right: one entry per message, with ascending numbers.
 
     If a message has several entries, the entry at its stated number is preferred if it fits.
     """
@@ -524,7 +527,7 @@ def _one_each(offsets: Offsets, numbers: Offsets, stated: Offsets) -> npt.NDArra
 def _with_blanks(
     numbers: Offsets, words: RawEntries, wanted: Offsets
 ) -> tuple[Offsets, RawEntries]:
-    """Return the entries in order, with pre-blank ones at all other `wanted` numbers."""
+    """Return the entries in order, with pre-blank entries at all other `wanted` numbers."""
     holes = np.setdiff1d(wanted, numbers)
     numbers = np.concatenate([numbers, holes])
     words = np.concatenate([words, np.tile(BLANK_WORDS, (len(holes), 1))])

@@ -10,12 +10,12 @@ from reput.recovery.queue_files import QueueFiles, is_blank, physical_offsets, s
 
 
 class QueueSurvey:
-    """The entries of messages that end before the log does, in the order of the log. Each has a rank.
+    """The entries of messages that end before the log does, in log order. An entry's rank is its place in this order.
 
     If the files are in order, a rank is a position in the queue, and entries are read on demand. If an entry between
     two others is empty or out of order, all entries are kept in memory, sorted by physical offset.
 
-    begin, stop  the first rank, and the one after the last
+    begin, stop  the first rank, and the rank after the last
     last         physical offset of the last entry, or -1
     is_ordered   whether the files are in order
     """
@@ -37,7 +37,7 @@ class QueueSurvey:
         self.begin = self.position
         self.stop = self.found.last_before(self.found.first_at(log_end, self.begin, stop)) + 1
         while self.stop > self.begin:
-            # The log may end within this message. Then its entry is removed, and the message is dispatched again.
+            # If the log ends within this message, its entry is removed, and the message is dispatched again.
             entry = self.found.entry(self.stop - 1)
             if entry is not None and entry.physical_offset + entry.size <= log_end:
                 self.last = entry.physical_offset
@@ -70,20 +70,20 @@ class QueueSurvey:
         return max(int(np.searchsorted(self._offsets, physical_offset)), low)
 
     def has_twice(self, rank: int) -> bool:
-        """Return whether the next entry belongs to the same message."""
+        """Return whether the next entry leads to the same message."""
         if self.is_ordered or rank + 1 >= self.stop:
             return False
         return bool(self._offsets[rank] == self._offsets[rank + 1])
 
     def read(self, rank: int, count: int) -> RawEntries:
-        """Return up to `count` entries, uint32[n, 5], including pre-blank ones in a queue in order."""
+        """Return up to `count` entries, uint32[n, 5]. In an ordered queue, they include pre-blank entries."""
         count = max(min(count, self.stop - rank), 0)
         if self.is_ordered:
             return self.found.read(rank, count)
         return self._words[rank : rank + count]
 
     def numbers(self, rank: int, count: int) -> Offsets:
-        """Return the numbers in the queue of the entries with these ranks."""
+        """Return the numbers of the entries with these ranks."""
         if self.is_ordered:
             return np.arange(rank, rank + count)
         return self._numbers[rank : rank + count]
@@ -93,5 +93,5 @@ class QueueSurvey:
         return self.found.last_before(rank)
 
     def number_from(self, rank: int) -> int:
-        """Return the number of the first entry from `rank` on, in a queue in order, else the number after the last."""
+        """Return the number of the first entry from `rank` on, or `stop`. The queue must be in order."""
         return self.found.next_entry(rank, self.stop)

@@ -1,11 +1,13 @@
 """The recovery point of a store: messages before it need not be compared with the log when the store is opened.
 
-`reput.known` states that all messages before one physical offset are in ConsumeQueues and IndexFiles, durably and
-exactly once. It also records where each queue and the index end at that offset, and the state of the full files. It is
-replaced periodically and when the store is closed. On close it also marks a clean shutdown, and then includes a digest
-of everything that can change. It is valid as long as the files that it names exist. A broker ignores it, and updates
-the time of `lock` when it starts. Indexes maintained by `reput.follow.follower` have one too, under another name,
-without log and `lock`.
+The file `reput.known` states that all messages before one physical offset are in ConsumeQueues and IndexFiles, durably
+and exactly once. It records where each queue and the index end at that offset, and the state of the full files. The
+file is replaced periodically and when the store is closed. A clean shutdown adds a digest of everything that can
+change.
+
+A recovery point is valid as long as the files that it names exist unchanged. A broker ignores the file, but changes the
+time of `lock` when it starts, which makes the recovery point invalid. The indexes of `reput.follow.follower` have a
+recovery point under another name. Their folder has no log and no `lock`.
 """
 
 from __future__ import annotations
@@ -50,22 +52,22 @@ from reput.recovery.queue_files import QueueFiles
 _MOST_BYTES = 1 << 28
 _FORM = 2
 _PIECE_ENTRIES = 1 << 16
-# For a full file: its name (for a ConsumeQueue the position of its first entry), the time of its last change (ns), and
+# State of a full file: its name (for a ConsumeQueue, the position of its first entry), its modification time (ns), and
 # the physical offset of its last entry, which shows whether the file may have expired.
 Look = tuple[str | int, int, int]
 
 
 @dataclass(frozen=True)
 class RecoveryPoint:
-    """All messages before physical offset `end` have their entries.
+    """States that all messages before physical offset `end` have their entries.
 
-    queues      by queue, the position after its last entry, and the physical offset at which that entry's message ends
-    begun       queues whose last file is full and whose next file exists already
-    batches     the end of each batch queue (5.x)
-    index_name  the last IndexFile, or an empty string
-    index_count number after its last item
-    lost        unreadable ranges of the log, and by queue, the bytes of refused messages since its last entry. Both
-                explain gaps in the queue offsets of later messages
+    queues       by queue: the position after its last entry, and the physical offset at which that entry's message ends
+    begun        queues whose last file is full and whose next file already exists
+    batches      the end of each batch queue (5.x)
+    index_name   the last IndexFile, or an empty string
+    index_count  number after its last item
+    lost         unreadable ranges of the log; like `refused`, they explain gaps in the queue offsets of later messages
+    refused      by queue: the bytes of messages refused since its last entry
     """
 
     end: int
@@ -85,10 +87,10 @@ class RecoveryPointWriter:
         self, store: Path, config: StoreConfig, disk: Disk, name: str = RECOVERY_POINT_FILE
     ) -> None:
         self._store, self._config, self._disk, self._name = store, config, disk, name
-        self._looks: dict[Path, Look] = {}  # Facts about files that do not change any more.
+        self._looks: dict[Path, Look] = {}  # Full files do not change, so each is read once.
 
     def write(self, known: RecoveryPoint, closing: bool = False) -> None:
-        """Write `known`; everything that it covers must be durable. Raises StoreAccessError."""
+        """Write `known`. Everything that it covers must be durable. Raises StoreAccessError."""
         folder, entries = self._store / CONSUME_QUEUE_FOLDER, self._config.queue_entries
         begun = {
             name
@@ -124,7 +126,7 @@ class RecoveryPointWriter:
             if start + entries <= position:
                 path = found.path(start)
                 if path not in self._looks:
-                    # Taken before the file is read, so that a later change shows.
+                    # Read the time before the file, so that a later change is noticed.
                     changed = path.stat().st_mtime_ns
                     last = found.entry(start + entries - 1)
                     offset = -1 if last is None else last.physical_offset
@@ -147,7 +149,7 @@ class RecoveryPointWriter:
 
 
 def delete_recovery_point(store: Path, disk: Disk, name: str = RECOVERY_POINT_FILE) -> None:
-    """Delete the recovery point, durably, before anything that it covers changes. Raises StoreAccessError."""
+    """Delete the recovery point, durably, before any file that it covers changes. Raises StoreAccessError."""
     disk.delete(store / name)
     disk.sync_folder(store)
 
@@ -160,13 +162,13 @@ def read_recovery_point(
     name: str = RECOVERY_POINT_FILE,
     may_be_touched: bool = True,
 ) -> tuple[RecoveryPoint | None, bool]:
-    """Return the recovery point if it is valid, and whether nothing has changed since a clean shutdown.
+    """Return the recovery point if it is valid, else None, and whether nothing has changed since a clean shutdown.
 
-    If the files changed after a shutdown that wrote the point, it is valid only with `may_be_touched`.
+    If files changed after the clean shutdown that wrote it, the point is valid only with `may_be_touched`.
     """
     try:
         content = json.loads(read_file(store / name, _MOST_BYTES))
-        # A broker that started since then has locked `lock`, and may have changed everything.
+        # A broker that has started since then has locked `lock`, and may have changed every file.
         if content["form"] != _FORM or content["lock"] != _locked_at(store):
             return None, False
         known = RecoveryPoint(
@@ -194,7 +196,7 @@ def read_recovery_point(
         )
         if content["closed"] and not (closed or may_be_touched):
             return None, False
-        # A queue has messages before the point, but the point does not list it: it was copied into the store.
+        # The recovery point does not list this queue, although it has earlier messages: it was copied into the store.
         if any(
             found.has_before(known.end)
             for queue, found in queues.items()
@@ -207,7 +209,7 @@ def read_recovery_point(
                 return None, False
         if not _index_is_good(store, known, content["index"][2], log_begin):
             return None, False
-    # Without a valid point, everything is compared with the log, which is slower but always right.
+    # Without a valid recovery point, everything is compared with the log, which is slower but always right.
     except (OSError, ValueError, TypeError, LookupError, StoreError):
         return None, False
     return known, closed
@@ -230,7 +232,7 @@ def _queue_is_good(
         return False
     if found.end_before(position) != end or found.stop < position:
         return False
-    # The digest covers the last file, so the file need not be read.
+    # The digest includes the time of the last file, so its content need not be checked.
     if closed:
         return True
     last_file = max(position - position % entries, found.first)
@@ -254,7 +256,7 @@ def _index_is_good(store: Path, known: RecoveryPoint, looks: list[Look], log_beg
 
 
 def _same_but_expired(there: dict[Any, int], looks: list[Look], log_begin: int) -> bool:
-    """Return whether the files are the recorded ones, except for the oldest, which may have expired."""
+    """Return whether the files are the recorded ones. Only the oldest may be missing, if they have expired."""
     noted = {name: changed for name, changed, _ in looks}
     gone = [look for look in looks if look[0] not in there]
     oldest = [look[0] for look in looks[: len(gone)]] == [look[0] for look in gone]
@@ -263,7 +265,7 @@ def _same_but_expired(there: dict[Any, int], looks: list[Look], log_begin: int) 
 
 
 def _digest(store: Path, known: RecoveryPoint, config: StoreConfig) -> str:
-    """Return a digest of everything that changes when a closed store is modified. Full files are listed singly."""
+    """Return a digest of everything that changes when a closed store is modified, except full files."""
     parts = [str(known.end), read_file(store / CHECKPOINT_FILE, CHECKPOINT_BYTES).hex()]
     parts += [_look(path) for path in _files_that_grow(store, known, config)]
     # Names that are not UTF-8 come as surrogates from the operating system.
@@ -272,7 +274,7 @@ def _digest(store: Path, known: RecoveryPoint, config: StoreConfig) -> str:
 
 def _files_that_grow(store: Path, known: RecoveryPoint, config: StoreConfig) -> Iterator[Path]:
     log = store / COMMIT_LOG_FOLDER
-    names = os.listdir(log) if log.exists() else []  # Indexes on their own have no log beside them.
+    names = os.listdir(log) if log.exists() else []  # A folder with only indexes has no log.
     yield from sorted(log / name for name in names if parse_offset_file_name(name) is not None)
     for name, (position, _) in sorted(known.queues.items()):
         start = position - position % config.queue_entries
@@ -291,7 +293,7 @@ def _queue_file(folder: Path, name: Queue, start: int) -> Path:
 
 
 def _locked_at(store: Path) -> int:
-    """Return when `lock` was last taken, ns, or 0 if it does not exist, as in a folder with indexes only."""
+    """Return the time (ns) at which `lock` was last taken; 0 without a `lock`, as in a folder with only indexes."""
     path = store / LOCK_FILE
     return path.stat().st_mtime_ns if path.exists() else 0
 
@@ -307,8 +309,8 @@ def expired_unindexed(
     """Return a finding for messages that expired before they were indexed, or None.
 
     Nothing else shows that these messages were in the log. They lie between the end of the indexes and the start of the
-    log's `first` file. The indexes reach to the recovery point `known`, or to the last entry of a ConsumeQueue if that
-    is further. Indexes with neither may be new, so there is no finding for them. Raises StoreAccessError.
+    log's `first` file. The indexes end at the recovery point `known`, or at the last entry of a ConsumeQueue if that is
+    later. Without both, the indexes may be new, so there is no finding. Raises StoreAccessError.
     """
     ends = [end for found in queues if (end := found.end_before(found.written)) >= 0]
     if known is not None:

@@ -13,23 +13,23 @@ class RecoveryReport(ShownAsTable):
     """The findings and changes of a recovery. Offsets are physical.
 
     Attributes:
-        is_clean: whether the store was shut down cleanly: it had no `abort`
-        log_begin, log_end: the log after recovery
-        checked_from: records from here on were read and their CRCs compared
-        truncated_bytes: bytes after the last record, cleared from `log_end` on in its file
-        deleted_files: files after the end of the log
-        empty_files: deleted files that were preallocated and never written
-        queues_end: physical offset up to which the ConsumeQueues had entries; if it lies after `log_end`, messages
-            that were stored are missing from the log
-        compared_from: messages from here on were compared with ConsumeQueues and IndexFiles
-        queues_from: messages from here on were dispatched again to ConsumeQueues
-        index_from: messages from here on were dispatched again to IndexFiles
-        entries_written: entries that were missing or wrong before the last of their ConsumeQueue, and were written
-        entries_kept: entries that lead to unreadable parts of the log; they stay unchanged
-        damage: unreadable ranges of the log, and messages without an entry for which their ConsumeQueue has
-            no place; both before `checked_from`
-        expired_unindexed: range of messages that expired before they were dispatched, and have no index entries
-        notes: problems, one line each
+        is_clean: Whether the store was shut down cleanly, that is, without a file `abort`.
+        log_begin, log_end: The log after recovery.
+        checked_from: Records from here on were read, and their CRCs compared.
+        truncated_bytes: Bytes after the last record that were cleared, from `log_end` on.
+        deleted_files: Files after the end of the log.
+        empty_files: Deleted files that were preallocated and never written.
+        queues_end: End of the ConsumeQueues before recovery. If it lies after `log_end`, stored messages are missing
+            from the log.
+        compared_from: Messages from here on were compared with ConsumeQueues and IndexFiles.
+        queues_from: Messages from here on were dispatched again to ConsumeQueues.
+        index_from: Messages from here on were dispatched again to IndexFiles.
+        entries_written: Missing or wrong entries before the last entry of their ConsumeQueue, which were written.
+        entries_kept: Entries that lead to unreadable parts of the log, which stay unchanged.
+        damage: Unreadable ranges of the log, and messages without an entry that have no place in their ConsumeQueue;
+            both before `checked_from`.
+        expired_unindexed: Range of messages that expired before they were dispatched, and have no index entries.
+        notes: Problems, one line each.
     """
 
     is_clean: bool = True
@@ -51,13 +51,13 @@ class RecoveryReport(ShownAsTable):
 
     @property
     def lost_messages(self) -> bool:
-        """Return whether bytes were cut off the log, or it ends before messages that had entries."""
+        """Return whether bytes were cut off the log, or the queues had entries after its end."""
         cut = self.truncated_bytes > 0 or len(self.deleted_files) > len(self.empty_files)
         return cut or self.queues_end > self.log_end
 
     @property
     def losses(self) -> list[Finding]:
-        """Return the damage and the finding for expired messages without entries."""
+        """Return the damage, and the finding for messages that expired without entries."""
         lost = self.expired_unindexed
         return self.damage if lost is None else [*self.damage, lost]
 

@@ -1,7 +1,8 @@
 """Recover the RocksDB queues of a store that is opened for writing.
 
-Mirrors `CommitLog.recoverNormally` and `.recoverAbnormally` as far as they concern RocksDB (tag rocketmq-all-5.3.3).
-The database records how far it reaches, and its writes are atomic, so earlier messages are not compared.
+Mirrors the parts of `CommitLog.recoverNormally` and `.recoverAbnormally` that concern RocksDB (tag rocketmq-all-5.3.3).
+The database records up to which message it is complete, and its writes are atomic, so earlier messages are not
+compared.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from reput.store.facts import facts_of
 
 
 class RecoveredDatabase(NamedTuple):
-    """The queues, and the physical offset from which messages must be dispatched to them."""
+    """The opened queues, and the physical offset from which messages must be dispatched to them."""
 
     queues: RocksQueueSetWriter
     dispatch_from: int
@@ -46,14 +47,14 @@ def recover_database(
     """Open or create a store's database, and remove the entries of messages that the log does not contain.
 
     Args:
-        store: folder with the queues and the log.
-        batch_topics: topics with inner batches.
-        log_begin: physical offset of the log's first message.
-        log_end: where the log ends.
+        store: Folder with the queues and the log.
+        batch_topics: Topics with inner batches.
+        log_begin: Physical offset of the log's first message.
+        log_end: Physical offset at which the log ends.
 
     Raises:
         MissingExtraError: rocksdict is not installed.
-        FormatError, StoreAccessError: the database cannot be opened.
+        FormatError, StoreAccessError: The database cannot be opened.
     """
     folder = store / CONSUME_QUEUE_FOLDER
     if not facts_of(store).has_queue_database:
@@ -74,10 +75,10 @@ def recover_database(
 def misnumbered(
     store: Path, files: Sequence[CommitLogFile], config: StoreConfig, log_end: int
 ) -> list[Finding]:
-    """Return findings for messages missing from the database that repeat an earlier queue offset of their queue.
+    """Return findings for messages missing from the database whose queue offset is not higher than the previous one.
 
-    Only the record states this queue offset, and no checksum covers it: a broker would replace the earlier message's
-    entry. `files` are the log's files. Raises as `recover_database` does.
+    No checksum covers the queue offset in a record, so it may be damaged. A broker would write the entry all the same,
+    and replace the entry of an earlier message. `files` are the log's files. Raises as `recover_database` does.
     """
     folder = store / CONSUME_QUEUE_FOLDER
     if not files or not facts_of(store).has_queue_database:
@@ -96,7 +97,7 @@ def misnumbered(
         for batch in FileScan(file, start, stop, SALVAGE, rules, buffers=buffers).batches():
             for queue, messages, numbers in dispatched_entries(batch):
                 new = messages["physical_offset"] >= checkpoint
-                # Messages of light queues may state one queue offset twice; a broker replaces the entry then.
+                # Messages of a light queue may repeat a queue offset. Then a broker replaces the entry.
                 if is_light(queue.topic) or not new.any():
                     continue
                 numbers, offsets = numbers[new], messages["physical_offset"][new]
@@ -111,7 +112,7 @@ def misnumbered(
 
 
 def dispatch_rest(store: Path, batch_topics: frozenset[str], config: StoreConfig) -> None:
-    """Add the entries of messages that the log has and the database lacks, as a broker's recovery does after a crash.
+    """Add the entries of messages that are in the log but not in the database, as a broker does after a crash.
 
     Raises as `recover_database` does.
     """
@@ -132,7 +133,8 @@ def dispatch_rest(store: Path, batch_topics: frozenset[str], config: StoreConfig
 def _record_at(store: Path, physical_offset: int, log_end: int) -> int:
     """Return `physical_offset` if a record begins there or the log ends there, otherwise the start of its file.
 
-    Dispatching a message twice writes the same entries. Starting inside a record would skip a whole file.
+    An earlier start is harmless: dispatching a message twice writes the same entries. A scan that starts inside a
+    record would find none in the whole file.
     """
     if physical_offset >= log_end:
         return log_end
