@@ -83,7 +83,7 @@ def test_a_store_with_an_owner(store: Path) -> None:
         for command in (("expire", "--before", "now"), ("recover",)):
             ran = reput(command[0], store, *command[1:])
             assert ran.code == FAILED
-            assert "another process, a broker for instance, owns this store" in one_line(ran)
+            assert "another process, such as a broker, owns this store" in one_line(ran)
         assert reput("expire", store, "--before", "now", "--dry-run").code == 0
     check_store(store, CONFIG)
 

@@ -114,7 +114,7 @@ def test_lines_through_a_pipe_and_more_out_of_a_file(tmp_path: Path, flush: str)
         (b'{"topic":"a/b","body":""}\n', "line 4: topic 'a/b' cannot be the name of a folder"),
         (lines(1, body="x" * 70_000), "line 4: a message of 7"),
         (lines(1, queue_id=1 << 31), "line 4: queue_id 2147483648"),
-        (lines(1, flag=1 << 40), "line 4: a number that does not fit its field"),
+        (lines(1, flag=1 << 40), "line 4: a number does not fit its field"),
     ],
     ids=lambda value: value[8:30] if isinstance(value, str) else "",
 )

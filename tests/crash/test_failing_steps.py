@@ -154,7 +154,7 @@ def test_what_was_refused_is_not_there_twice(tmp_path: Path) -> None:
     offset = writer.put(Message("T", b"there", ["k"])).physical_offset
     with failing(1, False, errno.EIO), suppress(StoreFailedError):
         writer.put(Message("T", b"perhaps", ["k"]))
-    with pytest.raises(StoreFailedError, match="takes no more messages"):
+    with pytest.raises(StoreFailedError, match="accepts no more messages"):
         writer.put(Message("T", b"never", ["k"]))
     with pytest.raises(StoreFailedError):
         writer.close()

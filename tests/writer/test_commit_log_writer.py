@@ -154,7 +154,7 @@ def test_a_refused_message_does_not_stop_the_others_of_its_run(tmp_path: Path) -
         (Message("T", keys=["a b"]), "has no space"),
         (Message("T", keys=["a", ""]), "has no space"),
         (Message("T", keys=["a"], properties="x"), "the whole of them"),
-        (Message("T", b"x" * 4000), "the limit is 4088"),
+        (Message("T", b"x" * 4000), "at most 4088 bytes"),
         (Message("T", flag=1 << 31), "does not fit its field"),
     ],
 )

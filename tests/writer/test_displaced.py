@@ -141,7 +141,7 @@ def test_it_takes_no_more_messages_and_says_why(
     assert why is not None
     assert str(store) in why
     assert "another process" in why
-    assert "takes no more messages" in why
+    assert "accepts no more messages" in why
     with pytest.raises(StoreFailedError):
         writer.close()
     assert (store / "abort").exists()

@@ -64,9 +64,9 @@ def test_a_sync_that_failed_is_the_end_of_the_open_store(
         pytest.raises(StoreFailedError, match="cannot be synced: Input/output error"),
     ):
         writer.put(Message("T", b"not durable"))
-    with pytest.raises(StoreFailedError, match="takes no more messages"):
+    with pytest.raises(StoreFailedError, match="accepts no more messages"):
         writer.put(Message("T", b"nor this, though a sync would succeed now"))
-    with pytest.raises(StoreFailedError, match="takes no more messages"):
+    with pytest.raises(StoreFailedError, match="accepts no more messages"):
         writer.flush()
     with pytest.raises(StoreFailedError):
         writer.close()

@@ -115,6 +115,6 @@ def test_the_message_that_a_broker_lost_is_refused(golden: Golden, tmp_path: Pat
     replay = Replay(store, tmp_path / "store")
     writer = replay.writer(next(golden_puts(store)))
     for put in (writer.put, lambda message: writer.put_many([message])):
-        with pytest.raises(MessageRefusedError, match="the limit is 65528"):
+        with pytest.raises(MessageRefusedError, match="at most 65528 bytes"):
             put(Message("TrickyTopic", bytes(65_500)))
     replay.close()

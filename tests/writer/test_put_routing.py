@@ -163,14 +163,14 @@ def test_a_batch_is_not_parted(tmp_path: Path) -> None:
         ([Message("A"), Message("A", queue_id=1)], "one topic and one queue"),
         (
             [Message("A"), Message("A", sys_flag=8)],
-            "message 1: a batch cannot contain a message of a transaction",
+            "message 1: a batch cannot contain messages of transactions",
         ),
         (
             [Message("A", properties={"DELAY": "1"})],
-            "message 0: a batch cannot contain a delayed message",
+            "message 0: a batch cannot contain delayed messages",
         ),
         ([Message("A", properties={"INNER_MULTI_DISPATCH": "q"})], "no further queues"),
-        ([Message("A", bytes(1000))] * 4, "the limit is 4088"),
+        ([Message("A", bytes(1000))] * 4, "at most 4088 bytes"),
         ([Message("A"), Message("A", properties={"p": "a\x02b"})], "x02"),
     ],
 )

@@ -215,7 +215,7 @@ def test_batch_files_that_do_not_fit_are_refused(tmp_path: Path) -> None:
         opened(tmp_path / "s", replace(CONFIG, batch_queue_file_bytes=100))
     with opened(tmp_path / "s") as store:
         store.put(Message("B", b""))
-    with pytest.raises(StoreError, match="have 460 bytes, not the 92 of the settings"):
+    with pytest.raises(StoreError, match="have 460 bytes, but the settings say 92"):
         opened(tmp_path / "s", replace(CONFIG, batch_queue_file_bytes=92))
 
 

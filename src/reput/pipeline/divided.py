@@ -109,9 +109,8 @@ class _Packs:
             batch.queues, multi["queue"], multi["queue_offset"], places[multi["row"]]
         )
         by_pack = np.argsort(further, kind="stable")
-        # A message has an entry in its own queue, and one in each further queue
-        # (INNER_MULTI_DISPATCH). It goes
-        # to a pack once, even if it has several entries there.
+        # A message has an entry in its own queue, and one in each further queue (INNER_MULTI_DISPATCH). It goes to a
+        # pack once, even if it has several entries there.
         packs = np.concatenate([own, further])
         rows = np.concatenate([np.arange(len(own)), multi["row"]])
         order = np.lexsort((rows, packs))
@@ -147,9 +146,8 @@ class _Packs:
         for number in divided:
             queue, rows = queues[number], np.flatnonzero(numbers == number)
             offsets = stated[rows]
-            # The old entries decide the queue offset, and so the range. A message that gets no
-            # entry (-1) goes to
-            # the first range, which counts refused messages.
+            # The old entries decide the queue offset, and so the range. A message that gets no entry (-1) goes to the
+            # first range, which counts refused messages.
             if queue in self._old:
                 offsets = np.maximum(self._old[queue].numbers(places[rows], offsets), 0)
             firsts, packs_of_queue = self._cuts[queue]

@@ -96,8 +96,7 @@ class _ExtendedQueue:
             folder = queue_folder(new / CONSUME_QUEUE_FOLDER, *queue)
             begun = ConsumeQueueWriter(folder, config.queue_entries), 0
         self._entries, position = begun
-        # The broker writes the unit before it checks the entry. If the queue already has the
-        # entries, it writes no
+        # The broker writes the unit before it checks the entry. If the queue already has the entries, it writes no
         # units again.
         self._written = self._entries.max_physical_offset
         folder = queue_folder(new / EXTENSION_FOLDER, *queue)

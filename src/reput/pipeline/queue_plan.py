@@ -356,8 +356,7 @@ def _kinds(task: PlanTask, table: RunTable, runs: SplitRuns) -> dict[str, set[in
             found = frozenset(found.intersection(queues))
         known = {runs.number(queue): queue for queue in found}
         table.grow(queues)
-        # If part of the log is lost, every old queue is compared: its entries may lead to lost
-        # messages. A log that
+        # If part of the log is lost, every old queue is compared: its entries may lead to lost messages. A log that
         # begins at 0 has all messages, so a first message that states a later offset is suspicious.
         asks = table.irregular | (table.late if not task.log_begin else table.light)
         old = {n for n in known if task.lost or asks[n]} - batch - unnamed

@@ -1,7 +1,7 @@
 """Dispatch new messages of the CommitLog to ConsumeQueues and IndexFiles.
 
-Mirrors `DefaultMessageStore.ReputMessageService` (tag rocketmq-all-4.9.3), with the same scan, append and put as the
-rebuild. Like the broker, it skips unreadable bytes of the log, which never delay later messages.
+Mirrors `DefaultMessageStore.ReputMessageService` (tag rocketmq-all-4.9.3), with the same scan and writers as a rebuild.
+Like the broker, it skips unreadable bytes of the log, so damage never delays later messages.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from reput.writer.subscribers import Arrival, Dispatcher, Subscribers, Subscript
 from reput.writer.waiters import Waiters, join_thread
 
 _log = logging.getLogger("reput.dispatch")
+# Waiting callers are woken after each step.
 _STEP_BYTES = 32 << 20
 _PAUSE_S = 0.005
 _MOST_BEHIND_BYTES = 2 << 20
@@ -54,7 +55,7 @@ class DispatchService:
         position: int,
         index_from: int,
     ) -> None:
-        """Prepare to dispatch messages from `position` on; the index already has messages before `index_from`."""
+        """Prepare to dispatch messages from `position` on. The index already has the messages before `index_from`."""
         self._log_folder, self._file_bytes = log_folder, file_bytes
         self._rules = rules
         self._queues, self._index, self._health = queues, index, health
@@ -73,9 +74,9 @@ class DispatchService:
         self.taken = position
 
     def start(self, log_end: Callable[[], int], retry_pause_s: float) -> None:
-        """Start the thread, which dispatches up to the offset that `log_end` returns.
+        """Start the thread. It dispatches messages up to the offset that `log_end` returns.
 
-        A failed append is repeated after a pause.
+        A failed append to a queue is repeated after `retry_pause_s`, at most 30 times.
         """
         self._log_end = log_end
         self._queues.try_again = lambda tries: (
@@ -91,7 +92,7 @@ class DispatchService:
             return self._subscribers.add_arrival(callback, self.taken)
 
     def add(self, dispatcher: Dispatcher) -> Subscription:
-        """Pass each later batch to a dispatcher; no batch is in flight while it is added."""
+        """Pass each later batch to a dispatcher. While it is added, no batch is in flight."""
         with self.between_batches:
             return self._subscribers.add_dispatcher(dispatcher, self.taken)
 
@@ -101,20 +102,24 @@ class DispatchService:
         return current_thread() is self._thread
 
     def notify(self, log_end: int) -> None:
-        """Announce a new end of the log; a lost call delays dispatch only briefly. Called by every put, so quick."""
+        """Announce a new end of the log.
+
+        Every put calls this, so it is quick. A lost call delays dispatch only briefly.
+        """
+        # Two threads may race here, and one call be lost. Then the dispatch thread wakes after _IDLE_S.
         if self._is_idle:
             self._is_idle = False
             self._work.notify_all()
         elif self._is_dispatching and log_end - self.position > _MOST_BEHIND_BYTES:
-            # A thread that never waits keeps the interpreter's lock: let dispatch take it.
+            # A thread that never waits keeps the interpreter's lock. Sleep, so that dispatch can take it.
             time.sleep(_MOMENT_S)
 
     def wait(self, physical_offset: int, timeout_s: float | None) -> bool:
-        """Wait until all messages before an offset are dispatched; return whether this was in time.
+        """Wait until all messages before an offset are dispatched. Return False if the time is over before.
 
         Raises:
-            StoreFailedError: dispatch has failed.
-            UsageError: called by an arrival callback, for which dispatch itself waits.
+            StoreFailedError: Dispatch has failed.
+            UsageError: The caller is an arrival callback, for which dispatch itself waits.
         """
         if self.position < physical_offset and timeout_s != 0:
             if self.is_own_thread:
@@ -126,7 +131,7 @@ class DispatchService:
                 with self._counting:
                     self._waiting += 1
                     is_counted = True
-                # Dispatch must not wait for more messages while a caller waits.
+                # While a caller waits, dispatch does not pause to let messages gather.
                 self._work.notify_all()
                 self._done.wait_for(
                     lambda: self.position >= physical_offset or self._is_over, timeout_s
@@ -142,7 +147,7 @@ class DispatchService:
         return False
 
     def finish(self) -> None:
-        """Dispatch the rest, and end the thread. Raises StoreFailedError if it does not reach the log's end."""
+        """Dispatch the rest, and end the thread. Raises StoreFailedError if dispatch does not reach the log's end."""
         self._is_closing = True
         self._work.notify_all()
         if self._thread is not None:
@@ -155,7 +160,7 @@ class DispatchService:
             )
 
     def stop(self) -> None:
-        """End the thread after its present batch, if it has not ended; notify waiting callers."""
+        """End the thread after its present batch, and wake waiting callers."""
         self._is_closing = self._is_abandoned = True
         self._work.notify_all()
         if self._thread is not None:
@@ -178,13 +183,13 @@ class DispatchService:
                 _log.exception("dispatch has stopped at offset %d", self.position)
             self._is_dispatching = False
             self._done.notify_all()
-            # Let messages gather unless a thread waits: each round takes the interpreter's lock from threads that put.
+            # Let messages gather unless a caller waits: each round takes the interpreter's lock from threads that put.
             self._work.wait_for(lambda: self._waiting > 0 or self._is_closing, _PAUSE_S)
-        # If the store failed elsewhere, only this wakes the waiting threads.
+        # If the store failed in another thread, nothing else wakes the waiting callers.
         self._done.notify_all()
 
     def _wait_for_more(self) -> bool:
-        """Wait until there are messages to dispatch (return True), or the store is closing (False)."""
+        """Wait until there are messages to dispatch (return True), or dispatch must end (return False)."""
         while self._health.reason is None and not self._is_abandoned:
             if self.position < self._log_end():
                 return True
@@ -198,7 +203,7 @@ class DispatchService:
         return False
 
     def dispatch(self, target: int) -> None:
-        """Dispatch the messages before `target`, at which one ends. Raises StoreAccessError."""
+        """Dispatch the messages before `target`, which must be the end of a message. Raises StoreAccessError."""
         # One file at a time: a message never crosses the end of a file.
         while self.position < target:
             start = self.position - self.position % self._file_bytes
@@ -218,7 +223,7 @@ class DispatchService:
                     self.store_timestamp = int(batch.messages["store_timestamp"][-1])
                     self.taken = scan.end.position
                     dispatchers = self._subscribers.dispatchers
-                # Call callbacks outside the lock: they may take long, or use the store.
+                # Call subscribers outside the lock: they may take long, or use the store.
                 self._subscribers.tell(batch, grown, dispatchers)
                 if self._is_abandoned:
                     return
@@ -226,13 +231,13 @@ class DispatchService:
             if scan.end.unreadable:
                 lost = file.lost(scan.end.position, stop, scan.end.unreadable)
                 self._note_damage([lost], 0)
-                # A broker skips the rest of the file, and continues with the next one.
+                # Like a broker, skip the rest of the file, and continue with the next one.
                 scan.end.position = stop
             with self.between_batches:
                 self.position = self.taken = scan.end.position
 
     def _note_damage(self, found: list[Finding], noted: int) -> int:
-        """Note the findings after the first `noted`; return the number of all findings."""
+        """Add the findings after the first `noted`. Return the number of all findings."""
         if new := found[noted:]:
             self.damage += new
             self._queues.add_lost(ranges_of(new))

@@ -1,14 +1,14 @@
-"""Expire files: delete whole CommitLog files, oldest first, and index files that only lead into them.
+"""Expire files: delete whole CommitLog files, oldest first, and index files that lead only into them.
 
 Mirrors `MappedFileQueue.deleteExpiredFileByTime`, `.deleteExpiredFileByOffset` and `IndexService.deleteExpiredFile`
 (tag rocketmq-all-4.9.3): the last file of the log, of a queue and of the index always stays.
 
-Log files are deleted before index files. Readers and recovery accept entries that lead before the begin of the log, but
-recovery would dispatch a message without an entry again. Each deletion is durable before the next, so a power cut
-leaves no hole in the log or in a queue.
+Log files are deleted before index files. Readers and recovery accept entries that lead before the begin of the log. In
+the opposite order, recovery after a crash would dispatch messages again whose entries had been deleted. Each deletion
+is durable before the next one, so a power cut leaves no hole in the log or in a queue.
 
-A broker uses the file's modification time, which a copy or a restored backup loses. Here, the age of a file is the age
-of its last message.
+A broker uses the modification time of a file, which a copy or a restored backup loses. Here, the age of a file is the
+age of its last message.
 """
 
 from __future__ import annotations
@@ -33,13 +33,14 @@ from reput.log.walk import LogWalk
 from reput.queues.reader import ExtendedQueueReader
 from reput.queues.store_queues import BatchQueueSetReader, ConsumeQueueSetReader
 
+# Most records are smaller. If no record begins in the last part of the file, eight times as much is searched.
 _FIRST_BYTES = 64 << 10
 _GROWTH = 8
 _LONG = struct.Struct(">q")
 
 
 def newest_timestamp(log: CommitLogReader, file: CommitLogFile) -> int:
-    """Return the store timestamp (ms) of the file's last message, or the file's modification time if it has none.
+    """Return the store timestamp (ms) of the file's last message, or the file's modification time without messages.
 
     Raises StoreNotFoundError, StoreAccessError.
     """
@@ -63,16 +64,17 @@ def _last_timestamp(log: CommitLogReader, file: CommitLogFile, start: int) -> in
     walk, timestamp = LogWalk(log, start, file.end), None
     for _, data, layout in walk:
         timestamp = int(_LONG.unpack_from(data, layout.store_timestamp_position)[0])
+    # Damage means that `start` was inside a message. Search from an earlier offset.
     return None if walk.damage and start > file.start else timestamp
 
 
 @dataclass(frozen=True, slots=True)
 class ExpiryReport:
-    """Deleted files, or files that would be deleted: paths, in the order of deletion.
+    """Deleted files, or files to delete: paths, in the order of deletion.
 
     Attributes:
-        log_begin: physical offset at which the log begins after the deletion
-        freed_bytes: disk space of these files
+        log_begin: Physical offset at which the log begins after the deletion.
+        freed_bytes: Disk space of these files.
     """
 
     log_begin: int
@@ -95,17 +97,17 @@ def files_before(
     until: int,
     age: Callable[[CommitLogReader, CommitLogFile], int],
 ) -> list[CommitLogFile]:
-    """Return files, oldest first, whose last message was stored before a time (ms).
+    """Return the files, oldest first, whose last message was stored before a time (ms).
 
     Excludes the last file, and files that end after physical offset `until`. `age` is `newest_timestamp`, or a function
-    that remembers its results. Raises StoreNotFoundError, StoreAccessError.
+    that caches its results. Raises StoreNotFoundError, StoreAccessError.
     """
     candidates = deletable_files(log, until)
     return list(takewhile(lambda file: age(log, file) < timestamp, candidates))
 
 
 def deletable_files(log: CommitLogReader, until: int) -> Iterator[CommitLogFile]:
-    """Yield files, oldest first, that end at or before `until`, except the last."""
+    """Yield the files that end at or before `until`, oldest first, except the last file of the log."""
     return takewhile(lambda file: file.end <= until, log.files[:-1])
 
 
@@ -127,22 +129,22 @@ def _plan(store: Path, log_begin: int, log_files: tuple[str, ...]) -> ExpiryRepo
 
 
 def carry_out(report: ExpiryReport, disk: Disk) -> None:
-    """Delete the planned files, durably. Raises StoreAccessError; the next run deletes the remaining files."""
+    """Delete the planned files, durably. If this raises StoreAccessError, the next run deletes the remaining files."""
     for path in map(Path, (*report.log_files, *report.queue_files)):
         disk.delete(path)
         disk.sync_folder(path.parent)
+    # Their order does not matter: a hole in the index would lie before all messages, so one sync suffices.
     for path in map(Path, report.index_files):
         disk.delete(path)
-    if report.index_files:  # their order does not matter: a hole would lie before all messages
+    if report.index_files:
         disk.sync_folder(Path(report.index_files[0]).parent)
 
 
 def plan_by_time(store: Path, before: int, until: int | None = None) -> ExpiryReport:
-    """Plan the expiry of files whose last message was stored before a time (ms), without owning the store.
+    """Plan the expiry of files whose last message was stored before a time (ms), without opening the store for writing.
 
-    `until` limits the plan to files that end at or before this physical offset.
-
-    Raises StoreNotFoundError, StoreAccessError, FormatError.
+    `until` limits the plan to files that end at or before this physical offset. Raises StoreNotFoundError,
+    StoreAccessError, FormatError.
     """
     log = CommitLogReader(StoreLog(store))
     try:

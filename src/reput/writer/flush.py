@@ -1,4 +1,4 @@
-"""Flush puts: at intervals, or for every put that waits; one sync serves many puts.
+"""Flush puts: at intervals, or at once if callers wait. One sync serves many callers.
 
 Mirrors `CommitLog.FlushRealTimeService` and `.GroupCommitService` (tag rocketmq-all-4.9.3).
 """
@@ -21,9 +21,9 @@ _LEAST_PATIENCE_S, _MOST_PATIENCE_S = 0.002, 0.02
 
 
 class Flusher:
-    """Syncs the log in its own thread; one sync serves all waiting callers.
+    """Syncs the log in its own thread. One sync serves all waiting callers.
 
-    flushed  physical offset before which all bytes are durable
+    flushed  physical offset up to which all bytes are durable
     """
 
     def __init__(
@@ -38,7 +38,10 @@ class Flusher:
         least_pages: int,
         thorough_interval_s: float,
     ) -> None:
-        """Prepare the thread. `check_in_place` raises StoreFailedError if another process displaced a store's file."""
+        """Prepare the thread.
+
+        `check_in_place` raises StoreFailedError if another process displaced a file of the store.
+        """
         self._sync_log, self._check_in_place = sync_log, check_in_place
         self._log_end, self._file_bytes = log_end, file_bytes
         self._health, self.flushed = health, flushed
@@ -58,8 +61,7 @@ class Flusher:
     def wait(self, physical_offset: int) -> None:
         """Wait until all bytes before an offset are durable.
 
-        Raises:
-            StoreFailedError: they cannot be made durable any more.
+        Raises StoreFailedError if they cannot be made durable any more.
         """
         is_counted = False
         try:
@@ -70,11 +72,14 @@ class Flusher:
             self._work.notify_all()
             self._done.wait_for(lambda: self.flushed >= physical_offset or self._is_over)
         finally:
+            # An interrupt may come before the caller was counted.
             with self._counting:
                 self._waiting -= is_counted
         if self.flushed < physical_offset:
             self._health.check()
-            raise StoreFailedError(f"the store was closed, and is durable up to {self.flushed}")
+            raise StoreFailedError(
+                f"the store was closed; messages up to offset {self.flushed} are durable"
+            )
 
     @property
     def _is_over(self) -> bool:
@@ -89,7 +94,7 @@ class Flusher:
         self.flush()
 
     def stop(self) -> None:
-        """End the thread, if it has not ended. Waiting callers are notified."""
+        """End the thread, if it has not ended, and wake waiting callers."""
         self._is_closing = True
         self._work.notify_all()
         if self._thread is not None:
@@ -100,7 +105,7 @@ class Flusher:
     def flush(self) -> None:
         """Make the log durable up to its present end. Raises StoreFailedError, StoreAccessError."""
         self._health.check()
-        # Take the end before the sync, which may not include messages that are put during it.
+        # Take the end before the sync, which may not include later messages.
         end = self._log_end()
         if end > self.flushed:
             begun = time.monotonic()
@@ -115,7 +120,7 @@ class Flusher:
         check_at = time.monotonic() + self._interval_s
         while self._pause():
             try:
-                # Callers wait for most syncs, so not with every sync.
+                # Not before every sync, because callers wait for most syncs.
                 if time.monotonic() >= check_at:
                     self._check_in_place()
                     check_at = time.monotonic() + self._interval_s
@@ -133,9 +138,9 @@ class Flusher:
                 return
 
     def _gather(self) -> None:
-        """Wait a moment, so that one sync serves all callers: callers of the last sync may return at once.
+        """Wait a moment for further callers, so that one sync serves all of them.
 
-        The moment is short compared with a sync.
+        Callers of the last sync may put again at once. The wait is short compared with a sync.
         """
         patience_s = min(max(self._sync_s / 2, _LEAST_PATIENCE_S), _MOST_PATIENCE_S)
         self._work.wait_for(lambda: self._arrived >= self._expected, patience_s)
@@ -146,7 +151,7 @@ class Flusher:
         return is_worth_a_flush(self.flushed, self._log_end(), self._least_pages, self._file_bytes)
 
     def _pause(self) -> bool:
-        """Wait for the interval, or until a caller waits; return whether to continue."""
+        """Wait for the interval, or until a caller waits. Return whether to continue."""
         self._work.wait_for(lambda: self._is_closing or self._waiting_for_more(), self._interval_s)
         return not self._is_closing
 

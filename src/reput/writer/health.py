@@ -25,10 +25,10 @@ class Health:
         self.on_failure: Callable[[], None] = lambda: None
 
     def check(self) -> None:
-        """Raise StoreFailedError once an operation has failed."""
+        """Raise StoreFailedError if an earlier operation failed."""
         if self.reason is not None:
             raise StoreFailedError(
-                f"{self.reason}; the store takes no more messages: "
+                f"{self.reason}; the store accepts no more messages; "
                 "close it, fix the cause, and open it again"
             )
 
@@ -40,14 +40,14 @@ class Health:
         except StoreFailedError as cause:
             error = cause
         except StoreAccessError:
-            pass  # the original error is reported instead
-        # The first failure is the cause; later ones follow from it.
+            pass  # The original error is reported instead.
+        # The first failure is the cause. Later failures follow from it.
         self.reason = str(error) or type(error).__name__
         self.on_failure()
 
     @contextmanager
     def guarding(self) -> Iterator[None]:
-        """Mark this open store as failed if the body raises StoreAccessError or StoreFailedError."""
+        """Mark the store as failed if the body raises StoreAccessError or StoreFailedError."""
         try:
             yield
         except (StoreAccessError, StoreFailedError) as error:

@@ -1,7 +1,7 @@
 """Flush ConsumeQueues and IndexFiles, record how far they reach (checkpoint, reput.known), and prove IndexFiles.
 
-Mirrors `DefaultMessageStore.FlushConsumeQueueService`, `StoreCheckpoint.flush` and the thread that
-`IndexService.getAndCreateLastIndexFile` starts to flush a full file (tag rocketmq-all-4.9.3).
+Mirrors `DefaultMessageStore.FlushConsumeQueueService`, `StoreCheckpoint.flush`, and the thread with which
+`IndexService.getAndCreateLastIndexFile` flushes a full file (tag rocketmq-all-4.9.3).
 """
 
 from __future__ import annotations
@@ -28,12 +28,13 @@ from reput.writer.recover import Recovered
 from reput.writer.waiters import Waiters, join_thread
 
 _log = logging.getLogger("reput.flush")
-_NOTED_BYTES = 2 << 30  # bytes of the log between two notes: recovery reads little more than this
+# Bytes of the log between two recovery points. Recovery after a crash compares little more than this.
+_NOTED_BYTES = 2 << 30
 _store_log = logging.getLogger("reput.store")
 
 
 class IndexSync:
-    """Syncs the indexes of one open store."""
+    """Syncs the indexes of one open store, and then writes the checkpoint and the recovery point."""
 
     def __init__(
         self,
@@ -46,9 +47,11 @@ class IndexSync:
         nothing_expires: AbstractContextManager[object],
         check_in_place: Callable[[], None],
     ) -> None:
-        """Prepare to sync. `durable_timestamp` returns the store timestamp (ms) up to which the log is durable, or 0.
+        """Prepare to sync.
 
-        `check_in_place` raises StoreFailedError if another process displaced a file that must not change.
+        `durable_timestamp` returns the store timestamp (ms) up to which the log is durable, or 0. While
+        `nothing_expires` is held, no file is deleted. `check_in_place` raises StoreFailedError if another process
+        displaced a file.
         """
         self._path, self._disk, self._checkpoint = store / CHECKPOINT_FILE, disk, checkpoint
         self._queues, self._index = recovered.queues, recovered.index_files
@@ -59,10 +62,11 @@ class IndexSync:
         self._known: RecoveryPoint | None = None
 
     def run(self, log_end: int | None = None) -> None:
-        """Sync all indexes. `log_end` is the final end of the log when the store is being closed, else None.
+        """Sync all indexes. `log_end` is the final end of the log if the store is being closed, else None.
 
         Raises StoreAccessError, StoreFailedError.
         """
+        # Take the ends before the sync, which may not include later messages.
         with self._dispatcher.between_batches:
             name, count = self._index.end
             reached = RecoveryPoint(
@@ -75,7 +79,8 @@ class IndexSync:
             logics = 0
         self._queues.sync()
         self._index.sync()
-        self._check_in_place()  # before the checkpoint states that they are durable
+        # Before the checkpoint, which states that these files are durable.
+        self._check_in_place()
         known = self._checkpoint
         self._write_checkpoint(
             known._replace(
@@ -85,7 +90,7 @@ class IndexSync:
             )
         )
         if log_end is not None or reached != self._known:
-            with self._nothing_expires:  # These files must not expire meanwhile.
+            with self._nothing_expires:  # The recovery point names these files.
                 self._recovery_point.write(reached, reached.end == log_end)
             self._known = reached
         if log_end is not None:
@@ -109,9 +114,9 @@ class IndexSync:
 
 
 class IndexFlusher:
-    """Syncs indexes in a thread: queues with enough dirty pages at intervals, all indexes at longer ones.
+    """Syncs indexes in a thread: queues with enough dirty pages at short intervals, all indexes at longer ones.
 
-    It syncs a full IndexFile at once.
+    Full IndexFiles are synced at once.
     """
 
     def __init__(
@@ -126,7 +131,7 @@ class IndexFlusher:
     ) -> None:
         """Prepare the thread.
 
-        `prove_full` proves full files; `log_flushed` returns the offset up to which the log is durable.
+        `prove_full` proves full files. `log_flushed` returns the offset up to which the log is durable.
         """
         self._sync, self._prove_full = sync, prove_full
         self._log_flushed, self._health = log_flushed, health
@@ -141,12 +146,12 @@ class IndexFlusher:
         self._thread.start()
 
     def notify_rolled(self) -> None:
-        """Note that an IndexFile is full and the next one created."""
+        """Wake the thread, because an IndexFile is full and the next one was created."""
         self._has_rolled = True
         self._work.notify_all()
 
     def stop(self) -> None:
-        """End the thread, if it has not ended; the caller syncs the rest."""
+        """End the thread, if it has not ended. The caller syncs the rest."""
         self._is_closing = True
         self._work.notify_all()
         if self._thread is not None:
@@ -173,7 +178,7 @@ class IndexFlusher:
                 _log.error("flushing ConsumeQueues and IndexFiles has stopped: %s", error)
 
     def _pause(self) -> bool:
-        """Wait for the interval, or for a full file; return whether to continue."""
+        """Wait for the interval, or for a full file. Return whether to continue."""
         self._work.wait_for(lambda: self._is_closing or self._has_rolled, self._interval_s)
         self._has_rolled = False
         return not self._is_closing and self._health.reason is None
@@ -182,14 +187,15 @@ class IndexFlusher:
 class IndexProver:
     """Proves each IndexFile when it is full and durable, and the last file when the store is closed.
 
-    A proof is valid only for log files that have not changed since. So IndexFiles that lead into the log file in which
-    the store was opened are proved again from this file on, and all IndexFiles written since are proved.
+    A proof is valid only while the log files do not change. The store appends to the log file in which it was opened,
+    so proofs of IndexFiles that lead into this file expire. These IndexFiles are proved again from this log file on,
+    like all IndexFiles that were written since.
     """
 
     def __init__(
         self, store: Path, config: StoreConfig, index: IndexFileSetWriter, log_begin: int
     ) -> None:
-        """Prepare to prove files; the log file that the store writes first begins at physical offset `log_begin`."""
+        """Prepare to prove files. `log_begin` is the begin of the log file that the store writes first."""
         self._store, self._config, self._index = store, config, index
         self._log_begin = log_begin
         self._began = index.end
@@ -199,8 +205,8 @@ class IndexProver:
     def prove_full(self) -> None:
         """Prove the full files, if there is a new one.
 
-        The first call proves all files up to their present ends. It also loads the prover's modules, which takes longer
-        than most proofs, at a time when no caller waits.
+        The first call proves all files up to their present ends. This also loads the prover's modules, which takes
+        longer than most proofs, while no caller waits.
         """
         name, count = self._index.end
         if not self._is_ready and count > 1 and self._index.end != self._began:
@@ -211,7 +217,7 @@ class IndexProver:
         self._last = name
 
     def prove(self) -> None:
-        """Prove all files, including the last one, which is complete now. Do nothing if nothing was put."""
+        """Prove all files, including the last one, which is complete now. Do nothing if no item was written."""
         if self._index.end != self._began:
             self._prove()
 
@@ -230,5 +236,7 @@ class IndexProver:
                 for file, proof in zip(files, prove_all(str(self._store), files), strict=True):
                     for problem in proof.problems:
                         _store_log.warning("%s: %s", file.path, problem)
-        except ReputError as error:  # the store is valid without the proof
-            _store_log.warning("%s: the index could not be proved: %s", self._store, error)
+        except ReputError as error:  # The store is valid without proofs.
+            _store_log.warning(
+                "%s: no proofs, so queries will check the index: %s", self._store, error
+            )

@@ -1,4 +1,7 @@
-"""Compute the prefix of this process's unique keys; imports little, for servers that write nothing."""
+"""Compute the prefix of this process's unique keys.
+
+It imports little, because servers that write nothing need it, too.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +20,10 @@ def process_prefix() -> str:
 
 
 def _own_address() -> str:
-    """Return the IPv4 address from which packets would be sent, without sending one; else bits of the clock."""
+    """Return the IPv4 address from which packets would be sent, or bits of the clock without a network."""
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            # Connecting a UDP socket sends nothing. The address is reserved for documentation.
             probe.connect(("192.0.2.1", 9))
             return str(probe.getsockname()[0])
     except OSError:

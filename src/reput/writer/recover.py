@@ -1,9 +1,10 @@
 """Recover a store that is opened for writing: log, ConsumeQueues, IndexFiles, in this order.
 
 This replaces `DefaultMessageStore.load` and `.recover` (tag rocketmq-all-4.9.3). The log ends where a broker would end
-it. After recovery, the indexes have exactly one entry for each message, even if files were deleted, partly written or
-ahead of the log. Recovery compares them with the log from the recovery point (`recovery_point`) to the log's end.
-Missing entries are dispatched again; no entry of a message moves (`compare.placement`).
+it. After recovery, the indexes have exactly one entry for each message, even if index files were deleted, partly
+written, or further than the log. Recovery compares the indexes with the log from the recovery point
+(`recovery_point`) to the log's end. Missing entries are dispatched again. No entry of a message moves
+(`compare.placement`).
 """
 
 from __future__ import annotations
@@ -66,10 +67,11 @@ class Recovered(NamedTuple):
 
 
 class Recovery:
-    """The recovery of one store. `files` is its log, empty for a new store; `queues` are its ConsumeQueues.
+    """The recovery of one store.
 
-    With `is_extended`, entries have units in extension files. With `in_rocksdb`, the queues are in a database, which
-    recovery creates if it is missing.
+    `files` are the files of its log, none for a new store; `queues` are its ConsumeQueues. With `is_extended`, the
+    queues have extension files. With `in_rocksdb`, the queues are in a database, which recovery creates if it is
+    missing.
     """
 
     def __init__(
@@ -95,11 +97,11 @@ class Recovery:
         self._report = RecoveryReport()
 
     def look(self, is_clean: bool) -> None:
-        """Find the necessary changes, without making them; `is_clean` if `abort` was missing.
+        """Find the necessary changes, without making them. `is_clean`: the store has no file `abort`.
 
         Raises:
-            StoreError: a part of the log that a broker reads at its start is damaged, and the broker would not cut it.
-            StoreAccessError: a file cannot be read.
+            StoreError: A part of the log that a broker reads at its start is damaged, and the broker would not cut it.
+            StoreAccessError: A file cannot be read.
         """
         report = self._report
         report.is_clean = is_clean
@@ -109,7 +111,7 @@ class Recovery:
             report.expired_unindexed = expired_unindexed(
                 self._files[0], known, self._found.values()
             )
-        # All messages that it describes have expired.
+        # All messages before the recovery point have expired, so it proves nothing.
         if known is not None and known.end < log_begin:
             known = None
         if known is not None and not batches_agree(
@@ -118,6 +120,7 @@ class Recovery:
             known = None
         self._is_closed = known is not None and closed and is_clean and bool(self._files)
         self._known = known
+        # After a clean shutdown, a valid recovery point shows where everything ends. Nothing need be read.
         if self._files and not self._is_closed:
             self._look_at_log()
 
@@ -144,8 +147,9 @@ class Recovery:
         wrong = [lost for lost in report.damage if lost.start >= report.checked_from]
         if wrong:
             raise StoreError(
-                f"{wrong[0]}; a broker reads the log from {report.checked_from} on when it starts, and would move "
-                "entries: nothing was changed; repair the store with reput repair"
+                f"{wrong[0]}; a broker that starts reads the log from {report.checked_from} on, and would move "
+                "entries; "
+                "no file was changed; repair the store with reput repair"
             )
 
     def run(self) -> Recovered:
@@ -154,13 +158,14 @@ class Recovery:
             return self._run()
         except BaseException:
             if self._database is not None:
+                # The caller never receives the database, so it must be closed here.
                 self._database.queues.close(sync=False)
             raise
 
     def _run(self) -> Recovered:
         report, disk = self._report, self._disk
         for folder in (COMMIT_LOG_FOLDER, CONSUME_QUEUE_FOLDER, INDEX_FOLDER):
-            disk.make_folder(self._store / folder)  # an empty folder may have been lost
+            disk.make_folder(self._store / folder)  # An empty folder may be missing in a copy.
         if self._is_closed and self._known is not None:
             report.log_end = report.checked_from = report.compared_from = self._known.end
             self._recover_batches(self._known, is_closed=True)
@@ -169,7 +174,8 @@ class Recovery:
             self._files = [self._first_file()]
             self._look_at_log()
         known, end = self._known, report.log_end
-        if known is None or known.end > end:  # other messages will take the place of its last ones
+        # New messages will take the place of the last messages before the recovery point.
+        if known is None or known.end > end:
             delete_recovery_point(self._store, disk)
         truncate_log(self._files, end, disk, report)
         sync_log(self._files, report.checked_from, disk)
@@ -201,7 +207,7 @@ class Recovery:
     def _join(
         self, queues: dict[Queue, ConsumeQueueWriter], last: IndexFileWriter | None
     ) -> Recovered:
-        """Join the recovered parts, ready to dispatch the messages that the report names."""
+        """Join the recovered parts, and dispatch the messages that the report lists as missing."""
         store, config, report = self._store, self._config, self._report
         writer, rules, again_from = self._queue_writer(queues)
         lost_before = () if self._known is None else self._known.lost

@@ -1,7 +1,7 @@
 """Delete the oldest files of a live store automatically, if limits are set.
 
-Mirrors `DefaultMessageStore.CleanCommitLogService` and `.CleanConsumeQueueService` (tag rocketmq-all-4.9.3), but has no
-limits by default.
+Mirrors `DefaultMessageStore.CleanCommitLogService` and `.CleanConsumeQueueService` (tag rocketmq-all-4.9.3), but sets
+no limits by default.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ _HOUR_MS = 3_600_000
 
 @dataclass(frozen=True, slots=True)
 class RetentionLimits:
-    """Limits beyond which the oldest CommitLog file is deleted; None for no limit. Raises UsageError.
+    """Limits beyond which the oldest CommitLog files are deleted; None for no limit. Raises UsageError.
 
     Attributes:
-        file_reserved_hours: age in hours of the file's last message (fileReservedTime)
-        disk_max_used_space_ratio: used part of the file system, in percent; applies to files of any age
-            (diskMaxUsedSpaceRatio)
-        max_commit_log_bytes: total size of all CommitLog files
-        delete_when: hours of the day, in local time, at which files expire by age: '04' or '04;16'
-            (deleteWhen); None for any
+        file_reserved_hours: Maximum age in hours of a file's last message (fileReservedTime).
+        disk_max_used_space_ratio: Maximum used space of the file system, in percent. It applies to files of any age
+            (diskMaxUsedSpaceRatio).
+        max_commit_log_bytes: Maximum total size of all CommitLog files.
+        delete_when: Hours of the day, in local time, at which files expire by age: '04' or '04;16' (deleteWhen). None
+            for any hour.
     """
 
     file_reserved_hours: float | None = None
@@ -59,11 +59,13 @@ class RetentionLimits:
             self.file_reserved_hours, self.disk_max_used_space_ratio, self.max_commit_log_bytes,
         )  # fmt: skip
         if hours is not None and not hours >= 0:
-            raise UsageError(f"file_reserved_hours {hours} is below 0")
+            raise UsageError(f"file_reserved_hours must be at least 0, not {hours}")
         if ratio is not None and not 1 <= ratio <= 100:
-            raise UsageError(f"disk_max_used_space_ratio {ratio} is not a percentage from 1 to 100")
+            raise UsageError(
+                f"disk_max_used_space_ratio must be a percentage from 1 to 100, not {ratio}"
+            )
         if size is not None and size < 1:
-            raise UsageError(f"max_commit_log_bytes {size} is below 1")
+            raise UsageError(f"max_commit_log_bytes must be at least 1, not {size}")
         self.hours()
 
     def hours(self) -> frozenset[int]:
@@ -90,8 +92,8 @@ class Retention:
     """Deletes expired files: on request from any thread, and by its limits in a thread of its own.
 
     Attributes:
-        on_expired: called after files were deleted, in the thread that deleted them
-        paused: a lock; nothing is deleted while a caller owns it
+        on_expired: Called after files were deleted, in the thread that deleted them.
+        paused: A lock. While a caller owns it, nothing is deleted.
     """
 
     def __init__(
@@ -103,7 +105,7 @@ class Retention:
         until: Callable[[], int],
         clock_ms: Callable[[], int],
     ) -> None:
-        """Watch a store; `until` returns the physical offset before which all messages are dispatched."""
+        """Watch a store. `until` returns the physical offset before which all messages are dispatched."""
         self._store, self._disk, self._limits = store, disk, limits
         self._interval_s, self._until, self._clock_ms = interval_s, until, clock_ms
         self.on_expired: list[Callable[[], None]] = []
@@ -133,16 +135,18 @@ class Retention:
             return self._delete(log, files_before(log, before, most, self._age))
 
     def clean(self) -> ExpiryReport | None:
-        """Delete files beyond the limits; return the report, or None if there were none. Raises StoreAccessError."""
+        """Delete files beyond the limits. Return the report, or None without such files. Raises StoreAccessError."""
         with self.paused, closing(CommitLogReader(StoreLog(self._store))) as log:
             gone = max(self._too_old(log), self._too_many(log), key=len)
+            # The first call also deletes index files that an interrupted deletion has left.
             return self._delete(log, gone) if gone or not self._is_tidy else None
 
     def make_room(self) -> bool:
-        """Delete files because the disk is full, if a limit of space is set; return whether any were deleted."""
+        """Delete files because the disk is full, if a space limit is set. Return whether any file was deleted."""
         if not self._limits.are_of_space:
             return False
         with self.paused, closing(CommitLogReader(StoreLog(self._store))) as log:
+            # The disk is full although no limit is reached: other programs fill it. Delete one file.
             gone = self._too_many(log) or list(deletable_files(log, self._until()))[:1]
             if gone:
                 self._delete(log, gone)
@@ -187,7 +191,7 @@ class Retention:
         return excess
 
     def _age(self, log: CommitLogReader, file: CommitLogFile) -> int:
-        """Return `newest_timestamp`, remembered for files other than the last, because it cannot change."""
+        """Return `newest_timestamp` from a cache: files before the last one do not change."""
         known = self._ages.get(file)
         if known is None:
             self._ages = {old: age for old, age in self._ages.items() if old in log.files}
@@ -198,5 +202,5 @@ class Retention:
         while not self._is_closing.wait(self._interval_s):
             try:
                 self.clean()
-            except StoreError as error:  # the next interval tries again
+            except StoreError as error:  # The next interval tries again.
                 _log.warning("%s: files could not be expired: %s", self._store, error)

@@ -1,4 +1,4 @@
-"""Check that a store can be opened for writing: no links in it, and files of the configured sizes."""
+"""Check that a store can be opened for writing: no symbolic links in it, and files of the configured sizes."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ def fitting_config(facts: StoreFacts, log_file_bytes: int | None) -> tuple[Store
         The settings, and a line for each queue file of another size, which will be extended.
 
     Raises:
-        UsageError: the files do not prove their sizes, or the given version is older than the store's.
-        StoreError: the settings contradict the store's files.
+        UsageError: The files do not prove their sizes, or the given version is older than the store's.
+        StoreError: The settings contradict the store's files.
     """
     facts.require_certain()
     config = facts.config
     if facts.is_five and config.store_version != "5.3":
         raise UsageError(
-            f"{facts.path}: is a store of RocketMQ 5.x, which cannot be written as one of "
+            f"{facts.path}: is a store of RocketMQ 5.x, and cannot be written as a store of "
             f"{config.store_version}",
             arguments=["store_version"],
         )
@@ -74,7 +74,7 @@ def fitting_config(facts: StoreFacts, log_file_bytes: int | None) -> tuple[Store
     if facts.given is not None and config.commit_log_file_bytes != log_file_bytes:
         raise StoreError(
             f"{facts.path}: its CommitLog files have {log_file_bytes} bytes, "
-            f"not the {config.commit_log_file_bytes} of the settings (mappedFileSizeCommitLog)"
+            f"but the settings say {config.commit_log_file_bytes} (mappedFileSizeCommitLog)"
         )
     facts.require_shown()
     odd = [str(one) for one in facts.odd_files if one.kind is Kind.QUEUE_FILE_SIZE]
@@ -82,7 +82,7 @@ def fitting_config(facts: StoreFacts, log_file_bytes: int | None) -> tuple[Store
 
 
 def mark_open(store: Path, config: StoreConfig, disk: Disk) -> None:
-    """Create `abort` durably; in a 5.x store, it contains the id of this process (`createTempFile`, 5.3.3).
+    """Create `abort` durably. In a 5.x store, it contains the id of this process (`createTempFile`, 5.3.3).
 
     A 5.x store also gets an empty `abort.bak` if it has none, because a broker leaves one. Raises StoreAccessError.
     """

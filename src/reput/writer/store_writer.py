@@ -1,7 +1,7 @@
 """A writable store: one process owns it, puts, dispatches, flushes, and shuts it down cleanly.
 
-Mirrors `DefaultMessageStore.start`, `.shutdown` (tag rocketmq-all-4.9.3): the file `lock` is locked while the store is
-open, and the file `abort` exists until the store was shut down cleanly.
+Mirrors `DefaultMessageStore.start` and `.shutdown` (tag rocketmq-all-4.9.3). The file `lock` is locked while the store
+is open. The file `abort` exists until the store is shut down cleanly.
 """
 
 from __future__ import annotations
@@ -53,22 +53,23 @@ from reput.writer.writer_settings import WriterSettings
 __all__ = ["StoreWriter", "WriterSettings", "now_ms"]
 _log = logging.getLogger("reput.store")
 _MANY = 4096
+# A put waits at most this long for dispatch, before expired files are deleted.
 _ROOM_PATIENCE_S = 10.0
-_BUSY = "another process, a broker for instance, owns this store; stop it, or open with mode 'r'"
+_BUSY = "another process, such as a broker, owns this store; stop it, or open with mode 'r'"
 
 
 class Disownable(Protocol):
     """A resource that a forked child must not use."""
 
     def disown(self, parent: int) -> None:
-        """Stop using the resource in the child; `parent` is the process that owns it."""
+        """Stop using the resource in the child. `parent` is the id of the process that owns it."""
 
 
 _owned: WeakSet[Disownable] = WeakSet()
 
 
 def disown_when_forked(owned: Disownable) -> None:
-    """Have every fork of this process disown its copy of the resource, as long as the resource exists."""
+    """Call `disown` in every forked child of this process, as long as the resource exists."""
     _owned.add(owned)
 
 
@@ -96,17 +97,17 @@ class StoreWriter:
         disk: Disk | None = None,
         clock_ms: Callable[[], int] = now_ms,
     ) -> None:
-        """Open a store, or create one. Existing files determine the sizes; `config` is for a new store.
+        """Open a store, or create one. Existing files determine the sizes. `config` is for a new store.
 
         Raises StoreLockedError, StoreError for files that cannot be continued, StoreAccessError.
         """
         self.path, self.settings = path, settings or WriterSettings()
         self._disk, self._clock_ms = disk or Disk(), clock_ms
         self.health = Health()
-        self._closed: str | None = None  # why it accepts no more messages
+        self._closed: str | None = None  # Why it accepts no more messages.
         self._closing, self._is_let_go, self._is_forked = Lock(), False, False
         self._is_sync = self.settings.flush == "sync"
-        # Refuse before the folder is created or locked, so that a refused store is unchanged.
+        # Refuse before the folder is created or locked, so that a refused store stays unchanged.
         refuse_to_write(facts_of(path))
         self._disk.make_folder(path)
         with ExitStack() as stack:
@@ -117,7 +118,7 @@ class StoreWriter:
         disown_when_forked(self)
 
     def _open(self, config: StoreConfig | None, stack: ExitStack) -> None:
-        """Recover the store and start its threads; `stack` gets the functions that end them."""
+        """Recover the store and start its threads. The functions that end them are pushed on `stack`."""
         settings = self.settings
         if (log := check_places(self.path, settings.store_path_commit_log)) is not None:
             stack.enter_context(anchored(self.path / COMMIT_LOG_FOLDER, log))
@@ -133,7 +134,7 @@ class StoreWriter:
             self.path, files, queues, self.config, self._disk, self.health,
             facts.checkpoint, self._clock_ms, topics, in_rocksdb, is_extended,
         )  # fmt: skip
-        # All checks that may refuse the store come here, before `abort` or any other file changes.
+        # All checks that may refuse the store are above, before `abort` or any other file changes.
         recovery.look(is_clean=not facts.has_abort)
         mark_open(self.path, self.config, self._disk)
         recovered = recovery.run()
@@ -157,9 +158,8 @@ class StoreWriter:
             self._files, end, offsets, self.config, self.health, self._unique_keys,
             settings.store_host, self._clock_ms, self.dispatcher.notify, topics,
         )  # fmt: skip
-        self._log.store_timestamp = (
-            self.dispatcher.store_timestamp
-        )  # messages that recovery made durable
+        # Recovery has made these messages durable.
+        self._log.store_timestamp = self.dispatcher.store_timestamp
         self._last_flush = 0, end
         self.retention = Retention(
             self.path, self._disk, settings.limits(), settings.clean_resource_interval_s,
@@ -194,7 +194,7 @@ class StoreWriter:
 
     @property
     def end_offset(self) -> int:
-        """Lowest physical offset at which the next message can begin."""
+        """Physical offset at which the next message begins, unless it needs a new file."""
         return self._log.position
 
     @property
@@ -209,11 +209,11 @@ class StoreWriter:
 
     @property
     def syncs(self) -> int:
-        """Number of syncs of log files."""
+        """Number of syncs of log files so far."""
         return self._files.syncs
 
     def put(self, message: Message) -> PutResult:
-        """Put one message; durable when this returns if flushing is synchronous.
+        """Put one message. With synchronous flushing, it is durable when this returns.
 
         Raises MessageRefusedError, StoreFailedError, StoreAccessError.
         """
@@ -225,9 +225,9 @@ class StoreWriter:
         return result
 
     def put_run(self, messages: Sequence[Message]) -> list[PutResult | ReputError]:
-        """Put messages together; see `CommitLogWriter.put_run` for the requirements.
+        """Put messages together. `CommitLogWriter.put_run` has the requirements.
 
-        They are durable when this returns if flushing is synchronous.
+        With synchronous flushing, they are durable when this returns.
         """
         self.check_open()
         if self._log.has_further_queues:
@@ -244,12 +244,15 @@ class StoreWriter:
         return results
 
     def put_many(self, messages: Iterable[Message]) -> PutResults:
-        """Put messages in order, some thousands at a time. Raises as `put` does; some messages may be put then."""
+        """Put messages in order, some thousands at a time.
+
+        Raises as `put` does. Earlier messages may have been put then.
+        """
         self.check_open()
         parts: list[PutPart] = []
         source = iter(messages)
         while some := list(islice(source, _MANY)):
-            self.check_open()  # the iterator may have closed the store
+            self.check_open()  # The caller's iterator may have closed the store.
             if self._are_put_singly(some):
                 parts.append(part_of([self._log.put(message) for message in some]))
             else:
@@ -282,14 +285,14 @@ class StoreWriter:
         )  # fmt: skip
 
     def put_columns(self, columns: PutColumns) -> PutColumnsResult:
-        """Put columns of messages; raises as `put` does."""
+        """Put columns of messages. Raises as `put` does."""
         self.check_open()
         result = self._log.put_columns(columns)
         self._wait_durable()
         return result
 
     def flush(self) -> None:
-        """Make all that was put durable. Raises StoreFailedError, StoreAccessError."""
+        """Make all messages that were put durable. Raises StoreFailedError, StoreAccessError."""
         self.check_open()
         self.flusher.flush()
 
@@ -297,23 +300,24 @@ class StoreWriter:
         """See `Retention.expire`. Raises StoreFailedError, StoreAccessError."""
         self.check_open()
         self.health.check()
-        if not self.dispatcher.is_own_thread:  # files with undispatched messages never expire
+        # Files with messages that are not dispatched never expire, so dispatch them first.
+        if not self.dispatcher.is_own_thread:
             self.dispatcher.wait(self._log.position, None)
         return self.retention.expire(before, until)
 
     def wait_dispatched(self, physical_offset: int | None, timeout_s: float | None) -> bool:
-        """Wait until the messages before that offset, or all put so far, are dispatched; return whether they are.
+        """Wait until the messages before an offset, by default all, are dispatched. Return whether they are.
 
         Raises:
-            StoreFailedError: dispatch has failed.
-            UsageError: the store was closed, or the caller is an arrival callback.
+            StoreFailedError: Dispatch has failed.
+            UsageError: The store was closed, or the caller is an arrival callback.
         """
         self.check_open()
         offset = self._log.position if physical_offset is None else physical_offset
         return self.dispatcher.wait(offset, timeout_s)
 
     def check_open(self) -> None:
-        """Raise UsageError once the store is closed, or if it belongs to the parent of this process."""
+        """Raise UsageError if the store is closed, or belongs to the parent of this process."""
         if self._closed is not None:
             raise UsageError(f"{self.path}: {self._closed}")
 
@@ -325,18 +329,20 @@ class StoreWriter:
     def check_may_close(self) -> None:
         """Raise UsageError if `close` would wait for its own caller."""
         if not self._is_forked and self.dispatcher.is_own_thread:
-            raise UsageError(f"{self.path}: a callback cannot close the store that waits for it")
+            raise UsageError(
+                f"{self.path}: an arrival callback cannot close the store, which waits for the callback"
+            )
 
     def close(self) -> None:
-        """Dispatch and sync everything; the shutdown is clean only if this succeeds. Always release the lock.
+        """Dispatch and sync everything, and release the lock. Only if all of it succeeds, the shutdown is clean.
 
         A put in flight ends first, and no further put begins. In a forked child this does nothing, because the parent
         owns the store.
 
         Raises:
-            StoreFailedError, StoreAccessError: not everything could be dispatched and synced; opening the store again
+            StoreFailedError, StoreAccessError: Not everything could be dispatched and synced. Opening the store again
                 recovers it.
-            UsageError: called by an arrival callback.
+            UsageError: The caller is an arrival callback.
         """
         self.check_may_close()
         if self._is_forked:
@@ -359,31 +365,36 @@ class StoreWriter:
         self.flusher.finish()
         self._index_flusher.stop()
         with self.health.guarding():
-            self.health.check()  # a failed sync is not repeated: the second would report success
+            # A failed sync must not be repeated: the kernel may report the second one as a success.
+            self.health.check()
             self._index_sync.run(self._log.position)
             self._index.close(sync=False)
             self._queues.close(sync=False)
-            # Delete `abort` last, because without it, a broker that starts checks only the end of the log.
+            # Delete `abort` last: without it, a broker that starts checks only the end of the log.
             self._disk.delete(self.path / ABORT_FILE)
             self._disk.sync_folder(self.path)
-        self._files.close()  # a proof requires that no process has the file open for writing
+        # A proof requires that no process has the files open for writing.
+        self._files.close()
         self._index_prover.prove()
 
     def disown(self, parent: int) -> None:
-        """Leave the store to the parent of a forked child, in any state of its threads."""
+        """Leave the store to the parent of a forked child, whatever its threads were doing."""
         self._is_forked = True
         self._closed = f"process {parent} owns the store, and this is a fork of it; open the store after the fork"
         self._log.disown()
         self._queues.disown()
 
     def _end_to_flush(self) -> int:
-        # Read before the end, so its message lies before the end.
+        # Read the time before the end, so that the message with this time lies before the end.
         timestamp = self._log.store_timestamp
         self._last_flush = timestamp, self._log.position
         return self._last_flush[1]
 
     def _check_in_place(self) -> None:
-        """Check that no other process has displaced the small files. Raises StoreFailedError, StoreAccessError."""
+        """Check that no other process displaced the lock, `abort`, the log or the index.
+
+        Raises StoreFailedError, StoreAccessError.
+        """
         self._check_lock()
         if not (self.path / ABORT_FILE).exists():
             raise displaced(self.path / ABORT_FILE, "deleted or renamed")
@@ -391,7 +402,7 @@ class StoreWriter:
         self._index.check_in_place()
 
     def _check_all_in_place(self) -> None:
-        """Check all files, including those of queues, which may be many. Raises StoreFailedError, StoreAccessError."""
+        """Check all files, including the many files of queues. Raises StoreFailedError, StoreAccessError."""
         self._check_in_place()
         self._queues.check_in_place()
 
@@ -408,7 +419,7 @@ class StoreWriter:
         return timestamp if self.flusher.flushed >= end else 0
 
     def _make_room(self) -> bool:
-        """Make room for the next log file; called by the thread that puts."""
+        """Make room for the next log file. The thread that puts calls this."""
         if not self.dispatcher.is_own_thread:
             self.dispatcher.notify(self._log.position)
             self.dispatcher.wait(self._log.position, _ROOM_PATIENCE_S)

@@ -3,9 +3,9 @@
 Mirrors `MessageArrivingListener` and `DefaultMessageStore.getDispatcherList` (tag rocketmq-all-4.9.3). Subscribers run
 in the thread of dispatch, which waits for them, so they must be quick.
 
-Failures of subscribers never stop ConsumeQueues and IndexFiles. If a callback raises an error, it is logged, and the
-callback is called again the next time. If a dispatcher raises an error, it has missed a batch: the error is logged and
-kept in its `Subscription`, and the dispatcher is detached.
+Failures of subscribers never stop ConsumeQueues and IndexFiles. If a callback raises an error, the error is logged, and
+the callback is called again for the next message. If a dispatcher raises an error, it has missed a batch. Then the
+error is logged and kept in its `Subscription`, and the dispatcher is detached.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ _log = logging.getLogger("reput.dispatch")
 
 
 class Dispatcher(Protocol):
-    """Receives messages after their dispatch to ConsumeQueue and IndexFile, batch by batch, in the order of the log."""
+    """Receives messages after their dispatch to ConsumeQueue and IndexFile, batch by batch, in log order."""
 
     def dispatch(self, batch: DispatchBatch) -> None:
-        """Receive a batch; its arrays are valid until this returns."""
+        """Receive a batch. Its arrays are valid until this returns."""
 
 
 class Subscription(Closing):
-    """A subscriber, until it is closed; a context manager.
+    """A subscriber, until it is closed. Subscriptions are context managers.
 
     Attributes:
-        begins_at: physical offset from which on it receives messages
-        error: the error that detached it, or None
+        begins_at: Physical offset from which on it receives messages.
+        error: The error that detached it, or None.
     """
 
     def __init__(self, subscribers: Subscribers, begins_at: int) -> None:
@@ -44,7 +44,7 @@ class Subscription(Closing):
         self.error: BaseException | None = None
 
     def close(self) -> None:
-        """End the subscription; a call in progress may still end after this."""
+        """End the subscription. A call in progress may end later."""
         self._subscribers.remove(self)
 
 
@@ -85,8 +85,8 @@ class Subscribers:
         for subscription, dispatcher in dispatchers:
             try:
                 dispatcher.dispatch(batch)
-            except BaseException as error:  # not even SystemExit may end dispatch
-                _log.exception("a further dispatcher failed, and gets no more messages")
+            except BaseException as error:  # Not even SystemExit may end dispatch.
+                _log.exception("a dispatcher failed, and receives no more messages")
                 subscription.error = error
                 self.remove(subscription)
         for _, callback in self.arrivals:

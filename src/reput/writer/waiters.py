@@ -13,24 +13,26 @@ from threading import Lock, Thread
 
 
 class Waiters:
-    """A condition: change the awaited state first, then call `notify_all`."""
+    """A condition. To wake its waiters, first change the awaited state, then call `notify_all`."""
 
     def __init__(self) -> None:
         self._tickets: list[Lock] = []
 
     def notify_all(self) -> None:
-        """Have all waiting callers check their conditions again."""
+        """Let all waiting callers check their conditions again."""
         for ticket in self._tickets.copy():
-            with suppress(RuntimeError):  # It was woken already.
+            with suppress(RuntimeError):  # The waiter was woken already.
                 ticket.release()
 
     def wait_for(self, is_so: Callable[[], bool], timeout_s: float | None = None) -> bool:
-        """Wait until `is_so` returns True, or for at most `timeout_s`; return its last result."""
+        """Wait until `is_so` returns True, or for at most `timeout_s`. Return its last result."""
         end = None if timeout_s is None else time.monotonic() + timeout_s
+        # A ticket is a lock that its owner acquires twice: the second time waits until someone releases it.
         ticket = Lock()
         ticket.acquire()
         self._tickets.append(ticket)
         try:
+            # Check after the ticket is in the list, so that no change of the state is missed.
             while not is_so():
                 left_s = -1 if end is None else end - time.monotonic()
                 if end is not None and left_s <= 0:
@@ -42,7 +44,7 @@ class Waiters:
 
 
 def join_thread(thread: Thread) -> None:
-    """Wait for a thread that was asked to end; an interrupt is raised when it has ended, not before."""
+    """Wait until a thread that was asked to end has ended. An interrupt is raised only afterwards."""
     interrupt: BaseException | None = None
     while thread.is_alive():
         try:

@@ -24,7 +24,7 @@ _NOT_NEGATIVE = (
 
 
 class WriterOptions(TypedDict, total=False):
-    """The fields of `WriterSettings` as named arguments of `open_store`; None keeps the present value."""
+    """The fields of `WriterSettings` as named arguments of `open_store`. None keeps the present value."""
 
     flush: Literal["async", "sync"] | None
     flush_interval_commit_log_s: float | None
@@ -47,25 +47,25 @@ class WriterOptions(TypedDict, total=False):
 class WriterSettings:
     """Settings of a writable store: flushing, the address in records, and retention.
 
-    Raises UsageError for invalid values. Intervals are in seconds; a broker's settings are in milliseconds.
+    Raises UsageError for invalid values. Intervals are in seconds, unlike a broker's, which are in milliseconds.
 
     Attributes:
-        flush: 'async' to flush at intervals, 'sync' to flush before a put returns (flushDiskType)
-        flush_interval_commit_log_s: interval between two flushes of the log (flushIntervalCommitLog)
-        flush_commit_log_least_pages: minimum of dirty pages for a flush (flushCommitLogLeastPages)
-        flush_commit_log_thorough_interval_s: interval after which any dirty page is flushed
-            (flushCommitLogThoroughInterval)
-        flush_interval_consume_queue_s: interval between two flushes of ConsumeQueues (flushIntervalConsumeQueue)
-        flush_consume_queue_least_pages: minimum of dirty pages of a queue for a flush
-            (flushConsumeQueueLeastPages)
-        flush_consume_queue_thorough_interval_s: interval after which all queues, IndexFiles and the checkpoint are
-            flushed (flushConsumeQueueThoroughInterval)
-        append_retry_pause_s: pause before a failed append to a ConsumeQueue is repeated, at most 30 times
-        store_host: address that records state as their store host
-        file_reserved_hours, delete_when, disk_max_used_space_ratio, max_commit_log_bytes: see
-            RetentionLimits; by default nothing is deleted
-        clean_resource_interval_s: interval between two checks of these limits (cleanResourceInterval)
-        store_path_commit_log: folder to which the store's commitlog/ may be a link (storePathCommitLog)
+        flush: 'async' to flush at intervals, 'sync' to flush before a put returns (flushDiskType).
+        flush_interval_commit_log_s: Interval between two flushes of the log (flushIntervalCommitLog).
+        flush_commit_log_least_pages: Minimum number of dirty pages for a flush (flushCommitLogLeastPages).
+        flush_commit_log_thorough_interval_s: Interval after which any dirty page is flushed
+            (flushCommitLogThoroughInterval).
+        flush_interval_consume_queue_s: Interval between two flushes of ConsumeQueues (flushIntervalConsumeQueue).
+        flush_consume_queue_least_pages: Minimum number of dirty pages of a queue for a flush
+            (flushConsumeQueueLeastPages).
+        flush_consume_queue_thorough_interval_s: Interval after which all queues, IndexFiles and the checkpoint are
+            flushed (flushConsumeQueueThoroughInterval).
+        append_retry_pause_s: Pause before a failed append to a ConsumeQueue is repeated, at most 30 times.
+        store_host: Address that records state as their store host.
+        file_reserved_hours, delete_when, disk_max_used_space_ratio, max_commit_log_bytes: See RetentionLimits. By
+            default nothing is deleted.
+        clean_resource_interval_s: Interval between two checks of these limits (cleanResourceInterval).
+        store_path_commit_log: Folder to which the store's commitlog/ may be a link (storePathCommitLog).
     """
 
     flush: str = "async"
@@ -117,7 +117,7 @@ class BrokerSettings:
     """The settings of a store in a `broker.conf`.
 
     Attributes:
-        ignored: names of store settings in the file that have no counterpart in reput
+        ignored: Names of store settings in the file that have no counterpart in reput.
     """
 
     config: StoreConfig
@@ -187,4 +187,4 @@ WITHOUT_COUNTERPART = frozenset(
     useReentrantLockWhenPutMessage warmMapedFileEnable
     """.split()  # noqa: SIM905
 )
-"""Names of `MessageStoreConfig` that do not affect reput; docs/differences.md has the reasons."""
+"""Names of `MessageStoreConfig` that do not affect reput. docs/differences.md has the reasons."""

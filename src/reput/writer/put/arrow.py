@@ -2,15 +2,16 @@
 
     topic            string (required)
     body             binary or string (required)
-    queue_id         integer, 0
+    queue_id         integer; default 0
     keys             string as it is stored, or list of strings
     tags             string
     unique_key       string; created if missing
-    delay_level      integer, 0: level of delay, see `reput.writer.put.routing.delayed`
-    flag, sys_flag, reconsume_times   integer, 0
+    delay_level      integer; default 0. Level of delay, see `reput.writer.put.routing.delayed`
+    flag, sys_flag, reconsume_times   integer; default 0
     born_timestamp   integer, ms since 1970 in UTC; by default the store timestamp
-    born_host        string, `address:port`; by default the store's
-    properties       string: the whole properties string, stored unchanged; excludes keys, tags, unique_key, delay_level
+    born_host        string, `address:port`; by default the store's host
+    properties       string: the complete properties string, stored unchanged; excludes keys, tags, unique_key and
+                     delay_level
 
 In a mapping, a single value in place of an array applies to all rows. Null means the default of a missing column.
 """
@@ -98,21 +99,23 @@ def from_columns(
 
 
 def _arrays(columns: Any) -> tuple[dict[str, Any], int]:
-    """Return Arrow arrays by name, each contiguous, and their common length."""
+    """Return contiguous Arrow arrays by name, and their common length."""
     if isinstance(columns, pa.Table | pa.RecordBatch):
         named: dict[str, Any] = dict(zip(columns.schema.names, columns.columns, strict=True))
     elif isinstance(columns, Mapping):
         named = dict(columns)
     else:
-        raise UsageError(f"columns: a {type(columns).__name__} is neither a table nor a mapping")
+        raise UsageError(f"columns must be a table or a mapping, not a {type(columns).__name__}")
     unknown, missing = named.keys() - _NAMES, set(_NEEDED) - named.keys()
     if unknown or missing:
-        raise UsageError(f"columns: no such as {sorted(unknown)}; missing {sorted(missing)}")
+        raise UsageError(
+            f"columns: unknown names {sorted(unknown)}, missing names {sorted(missing)}"
+        )
     if _WHOLE in named and (others := {"delay_level", *_PROPERTIES} & named.keys()):
-        raise UsageError(f"columns: {_WHOLE} excludes {sorted(others)}")
+        raise UsageError(f"columns: {_WHOLE} excludes {sorted(others)}; pass one or the other")
     lengths = {len(value) for value in named.values() if not _is_scalar(value)}
     if len(lengths) > 1:
-        raise UsageError(f"columns: of different lengths {sorted(lengths)}")
+        raise UsageError(f"columns must have one length, not {sorted(lengths)}")
     count = lengths.pop() if lengths else 1
     return {name: _array(value, count) for name, value in named.items()}, count
 
@@ -130,6 +133,7 @@ def _array(value: Any, count: int) -> Any:
         raise UsageError(f"columns: {error}") from None
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()
+    # `combine_chunks` returns chunks again if the values are too large for one array.
     return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
 
 
@@ -140,14 +144,14 @@ def _numbers(array: Any, missing: int, count: int) -> npt.NDArray[np.int64]:
         array.cast(pa.int64()).fill_null(missing).to_numpy(zero_copy_only=False)
     )
     if missing != BORN_NOW and len(numbers) and abs(numbers).max() >= 1 << 31:
-        raise OverflowError("a number that does not fit its field of four bytes")
+        raise OverflowError("a number does not fit its field of four bytes")
     return numbers
 
 
 def _encoded(array: Any) -> tuple[list[str], npt.NDArray[np.int32]]:
-    """Return the distinct strings of a column, and the number of each row's string."""
+    """Return the distinct strings of a column, and for each row the index of its string."""
     if array.null_count:
-        raise MessageRefusedError("a message without a topic")
+        raise MessageRefusedError("column topic: a message has no topic")
     encoded = array.cast(pa.string()).dictionary_encode()
     return encoded.dictionary.to_pylist(), encoded.indices.to_numpy()
 
@@ -155,7 +159,7 @@ def _encoded(array: Any) -> tuple[list[str], npt.NDArray[np.int32]]:
 def _hosts(
     array: Any, store_host: Host, count: int
 ) -> tuple[list[bytes], npt.NDArray[np.integer[Any]]]:
-    """Return the distinct hosts, and the number of each row's host. Raises MessageRefusedError."""
+    """Return the distinct hosts, and for each row the index of its host. Raises MessageRefusedError."""
     if array is None:
         return [encode_host(store_host)], np.zeros(count, np.int32)
     texts = array.cast(pa.string()).fill_null(str(store_host)).dictionary_encode()
@@ -167,7 +171,7 @@ def _hosts(
 
 
 def _properties(arrays: dict[str, Any]) -> list[PropertyTexts]:
-    """Return columns of properties in a broker's order."""
+    """Return the columns of properties, in a broker's order."""
     if (whole := arrays.get(_WHOLE)) is not None:
         return [(b"", _texts(whole, pa.large_string()))]
     values: dict[str, list[Texts]] = {}
@@ -178,6 +182,7 @@ def _properties(arrays: dict[str, Any]) -> list[PropertyTexts]:
                 array = _joined_keys(array)
             values[name] = [_checked(_texts(array, pa.large_string()), column)]
         if name == UNIQ_KEY:
+            # Null keys are created: a second column has room for them, and is empty in all other rows.
             missing = np.ones(len(arrays["body"])) if array is None else _is_null(array)
             lengths = missing.astype(np.int64) * UNIQUE_KEY_BYTES
             values.setdefault(name, []).append(Texts(None, ends_of_lengths(lengths)))
@@ -191,7 +196,7 @@ def _is_null(array: Any) -> npt.NDArray[np.bool_]:
 
 
 def _delayed(arrays: dict[str, Any], count: int, levels: int, form: RecordForm) -> dict[str, Any]:
-    """Return the changed columns for delayed messages, as `reput.writer.put.routing.delayed` defines them."""
+    """Return the changed columns of delayed messages. `reput.writer.put.routing.delayed` has the rules."""
     level = _numbers(arrays["delay_level"], 0, count)
     queue_ids = _numbers(arrays.get("queue_id"), 0, count)
     topics = arrays["topic"].cast(pa.string())
@@ -218,12 +223,13 @@ def _is_list(kind: Any) -> bool:
 
 
 def _joined_keys(array: Any) -> Any:
-    array = array.cast(pa.list_(pa.string()))  # Arrow infers no element type if all lists are empty
+    # If all lists are empty, Arrow infers no element type.
+    array = array.cast(pa.list_(pa.string()))
     keys = array.flatten()
     bad = pc.or_(pc.match_substring(keys, KEY_SEPARATOR), pc.equal(pc.binary_length(keys), 0))
     if pc.any(bad).as_py():
         raise MessageRefusedError(
-            "keys: a key must not be empty or contain a space, which separates keys"
+            "column keys: a key must not be empty or contain a space, which separates keys"
         )
     return pc.binary_join(array, KEY_SEPARATOR)
 
@@ -232,12 +238,14 @@ def _checked(texts: Texts, column: str) -> Texts:
     if texts.data is not None and (
         ord(PROPERTY_SEPARATOR) in texts.data[texts.at[0] : texts.at[-1]]
     ):
-        raise MessageRefusedError(f"{column}: \\x02 separates properties, it cannot be in one")
+        raise MessageRefusedError(
+            f"column {column}: a value contains \\x02, which separates properties"
+        )
     return texts
 
 
 def _texts(array: Any, kind: Any) -> Texts:
-    """Return the column's own memory, without copying its bytes if it has no nulls."""
+    """Return the texts of a column in its own memory. Bytes are copied only if the column has nulls."""
     array = array.cast(kind)
     if array.null_count:
         array = array.fill_null("" if kind == pa.large_string() else b"")
@@ -247,9 +255,9 @@ def _texts(array: Any, kind: Any) -> Texts:
 
 
 def _view(buffer: Any) -> npt.NDArray[np.uint8]:
-    """Return the buffer as an array that kernels accept: declared writable, although no kernel writes."""
+    """Return the buffer as an array that kernels accept. It is declared writable, although no kernel writes."""
     if buffer is None or not buffer.size:
         return np.zeros(1, np.uint8)
     view = (ctypes.c_uint8 * buffer.size).from_address(buffer.address)
-    view._owner = buffer  # The memory lives as long as the array.
+    view._owner = buffer  # Keeps the memory alive as long as the array.
     return np.frombuffer(view, np.uint8)

@@ -1,8 +1,9 @@
-"""Check batches, which are stored as consecutive records of one file, and inner batches (5.x), which are one record.
+"""Check batches, and inner batches (5.x).
 
-Mirrors the checks of `MessageBatch.generateFromList` and `CommitLog.asyncPutMessages` (tag rocketmq-all-4.9.3),
-`DefaultMessageStore.asyncPutMessage` and `BatchConsumeQueue.assignQueueOffset` (tag rocketmq-all-5.3.3). An inner batch
-takes as many queue offsets as it has messages.
+A batch is stored as consecutive records of one file. An inner batch is one record, which takes as many queue offsets
+as it has messages. Mirrors the checks of `MessageBatch.generateFromList` and `CommitLog.asyncPutMessages`
+(tag rocketmq-all-4.9.3), `DefaultMessageStore.asyncPutMessage` and `BatchConsumeQueue.assignQueueOffset`
+(tag rocketmq-all-5.3.3).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from reput.writer.put.routing import delayed, further_queues, property_of, with_
 
 
 def check_batch(messages: Sequence[Message], delay_levels: int, has_further_queues: bool) -> None:
-    """Raise MessageRefusedError for messages that are not a batch."""
+    """Raise MessageRefusedError for messages that cannot be one batch."""
     if not messages:
         raise MessageRefusedError("a batch must have at least one message")
     if len({(message.topic, message.queue_id) for message in messages}) > 1:
@@ -31,25 +32,32 @@ def check_batch(messages: Sequence[Message], delay_levels: int, has_further_queu
     for number, message in enumerate(messages):
         if message.sys_flag & SYS_FLAG_TRANSACTION_MASK:
             raise MessageRefusedError(
-                f"message {number}: a batch cannot contain a message of a transaction"
+                f"message {number}: a batch cannot contain messages of transactions"
             )
         if delayed(message, delay_levels) is not message:
-            raise MessageRefusedError(f"message {number}: a batch cannot contain a delayed message")
+            raise MessageRefusedError(f"message {number}: a batch cannot contain delayed messages")
         if has_further_queues and further_queues(message, lmq=True):
-            raise MessageRefusedError(f"message {number}: a batch cannot have further queues")
+            raise MessageRefusedError(
+                f"message {number}: messages of a batch cannot have INNER_MULTI_DISPATCH"
+            )
 
 
 def batch_size(message: Message, batch_topics: Collection[str]) -> int:
-    """Return the number of queue offsets of a message. Raises MessageRefusedError for a malformed inner batch."""
+    """Return the number of queue offsets that a message takes.
+
+    Raises MessageRefusedError for an invalid inner batch.
+    """
     is_batch = message.sys_flag & SYS_FLAG_INNER_BATCH
     stated = property_of(message, INNER_NUM) if is_batch or message.properties else None
     if not is_batch:
         if stated is not None:
-            raise MessageRefusedError(f"{INNER_NUM} is a property of inner batches only (flag 128)")
+            raise MessageRefusedError(
+                f"{INNER_NUM}: only inner batches (sys_flag 128) can have this property"
+            )
         return 1
     if message.topic not in batch_topics:
         raise MessageRefusedError(
-            f"an inner batch: the queues of topic {message.topic!r} are not batch queues "
+            f"inner batch: the queues of topic {message.topic!r} are not batch queues "
             "(queue.type in config/topics.json)"
         )
     if message.sys_flag & SYS_FLAG_PREPARED:
@@ -57,7 +65,7 @@ def batch_size(message: Message, batch_topics: Collection[str]) -> int:
     count = stated_batch_size(stated) or 0
     if not count:
         raise MessageRefusedError(
-            f"an inner batch: {INNER_NUM} is {stated!r}, not a number from 1 to {MAX_BATCH_SIZE}"
+            f"inner batch: {INNER_NUM} must be a number from 1 to {MAX_BATCH_SIZE}, not {stated!r}"
         )
     return count
 
@@ -70,5 +78,5 @@ def may_be_batch(message: Message) -> bool:
 
 
 def with_base(message: Message, queue_offset: int, form: RecordForm) -> Message:
-    """Return an inner batch as it is stored: with a property for the queue offset of its first message."""
+    """Return an inner batch as it is stored, with a property for the queue offset of its first message."""
     return with_properties(message, {INNER_BASE: str(queue_offset)}, form)

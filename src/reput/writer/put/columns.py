@@ -1,6 +1,6 @@
-"""Columns of messages to put, all checked before the first is put.
+"""Columns of messages to put. All rows are checked before the first one is put.
 
-They come from messages (`reput.writer.put.gather`) or from Arrow columns (`reput.writer.put.arrow`).
+The columns come from messages (`reput.writer.put.gather`) or from Arrow columns (`reput.writer.put.arrow`).
 """
 
 from __future__ import annotations
@@ -25,11 +25,14 @@ Bytes = npt.NDArray[np.uint8]
 Offsets = npt.NDArray[np.int64]
 _MOST_COUNTED = 1 << 16
 BORN_NOW = -(1 << 63)
-"""A born timestamp that is replaced by the store timestamp."""
+"""A born timestamp that the store replaces by the store timestamp."""
 
 
 class Texts(NamedTuple):
-    """A column of strings: text n is data[at[n]:at[n + 1]]. Without data: unique keys that are created later."""
+    """A column of strings: text n is data[at[n]:at[n + 1]].
+
+    If `data` is None, the texts are unique keys, created later.
+    """
 
     data: Bytes | None
     at: Offsets
@@ -39,7 +42,7 @@ class Texts(NamedTuple):
         return cls(np.frombuffer(bytearray().join(texts), np.uint8), ends_of(texts))
 
     def spread(self, rows: Sequence[int], count: int) -> Texts:
-        """Return a column of `count` rows with the texts at `rows`, and empty texts elsewhere."""
+        """Return a column of `count` rows with these texts at `rows`, and empty texts elsewhere."""
         lengths = np.zeros(count, np.int64)
         lengths[rows] = np.diff(self.at)
         return Texts(self.data, ends_of_lengths(lengths))
@@ -49,7 +52,7 @@ PropertyTexts = tuple[bytes, Texts]
 
 
 def ends_of(texts: Sequence[bytes] | Sequence[str]) -> Offsets:
-    """Return the bounds of joined texts: int64[n + 1]."""
+    """Return the bounds of texts after joining: int64[n + 1]."""
     return ends_of_lengths(np.fromiter(map(len, texts), np.int64, len(texts)))
 
 
@@ -76,10 +79,10 @@ class PutColumns:
     """Columns of messages.
 
     Attributes:
-        rows: PUT_DTYPE[n]; `queue`, `topic` and `born_host` are numbers into the attributes of similar name
-        form: form of the records
-        properties: (name, values) in order; empty values are omitted, and values without a name are whole properties
-            strings
+        rows: PUT_DTYPE[n]. `queue`, `topic` and `born_host` are indexes into `queues`, `topics` and `hosts`.
+        form: Form of the records.
+        properties: (name, values) in order. Empty values are omitted. Values with an empty name are complete properties
+            strings.
     """
 
     rows: npt.NDArray[np.void]
@@ -91,7 +94,7 @@ class PutColumns:
     form: RecordForm = FORM_OF_FOUR
 
     def check(self, store_host_bytes: int, max_message_bytes: int) -> int:
-        """Return the bytes of all records. Raises MessageRefusedError for the first row that is too large."""
+        """Return the total size of all records. Raises MessageRefusedError for the first row that is too large."""
         count = len(self.rows)
         if self.form.is_five and (self.rows["sys_flag"] & SYS_FLAG_INNER_BATCH).any():
             raise MessageRefusedError("an inner batch must be put by itself, as a message")
@@ -101,17 +104,18 @@ class PutColumns:
         if count and properties.max() > most:
             row = int(np.argmax(properties > most))
             raise MessageRefusedError(
-                f"message {row}: properties of {properties[row]} bytes: a record has room for {most}"
+                f"message {row}: properties of {properties[row]} bytes: at most {most} bytes fit into a record"
             )
         sizes = np.diff(self.bodies.at) + properties
         topics = np.diff(self.topics.at)
+        # A longer topic (5.x) has a length prefix of two bytes.
         sizes += (topics + (topics > MAX_TOPIC_BYTES))[self.rows["topic"]]
         sizes += np.diff(self.hosts.at)[self.rows["born_host"]]
         sizes += FIXED_BYTES + store_host_bytes + 1 + self.form.crc_bytes
         if count and sizes.max() > max_message_bytes:
             row = int(np.argmax(sizes > max_message_bytes))
             raise MessageRefusedError(
-                f"message {row}: {sizes[row]} bytes in all: the limit is {max_message_bytes} "
+                f"message {row}: {sizes[row]} bytes: at most {max_message_bytes} bytes fit "
                 "(maxMessageSize, and the size of a CommitLog file)"
             )
         return int(sizes.sum())
@@ -154,7 +158,7 @@ def _unique_keys(texts: Texts, unique_keys: UniqueKeys, now_ms: int) -> Bytes:
 def number_queues(
     rows: npt.NDArray[np.void], topics: Sequence[str], queue_ids: npt.NDArray[np.int64]
 ) -> list[Queue]:
-    """Set `queue_id` and `queue` of rows, whose `topic` is a number into `topics`; return their queues.
+    """Set `queue_id` and `queue` of rows whose `topic` is an index into `topics`. Return the queues.
 
     Raises MessageRefusedError.
     """
@@ -163,8 +167,11 @@ def number_queues(
     check_queue_id(int(queue_ids.min()))
     most = check_queue_id(int(queue_ids.max()))
     rows["queue_id"] = queue_ids
+    # One number for each pair of topic and queue id.
     place = rows["topic"] * np.int64(most + 1) + queue_ids
-    if len(topics) * (most + 1) <= _MOST_COUNTED:  # Counting is faster than sorting.
+    if (
+        len(topics) * (most + 1) <= _MOST_COUNTED
+    ):  # Counting is faster than sorting, but needs memory for each pair.
         places = np.flatnonzero(np.bincount(place))
         number = np.empty(len(topics) * (most + 1), np.int32)
         number[places] = np.arange(len(places))
@@ -175,5 +182,5 @@ def number_queues(
 
 
 def as_array(data: bytes) -> Bytes:
-    """Return bytes as an array for kernels."""
+    """Return bytes as a writable array, which kernels require."""
     return np.frombuffer(bytearray(data), np.uint8)

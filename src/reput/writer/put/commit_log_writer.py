@@ -1,9 +1,9 @@
 """Write the CommitLog: records at the end of the log, blanks at the ends of files.
 
-Mirrors `CommitLog.asyncPutMessage`, `.DefaultAppendMessageCallback.doAppend` (tag rocketmq-all-4.9.3). A record is
-written only if a blank fits after it; otherwise a blank ends the file, and the record begins the next file. Prepared
-and rolled-back messages take no queue offset: they state 0. `RecordForm` and `batch_size` describe the differences
-of 5.x.
+A blank is a filler record between the last message and the end of a file. Mirrors `CommitLog.asyncPutMessage` and
+`.DefaultAppendMessageCallback.doAppend` (tag rocketmq-all-4.9.3). A record is written only if a blank fits after it.
+Otherwise a blank ends the file, and the record begins the next file. Prepared and rolled-back messages take no queue
+offset: they state 0. `RecordForm` and `batch_size` describe the differences of 5.x.
 """
 
 from __future__ import annotations
@@ -51,19 +51,21 @@ from reput.writer.put.message import (
 from reput.writer.put.record_form import RecordForm, magic_of, with_crc, with_length
 from reput.writer.put.routing import delayed, further_queues, light_queues, with_offsets
 
+# The store sets these bits, because they must agree with the lengths of the hosts in the record.
 _HOST_FLAGS = SYS_FLAG_BORN_HOST_V6 | SYS_FLAG_STORE_HOST_V6
 _MOST_TOPICS = 1 << 16
 _HEAD_BYTES = SIZE_AND_MAGIC.size
 _NO_HEAD = bytes(_HEAD_BYTES)
 _OFFSET_BYTES = 8
 _OFFSET_DIGITS = 2 * _OFFSET_BYTES
-_WINDOW_BYTES = 8 << 20  # bytes that are prepared, filled and dispatched at a time
+_WINDOW_BYTES = 8 << 20  # Bytes that are prepared, filled and dispatched at a time.
 _new = tuple.__new__
 
 
 class PutUnderWay(NamedTuple):
-    """Records of a put in progress, up to `end`. They are in the log once size and magic of the first are written.
+    """Records of a put in progress. They are in the log once size and magic of the first record are written.
 
+    end           physical offset at which the last record ends
     next_offsets  the next queue offset of each of their queues
     heads         physical offset, and size and magic, of the records after the first
     """
@@ -91,7 +93,7 @@ class _JoinedRecords:
         self.next_offsets: dict[tuple[str, int], int] = {}
 
     def add(self, head: bytes, rest: bytes) -> None:
-        """Add a record; `head` is its size and magic."""
+        """Add a record. `head` is its size and magic, `rest` the other bytes."""
         if self.parts:
             self.heads.append((self.end, head))
             self.parts.append(_NO_HEAD)
@@ -104,7 +106,7 @@ class _JoinedRecords:
 class ColumnsUnderWay(NamedTuple):
     """A put of many records in progress.
 
-    progress      int64[2]: number of rows in the log, and physical offset at which the last one ends
+    progress      int64[2]: number of rows in the log, and physical offset at which the last record ends
     next_offsets  int64[n]: next queue offset of each of `queues`
     """
 
@@ -117,8 +119,8 @@ class ColumnsUnderWay(NamedTuple):
 class CommitLogWriter:
     """Appends to the log. Any thread may put, until the writer is closed.
 
-    An asynchronous exception (Ctrl-C) never leaves an unfinished put: the put in progress is noted, and the next owner
-    of the lock counts it if its record is in the log, or clears its bytes.
+    An asynchronous exception (Ctrl-C) never leaves an unfinished put. The put in progress is noted. The next owner of
+    the lock counts it if its record is in the log, or clears its bytes.
 
     position         physical offset at which the last record ends
     store_timestamp  store time of the last message, ms
@@ -175,12 +177,13 @@ class CommitLogWriter:
         count = 1
         if self.form.is_five:
             count = batch_size(message, self._batch_topics)
-        queue = message.topic, message.queue_id  # equals a Queue, and is faster to create
+        queue = message.topic, message.queue_id  # Equals a Queue, and is faster to create.
         magic, topic = self._topics.get(queue) or self._encode_topic(queue)
         body = message.body
         crc = crc32(body) & 0x7FFFFFFF
         with self._lock:
-            if (  # the same test as in `_check`, without a call
+            # The same test as in `_check`, without a call: every put runs it.
+            if (
                 self._under_way is not None
                 or self.position < self._files.start
                 or self._is_closed
@@ -192,6 +195,7 @@ class CommitLogWriter:
             if further is not None:
                 offsets = [self.queue_offsets.get(name, 0) for name in further]
                 message = with_offsets(message, offsets, self.form)
+                # In further queues, a prepared message takes queue offsets only with a 5.x broker.
                 if self.form.is_five or not message.sys_flag & SYS_FLAG_PREPARED:
                     ends = tuple((name, at + 1) for name, at in zip(further, offsets, strict=True))
             if message.sys_flag & SYS_FLAG_INNER_BATCH and self.form.is_five:
@@ -202,13 +206,14 @@ class CommitLogWriter:
             place = self._append(message, queue, crc, now, magic, topic, properties, ends, count)
             position, number = place
             end = self.position
+        # Outside the lock: it may sleep to let dispatch proceed.
         self._on_append(end)
         return self._result(position, number, now)
 
     def put_run(self, messages: Sequence[Message]) -> list[PutResult | ReputError]:
-        """Put several messages together, which have no further queues, no delay, and properties as bytes.
+        """Put several messages together. They must have no further queues, no delay, and properties as bytes.
 
-        Returns the result or the error of each message: a refused message does not stop the others. Raises
+        Return the result or the error of each message: a refused message does not stop the others. Raises
         StoreFailedError if the store accepts no more messages.
         """
         results: list[PutResult | ReputError] = []
@@ -229,9 +234,8 @@ class CommitLogWriter:
                     except MessageRefusedError as error:
                         results.append(error)
                 self._write_run(run, now)
-            except (
-                ReputError
-            ) as error:  # for instance a full disk: records that are not written yet are not put
+            # For example a full disk. Records that were not written yet are not put.
+            except ReputError as error:
                 results[written:] = [error] * (len(messages) - written)
             end = self.position
         self._on_append(end)
@@ -258,7 +262,7 @@ class CommitLogWriter:
         size: int,
         now: int,
     ) -> PutResult:
-        """Add a record to a run. Raises MessageRefusedError."""
+        """Add a record to consecutive records. Raises MessageRefusedError."""
         counts = not message.sys_flag & SYS_FLAG_PREPARED
         queue, number, position = (message.topic, message.queue_id), 0, run.end
         if counts:
@@ -299,8 +303,16 @@ class CommitLogWriter:
     ) -> tuple[int, int]:
         """Write the record; return its physical offset and its queue offset.
 
-        `topic` includes its length prefix, and `properties` includes room for the record's CRC. `ends` are the new ends
-        of further queues; `count` is the number of queue offsets that the record takes in its own queue.
+        Args:
+            message: The message as it is stored.
+            queue: Its topic and queue id.
+            crc: CRC of the body.
+            now: Store timestamp, ms.
+            magic: Magic of the record.
+            topic: Encoded topic with its length prefix.
+            properties: Encoded properties, with room for the record's CRC.
+            ends: New ends of further queues.
+            count: Number of queue offsets that the record takes in its own queue.
         """
         counts = not message.sys_flag & SYS_FLAG_PREPARED
         number = self.queue_offsets.get(queue, 0) if counts else 0
@@ -317,7 +329,7 @@ class CommitLogWriter:
         return position, number
 
     def _size(self, message: Message, topic: bytes, properties: bytes) -> int:
-        """Return the bytes of the record of a message. Raises MessageRefusedError if they are too many."""
+        """Return the size of a message's record in bytes. Raises MessageRefusedError if it is too large."""
         born_host = message.born_host
         host = self._store_host if born_host is None else encode_born_host(born_host)
         fixed_part = self._fixed_parts[len(host)]
@@ -353,7 +365,9 @@ class CommitLogWriter:
             )  # fmt: skip
             rest = join_record(head[_HEAD_BYTES:], body, topic, properties)
         except struct.error as error:
-            raise MessageRefusedError(f"a number that does not fit its field: {error}") from None
+            raise MessageRefusedError(
+                f"a number does not fit its field of the record: {error}"
+            ) from None
         if self.form.has_crc:
             rest = with_crc(head[:_HEAD_BYTES] + rest)[_HEAD_BYTES:]
         return head[:_HEAD_BYTES], rest
@@ -366,9 +380,9 @@ class CommitLogWriter:
         ends: tuple[tuple[tuple[str, int], int], ...],
         heads: Sequence[tuple[int, bytes]] = (),
     ) -> None:
-        """Store a record that fits into the last file, and count it. `head` is its size and magic.
+        """Write a record that fits into the last file, and count it. `head` is its size and magic.
 
-        `rest` may contain further records. Their sizes and magics are zeros there, and are in `heads`.
+        `rest` may contain further records. Size and magic of these are zeros in `rest`, and are given in `heads`.
         """
         files, end = self._files, self.position + _HEAD_BYTES + len(rest)
         if end > files.mark:
@@ -377,12 +391,13 @@ class CommitLogWriter:
         data = files.file.data
         self._under_way = _new(PutUnderWay, (end, now, ends, heads))
         # Size and magic are written last, so that no reader mistakes a partial record for a complete one. Further
-        # records get them in order: after a kill, no valid record lies after a gap that another record will fill.
+        # records get them in log order: a killed process leaves no valid record after a gap, which another record would
+        # fill.
         data[start + _HEAD_BYTES : stop] = rest
         data[start : start + _HEAD_BYTES] = head
         if heads:
             self._write_heads(heads)
-        # Count it as `_settle` does, but faster. Set the position last: it shows `_settle` that this is done.
+        # The same as in `_settle`, but faster. The position is set last: it shows `_settle` that the put is counted.
         if len(ends) == 1:
             ((queue, queue_end),) = ends
             self.queue_offsets[queue] = queue_end
@@ -400,7 +415,8 @@ class CommitLogWriter:
     def put_columns(self, columns: PutColumns, in_one_file: bool = False) -> PutColumnsResult:
         """Put many messages with one store timestamp, in the order of their rows. Raises as `put` does.
 
-        If the disk becomes full, the messages before are put; with `in_one_file`, either all or none are.
+        If the disk becomes full, earlier messages are put, and the rest are not. With `in_one_file`, all or none are
+        put.
         """
         total = columns.check(len(self._store_host), self.max_message_bytes)
         if in_one_file and total > self.max_message_bytes:
@@ -420,6 +436,8 @@ class CommitLogWriter:
                 while progress[0] < len(columns.rows):
                     start = self._files.start
                     window = min(total + BLANK_BYTES, self._window_bytes)
+                    # The kernel fills one window per round, so that dispatch can begin before the last record is
+                    # written.
                     end = min(self.position + window, self._files.end)
                     if end > self._files.mark:
                         self._files.prepare(end)
@@ -439,7 +457,7 @@ class CommitLogWriter:
         return result
 
     def close(self) -> None:
-        """Refuse further messages; return when no put is in flight."""
+        """Refuse further messages. Return when no put is in flight."""
         with self._lock:
             self._settle()
             self._is_closed = True
@@ -454,11 +472,11 @@ class CommitLogWriter:
             self._files.put_back()
 
     def disown(self) -> None:
-        """Accept no more messages in a forked child, even if the parent held the lock."""
+        """Accept no more messages in a forked child. The parent may hold the old lock for ever."""
         self._is_closed, self._lock = True, Lock()
 
     def _check(self) -> None:
-        """Raise UsageError once this is closed, StoreFailedError once an operation has failed."""
+        """Raise UsageError if the writer is closed, StoreFailedError if an earlier operation failed."""
         if self._under_way is not None or self.position < self._files.start:
             self._settle()
         if self._is_closed:
@@ -469,9 +487,10 @@ class CommitLogWriter:
     def _settle(self) -> None:
         """Count the records of the put in progress that are in the log, and clear the rest.
 
-        If this is interrupted, the next owner of the lock calls it again, so any part of it may run twice.
+        If this is interrupted, the next owner of the lock calls it again, so every step may run twice.
         """
         files, put = self._files, self._under_way
+        # The next file exists, but the blank at the end of this one may be missing.
         if self.position < files.start:
             self._end_file()
         if isinstance(put, ColumnsUnderWay):
@@ -480,6 +499,8 @@ class CommitLogWriter:
             self.position = max(self.position, int(put.progress[1]))
         elif put is not None and self.position < put.end:
             data, start, stop = files.file.data, self.position - files.start, put.end - files.start
+            # Without size and magic, the record is not in the log. Its other bytes must not become part of a record
+            # later.
             if data[start : start + _HEAD_BYTES] == _NO_HEAD:
                 data[start:stop] = bytes(stop - start)
             else:
@@ -494,7 +515,7 @@ class CommitLogWriter:
         self._end_file()
 
     def _end_file(self) -> None:
-        """Write the blank after the last record; the next file must exist."""
+        """Write the blank after the last record. The next file must exist, so that a failed roll changes nothing."""
         at = self.position % self._files.file_bytes
         ended = self._files.opened(self.position - at)
         ended.data[at : at + BLANK_BYTES] = encode_blank(self._files.file_bytes - at)
@@ -505,6 +526,7 @@ class CommitLogWriter:
         topic, queue_id = queue
         check_queue_id(queue_id)
         data = self.form.encode_topic(topic)
+        # Bounds the memory of the cache.
         if len(self._topics) >= _MOST_TOPICS:
             self._topics.clear()
         encoded = with_length(data)
@@ -513,6 +535,6 @@ class CommitLogWriter:
 
     def _too_large(self, size: int) -> MessageRefusedError:
         return MessageRefusedError(
-            f"a message of {size} bytes in all: the limit is {self.max_message_bytes} "
+            f"message of {size} bytes: at most {self.max_message_bytes} bytes fit "
             "(maxMessageSize, and the size of a CommitLog file)"
         )

@@ -1,7 +1,7 @@
 """Convert messages to columns, with one pass over all messages per attribute.
 
-Messages whose properties have the same names share columns. If columns would be ambiguous, the properties string of
-each message is encoded separately, which also refuses messages that cannot be stored.
+Messages whose properties have the same names share columns. Some properties could mean different things as columns.
+Then the properties string of each message is encoded separately, which also refuses invalid messages.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ from reput.writer.put.routing import delayed, may_be_delayed
 _Value = TypeVar("_Value", bound=Hashable)
 _Names = tuple[str, ...] | None
 _MOST_NAMES = 12
-"""Most properties in columns: with more names, a Java HashMap has more buckets, and so another order."""
+"""Maximum number of properties in columns. With more names, a Java HashMap has more buckets, and another order."""
+# Most mixed lists differ within the first messages, so a short first pass often decides.
 _PROBED = 1 << 6
 _NUMBERS: tuple[tuple[str, Callable[[Sequence[Message]], list[int]]], ...] = (
     ("flag", lambda messages: [m.flag for m in messages]),
@@ -57,7 +58,7 @@ _NUMBERS: tuple[tuple[str, Callable[[Sequence[Message]], list[int]]], ...] = (
 
 
 class _DoubtError(Exception):
-    """The properties do not fit columns, or must be refused."""
+    """The properties cannot be columns, or must be refused."""
 
 
 def from_messages(
@@ -68,7 +69,7 @@ def from_messages(
     delay_levels: int,
     form: RecordForm = FORM_OF_FOUR,
 ) -> PutColumns:
-    """Return the messages as columns; messages with a DELAY have the form in which they are stored.
+    """Return the messages as columns. Messages with a DELAY are converted to the form in which they are stored.
 
     Raises MessageRefusedError.
     """
@@ -88,7 +89,9 @@ def from_messages(
         try:
             _fill_numbers(rows, messages)
         except OverflowError as error:
-            raise MessageRefusedError(f"a number that does not fit its field: {error}") from None
+            raise MessageRefusedError(
+                f"a number does not fit its field of the record: {error}"
+            ) from None
     encoded_topics = Texts.of([form.encode_topic(topic) for topic in topics])
     queue_ids = np.fromiter(_integers([m.queue_id for m in messages]), np.int64, len(messages))
     queues = number_queues(rows, topics, queue_ids)
@@ -104,7 +107,7 @@ def from_messages(
 
 
 def _are_plain(messages: Sequence[Message]) -> bool:
-    """Return whether no message sets a host, time, flag or count, in one pass, because one per field takes longer."""
+    """Return whether no message sets a host, time, flag or count, in one pass: one pass per field takes longer."""
     for some in (messages[:_PROBED], messages[_PROBED:]):
         if [
             True
@@ -121,7 +124,7 @@ def _are_plain(messages: Sequence[Message]) -> bool:
 
 
 def _numbered(values: list[_Value]) -> tuple[list[_Value], npt.NDArray[np.int32] | int]:
-    """Return the distinct values, and for each element the number of its value."""
+    """Return the distinct values, and for each element the index of its value."""
     if values and values.count(values[0]) == len(values):
         return values[:1], 0
     number = {value: at for at, value in enumerate(dict.fromkeys(values))}
@@ -129,7 +132,7 @@ def _numbered(values: list[_Value]) -> tuple[list[_Value], npt.NDArray[np.int32]
 
 
 def _fill_numbers(rows: npt.NDArray[np.void], messages: Sequence[Message]) -> None:
-    """Fill in integers. Raises OverflowError."""
+    """Set the integer columns. Raises OverflowError."""
     count = len(messages)
     for name, values_of in _NUMBERS:
         values = _integers(values_of(messages))
@@ -144,7 +147,10 @@ def _fill_numbers(rows: npt.NDArray[np.void], messages: Sequence[Message]) -> No
 
 
 def _integers(values: list[int]) -> list[int]:
-    """Return the values, or raise TypeError if one is not an integer: numpy accepts strings and fractions."""
+    """Return the values.
+
+    Raises TypeError if one is not an integer, because numpy would convert strings and fractions.
+    """
     others = set(map(type, values)) - {int}
     if any(not issubclass(kind, Integral) for kind in others):
         raise TypeError
@@ -173,7 +179,10 @@ def _properties(
 
 
 def shapes_of(messages: Sequence[Message]) -> dict[_Names, list[int]]:
-    """Return rows by the names of their properties (None: a string); lists are empty if all have the same names."""
+    """Return the rows of each set of property names; None stands for a string.
+
+    If all messages have the same names, the only list of rows is empty.
+    """
     properties = [m.properties for m in messages]
     if not any(properties) and set(map(type, properties)).isdisjoint((str, bytes)):
         return {(): []}
@@ -199,6 +208,7 @@ def _shared_columns(names: _Names, messages: Sequence[Message]) -> list[Property
     for name in names:
         # Properties that are a string have no names, so these are mappings.
         columns[name] = _texts([m.properties[name] for m in messages])  # type: ignore[index,call-overload]
+        # An empty value must be refused with an error for its message.
         if not np.diff(columns[name].at).all():
             raise _DoubtError
     for name, texts in (
@@ -206,6 +216,7 @@ def _shared_columns(names: _Names, messages: Sequence[Message]) -> list[Property
         (TAGS, _tags([m.tags for m in messages])),
     ):
         if texts is not None:
+            # Both `properties` and `keys` (or `tags`) set the property.
             if name in columns:
                 raise _DoubtError
             columns[name] = texts
@@ -215,9 +226,10 @@ def _shared_columns(names: _Names, messages: Sequence[Message]) -> list[Property
 
 
 def _keys(given: Sequence[Sequence[str] | None]) -> Texts | None:
-    """Return KEYS, or None if no message has keys."""
+    """Return the KEYS column, or None if no message has keys."""
     try:
-        single = [key for (key,) in given]  # type: ignore[misc]  # None is a TypeError
+        # The most frequent case: one key per message. None raises TypeError, another number of keys ValueError.
+        single = [key for (key,) in given]  # type: ignore[misc]
     except (TypeError, ValueError):
         if not any(given):
             return None

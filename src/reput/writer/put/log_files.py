@@ -1,7 +1,10 @@
 """Write the files of a CommitLog (`MappedFileQueue`, `MappedFile`, tag rocketmq-all-4.9.3).
 
 All files have one size and are named by the physical offset of their first byte. The last file is written through a
-memory map; earlier files stay open until they are synced.
+memory map. Earlier files stay open until they are synced.
+
+A part of a file is prepared before records are written to it: its pages are loaded, so that puts wait for no page
+fault.
 """
 
 from __future__ import annotations
@@ -31,7 +34,8 @@ _MOST_OPEN = 32
 class Preparer:
     """Calls `prepare_piece` in a thread, on request, until it returns False.
 
-    The thread starts only after two requests within a fifth of a second, because prepared bytes must also be flushed.
+    The thread starts only after two requests within a fifth of a second. Prepared bytes must be flushed later, which is
+    a waste if puts are rare.
     """
 
     def __init__(self, prepare_piece: Callable[[], bool]) -> None:
@@ -63,15 +67,16 @@ class Preparer:
                     self._wanted.wait()
                     self._wanted.clear()
         except StoreAccessError:
-            return  # the writer will meet the same error, and can report it
+            # The writer will meet the same error, and can report it to its caller.
+            return
 
 
 class LogFiles:
     """The files of a log. One thread appends and rolls, another may sync.
 
-    start, file  the last file: physical offset of its first byte, and its bytes
-    ready        physical offset before which the last file is prepared, and may be written; it never decreases
-    mark         physical offset from which on a write must call `prepare` first; at most `ready`
+    start, file  the last file: physical offset of its first byte, and its memory map
+    ready        physical offset up to which the last file is prepared; it never decreases
+    mark         physical offset from which a write must call `prepare` first; at most `ready`
     make_room    called if the disk has no space for the next file; returns whether to try again
     """
 
@@ -90,7 +95,8 @@ class LogFiles:
         self._preparer = Preparer(self._prepare_ahead)
 
     def _make(self, start: int) -> MappedWriter:
-        if start in self._open:  # an interrupt came after the file was created, before it was used
+        # An interrupt (Ctrl-C) came after the file was created, before it was used.
+        if start in self._open:
             return self._open[start]
         path = self._folder / offset_file_name(start)
         is_new = not path.exists()
@@ -102,7 +108,7 @@ class LogFiles:
             if file is not None:
                 file.close()
             if is_new and isinstance(error, StoreAccessError):
-                # The next owner of the store must not find a file that is not whole.
+                # The next owner of the store must not find an incomplete file.
                 with suppress(StoreAccessError):
                     self._disk.delete(path)
             raise
@@ -110,7 +116,7 @@ class LogFiles:
         return file
 
     def opened(self, start: int) -> MappedWriter:
-        """Return the open file that begins at `start`: the last one, or an earlier one that is not synced yet."""
+        """Return the open file that begins at `start`: the last file, or an earlier one that is not synced yet."""
         return self._open[start]
 
     def begin(self, position: int) -> None:
@@ -118,10 +124,11 @@ class LogFiles:
         self.ready = self.mark = self._used = position
 
     def prepare(self, end: int) -> None:
-        """Prepare the last file up to physical offset `end`, and request that some bytes after it are prepared soon."""
+        """Prepare the last file up to physical offset `end`, and ask the thread to prepare more bytes after it."""
         while end > self.ready:
             with self._preparing:
-                if end > self.ready:  # the other thread may have prepared it meanwhile
+                # The thread may have prepared this part while the lock was awaited.
+                if end > self.ready:
                     self._prepare_piece()
         self.mark, self._used = self.ready, end
         if self.ready < self.end:
@@ -129,18 +136,19 @@ class LogFiles:
 
     def _prepare_piece(self) -> None:
         ready = min(self.ready + _PIECE_BYTES, self.end)
-        # Pages of zeros suffice: nothing can have been written there.
+        # Prepare with zeros: this part of the file was never written.
         self.file.prepare_empty(self.ready - self.start, ready - self.start)
         self.ready = ready
 
     def _prepare_ahead(self) -> bool:
-        """Prepare one more piece; return whether a piece was left to prepare."""
+        """Prepare one more piece. Return whether there was a piece to prepare."""
         with self._preparing:
             if self._is_closed:
                 return False
             is_short = self.ready < min(self._used + _AHEAD_BYTES, self.end)
             if is_short:
                 self._prepare_piece()
+                # The writer asks for more when half of the prepared bytes are used.
                 self.mark = max(self.mark, self.ready - _AHEAD_BYTES // 2)
             return is_short
 
@@ -150,9 +158,10 @@ class LogFiles:
         return self.start + self.file_bytes
 
     def roll(self) -> None:
-        """Begin the next file. Raises StoreAccessError before any change."""
+        """Begin the next file. If this raises StoreAccessError, nothing has changed."""
         start = self.end
-        if len(self._open) >= _MOST_OPEN:  # each mapped file keeps two descriptors
+        # Each mapped file keeps two descriptors, so sync and close the earlier files.
+        if len(self._open) >= _MOST_OPEN:
             self.sync(min(self._open), self.start)
         try:
             file = self._make(start)
@@ -180,7 +189,7 @@ class LogFiles:
             self._disk.check_in_place(file.path, identity_of(file.fileno))
 
     def put_back(self) -> None:
-        """Restore files that another process deleted, under their names; nothing may be put meanwhile.
+        """Restore files that another process deleted, under their names. No message may be put meanwhile.
 
         Raises StoreAccessError, also if another file has one of the names.
         """
@@ -191,12 +200,14 @@ class LogFiles:
             self._disk.sync_folder(self._folder)
 
     def sync(self, begin: int, until: int) -> None:
-        """Make the bytes from `begin` to `until` durable; all bytes before `begin` are durable.
+        """Make the bytes from `begin` to `until` durable. All bytes before `begin` must be durable already.
 
-        Raises StoreAccessError, and StoreFailedError if their file has lost its name.
+        Raises StoreAccessError, and StoreFailedError if a file was deleted or renamed.
         """
         with self._syncing:
+            # A sync of a deleted file succeeds, but its messages would be lost.
             self._check_in_place()
+            # Another thread may roll meanwhile. Its new file stays open.
             last = self.start
             for start in sorted(self._open):
                 if start < until and start + self.file_bytes > begin:
@@ -206,7 +217,7 @@ class LogFiles:
                     self._open.pop(start).close()
 
     def close(self) -> None:
-        """Release the memory of the files. Nothing is written after this."""
+        """Unmap and close the files. Nothing is written after this."""
         with self._preparing:
             self._is_closed = True
         self._preparer.close()

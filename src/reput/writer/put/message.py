@@ -1,7 +1,7 @@
 """A message to put, and the result of a put.
 
-Mirrors `MessageExtBrokerInner`, the checks of `DefaultMessageStore.checkMessage` and the properties string that
-`MessageDecoder.messageProperties2String` encodes from a HashMap (tag rocketmq-all-4.9.3). Messages that a broker would
+Mirrors `MessageExtBrokerInner`, the checks of `DefaultMessageStore.checkMessage`, and the order of a HashMap, in which
+`MessageDecoder.messageProperties2String` encodes properties (tag rocketmq-all-4.9.3). Messages that a broker would
 accept but could not return unchanged are refused.
 """
 
@@ -31,6 +31,7 @@ from reput.format.unique_key import UniqueKeys
 from reput.writer.put.record_form import FORM_OF_FOUR, RecordForm
 
 _MOST_QUEUE_ID = (1 << 31) - 1
+# Types of `properties` that are a complete properties string.
 _WHOLE = (str, bytes)
 _PLAIN = {str, bytes, list, tuple, dict, type(None)}
 _KEYS_IS = KEYS + NAME_SEPARATOR
@@ -42,13 +43,13 @@ class Message:
     """A message to put. Times are milliseconds since 1970 in UTC.
 
     Attributes:
-        keys: business keys; a string is stored unchanged, with keys separated by spaces
-        tags: tag, or None
-        properties: further properties; UNIQ_KEY is created if missing. A string, or its bytes, is the whole
-            properties string, stored unchanged, and excludes keys and tags
-        sys_flag: compression and transaction bits; the store sets the bits of the hosts
-        born_timestamp: the time when the client created it, by default now
-        born_host: the client's address, by default the store's
+        keys: Business keys. A string is stored unchanged; it has keys separated by spaces.
+        tags: The tag, or None.
+        properties: Further properties. UNIQ_KEY is created if missing. A string or bytes is a complete properties
+            string, which is stored unchanged and excludes keys and tags.
+        sys_flag: Compression and transaction bits. The store sets the bits of the hosts.
+        born_timestamp: Time when the client created the message, by default now.
+        born_host: The client's address, by default the store's.
     """
 
     topic: str
@@ -66,7 +67,7 @@ class Message:
 
     @classmethod
     def of(cls, stored: MessageExt) -> Self:
-        """Return a message whose put repeats a stored message: the same record except for place and store time."""
+        """Return a message whose put repeats a stored message. Only its place and store time differ."""
         return cls(
             topic=stored.topic,
             body=stored.body,
@@ -91,7 +92,7 @@ class PutResult(NamedTuple):
 
 
 def as_plain(message: Message) -> Message:
-    """Return the message with keys and properties of built-in types, because reading other types may run any code."""
+    """Return the message with keys and properties of built-in types: methods of other types may run any code."""
     keys, properties = message.keys, message.properties
     if type(keys) in _PLAIN and type(properties) in _PLAIN:
         return message
@@ -107,24 +108,24 @@ def properties_string(
 ) -> bytes:
     """Return the properties string of a message, in a broker's order, with a new unique key if it has none.
 
-    Excludes the property of the record's CRC.
-
-    Raises MessageRefusedError.
+    Excludes the property for the record's CRC. Raises MessageRefusedError.
     """
     given, keys = message.properties, message.keys
-    # Most messages have only keys; this special case takes half the time of the general one.
+    # Most messages have only keys. This special case takes half the time of the general one.
     if keys and not given and not message.tags and not isinstance(given, _WHOLE):
         text = _KEYS_IS + _joined_at_once(keys) + _AND_UNIQ_KEY_IS + unique_keys.next(now_ms)
+        # Two separators mean that a key contains one: the general case refuses it.
         if text.count(PROPERTY_SEPARATOR) == 1:
             return form.check_properties(encode_utf8(text + form.ending))
     if isinstance(given, _WHOLE):
         if message.keys or message.tags:
             raise MessageRefusedError(
-                "properties given as a string are complete: include keys and tags in it"
+                "properties given as a string must be complete: put keys and tags into the string"
             )
         data = given if isinstance(given, bytes) else encode_utf8(given)
         return form.check_properties(without_record_crc(data))
     joined = keys if isinstance(keys, str) else joined_keys(keys)
+    # The store computes the record's CRC itself.
     properties = {name: given[name] for name in given if name != CRC_PROPERTY}
     if joined:
         properties[KEYS] = joined
@@ -135,31 +136,31 @@ def properties_string(
     heads = _heads(tuple(properties))
     text = PROPERTY_SEPARATOR.join([head + properties[name] for name, head in heads])
     if text.count(PROPERTY_SEPARATOR) != len(heads) - 1:
-        raise MessageRefusedError("\\x02 separates properties, so it cannot be in one")
+        raise MessageRefusedError("a property contains \\x02, which separates properties")
     if "" in properties.values() and not _is_of_no_queue(properties):
         raise MessageRefusedError("a property without a name or a value would be lost; omit it")
     return form.check_properties(encode_utf8(text + form.ending))
 
 
 def _is_of_no_queue(properties: Mapping[str, str]) -> bool:
-    """Return whether the only empty value is the one that a 5.x broker sets in a message without light queues."""
+    """Return whether only INNER_MULTI_QUEUE_OFFSET is empty. A 5.x broker leaves it empty without light queues."""
     empty = [name for name, value in properties.items() if not value]
     return empty == [INNER_MULTI_QUEUE_OFFSET]
 
 
 @lru_cache(4096)
 def _heads(names: tuple[str, ...]) -> list[tuple[str, str]]:
-    """Return names in a broker's order, each with the text before its value; `names` are in order of insertion."""
+    """Return names in a broker's order, each with the text before its value. `names` are in insertion order."""
     for name in names:
         if NAME_SEPARATOR in name or PROPERTY_SEPARATOR in name:
-            raise MessageRefusedError(f"property {name!r}: \\x01 and \\x02 cannot be in a name")
+            raise MessageRefusedError(f"property {name!r}: a name cannot contain \\x01 or \\x02")
     if "" in names:
         raise MessageRefusedError("a property without a name or a value would be lost; omit it")
     return [(name, name + NAME_SEPARATOR) for name in hash_map_order(names)]
 
 
 def joined_keys(keys: Sequence[str] | None) -> str:
-    """Join keys to a KEYS property. Raises MessageRefusedError for a key that readers would split or ignore."""
+    """Join keys to the KEYS property. Raises MessageRefusedError for a key that readers would split or ignore."""
     if not keys:
         return ""
     text = KEY_SEPARATOR.join(keys)
@@ -171,7 +172,7 @@ def joined_keys(keys: Sequence[str] | None) -> str:
 
 
 def _joined_at_once(keys: Sequence[str]) -> str:
-    """Return the KEYS property; quick for a string, or for a list with one key, the most frequent case."""
+    """Return the KEYS property. A string, or a list with one key, takes no join."""
     if isinstance(keys, str):
         return keys
     if len(keys) == 1 and (key := keys[0]) and KEY_SEPARATOR not in key:
@@ -187,7 +188,7 @@ def check_queue_id(queue_id: int) -> int:
 
 @lru_cache(1024)
 def encode_born_host(host: Host) -> bytes:
-    """Encode a host. Raises MessageRefusedError unless it is an address and a port."""
+    """Encode a host. Raises MessageRefusedError if it is not an address and a port."""
     try:
         return encode_host(host)
     except (ValueError, struct.error) as error:

@@ -1,7 +1,7 @@
 """Differences between the records of broker versions.
 
 Mirrors `MessageExtEncoder`, `CommitLog.encodeMessage` and `MessageDecoder.messageProperties2String` (tag
-rocketmq-all-5.3.3); the default form is that of tag rocketmq-all-4.9.3.
+rocketmq-all-5.3.3). The default form is that of tag rocketmq-all-4.9.3.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from reput.format.java_string import encode_utf8
 from reput.format.properties import PROPERTY_SEPARATOR
 from reput.format.record_crc import CRC_PROPERTY_BYTES, encode_crc_property
 
+# A 5.x broker writes record V2 for a topic of more than Byte.MAX_VALUE characters (UTF-16 units).
 _MOST_UNITS_V1 = 127
 _SEPARATOR_BYTE = PROPERTY_SEPARATOR.encode()
 
@@ -33,10 +34,10 @@ class RecordForm:
     """The form of a store's records.
 
     Attributes:
-        is_five: whether records are those of 5.x: magic V2 for long topics, a separator after each property
-        has_crc: each record ends with the property of its own CRC (enabledAppendPropCRC)
-        ending: bytes after the last property
-        most_properties_bytes: maximum size of the properties, without the CRC
+        is_five: Whether records are those of 5.x: magic V2 for long topics, a separator after each property.
+        has_crc: Whether each record ends with a property for its own CRC (enabledAppendPropCRC).
+        ending: Text after the last property.
+        most_properties_bytes: Maximum size of the properties, without the CRC.
     """
 
     is_five: bool = False
@@ -45,7 +46,8 @@ class RecordForm:
     most_properties_bytes: int = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
-        set_field = object.__setattr__  # computed once, because every put reads these two fields
+        # Computed once, because every put reads these two fields.
+        set_field = object.__setattr__
         set_field(self, "ending", PROPERTY_SEPARATOR if self.is_five else "")
         set_field(self, "most_properties_bytes", MAX_PROPERTIES_BYTES - self.crc_bytes)
 
@@ -55,7 +57,7 @@ class RecordForm:
 
     @property
     def crc_bytes(self) -> int:
-        """Bytes of the CRC property at a record's end, or 0."""
+        """Size of the CRC property at a record's end, or 0."""
         return CRC_PROPERTY_BYTES if self.has_crc else 0
 
     def encode_topic(self, topic: str) -> bytes:
@@ -64,7 +66,7 @@ class RecordForm:
         units = len(topic.encode("utf-16-le", "surrogatepass")) // 2
         if len(data) > MAX_TOPIC_BYTES and not (self.is_five and units > _MOST_UNITS_V1):
             raise MessageRefusedError(
-                f"topic of {len(data)} bytes in UTF-8: a record has room for {MAX_TOPIC_BYTES}"
+                f"topic of {len(data)} bytes in UTF-8: at most {MAX_TOPIC_BYTES} bytes fit into a record"
                 + self._room_of_five()
             )
         if not is_folder_name(topic):
@@ -72,14 +74,14 @@ class RecordForm:
         return data
 
     def _room_of_five(self) -> str:
-        return f", or for more bytes only above {_MOST_UNITS_V1} characters" * self.is_five
+        return f", unless it has more than {_MOST_UNITS_V1} characters" * self.is_five
 
     def check_properties(self, data: bytes) -> bytes:
         """Return properties as stored before the record's CRC. Raises MessageRefusedError if they are too long."""
         if self.has_crc and data and not data.endswith(_SEPARATOR_BYTE):
             data += _SEPARATOR_BYTE
         if len(data) > self.most_properties_bytes:
-            room = f"a record has room for {self.most_properties_bytes}"
+            room = f"at most {self.most_properties_bytes} bytes fit into a record"
             raise MessageRefusedError(f"properties of {len(data)} bytes: {room}")
         return data
 
@@ -89,7 +91,7 @@ FORM_OF_FIVE = RecordForm(is_five=True)
 
 
 def with_length(topic: bytes) -> bytes:
-    """Return an encoded topic with its length before it."""
+    """Return an encoded topic after its length."""
     layout = TOPIC_V1 if len(topic) <= MAX_TOPIC_BYTES else TOPIC_V2
     return layout.pack(len(topic)) + topic
 

@@ -1,4 +1,4 @@
-"""Results of putting many messages: columns, converted to the result of one message on access."""
+"""Results of a put of many messages: columns, from which the result of one message is made on access."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from reput.writer.put.message import PutResult
 
 _Offsets = npt.NDArray[np.int64]
 PutPart = tuple[_Offsets, _Offsets, int | _Offsets]
-"""Physical offsets, queue offsets, and store timestamps (ms): one for all messages, or one for each."""
+"""Physical offsets, queue offsets, and store timestamps (ms). One timestamp may apply to all messages."""
 _PIECE = 1 << 12
 
 
@@ -23,10 +23,10 @@ def part_of(results: Sequence[PutResult]) -> PutPart:
 
 
 class PutResults(Sequence[PutResult]):
-    """A PutResult for each message, in order; equal to a list of the same.
+    """A PutResult for each message, in order. It equals a list of the same results.
 
     Attributes:
-        physical_offset, queue_offset, store_timestamp: int64[n]
+        physical_offset, queue_offset, store_timestamp: int64[n].
     """
 
     __hash__ = None  # type: ignore[assignment]
@@ -38,7 +38,7 @@ class PutResults(Sequence[PutResult]):
         store_timestamp: _Offsets,
         id_prefix: str,
     ) -> None:
-        """Keep the columns; `id_prefix` is the part of an offset id before the physical offset."""
+        """Keep the columns. `id_prefix` is the part of an offset id before the physical offset."""
         self.physical_offset, self.queue_offset = physical_offset, queue_offset
         self.store_timestamp, self._id_prefix = store_timestamp, id_prefix
 

@@ -1,8 +1,10 @@
-"""Find the queues of a message if they are not only the queue that it names: delays, further queues.
+"""Find the queues of a message that goes to other queues than the one it names: delayed messages, multi-dispatch.
 
-Mirrors the delays of `CommitLog.asyncPutMessage`, and `MultiDispatch.wrapMultiDispatch` (tag rocketmq-all-4.9.3);
-of 5.x, `HookUtils.transformDelayLevelMessage` and `LmqDispatch` (tag rocketmq-all-5.3.3). Messages that would make a
-broker fail when it reads its log, or that it would lose, are refused.
+Mirrors the delays of `CommitLog.asyncPutMessage`, and `MultiDispatch.wrapMultiDispatch` (tag rocketmq-all-4.9.3), and
+for 5.x `HookUtils.transformDelayLevelMessage` and `LmqDispatch` (tag rocketmq-all-5.3.3). Refuses messages that a
+broker would lose, or that would make it fail when it reads its log.
+
+Further queues are the queues that INNER_MULTI_DISPATCH names. Light queues (%LMQ%) are further queues of their own.
 """
 
 from __future__ import annotations
@@ -37,25 +39,27 @@ DEFAULT_DELAY_LEVEL_COUNT = len(StoreConfig().delay_table_ms())
 
 
 def delayed(message: Message, levels: int, form: RecordForm = FORM_OF_FOUR) -> Message:
-    """Return the message as it is stored: if it has a DELAY, in its level's queue of SCHEDULE_TOPIC_XXXX.
+    """Return the message as it is stored. A message with a DELAY goes to its level's queue of SCHEDULE_TOPIC_XXXX.
 
-    Levels above the highest count as the highest. A message is delayed only once. A message of SCHEDULE_TOPIC_XXXX is
-    already waiting. A message whose topic and queue are its REAL_TOPIC and REAL_QID has been delivered; the broker
-    leaves its DELAY in the log. Raises MessageRefusedError.
+    Levels above the highest count as the highest. A message is delayed only once: a message of SCHEDULE_TOPIC_XXXX is
+    already waiting, and a message whose topic and queue are its REAL_TOPIC and REAL_QID was delivered (a broker keeps
+    DELAY in it). Raises MessageRefusedError.
     """
     delay = property_of(message, DELAY)
     waits = message.topic == SCHEDULE_TOPIC
+    # A prepared message (transaction) is delayed only after its commit.
     if delay is None or (message.sys_flag & SYS_FLAG_PREPARED and not waits):
         return message
     try:
         level = parse_int32(delay)
     except ValueError:
         raise MessageRefusedError(
-            f"DELAY {delay!r} is not a number: no message after it would be dispatched"
+            f"DELAY must be a whole number, not {delay!r}: dispatch would stop at this message"
         ) from None
     if level <= 0 or waits or _was_delivered(message):
         return message
     check_queue_id(message.queue_id)
+    # Checked here, because the record has another topic.
     form.encode_topic(message.topic)
     changes = {REAL_TOPIC: message.topic, REAL_QUEUE_ID: str(message.queue_id)}
     if level > levels:
@@ -71,7 +75,7 @@ def _was_delivered(message: Message) -> bool:
 
 
 def further_queues(message: Message, lmq: bool) -> list[tuple[str, int]]:
-    """Return the queues of INNER_MULTI_DISPATCH; light queues, if enabled, have queue id 0.
+    """Return the queues of INNER_MULTI_DISPATCH. With `lmq`, light queues have queue id 0.
 
     Raises MessageRefusedError.
     """
@@ -86,8 +90,8 @@ def further_queues(message: Message, lmq: bool) -> list[tuple[str, int]]:
     ]
     if len({*queues, (message.topic, message.queue_id)}) <= len(queues):
         raise MessageRefusedError(
-            f"INNER_MULTI_DISPATCH {value!r}: each queue gets a message once, and its own queue "
-            f"has it already"
+            f"INNER_MULTI_DISPATCH {value!r}: name each queue once, and not the message's own queue, which always "
+            f"receives it"
         )
     return queues
 
@@ -95,8 +99,8 @@ def further_queues(message: Message, lmq: bool) -> list[tuple[str, int]]:
 def light_queues(message: Message) -> list[tuple[str, int]] | None:
     """Return the light queues of a message for a 5.x broker with enableLmq, or None without INNER_MULTI_DISPATCH.
 
-    Raises MessageRefusedError, also if only some names are light queues: a broker would dispatch nothing, or fail
-    repeatedly.
+    Raises MessageRefusedError, also if only some names are light queues: a broker would not dispatch the message, or
+    fail repeatedly.
     """
     value = property_of(message, INNER_MULTI_DISPATCH)
     topic = message.topic
@@ -107,7 +111,7 @@ def light_queues(message: Message) -> list[tuple[str, int]] | None:
     light = [name for name in names if name.startswith(LMQ_PREFIX)]
     if light and len({*light}) < len(names):
         raise MessageRefusedError(
-            f"INNER_MULTI_DISPATCH {value!r}: light queues, each named {LMQ_PREFIX}... and once, or none"
+            f"INNER_MULTI_DISPATCH {value!r}: all names must be light queues ({LMQ_PREFIX}...), each once, or none"
         )
     for name in light:
         FORM_OF_FIVE.encode_topic(name)
@@ -115,13 +119,15 @@ def light_queues(message: Message) -> list[tuple[str, int]] | None:
 
 
 def _dispatch_names(value: str) -> list[str]:
+    # Like Java's `String.split`, ignore empty names at the end.
     return value.rstrip(MULTI_DISPATCH_SEPARATOR).split(MULTI_DISPATCH_SEPARATOR)
 
 
 def with_offsets(message: Message, offsets: list[int], form: RecordForm = FORM_OF_FOUR) -> Message:
-    """Return the message as it is stored: with a property for its queue offsets in further queues."""
+    """Return the message as it is stored, with a property for its queue offsets in further queues."""
     text = MULTI_DISPATCH_SEPARATOR.join(map(str, offsets))
     if not offsets:
+        # A broker writes one empty number per name if no name is a light queue.
         names = _dispatch_names(property_of(message, INNER_MULTI_DISPATCH) or "")
         text = MULTI_DISPATCH_SEPARATOR * (len(names) - 1)
     without = () if form.is_five else (WAIT,)
@@ -129,12 +135,12 @@ def with_offsets(message: Message, offsets: list[int], form: RecordForm = FORM_O
 
 
 def may_be_delayed(names: Collection[str] | None) -> bool:
-    """Return whether a message with properties of these names may be delayed; None if they are a string."""
+    """Return whether messages with properties of these names may be delayed. None: the properties are a string."""
     return names is None or DELAY in names
 
 
 def may_have_further_queues(names: Collection[str] | None) -> bool:
-    """Return whether a message with properties of these names may have INNER_MULTI_DISPATCH."""
+    """Return whether messages with properties of these names may have INNER_MULTI_DISPATCH. See `may_be_delayed`."""
     return names is None or INNER_MULTI_DISPATCH in names
 
 
@@ -143,6 +149,7 @@ def property_of(message: Message, name: str) -> str | None:
     if isinstance(properties, bytes):
         properties = decode_utf8(properties)
     if isinstance(properties, str):
+        # Decode only if the name occurs at all, because decoding is slow.
         properties = decode_properties(properties) if name in properties else {}
     return properties.get(name)
 
@@ -150,7 +157,7 @@ def property_of(message: Message, name: str) -> str | None:
 def with_properties(
     message: Message, changes: Mapping[str, str], form: RecordForm, without: Collection[str] = ()
 ) -> Message:
-    """Change properties as a broker does, by encoding the properties string again."""
+    """Change properties as a broker does: decode the properties string, and encode it in the order of a HashMap."""
     properties = message.properties
     if isinstance(properties, bytes):
         properties = decode_utf8(properties)
