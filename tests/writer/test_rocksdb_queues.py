@@ -25,6 +25,7 @@ from tests.five import CONFIG, inner_batch, write_topics
 from tests.golden.sparse import copy_store
 from tests.golden.stores import CHECKOUT, GoldenStore
 from tests.rocksdb_queues import cut_database, items
+from tests.slow import slow_from
 from tests.writer.golden_puts import Replay, golden_puts, store_config
 
 Golden = Callable[[str], GoldenStore]
@@ -33,7 +34,7 @@ ROCKS = replace(CONFIG, queues_in_rocksdb=True)
 pytest.importorskip("rocksdict")
 
 
-@pytest.mark.parametrize("at_once", [False, True], ids=["one by one", "many at once"])
+@pytest.mark.parametrize("at_once", slow_from(1, [True, False]))
 def test_put_again_as_the_broker_got_it(golden: Golden, tmp_path: Path, at_once: bool) -> None:
     store, made = golden(NAME), tmp_path / "store"
     shutil.copytree(store.path / "config", made / "config")
