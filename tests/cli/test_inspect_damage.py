@@ -93,7 +93,8 @@ def test_a_damaged_consume_queue_file(golden: Golden, tmp_path: Path) -> None:
     assert ran.code == DAMAGED
     assert "offset 20000: 3 bytes at the end are not a whole entry" in ran.err
     assert (
-        "offset 220: entry 11 leads to 53821, before the end of the message of the entry" in ran.err
+        "offset 220: entry 11 leads to 53821, before the end of the previous entry's message"
+        in ran.err
     )
 
 

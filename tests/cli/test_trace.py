@@ -113,7 +113,7 @@ def test_wrong_use(golden: Golden) -> None:
     for arguments, says in (
         ([store], "pass one of --key and --message"),
         ([store, "--key", "k", "--message", "m"], "pass one of --key and --message"),
-        ([store, "--message", "m", "--topic", "t"], "--topic is for a key, not for an id"),
+        ([store, "--message", "m", "--topic", "t"], "--topic can be combined with --key only"),
         ([store, "--key", "k", "--limit", "0"], "--limit must be at least 1, not 0"),
         ([store, "--key", "k", "--queue-messages", "0"], "--queue-messages must be at least 1"),
         (

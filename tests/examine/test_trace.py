@@ -204,7 +204,7 @@ def test_without_queues_the_topic_must_be_given(golden: Golden, tmp_path: Path) 
     sent = story.put("orders")
     store = story.store(tmp_path / "s")
     (store / "consumequeue").rename(tmp_path / "away")
-    with pytest.raises(UsageError, match="give the topic"):
+    with pytest.raises(UsageError, match="which topics exist; pass topic"):
         traced(store)
     life = traced(store, key=KEY, topic="orders")
     assert offsets(life) == [sent]

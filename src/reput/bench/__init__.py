@@ -1,1 +1,1 @@
-"""Measure reput on a user's machine with a user's store: the machine's limits, scan, rebuild, queries, look-up."""
+"""Measure the speed of reput with a user's store on the user's machine: scan, rebuild, queries, look-up."""

@@ -1,4 +1,4 @@
-"""Measure one store: the machine's limits, then scan, rebuild, and queries and a look-up in the rebuilt indexes."""
+"""Measure the machine's limits, then a scan, a rebuild, and queries and a look-up in the rebuilt indexes."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ from reput.query.open_store import open_store
 from reput.table.read import LogRange, RangeBatches
 from reput.tasks import Progress, Runner, silent
 
+# Larger than the processor's caches, so that memory is measured.
 _MEMORY_BYTES = 256 << 20
 _WRITTEN_BYTES = 256 << 20
 _MOST_READ_BYTES = 1 << 30
@@ -43,12 +44,12 @@ Key = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A measured value.
+    """A measured value, one line of the output.
 
     Attributes:
-        group: machine, scan, rebuild, query or lookup
-        name: description in words
-        value, unit: number and its unit
+        group: The heading under which it is printed, such as "machine" or "query".
+        name: What was measured.
+        value, unit: The number and its unit.
     """
 
     group: str
@@ -61,7 +62,7 @@ class Figure:
 
 
 def best_of(runs: int, work: Callable[[], object]) -> float:
-    """Return the seconds of the fastest run, which other programs have disturbed least."""
+    """Return the seconds of the fastest run: other programs can only slow a run down."""
     times = []
     for _ in range(runs):
         begun = time.perf_counter()
@@ -81,10 +82,11 @@ def limits(scratch: Path, listing: LogListing) -> Iterator[Figure]:
     copied = best_of(_RUNS, lambda: np.copyto(target, source))
     yield Figure("machine", "memory copy", _MEMORY_BYTES / 1e9 / copied, "GB/s")
     data = source[: _WRITTEN_BYTES // 8].tobytes()
+    # Only one run: a repetition would write to a file whose blocks are allocated already.
     written = best_of(1, lambda: write_durable(scratch / "written", data))
     yield Figure("machine", "write with sync, scratch", len(data) / 1e9 / written, "GB/s")
     size_bytes = min(sum(file.size for file in listing.files), _MOST_READ_BYTES)
-    for name in ("read of the log, as it was cached", "read of the log, again"):
+    for name in ("first read of the log", "second read of the log (page cache)"):
         read = best_of(1, lambda: _read(listing, listing.files, size_bytes))
         yield Figure("machine", name, size_bytes / 1e9 / read, "GB/s")
 
@@ -108,11 +110,11 @@ def bench(
     config: StoreConfig | None = None,
     progress: Progress = silent,
 ) -> Iterator[Figure]:
-    """Yield figures as they are measured; the store is only read.
+    """Measure a store, and yield figures as they become available. The store is only read.
 
     Args:
         store: A store directory.
-        scratch: An existing folder for the rebuilt indexes, which take about a fifth of the log's size.
+        scratch: An existing folder for the rebuilt indexes, which need about a fifth of the log's size.
         runner: Runs the tasks of the rebuild and of the look-up.
         config: The broker's settings; by default sizes are derived from the store's files.
         progress: Called as the rebuild proceeds.
@@ -121,12 +123,12 @@ def bench(
         UsageError: the log has no message with a key.
         StoreNotFoundError, StoreAccessError, StoreChangedError.
     """
-    warm_up()  # the first measurement must not include the loading of kernels
+    warm_up()  # The first measurement must not include the compilation or loading of kernels.
     listing = StoreLog(store).list()
     yield from limits(scratch, listing)
     keys = sampled_keys(listing)
     if not keys:
-        raise UsageError(f"{store}: no message with a key was found to look up")
+        raise UsageError(f"{store}: has no message with a key, so look-ups cannot be measured")
     yield from _scan(listing)
     report = rebuild_store(
         runner, store, config=config, output=scratch / "rebuilt", progress=progress
@@ -141,7 +143,7 @@ def bench(
 
 
 def sampled_keys(listing: LogListing) -> list[Key]:
-    """Return keys of messages at the begin of files all over the log."""
+    """Return keys of messages from the beginnings of log files, evenly spread over the log."""
     files = listing.files
     chosen = files[:: max(len(files) // _SAMPLED_FILES, 1)]
     found: dict[Key, None] = {}
@@ -159,7 +161,7 @@ def sampled_keys(listing: LogListing) -> list[Key]:
 
 
 def _scan(listing: LogListing) -> Iterator[Figure]:
-    """Measure a scan in this process, on one core."""
+    """Measure a scan of the log in this process, on one core."""
     messages = size_bytes = 0
     begun = time.perf_counter()
     for file in listing.files:
@@ -173,7 +175,7 @@ def _scan(listing: LogListing) -> Iterator[Figure]:
 
 
 def _queries(store: MessageStore, keys: Sequence[Key]) -> Iterator[Figure]:
-    """Measure exact queries, one after the other and each twice: the second time, pages are in the page cache."""
+    """Measure exact queries, one after the other. In the second round, the files are in the page cache."""
     for name in ("query, first time, median", "query, again, median"):
         times = []
         for topic, key in keys:
@@ -181,6 +183,7 @@ def _queries(store: MessageStore, keys: Sequence[Key]) -> Iterator[Figure]:
             store.query(topic, key, limit=1)
             times.append(time.perf_counter() - begun)
         yield Figure("query", name, statistics.median(times) * 1e6, "µs")
+    # No index entry has these keys, so a query reads only slots and chains, and no message.
     absent = [(topic, f"{key}?") for topic, key in keys]
     taken = best_of(1, lambda: [store.query(topic, key) for topic, key in absent])
     yield Figure("query", "query of an absent key, mean", taken / len(absent) * 1e6, "µs")

@@ -46,9 +46,8 @@ from reput.log.scan import FileScan, ScanBuffers, ScannedPiece
 from reput.log.scan_mode import SALVAGE
 from reput.log.sources import StoreLog
 
-_COMPARED_BYTES = (
-    64 << 20
-)  # A file that covers at most so many bytes of log is compared with all of them.
+# A file that covers at most so many bytes of log is compared with all of them.
+_COMPARED_BYTES = 64 << 20
 _CHECKED_GAPS = 1 << 11
 _CHECKED_ITEMS = 1 << 10
 _GAP_MESSAGES = 4  # A gap counts as wide if it is longer than this many average messages.
@@ -212,9 +211,8 @@ class _Prover:
         # The kernels compare the sum of hashes of all links with that of all items. The random seed prevents forgeries.
         seed = np.uint64(int.from_bytes(os.urandom(8), "little"))
         total, used, newest = check_slots(slots, seed)
-        newest = min(
-            max(newest, last), self._most
-        )  # A broker may have put items that its header does not count yet.
+        # A broker may have put items that its header does not count yet.
+        newest = min(max(newest, last), self._most)
         if self._are_linked(newest, len(slots), seed, total):
             # Items that the header does not count yet may occupy further slots.
             if used_slots <= used <= used_slots + newest - last:
@@ -244,9 +242,8 @@ class _Prover:
             )
             wrong += forwards + disordered
             self._messages += messages
-        self._is_timed = bool(
-            falls == 0
-        )  # Without numba, the kernel returns a NumPy integer, and this a NumPy bool.
+        # Without numba, the kernel returns a NumPy integer, and the comparison a NumPy bool.
+        self._is_timed = bool(falls == 0)
         return wrong == 0 and int(total) == 0
 
     def _find_lost(

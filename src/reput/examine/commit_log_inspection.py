@@ -32,11 +32,12 @@ _TRANSACTIONS = ("none", "prepared", "commit", "rollback")
 
 @dataclass(slots=True)
 class CommitLogInspection:
-    """The content of one log file. Offsets are physical, times in ms; `free_bytes` counts bytes after the last record.
+    """The content of one log file. Offsets are physical, times in ms.
 
-    finished   the file ends in its blank: the log continues in the next file
-    misplaced  number of records that state another physical offset than their own
-    wrong_bodies  number of records whose bodies do not match their CRC; the first thousand have a finding each
+    finished: whether the file ends with a blank record, so that the log continues in the next file
+    free_bytes: number of bytes after the last record
+    misplaced: number of records that lie at another physical offset than they state
+    wrong_bodies: number of records whose body does not match its CRC; only the first 1,000 have a finding
     """
 
     path: str
@@ -88,10 +89,11 @@ def inspect_commit_log_file(
 
 
 def _begin(reader: RangeReader, path: str, size: int) -> int:
-    """Return the offset in the file's name, or in the first record of a renamed copy."""
+    """Return the physical offset of the file's first byte, from its name or, if it was renamed, its first record."""
     begin = parse_offset_file_name(os.path.basename(path))
     if begin is not None:
         return begin
+    # Too short for a record: treat the file as the beginning of a log.
     if size < MIN_RECORD_BYTES:
         return 0
     return max(read_size_and_physical_offset(reader.read(0, MIN_RECORD_BYTES), 0)[1], 0)
@@ -125,7 +127,7 @@ def _count(
 
 
 def _check_bodies(piece: ScannedPiece, file: CommitLogFile, found: CommitLogInspection) -> None:
-    """Note records whose bodies do not have the CRC that they state."""
+    """Add a finding for each record whose body does not match its CRC."""
     offsets = piece.positions + piece.base
     matches = Records(piece.data, piece.positions, offsets, "", False).column("body_crc_ok")
     for at in offsets[~matches.to_numpy(zero_copy_only=False)].tolist():
@@ -143,7 +145,7 @@ def _note_end(
     log_end = end_for_rebuild(verdict)
     damage = [lost for lost in verdict.damage if lost.start < log_end]
     found.findings += damage
-    # The walk steps over a blank to the end of its file; records and damage reach up to it.
+    # scan.end is after the blank record, if there is one. The last record ends before it.
     found.end = found.begin + record_bytes + sum(lost.length for lost in damage)
     found.finished = not verdict.is_unreadable
     found.free_bytes = file.end - found.end

@@ -1,9 +1,10 @@
 """Compare two stores: messages, ConsumeQueue entries, index entries, headers.
 
-If both are copies of one log, for instance a master's and a replica's, records are paired by physical offset, and files
-with identical bytes are not examined further. Otherwise records are paired by topic, queue and queue offset, and
-compared without their physical offsets. The comparison uses arrays. Memory is bounded (`logs.MOST_ROWS`, `MOST_ITEMS`),
-so large stores are read in several passes.
+Copies of one log, for instance a master's and a replica's, are compared by physical offset. Log files with identical
+bytes are skipped. Other stores are compared by topic, queue and queue offset; then physical offsets may differ.
+
+The comparison uses arrays of bounded size (`logs.MOST_ROWS`, `MOST_ITEMS`), so large stores are read in several
+passes. Each pass compares one part of the rows, chosen so that equal rows of both stores are in the same pass.
 """
 
 from __future__ import annotations
@@ -29,16 +30,17 @@ from reput.queues.queue_index import LostEntriesError, QueueReader
 _CHUNK_ENTRIES = 1 << 16
 Queue = tuple[str, int]
 Entries = npt.NDArray[np.void]
-MOST_ITEMS = 4 << 20  # index items of one store in memory at the same time
-# Items that lead into the same 2**16 bytes of the log are compared in the same pass.
+MOST_ITEMS = 4 << 20  # Most index items of one store in memory.
+# Items that lead into the same 2**16 bytes of the log are compared in the same pass. Smaller parts would spread
+# neighbouring differences over several passes.
 _OFFSETS_A_PART = 16
 Stores = tuple[MessageStore, MessageStore]
 
 
 def compare_queues(stores: tuple[MessageStore, MessageStore], found: Difference) -> None:
-    """Add differences of ConsumeQueue entries.
+    """Compare the ConsumeQueue entries of both stores, and add their differences to `found`.
 
-    If the logs are no copies of each other, entries are equal if size and tags code are.
+    Without a common log, entries are equal if their sizes and tags codes are equal.
 
     Raises StoreNotFoundError, StoreAccessError.
     """
@@ -72,7 +74,7 @@ def _range(store: MessageStore, reader: QueueReader | None) -> range:
 
 
 def _outside(own: range, shared: range) -> int:
-    """Return the first number of `own` that is not shared."""
+    """Return the first queue offset of `own` that is not in `shared`."""
     return shared.stop if shared and own.start == shared.start else own.start
 
 
@@ -100,7 +102,10 @@ def _compare(
 def _note_holes(
     found: Difference, queue: Queue, pair: tuple[Entries, Entries], first: int
 ) -> npt.NDArray[np.bool_]:
-    """Note numbers with an entry in only one store, for queues that may skip numbers; return which have two."""
+    """Add entries that only one store has; return flags for queue offsets with an entry in both stores.
+
+    Batch queues and queues in RocksDB may lack entries in the middle.
+    """
     has_entry = pair[0]["size"] > 0, pair[1]["size"] > 0
     for side, what in enumerate((What.ONLY_IN_A, What.ONLY_IN_B)):
         rows = np.flatnonzero(has_entry[side] & ~has_entry[1 - side])
@@ -110,20 +115,20 @@ def _note_holes(
 
 
 def _entries(reader: QueueReader, part: range) -> Entries:
-    """Return the entries of these numbers, with zeros for missing ones."""
+    """Return the entries at these queue offsets, with zeros for missing entries."""
     entries = np.zeros(len(part), ENTRY_DTYPE)
     if reader.kind.numbering is Numbering.PLACE:
         for first, data in _runs(reader, part):
             entries[first - part.start :][: len(data)] = data
         return entries
     for number, entry in _numbered(reader, part):
-        if number in part:  # a batch may begin before the part
+        if number in part:  # A batch may begin before the part.
             entries[number - part.start] = entry[:3]
     return entries
 
 
 def _numbered(reader: QueueReader, part: range) -> Iterator[tuple[int, ConsumeQueueEntry]]:
-    """Yield the readable entries, skipping lost ones."""
+    """Yield the readable entries with their queue offsets, and skip lost entries."""
     position = part.start
     while position < part.stop:
         try:
@@ -160,7 +165,9 @@ def _note(
 
 
 def compare_index(stores: Stores, found: Difference) -> None:
-    """Add differences of index entries, paired by key hash and, if the logs are copies, physical offset.
+    """Compare the index entries of both stores, and add their differences to `found`.
+
+    Entries are paired by key hash, and in copies of one log also by physical offset.
 
     Raises StoreAccessError, StoreChangedError.
     """
@@ -175,6 +182,7 @@ def _compare_items(stores: Stores, found: Difference, number: int, passes: int) 
     tables = [_table(store, found.way, number, passes) for store in stores]
     columns = [(offset, key_hash) for offset, key_hash in tables]
     if found.way is Way.BY_QUEUE:
+        # Without a common log, physical offsets mean nothing. `unmatched` needs two columns.
         columns = [(key_hash, key_hash) for _, key_hash in tables]
     alone = unmatched(columns[0], columns[1])
     for side, rows in enumerate(alone):
@@ -187,7 +195,7 @@ def _compare_items(stores: Stores, found: Difference, number: int, passes: int) 
 
 
 def _table(store: MessageStore, way: Way, number: int, passes: int) -> tuple[Column, Column]:
-    """Return physical offsets and key hashes of the entries that this pass compares."""
+    """Return the physical offsets and key hashes of the index entries that belong to this pass."""
     offsets, hashes = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     for file in store.index.current():
         for block in IndexEntries(file).rows():
@@ -203,7 +211,7 @@ def _table(store: MessageStore, way: Way, number: int, passes: int) -> tuple[Col
 
 
 def _compare_headers(stores: Stores, found: Difference) -> None:
-    """Compare the headers of IndexFiles in their order; names are times of creation, so they differ."""
+    """Compare the headers of IndexFiles by position: names are creation times, so they differ between stores."""
     files = [store.index.current() for store in stores]
     if len(files[0]) != len(files[1]):
         found.add(Part.HEADER, What.DIFFERENT, 1)
@@ -236,11 +244,11 @@ def _differing(left: IndexFileReader, right: IndexFileReader, way: Way) -> str:
 
 
 def diff(a: MessageStore, b: MessageStore) -> Difference:
-    """Compare two open stores. Nothing is written.
+    """Compare two open stores.
 
     Raises:
         StoreAccessError, StoreChangedError: a file cannot be read, or became shorter.
-        StoreNotFoundError: files expired meanwhile.
+        StoreNotFoundError: files expired during the comparison.
     """
     stores = a, b
     extents = [Extent(store.begin_offset(), store.end_offset()) for store in stores]

@@ -1,4 +1,4 @@
-"""List the parts of an IndexFile that docs/format/index-file.md draws: used slots, items, the chain of a key."""
+"""List the parts of an IndexFile: used slots, items, the chain of a key. docs/format/index-file.md has a drawing."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _BLOCK = 1 << 16
 
 
 class SlotRow(NamedTuple):
-    """A used slot. `position` is its offset in the file; `newest_item` is the item number that it stores."""
+    """A used slot. `position` is its offset in the file; `newest_item` is the number of the item that it points to."""
 
     slot: int
     position: int
@@ -35,7 +35,10 @@ class SlotRow(NamedTuple):
 
 
 class ItemRow(NamedTuple):
-    """An item at offset `position` of the file; `store_timestamp` (ms) is the header's begin plus `time_diff_s`."""
+    """An item. `position` is its offset in the file.
+
+    `store_timestamp` (ms) is derived as a broker does it: begin time of the header plus `time_diff_s`.
+    """
 
     item: int
     position: int
@@ -48,7 +51,7 @@ class ItemRow(NamedTuple):
 
 
 class Chain(NamedTuple):
-    """The chain of a key's slot, newest item first; `items` raises FormatError where the chain is broken."""
+    """The chain of a key's slot. `items` yields the newest item first, and raises FormatError at a broken link."""
 
     key_hash: int
     slot: SlotRow
@@ -56,7 +59,7 @@ class Chain(NamedTuple):
 
 
 def list_slots(path: str, geometry: IndexGeometry, storage: Storage = LOCAL) -> Iterator[SlotRow]:
-    """Yield the slots that are not 0, in order.
+    """Yield the used slots, which are not 0, in ascending order.
 
     Raises:
         StoreNotFoundError, StoreAccessError, StoreChangedError: the file cannot be read.
@@ -71,7 +74,7 @@ def list_slots(path: str, geometry: IndexGeometry, storage: Storage = LOCAL) -> 
 
 
 def list_items(path: str, geometry: IndexGeometry, storage: Storage = LOCAL) -> Iterator[ItemRow]:
-    """Yield the items, oldest first: from item 1 to the header's index count, or the file's end.
+    """Yield the items, oldest first: from item 1 to the index count of the header, or to the end of the file.
 
     Raises:
         StoreNotFoundError, StoreAccessError, StoreChangedError: the file cannot be read.
@@ -94,7 +97,7 @@ def chain_of(
 
     Raises:
         StoreNotFoundError, StoreAccessError, StoreChangedError: the file cannot be read.
-        FormatError: size or header are invalid; from the items: the chain is broken there.
+        FormatError: the size or the header is invalid. The iterator of items raises it at a broken link.
     """
     hashed = key_hash(index_key(topic, key))
     slot = hashed % geometry.hash_slots
@@ -105,11 +108,15 @@ def chain_of(
 
 
 def _walk(reader: IndexFileReader, slot: SlotRow) -> Iterator[ItemRow]:
-    """Yield the items of a chain, newest first. A broker may have put the first without counting it yet."""
+    """Yield the items of a chain, newest first.
+
+    The first one may be an item that the header does not count yet, because a broker is just putting it.
+    """
     slots, begin = reader.hash_slots, reader.header().begin_timestamp
     position, before, number = slot.position, reader.index_items, slot.newest_item
     try:
         while number:
+            # A link always leads to an older item, so numbers must decrease. This also ends a chain that is a cycle.
             if not 0 < number < before:
                 reason = f"the chain of slot {slot.slot} leads to item {number}"
                 raise FormatError(reader.path, position, reason)

@@ -66,7 +66,7 @@ Inspection = (
     | MarkerInspection
 )
 _INDEX_NAME_DIGITS = 17
-_CHECKPOINT_FIELDS = 40  # bytes, including the fields of 5.x
+_CHECKPOINT_FIELDS = 40  # Bytes with fields, including those of 5.x. The rest of the page is zero.
 
 
 def inspect(
@@ -76,11 +76,17 @@ def inspect(
     index_items: int | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> Inspection:
-    """Identify `path` by its place and name, or else by its content, and read it completely.
+    """Identify `path` by its folder and name, or else by its content, and read it completely.
 
-    `path` may be a pattern that matches one path, or a URL of any file system; `storage_options` are options of this
-    file system (`s3.endpoint_override`, ...). By default, the numbers of slots and items of an IndexFile are derived
-    from the file. Damage is in the result's `findings`.
+    Args:
+        path: A path or URL, or a pattern that matches exactly one.
+        config: Settings of the broker, for the walk over a log file.
+        hash_slots: Number of slots of an IndexFile; None to derive it from the file.
+        index_items: Number of items of an IndexFile; None to derive it from the file.
+        storage_options: Options of the URL's file system (`s3.endpoint_override`, ...).
+
+    Returns:
+        The description. Damage is in its `findings`, not raised.
 
     Raises StoreNotFoundError, StoreAccessError, FormatError for a file that does not belong to a store,
     UsageError for an IndexFile whose numbers of slots and items are unknown.
@@ -167,7 +173,7 @@ def _kind_by_place(path: str) -> str | None:
 
 
 def _not_described(path: str) -> str | None:
-    """Return the kind of a 5.x file, by its place, if `inspect` refuses it because another command describes it."""
+    """Return what a 5.x file is, judged by its folder and name, if `inspect` does not support it; None otherwise."""
     name = os.path.basename(path)
     folders = (path if is_url(path) else os.path.abspath(path)).split("/")[:-1]
     if name == TIMER_WHEEL_FILE or folders[-1:] == [TIMER_LOG_FOLDER]:
@@ -184,7 +190,7 @@ def _not_described(path: str) -> str | None:
 
 
 def _kind_by_contents(path: str, size: int, storage: Storage) -> str | None:
-    """Return the kind of a file outside its store, judged by its content."""
+    """Return the kind of a file that was moved out of its store, judged by its content; None if unknown."""
     with storage.open(path) as reader:
         head = reader.read(0, min(size, checkpoint.CHECKPOINT_BYTES))
     if len(head) >= MAGIC_POSITION + 4:
@@ -196,6 +202,7 @@ def _kind_by_contents(path: str, size: int, storage: Storage) -> str | None:
         return INDEX_FOLDER
     if size == checkpoint.CHECKPOINT_BYTES and not any(head[_CHECKPOINT_FIELDS:]):
         return CHECKPOINT_FILE
+    # Test the stricter format first: an entry of a batch queue could also pass as one of a ConsumeQueue.
     if size and size % BATCH_ENTRY_BYTES == 0 and _is_batch_entry(head):
         return BATCH_QUEUE_FOLDER
     if size and size % ENTRY_BYTES == 0 and decode_entry(head).is_written:
@@ -212,7 +219,7 @@ def _is_batch_entry(head: bytes) -> bool:
 def _index_geometry(
     path: str, size: int, hash_slots: int | None, index_items: int | None, storage: Storage
 ) -> IndexGeometry:
-    """Return the given geometry, else the file's own, else its neighbours' geometry if the file has few items."""
+    """Return the numbers of slots and items: as given, else derived from the file, else from other files beside it."""
     if hash_slots is not None and index_items is not None:
         given = IndexGeometry(hash_slots, index_items)
         if given.file_bytes == size:
@@ -234,7 +241,7 @@ def _index_geometry(
         usual = ", ".join(str(other) for other in known)
         raise FormatError(path, size, f"{size} bytes, but the files beside it have {usual}")
     raise UsageError(
-        f"{path}: no entries that show how many slots and items it has; "
-        "give hash_slots and index_items, or broker_config",
+        f"{path}: has too few entries to determine its numbers of slots and items; "
+        "pass hash_slots and index_items, or broker_config",
         arguments=["hash_slots", "index_items", "broker_config"],
     )

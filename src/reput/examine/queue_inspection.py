@@ -22,11 +22,11 @@ _BLOCK_ENTRIES = 1 << 18
 class ConsumeQueueInspection:
     """The content of one ConsumeQueue file.
 
-    first_entry  queue offset of the first entry, from the file's name; None for a renamed copy
-    entries      number of written entries, without pre-blank ones
-    pre_blank    number of blank entries with which a broker fills the file before its first message
-    room         number of entries that fit into the file
-    begin, end   physical offsets of the first message, and after the last message
+    first_entry: queue offset of the first entry, from the file's name; None for a renamed copy
+    entries: number of written entries, except pre-blank ones
+    pre_blank: number of filler entries that a broker writes if a queue does not begin at the start of its file
+    room: number of entries that fit into the file
+    begin, end: physical offsets of the first message, and after the last message
     """
 
     path: str
@@ -71,7 +71,10 @@ class BatchQueueInspection:
 
 
 def inspect_consume_queue_file(path: str, storage: Storage = LOCAL) -> ConsumeQueueInspection:
-    """Read every entry. Raises StoreNotFoundError, StoreAccessError, StoreChangedError."""
+    """Inspect a ConsumeQueue file by reading every entry.
+
+    Raises StoreNotFoundError, StoreAccessError, StoreChangedError.
+    """
     found = ConsumeQueueInspection(path, size_of(path, storage))
     logical_offset = parse_offset_file_name(os.path.basename(path))
     if logical_offset is not None:
@@ -89,7 +92,10 @@ def inspect_consume_queue_file(path: str, storage: Storage = LOCAL) -> ConsumeQu
 
 
 def inspect_batch_queue_file(path: str, storage: Storage = LOCAL) -> BatchQueueInspection:
-    """Read every entry. Raises StoreNotFoundError, StoreAccessError, StoreChangedError."""
+    """Inspect a batch queue file by reading every entry.
+
+    Raises StoreNotFoundError, StoreAccessError, StoreChangedError.
+    """
     found = BatchQueueInspection(path, size_of(path, storage))
     for first, block, written in _blocks(found, BATCH_QUEUE, storage):
         rows = np.flatnonzero(written)
@@ -100,9 +106,9 @@ def inspect_batch_queue_file(path: str, storage: Storage = LOCAL) -> BatchQueueI
 def _blocks(
     found: ConsumeQueueInspection | BatchQueueInspection, kind: QueueKind, storage: Storage
 ) -> Iterator[tuple[int, npt.NDArray[np.void], npt.NDArray[np.bool_]]]:
-    """Yield entries in parts: number of the first entry, the entries, and a mask of the written ones.
+    """Yield the entries in blocks: number of the first entry, the entries, and flags of the written ones.
 
-    A ConsumeQueue ends at its first gap.
+    Readers of a ConsumeQueue stop at its first gap, so entries after a gap are reported but not yielded.
     """
     found.room, rest = divmod(found.size_bytes, kind.entry_bytes)
     if rest:
@@ -138,9 +144,7 @@ def _take(
     backwards = np.flatnonzero(offsets < before)
     if len(backwards):
         entry, offset = int(number[backwards[0]]), int(offsets[backwards[0]])
-        detail = (
-            f"entry {entry} leads to {offset}, before the end of the message of the entry before"
-        )
+        detail = f"entry {entry} leads to {offset}, before the end of the previous entry's message"
         _note(found, CONSUME_QUEUE, Kind.QUEUE_DISORDER, entry, detail)
     if found.begin is None:
         found.begin = int(offsets[0])

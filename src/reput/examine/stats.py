@@ -1,6 +1,6 @@
-"""Measure a store: one pass over the log with the scan kernel, and one over the items of each IndexFile.
+"""Measure a store in one pass over the log and one pass over the items of each IndexFile.
 
-Memory does not grow with the log: it has a row of numbers per queue, a timeline per topic, and a fixed number of
+Memory does not grow with the log. It holds a row of numbers per queue, a timeline per topic, and a fixed number of
 counters for keys and tags.
 """
 
@@ -36,14 +36,17 @@ from reput.log.walk import newest_timestamp
 from reput.query.message_store import MessageStore
 
 _HASHES = 1 << 31
+# Rates over a shorter time would be meaningless.
 _LEAST_SPAN_MS = 60_000
-_ITEMS_PER_SLOT = 4  # as in the broker's default sizes
+_ITEMS_PER_SLOT = 4  # The ratio of the broker's defaults: 20,000,000 items, 5,000,000 slots.
 _LEAST_ITEMS, _MOST_ITEMS = 1_000, 100_000_000
 PARTS = 60
 
 
 def measure_index_file(file: IndexFileReader) -> IndexFileFigures:
-    """Measure an IndexFile by its items; an item's slot follows from its hash. Memory: 20 bytes per slot.
+    """Measure an IndexFile by reading its items: the slot of an item follows from its hash.
+
+    Memory: 20 bytes per slot.
 
     Raises StoreAccessError, StoreChangedError.
     """
@@ -54,9 +57,11 @@ def measure_index_file(file: IndexFileReader) -> IndexFileFigures:
         hashes = np.empty(len(items), np.int32)
         sample.append(hashes[: count_slots(items, lengths, hashes)].copy())
         entries += len(items)
+    # Only a fixed share of the hashes is kept, to bound memory. Scale the number of distinct ones up.
     different = _different(np.concatenate(sample)) * SAMPLE
     slots = np.bincount(lengths)
     length = np.arange(len(slots))
+    # A look-up of the newest item of a chain of n reads 1 item, of the oldest n: n (n + 1) / 2 in all.
     steps = float((slots * length * (length + 1)).sum()) / 2
     return IndexFileFigures(
         file.name,
@@ -72,13 +77,13 @@ def measure_index_file(file: IndexFileReader) -> IndexFileFigures:
 
 
 def _different(hashes: npt.NDArray[np.int32]) -> int:
-    """Return the number of distinct hashes, by sorting, which takes a tenth of the time of np.unique."""
+    """Return the number of distinct hashes. Sorting takes a tenth of the time of np.unique."""
     hashes = np.sort(hashes)
     return int(np.count_nonzero(np.diff(hashes))) + min(len(hashes), 1)
 
 
 def _by_length(slots: npt.NDArray[np.int64]) -> list[tuple[int, int, int]]:
-    """Group slots by chain length in powers of two; `slots[n]` is the number of slots with n items."""
+    """Group slots by chain length: 0, 1, 2-3, 4-7 and so on. `slots[n]` is the number of slots with n items."""
     found, low = [], 0
     while low < len(slots):
         high = max(2 * low - 1, low)
@@ -93,7 +98,7 @@ def sizing_of(
     index_files: Sequence[IndexFileFigures],
     span_ms: int,
 ) -> Sizing:
-    """Return advice on sizes from the rates over the whole log, which spans `span_ms` milliseconds."""
+    """Return advice on file sizes, from the average rates of the log, which spans `span_ms` milliseconds."""
     used = sum(file_bytes(one.hash_slots, one.entries + 1) for one in index_files)
     of_queues = ENTRY_BYTES * log.messages
     ratio = (log.size_bytes + of_queues + used) / log.size_bytes if log.size_bytes else 1.0
@@ -123,15 +128,15 @@ def _rounded_up(count: int) -> int:
 
 
 def measure_store(store: MessageStore, parts: int = PARTS) -> StoreFigures:
-    """Measure an open store. Nothing is written.
+    """Measure an open store.
 
     Args:
         store: The store.
-        parts: Number of equal intervals in which messages are counted.
+        parts: Number of equal time intervals in which messages are counted.
 
     Raises:
         StoreAccessError, StoreChangedError: a file cannot be read, or became shorter.
-        StoreNotFoundError: files expired meanwhile.
+        StoreNotFoundError: files expired during the measurement.
     """
     end = store.end_offset()
     first_ms, last_ms = _times(store, end)
@@ -162,7 +167,7 @@ def measure_store(store: MessageStore, parts: int = PARTS) -> StoreFigures:
 
 
 def _measure(store: MessageStore, log: LogFigures, end: int) -> list[IndexFileFigures]:
-    """Measure the log and the IndexFiles, at the same time if files can be read from two threads."""
+    """Measure the log and the IndexFiles, in two threads if the store is local."""
     index = store.index.current()
     if not store.storage.is_local:
         log.read(store.commit_log, end)
@@ -174,11 +179,11 @@ def _measure(store: MessageStore, log: LogFigures, end: int) -> list[IndexFileFi
 
 
 def _times(store: MessageStore, end: int) -> tuple[int, int]:
-    """Return the store times (ms) of the first message and the newest of the last messages, or 0 if unknown."""
+    """Return the store times (ms) of the first message and of the newest message at the end; 0 if unknown."""
     last = newest_timestamp(store.commit_log, end) or 0
     try:
         return store.get(store.commit_log.first_offset).store_timestamp, last
-    except StoreError:  # the log is empty, or begins with damage
+    except StoreError:  # The log is empty, or begins with damage.
         return last, last
 
 
@@ -196,7 +201,7 @@ def _groups(store: MessageStore, queues: list[QueueFigures]) -> list[GroupFigure
 
 
 def _example(store: MessageStore, queue: QueueFigures) -> dict[str, str]:
-    """Return the properties of the first message of a queue; none if it cannot be read."""
+    """Return the properties of the first message of a queue; an empty dictionary if it cannot be read."""
     try:
         first = store.min_queue_offset(queue.topic, queue.queue_id)
         return store.get_by_queue(queue.topic, queue.queue_id, first).properties

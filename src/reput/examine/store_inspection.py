@@ -1,4 +1,4 @@
-"""Describe a whole store by its files' names, sizes and headers: quick for a store of any size."""
+"""Describe a whole store by the names, sizes and headers of its files. This is fast for a store of any size."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from reput.queues.store_queues import open_queues
 from reput.store.facts import facts_of
 from reput.verify.marker_inspection import inspect_checkpoint
 
-_LEVELS = 3  # consumequeue/TOPIC/QUEUE
+_LEVELS = 3  # Deepest folders of a store: consumequeue/TOPIC/QUEUE.
 
 
 @dataclass(slots=True)
 class QueueSummary:
-    """One queue: offset of its first message that has not expired, and offset that its next message will get."""
+    """One queue: the offset of its first message that has not expired, and the offset of its next message."""
 
     topic: str
     queue_id: int
@@ -58,7 +58,7 @@ class IndexSummary:
 
 @dataclass(slots=True)
 class FolderSize:
-    """The size of a folder: number of files, their lengths, and their bytes on disk (sparse files)."""
+    """The size of a folder: number of files, sum of their lengths, and allocated bytes, which are fewer if sparse."""
 
     files: int = 0
     size_bytes: int = 0
@@ -67,7 +67,7 @@ class FolderSize:
 
 @dataclass(slots=True)
 class StoreInspection:
-    """The description of a store. Offsets are physical; `log_end` follows the last readable record of the CommitLog."""
+    """The description of a store. Offsets are physical; `log_end` is the end of the last readable record."""
 
     path: str
     kind: str = "store"
@@ -97,6 +97,7 @@ def inspect_store(path: str | PathLike[str], storage: Storage = LOCAL) -> StoreI
     found.sizes[COMMIT_LOG_FOLDER] = _sizes(facts.log_folders, storage)
     for folder in (*QUEUE_FOLDERS, INDEX_FOLDER):
         path = os.path.join(found.path, folder)
+        # These two folders are always listed, with size 0 if they are missing; others only if they exist.
         if folder in (CONSUME_QUEUE_FOLDER, INDEX_FOLDER) or storage.entry(path) is not None:
             found.sizes[folder] = _sizes([path], storage)
     _read_queues(found, storage)
@@ -151,7 +152,7 @@ def _sizes(folders: Iterable[str], storage: Storage, levels: int = _LEVELS) -> F
     total = FolderSize()
     for entry in chain.from_iterable(map(storage.list, folders)):
         if entry.is_dir():
-            if levels == 1:  # deeper folders may be links that lead back here
+            if levels == 1:  # A store has no deeper folders; a link could lead back up, in a cycle.
                 continue
             inner = _sizes([entry.path], storage, levels - 1)
             total.files += inner.files

@@ -1,8 +1,9 @@
-"""Trace a message: all its records in a store, in order of time, and why it came late, twice or never.
+"""Trace a message: find all its records, and explain why it was delivered late, twice or never.
 
-The trace follows unique keys and origin message ids from record to record, until it finds nothing new. Of KEYS, it
-follows only the requested key. Look-ups by key are as exact and complete as queries. Records without an index entry are
-read from their queues (`tracing.searched_store.UnindexedQueues`), up to a limit.
+Records of one message share its unique key, or name its message id as their origin. The trace follows both from record
+to record, until it finds nothing new. Of KEYS, it follows only the requested key. Look-ups by key are as exact and
+complete as queries. Some records have no index entry, such as op messages. They are read from their queues
+(`tracing.searched_store.UnindexedQueues`), up to a limit.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ from reput.query.wanted import WantedKey, WantedKeyAnywhere, WantedUniqueKeys
 MOST_MESSAGES = 100
 MOST_ENTRIES = 20_000
 _SYSTEM_TOPICS = (SCHEDULE_TOPIC, TIMER_TOPIC, HALF_TOPIC, DISCARDED_HALF_TOPIC)
+# Brokers' clocks may differ by this much: a retry in another broker's store may seem older than the message.
 _CLOCKS_DIFFER_MS = 60_000
 
 
@@ -58,16 +60,16 @@ def trace(
     most_messages: int = MOST_MESSAGES,
     most_entries: int = MOST_ENTRIES,
 ) -> Life:
-    """Return all records of a message in these stores, and its delivery as they show it.
+    """Return all records of a message in these stores, and the reasons for its delivery that they show.
 
     Args:
-        stores: Open stores; the stores of several brokers are followed as one.
+        stores: Open stores. Records are followed from store to store.
         key: One of a message's KEYS, or its unique key.
         message_id: Instead of `key`: an offset message id or a unique key.
-        topic: The topic in which `key` is searched for, or None for all. Further records of the messages found there
-            are followed through all topics.
+        topic: The topic in which `key` is searched; None for all topics. Related records are followed through all
+        topics in any case.
         most_messages: Maximum number of messages per look-up, newest first.
-        most_entries: Maximum number of entries per store read from queues without index entries.
+        most_entries: Maximum number of queue entries per store that are read to find records without index entries.
 
     Returns:
         Events, reasons, and the searched parts of each store.
@@ -80,7 +82,9 @@ def trace(
     if (key is None) == (message_id is None):
         raise UsageError("pass one of key and message_id", arguments=["key", "message_id"])
     if topic is not None and key is None:
-        raise UsageError("topic is for a key, not for an id", arguments=["topic"])
+        raise UsageError(
+            "topic can be combined with key only, not with message_id", arguments=["topic"]
+        )
     for name, most in (("most_messages", most_messages), ("most_entries", most_entries)):
         if most < 1:
             raise UsageError(f"{name} must be at least 1, not {most}", arguments=[name])
@@ -94,13 +98,13 @@ def trace(
 
 
 _Place = tuple[int, int, int, bool]
-"""Number of the store, physical offset, queue offset, whether it is an inner batch."""
+"""Number of the store, physical offset, queue offset, and whether the record is an inner batch."""
 
 
 def _place(store: int, message: MessageExt) -> _Place:
-    """Return the unique place of a record.
+    """Return the place that identifies a record.
 
-    Messages of an inner batch share its offset, so the first number is added.
+    The messages of an inner batch (5.x) share its physical offset; their queue offsets differ.
     """
     return store, message.physical_offset, message.queue_offset, is_inner_batch(message)
 
@@ -120,17 +124,20 @@ class _Tracer:
         self._topics |= of_stores
         if not of_stores and topic is None:
             where = stores[0].queues.folder
-            raise UsageError(f"{where}: no topics to look in; give the topic", arguments=["topic"])
+            raise UsageError(
+                f"{where}: has no queues that show which topics exist; pass topic",
+                arguments=["topic"],
+            )
         self._found: dict[_Place, Event] = {}
-        self._wanted_keys: set[str] = set()  # unique keys to look up in the indexes
+        self._wanted_keys: set[str] = set()  # Unique keys to look up in the indexes.
         self._asked_keys: set[str] = set()
         self._wanted_origins: set[str] = set()
         self._asked_origins: set[str] = set()
-        self._named: set[str] = set()  # ids that were looked up as origins
-        self._unknown: set[str] = set()  # ids whose message no store has
+        self._named: set[str] = set()  # Ids whose retries were searched in the queues.
+        self._unknown: set[str] = set()  # Ids of messages that no store has.
         self._halves: set[_Place] = set()
         self._asked_for = ""
-        # Ids of messages sent as a list (5.x), by the list's id.
+        # A 5.x client can send a list of messages as one record. Key: the list's id; value: ids of its messages.
         self._own_ids: dict[str, set[str]] = {}
 
     def ask_for_key(self, key: str, topic: str | None) -> None:
@@ -148,7 +155,10 @@ class _Tracer:
             self._unknown.add(message_id)
 
     def follow(self) -> None:
-        """Follow until nothing new is found; queues are read after the indexes."""
+        """Follow keys and origins until nothing new is found.
+
+        Queues are read only when the indexes yield nothing more, because reading them is slow.
+        """
         while True:
             while self._wanted_keys or self._wanted_origins:
                 self._fetch_origins(FoundBy.ORIGIN)
@@ -164,7 +174,7 @@ class _Tracer:
                 return
 
     def _batch_topics(self) -> set[str] | None:
-        """Return the topics of the found messages, whose inner batches (5.x) may have more; None for any topic."""
+        """Return the topics whose inner batches (5.x) may contain more of the found messages; None for all topics."""
         if not self._found:
             return None
         messages = [event.message for event in self._found.values()]
@@ -184,7 +194,7 @@ class _Tracer:
                     self._take(number, message, found_by)
 
     def _is_of_same_list(self, message: MessageExt) -> bool:
-        """Return whether this is a different message, sent in one list with a found message."""
+        """Return whether this is another message that was sent in the same list as a found message."""
         own = message.unique_keys[:-1]
         found = self._own_ids.get(message.unique_key or "")
         return bool(own) and found is not None and found.isdisjoint(own)
@@ -195,13 +205,13 @@ class _Tracer:
             return
         role, properties = role_of(message), message.properties
         self._found[place] = Event(self._searched[number].store.path, message, role, found_by)
-        if role is Role.OP:  # its ids are its own; only its body names the half message
+        if role is Role.OP:  # Its ids lead nowhere: only its body names the half message.
             return
         if real_topic := properties.get(REAL_TOPIC):
             self._topics.add(real_topic)
         unique_key, own_ids = properties.get(UNIQ_KEY), message.unique_keys[:-1]
         if unique_key and own_ids and unique_key != self._asked_for:
-            # A copy of this message has only the list's id, like all other messages of the list.
+            # Copies of this message in retry topics have only the list's id, as copies of the list's other messages do.
             self._own_ids.setdefault(unique_key, set()).update(own_ids)
         self._want_key(unique_key)
         origin = properties.get(ORIGIN_MESSAGE_ID)
@@ -213,7 +223,7 @@ class _Tracer:
             self._wanted_keys.add(joined_surrogates(unique_key))
 
     def _fetch_origins(self, found_by: FoundBy) -> None:
-        """Find the message of each named id; an id that is not an offset id is a unique key."""
+        """Find the messages of the wanted origin ids. An id that no store has as an offset may be a unique key."""
         origins, self._wanted_origins = self._wanted_origins, set()
         self._asked_origins |= origins
         for origin in sorted(origins):
@@ -239,7 +249,7 @@ class _Tracer:
                 self._take(number, op, FoundBy.OP_QUEUE)
 
     def _read_retry_queues(self) -> None:
-        """Find records whose origin is one of the found messages, or the requested id."""
+        """Find records that name a found message, or the requested id, as their origin."""
         origins = {
             name: (store, event.message)
             for (store, *_), event in self._found.items()
@@ -258,13 +268,14 @@ class _Tracer:
             if unknown:
                 start = 0
             elif here:
+                # A copy is stored after its original, so in the same store the search can begin there.
                 start = min(message.physical_offset for _, message in origins.values())
             names = origins.keys() | unknown
             for message in searched.unindexed.naming(names, start, since_ms - _CLOCKS_DIFFER_MS):
                 self._take(number, message, FoundBy.ORIGIN_MESSAGE_ID)
 
     def life(self) -> Life:
-        """Return the events in order, and the reasons they show."""
+        """Return the events in order of time, and the reasons that they show."""
         places = sorted(self._found, key=lambda place: (self._found[place].stored_ms, *place))
         events: list[Event] = []
         for place in places:
@@ -281,7 +292,10 @@ class _Tracer:
         return Life(tuple(events), tuple(reasons_of(events, self._end_ms(events))), searched)
 
     def _end_ms(self, events: Sequence[Event]) -> int:
-        """Return the newest store time of the stores with these events, or 0 if no event needs it."""
+        """Return the newest store time of the stores with waiting or half messages; 0 if there are none.
+
+        It decides whether a delayed message is overdue or not due yet.
+        """
         waiting = {event.store for event in events if event.role in (*WAITING, Role.HALF)}
         stores = [one.store for one in self._searched if one.store.path in waiting]
         ends = (newest_timestamp(store.commit_log, store.end_offset()) for store in stores)

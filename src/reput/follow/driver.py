@@ -1,7 +1,7 @@
-"""Maintain indexes beside a log until stopped: first a rebuild if necessary, then a loop in this process.
+"""Maintain indexes for a growing log until stopped: rebuild them if necessary, then follow the log in a loop.
 
-The rebuild runs in parallel. The loop need not: one core processes more than a gigabyte per second, more than any
-broker writes.
+The rebuild runs in parallel. The loop runs in this process, because one core processes more than a gigabyte per
+second, which is more than a broker writes.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from reput.pipeline.report import RebuildReport
 
 _POLL_S = 0.5
 _SYNC_S = 2.0
-_SYNC_PAUSE = 5  # pause before the next sync, in durations of the last one
+_SYNC_PAUSE = 5  # The pause before the next sync is this multiple of the last sync's duration.
 
 Rebuild = Callable[[Path, Path, StoreConfig], RebuildReport]
-"""Rebuilds the indexes of a store in an output folder, with these settings."""
+"""A function that rebuilds the indexes of a store in an output folder, with given settings."""
 OnRebuilt = Callable[[RebuildReport], None]
 OnReport = Callable[[FollowReport], None]
 
@@ -42,18 +42,19 @@ def follow_store(
     on_resume: OnReport = lambda report: None,
     on_step: OnReport = lambda report: None,
 ) -> FollowReport:
-    """Maintain ConsumeQueues and IndexFiles of a store in `output`, until `stop` is set or a KeyboardInterrupt comes.
+    """Maintain ConsumeQueues and IndexFiles of a store in `output`, until `stop` is set or KeyboardInterrupt is raised.
 
     Nothing is written into the store. If `output` has indexes, they are continued; otherwise they are rebuilt first. If
-    the store has no CommitLog yet, wait for it. A KeyboardInterrupt in the middle of a step acts like a kill: nothing
-    is lost, and the next start repeats the step.
+    the store has no CommitLog yet, the function waits for it. A KeyboardInterrupt in the middle of a step has the
+    effect
+    of a kill: nothing is lost, and the next start repeats the step.
 
     Args:
         store: a store directory, which another process may be writing.
         output: directory for `consumequeue/`, `index/` and `checkpoint`; not the store.
         rebuild: called if `output` has no indexes.
         config: sizes and settings; by default derived from the indexes, or else from the store's files.
-        stop: event that ends it after the current step.
+        stop: an event that ends the function after the current step.
         on_wait: called when the store has no CommitLog yet.
         on_rebuilt: called after the rebuild.
         on_resume: called if no rebuild was necessary, once the position is known at which the indexes are continued.
@@ -69,7 +70,7 @@ def follow_store(
     stop = stop or Event()
     if store.resolve() == output.resolve():
         raise UsageError(
-            f"{output}: is the store itself, into which nothing is written; choose another output",
+            f"{output}: is the store itself, which is only read; choose another output",
             arguments=["output"],
         )
     try:
@@ -96,7 +97,7 @@ def _rebuild(rebuild: Rebuild, store: Path, state: FollowState, on_rebuilt: OnRe
 
 
 def _run(follower: Follower, stop: Event, on_step: OnReport) -> None:
-    """Take steps until `stop` is set, then make the indexes durable unless a step failed."""
+    """Take steps until `stop` is set, then make the indexes durable, unless the last step failed."""
     is_between_steps, is_dirty = True, True
     sync_at = time.monotonic() + _SYNC_S
     try:
@@ -106,15 +107,18 @@ def _run(follower: Follower, stop: Event, on_step: OnReport) -> None:
             is_dirty = is_dirty or has_grown
             if is_dirty and (begun := time.monotonic()) >= sync_at:
                 follower.sync()
-                took_s = time.monotonic() - begun  # This takes long if there are very many queues.
+                # One fsync per queue file: slow with very many queues.
+                took_s = time.monotonic() - begun
                 sync_at = time.monotonic() + max(_SYNC_S, _SYNC_PAUSE * took_s)
                 is_dirty = False
             is_between_steps = True
             if has_grown:
                 on_step(follower.report)
+            # Do not pause while there is a backlog.
             if not (has_grown and follower.has_more):
                 stop.wait(_POLL_S)
     except KeyboardInterrupt:
         pass
     finally:
+        # An interrupted step may have appended to some files only. A sync would record this state as complete.
         follower.close(sync=is_between_steps)

@@ -1,11 +1,11 @@
-"""Maintain ConsumeQueues and IndexFiles of a log that this process only reads.
+"""Maintain ConsumeQueues and IndexFiles for a log that another process writes.
 
-A broker or a replica may be writing the log; the indexes lie in another folder. They always equal the indexes that a
-rebuild would create from the log up to `position`, because they use the same scan, append and put, and a start removes
-unfinished work of the previous run. A start reads the log from shortly before the recovery point.
+The log is only read, and the indexes lie in another folder. They always equal the indexes that a rebuild would create
+from the log up to `position`: the same code scans, appends and puts, and a start removes unfinished work of the
+previous run. A start reads the log from shortly before the recovery point.
 
-New bytes at the end of the log are indexed after a short pause, because a reader may see a record that a broker has
-only partly copied into its file. A broker that recovers may cut the last file of its log; the bytes after the cut stay
+New bytes at the end of the log are indexed after a short pause, because a broker may have copied a record only partly
+into its mapped file. When a broker recovers, it may truncate the last file of its log; the bytes after the cut stay
 until they are overwritten.
 """
 
@@ -63,13 +63,14 @@ from reput.store.parts import with_version
 from reput.store.topics_file import TOPICS_PATH, batch_topics
 from reput.writer.expiry import carry_out, plan_of_indexes
 
+# Age at which bytes of the log count as completely written.
 _SETTLED_S = 0.2
 # Most bytes of the log per step; between steps, the loop syncs and checks `stop`.
 _STEP_BYTES = 256 << 20
 
 
 class FollowedBatchTopics:
-    """Topics with batch queues: the followed store's settings declare one, or the indexes have one."""
+    """The topics with batch queues: topics that the followed store declares as such, or whose indexes exist."""
 
     def __init__(self, store: Path, output: Path) -> None:
         self._store = store
@@ -77,14 +78,14 @@ class FollowedBatchTopics:
         self.names = batch_topics(str(store)) | batch_topics(str(output))
 
     def have_changed(self) -> bool:
-        """Return whether the store's topics have changed; a topic is created before its first message."""
+        """Return whether the store has new batch topics. A broker creates a topic before its first message."""
         if (state := self._state()) == self._stored:
             return False
         self._stored = state
         return not batch_topics(str(self._store)) <= self.names
 
     def _state(self) -> tuple[int, int] | None:
-        """Return values that change whenever a broker replaces the file."""
+        """Return values that change whenever a broker replaces its file of topics."""
         try:
             status = os.stat(self._store / TOPICS_PATH)
         except OSError:
@@ -93,14 +94,14 @@ class FollowedBatchTopics:
 
 
 class FollowedLog:
-    """A log in the state in which it was last examined.
+    """The followed log, in the state of the last call of `list_files` and `look`.
 
-    files  the log's files
-    seen   physical offset after the last readable record
+    files: the log's files
+    seen: physical offset after the last readable record
     """
 
     def __init__(self, source: LogSource, buffers: ScanBuffers) -> None:
-        """Prepare a follower, which reads nothing before `look`. Raises StoreNotFoundError, StoreAccessError."""
+        """List the files. Records are first read by `look`. Raises StoreNotFoundError, StoreAccessError."""
         self._source, self._buffers = source, buffers
         self._seen_at = 0.0
         self.seen = 0
@@ -116,12 +117,12 @@ class FollowedLog:
         self.files = self._log.files
 
     def look(self, start: int) -> None:
-        """Find the end of the readable records from `start` on, where a record or a file begins."""
+        """Set `seen` to the end of the readable records after `start`. A record or a file must begin at `start`."""
         self._seen_at = time.monotonic()
         self.seen = walk_on(self._log, start, self._buffers, in_last=GROWING).end
 
     def settle(self) -> None:
-        """Wait until the last bytes seen are old enough to be indexed."""
+        """Wait until the bytes that `look` saw are old enough to be indexed."""
         time.sleep(max(self._seen_at + _SETTLED_S - time.monotonic(), 0))
 
     def last_with_data(self) -> int:
@@ -129,7 +130,7 @@ class FollowedLog:
         return (self._log.last_with_data() or self.files[0]).start
 
     def held(self, checkpoints: list[LogCheckpoint]) -> list[LogCheckpoint]:
-        """Return the checkpoints that match this log up to the first mismatch, except those for expired messages."""
+        """Return the checkpoints before the first that does not match this log. Expired messages are skipped."""
         there = (
             checkpoint for checkpoint in checkpoints if checkpoint.physical_offset >= self.begin
         )
@@ -140,7 +141,7 @@ class FollowedLog:
         return head is not None and LogCheckpoint.of(checkpoint.physical_offset, head) == checkpoint
 
     def head_at(self, offset: int) -> bytes | None:
-        """Return the first bytes of the record at an offset, or None if no file contains it."""
+        """Return the first bytes of the record at an offset; None if no file contains them."""
         for file in self.files:
             if file.start <= offset < file.end - MIN_RECORD_BYTES:
                 with self._log.open_file(file.path) as reader:
@@ -148,14 +149,16 @@ class FollowedLog:
         return None
 
     def end_of(self, checkpoint: LogCheckpoint) -> int:
-        """Return the physical offset after the message of a checkpoint that matches."""
+        """Return the physical offset after the message of a matching checkpoint."""
         head = self.head_at(checkpoint.physical_offset)
         return checkpoint.physical_offset + (read_size_and_magic(head, 0)[0] if head else 0)
 
     def settled_before(self, checkpoints: list[LogCheckpoint]) -> int:
-        """Return the begin of a record or file before which the log is certainly unchanged, given these checkpoints.
+        """Return an offset, the start of a record or file, before which the log is certainly unchanged.
 
-        After a cut in the last file, later checkpoints still match until the broker overwrites their messages.
+        A matching checkpoint is no proof for the bytes just before it: after a truncation in the last file, later
+        checkpoints match until the broker overwrites their messages. A broker truncates at most its unflushed bytes, so
+        checkpoints at a distance of CHECKPOINT_SPACING_BYTES from the newest one are safe.
         """
         last = self.last_with_data()
         if not checkpoints:
@@ -168,9 +171,9 @@ class FollowedLog:
 
 
 class Follower:
-    """Opens the indexes of the log of `store` in `output`, and continues them. Not thread-safe.
+    """Opens the indexes in `output`, and continues them with the log of `store`. Not thread-safe.
 
-    Raises StoreNotFoundError, StoreAccessError, StoreError for files of other sizes.
+    Raises StoreNotFoundError, StoreAccessError, StoreError if files have other sizes than the settings.
     """
 
     def __init__(
@@ -181,19 +184,19 @@ class Follower:
         self._rules = DispatchRules.of(self._config)
         self._buffers = ScanBuffers()
         self._log = FollowedLog(StoreLog(store), self._buffers)
-        self._index_ends: dict[Path, int] = {}  # last physical offset of each full file
+        self._index_ends: dict[Path, int] = {}  # End timestamp of each full file.
         self.report = FollowReport(str(output))
         for folder in (CONSUME_QUEUE_FOLDER, INDEX_FOLDER):
             self._disk.make_folder(output / folder)
         self._open()
 
     def _open(self) -> None:
-        """Remove entries after the end of the log and unfinished files; restore missing parts of existing indexes."""
+        """Remove unfinished files and entries after the end of the log. Index messages whose entries are missing."""
         log, state = self._log, self._state
         log.list_files()
         state.checkpoints = log.held(state.checkpoints)
         settled = log.settled_before(state.checkpoints)
-        # The walk begins at a place where it would notice a truncation of the log.
+        # Begin the walk at a place where it notices a truncation of the log.
         log.look(max(settled, log.last_with_data()))
         found = RecoveryReport(log_begin=log.begin)
         found.log_end = min(log.seen, self._unchanged_until())
@@ -226,6 +229,8 @@ class Follower:
         report.log_begin, report.compared_from = found.log_begin, found.compared_from
         report.notes += found.notes
         log.settle()
+        # Queues and index may end at different messages. Repeat dispatch from the earlier one; writers skip existing
+        # entries.
         again_until = max(found.queues_from, found.index_from)
         while report.position < found.log_end:
             self._dispatch(min(found.log_end, report.position + _STEP_BYTES))
@@ -236,7 +241,7 @@ class Follower:
         self._remove_expired()  # Files of messages that expired between runs.
 
     def _unchanged_until(self) -> int:
-        """Return the physical offset up to which the log is the indexed one; later entries are replaced."""
+        """Return the physical offset up to which the log is the one that was indexed. Later entries are replaced."""
         if self._state.rebuilt_to is not None:
             return self._state.rebuilt_to
         if self._state.is_fresh:
@@ -245,10 +250,10 @@ class Follower:
         return self._log.end_of(checkpoints[-1]) if checkpoints else self._log.begin
 
     def _recover(self, found: RecoveryReport, settled: int) -> CutIndexes:
-        """Compare with the log all entries after the recovery point, and all entries that a cut may have changed.
+        """Compare entries with the log: those after the recovery point, and those that a truncation may affect.
 
-        Except after a clean shutdown, the last indexed message is always dispatched again, and a file created after it
-        is created again.
+        Except after a clean shutdown, the last indexed message is always dispatched again, and files after it are
+        created again, because a crash may have left them incomplete.
         """
         output, config, disk = self._output, self._config, self._disk
         queues = find_queues(output, config)
@@ -269,7 +274,7 @@ class Follower:
         if (rebuilt_to := self._state.rebuilt_to) is not None:
             known = indexes.check(indexes.after_rebuild(rebuilt_to), closed=True)
             starts = [file.start for file in self._log.files if file.start < rebuilt_to]
-            # The last record that the rebuild read may have been incomplete.
+            # The broker may have been writing the last record that the rebuild read: compare its file again.
             settled = max(starts, default=found.log_begin)
         else:
             known = indexes.check(known, closed)
@@ -281,6 +286,8 @@ class Follower:
             output, self._topics.names, config, disk, known,
             compared=None if is_as_closed else indexes.batches, log=self._store,
         )  # fmt: skip
+        # The recovery point states entries that are about to be removed. Delete it first: a crash must not leave it
+        # valid.
         if known is None or known.end > right_until:
             delete_recovery_point(output, disk, RECOVERY_POINT_FILE)
         elif is_as_closed:
@@ -290,7 +297,7 @@ class Follower:
             return indexes.cut(log)
 
     def poll(self) -> bool:
-        """Index the log up to the end seen by the previous poll, and note its present end.
+        """Index the log up to the end that the previous poll saw, and note the present end.
 
         Returns whether anything was indexed.
 
@@ -304,6 +311,7 @@ class Follower:
             )
             self.close(sync=False)
             self._open()
+        # Open the indexes again, so that messages of new batch topics go into batch queues.
         if self._topics.have_changed():
             self.close()
             self._open()
@@ -317,7 +325,7 @@ class Follower:
 
     @property
     def has_more(self) -> bool:
-        """Whether the last poll has seen messages that it did not index."""
+        """Return whether the last poll saw messages that are not indexed yet."""
         return self._log.seen > self.report.position
 
     def sync(self, closing: bool = False) -> None:
@@ -325,7 +333,8 @@ class Follower:
 
         Raises StoreAccessError.
         """
-        # Save the state before the indexes: checkpoints of messages without entries do no harm.
+        # Save the checkpoints before the indexes. After a crash in between, checkpoints without entries do no harm, but
+        # entries without checkpoints could belong to a log that was truncated.
         self._state.save(self._disk)
         self._queues.sync()
         self._index.sync()
@@ -342,16 +351,16 @@ class Follower:
             self._note.write(reached, closing)
 
     def close(self, sync: bool = True) -> None:
-        """Close the files, after a `sync`."""
+        """Close the files. With `sync`, make them durable first."""
         if sync:
             self.sync(closing=True)
         self._index.close(sync=False)
         self._queues.close(sync=False)
 
     def _last_item(self) -> tuple[str, int]:
-        """Return the last file with items, and the number after its last item.
+        """Return the name of the last IndexFile with items, and the number after its last item.
 
-        A file without items is named by its first item.
+        A new file gets its name with its first item, so a file without items has no lasting name.
         """
         name, count = self._index.end
         if count > 1:
@@ -368,15 +377,15 @@ class Follower:
         return max(ends.values(), default=0)
 
     def _is_same_log(self) -> bool:
-        """Return whether the last indexed message is still there, or has expired."""
+        """Return whether the last indexed message is unchanged, or has expired."""
         log, last = self._log, self._last
-        # The log is shorter than the indexed part: a broker cut it when it recovered.
+        # The log ends before the indexed part: a broker truncated it when it recovered.
         if log.files[-1].end < self.report.position:
             return False
         return last is None or last.physical_offset < log.begin or log.holds(last)
 
     def _dispatch(self, target: int) -> None:
-        """Dispatch the messages before `target`, up to which the log no longer changes."""
+        """Index the messages before `target`. The log must not change before this offset any more."""
         report, files, last, is_misplaced = self.report, self._log.files, None, False
         for file in files:
             if file.end <= report.position or file.start >= target:
@@ -413,14 +422,14 @@ class Follower:
             self._remember(*last, is_misplaced)
 
     def _note_damage(self, found: list[Finding], noted: int) -> int:
-        """Note the findings after the first `noted`; return the number of all findings."""
+        """Report the findings after the first `noted` ones; return the number of all findings."""
         if new := found[noted:]:
             self.report.damage += new
             self._queues.add_lost(ranges_of(new))
         return len(found)
 
     def _remember(self, offset: int, size: int, is_misplaced: bool) -> None:
-        """Remember the last indexed message, unless it states another offset and so cannot identify the log."""
+        """Add a checkpoint for the last indexed message, unless its record states another offset than its place."""
         head = None if is_misplaced else self._log.head_at(offset)
         self._end = None if head is None else offset + size
         if head is not None:
@@ -428,7 +437,7 @@ class Follower:
             self._state.add(self._last, self._log.files[0].size)
 
     def _follow_expiry(self) -> None:
-        """Delete index files that cover only expired messages, as a broker does."""
+        """Delete files of the indexes that cover only expired messages, as a broker does."""
         begin = self._log.begin
         if begin > self.report.log_begin:
             self.report.log_begin = begin

@@ -1,4 +1,4 @@
-"""The report of a follower's run."""
+"""Define the report of a follower's run."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from reput.text import printable
 
 @dataclass(slots=True, repr=False)
 class FollowReport(Report):
-    """Results of a follower since its start. Offsets are physical.
+    """The results of a follower since its start. Offsets are physical.
 
-    output       folder of the indexes
-    log_begin    present begin of the followed log
-    compared_from  offset from which the start compared messages with the indexes
-    position     offset before which the indexes have every message
-    messages, keys  numbers dispatched by this run; its start repeats a few
-    expired_files  number of index files deleted because their messages have expired
+    output: folder of the indexes
+    log_begin: present beginning of the followed log
+    compared_from: offset from which the start compared the indexes with the log
+    position: offset before which the indexes have every message
+    messages, keys: numbers indexed by this run; its start repeats a few of the previous run
+    expired_files: number of files of the indexes deleted because their messages have expired
     """
 
     output: str = ""

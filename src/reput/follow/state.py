@@ -1,7 +1,7 @@
-"""The state of a folder of followed indexes.
+"""Load and save the state of a folder of followed indexes.
 
-`.reput-follow` contains the settings of its files, and checkpoints that identify the log. Beside it,
-`.reput-follow.known` is the recovery point of the indexes (`reput.recovery.recovery_point`).
+`.reput-follow` contains the settings of the folder's files, and checkpoints: digests of messages, which identify the
+log. `.reput-follow.known` is the recovery point of the indexes (`reput.recovery.recovery_point`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from reput.store.facts import facts_of
 
 STATE_FILE = ".reput-follow"
 RECOVERY_POINT_FILE = f"{STATE_FILE}.known"
-# In the log's last file; more bytes than a broker leaves unflushed.
+# Distance of checkpoints in the log's last file. It exceeds the bytes that a broker leaves unflushed, and so the bytes
+# that a recovery may cut off before the newest checkpoint.
 CHECKPOINT_SPACING_BYTES = 64 << 20
 _NEWEST_CHECKPOINTS = 4
 _MOST_CHECKPOINTS = 64
@@ -48,7 +49,7 @@ def has_indexes(output: Path) -> bool:
 
 
 class LogCheckpoint(NamedTuple):
-    """A message that was indexed: its physical offset, and a digest of its record's head."""
+    """An indexed message: its physical offset, and a digest of the first bytes of its record."""
 
     physical_offset: int
     digest: str
@@ -62,10 +63,10 @@ class LogCheckpoint(NamedTuple):
 class FollowState:
     """The state of a folder of followed indexes.
 
-    config       the settings with which its files were created
-    checkpoints  oldest first; if the log was cut and continued otherwise, all checkpoints after the cut differ
-    is_fresh     whether the indexes come from a rebuild of this log, and nothing was followed yet
-    rebuilt_to   physical offset up to which a rebuild has just indexed the log
+    config: the settings with which the files were created
+    checkpoints: oldest first; if the log was truncated and continued differently, all after the truncation mismatch
+    is_fresh: whether the indexes come from a rebuild of this log, and nothing was followed yet
+    rebuilt_to: physical offset up to which a rebuild has just indexed the log; None if there was no rebuild
     """
 
     folder: Path
@@ -75,7 +76,7 @@ class FollowState:
     rebuilt_to: int | None = None
 
     def add(self, checkpoint: LogCheckpoint, file_bytes: int) -> None:
-        """Add a checkpoint; keep one older checkpoint per CommitLog file, and some more in the last file."""
+        """Add a checkpoint, and thin out the older ones: one per CommitLog file, several in the last file."""
         checkpoints = [
             *(old for old in self.checkpoints if old.physical_offset < checkpoint.physical_offset),
             checkpoint,
@@ -96,13 +97,13 @@ class FollowState:
 
 
 def begin(store: Path, output: Path, config: StoreConfig | None) -> FollowState:
-    """Return the state of `output`, or a new one. Given settings override the settings of the files.
+    """Return the stored state of `output`, or create it from `config`, or else from the sizes of the files.
 
     Raises UsageError if the settings differ from the files' settings, StoreError, StoreAccessError.
     """
     Disk().make_folder(output)
     for name in (CHECKPOINT_FILE, STATE_FILE, RECOVERY_POINT_FILE):
-        # A process that was killed while it replaced the file has left this one.
+        # A process that was killed while it replaced a file has left its temporary file.
         for path in output.glob(f"{name}.*.tmp"):
             Disk().delete(path)
     state = _read(output)

@@ -1,4 +1,4 @@
-"""The report of a comparison of two stores."""
+"""Define the report of a comparison of two stores."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ class Way(StrEnum):
     """How the messages of two stores were paired."""
 
     BY_OFFSET = "by_offset"
-    """Both are copies of one log: by physical offset."""
+    """By physical offset, because both are copies of one log."""
     BY_QUEUE = "by_queue"
     """By topic, queue and queue offset."""
     BY_ROW = "by_row"
-    """A store and an export: by physical offset, column by column."""
+    """By physical offset, column by column: a store with the rows of an export."""
 
 
 class Part(StrEnum):
-    """The kinds of differences."""
+    """The parts of a store that are compared."""
 
     MESSAGE = "message"
     QUEUE_ENTRY = "queue_entry"
@@ -33,7 +33,7 @@ class Part(StrEnum):
 
 
 class What(StrEnum):
-    """How the two stores differ in a part."""
+    """The ways in which two stores can differ."""
 
     ONLY_IN_A = "only_in_a"
     ONLY_IN_B = "only_in_b"
@@ -44,9 +44,9 @@ class Example(NamedTuple):
     """One difference.
 
     Attributes:
-        place: Topic, queue and queue offset of a message, a file, ...
-        physical_offset_a, physical_offset_b: Offsets in the logs, or None.
-        detail: Details in words; may be empty.
+        place: The topic, queue and queue offset of a message or entry, or the names of files.
+        physical_offset_a, physical_offset_b: The message's offset in each log; None if that log lacks it.
+        detail: What differs, in words; may be empty.
     """
 
     part: Part
@@ -66,19 +66,20 @@ class Extent(NamedTuple):
 
 @dataclass(slots=True)
 class Difference:
-    """Two stores compared.
+    """The result of comparing two stores, A and B.
 
     Attributes:
         way: How messages were paired.
-        logs: Extent of A and of B.
-        equal_bytes: Bytes of CommitLog files that are identical in both; their messages are not counted.
-        equal_messages: Number of messages of other files that both have with the same content.
+        logs: The extents of both logs.
+        equal_bytes: Bytes of CommitLog files that are identical in both stores. Their messages are not counted.
+        equal_messages: Number of equal messages in the other files.
         counts: Number of differences by part and `What`.
-        expired: Number of messages only in A, and only in B, that precede the other store's messages: its log
-            (paired by offset) or the first message of its queue.
-        behind: Number of messages only in A, and only in B, that follow the other store's messages in this sense.
+        expired: Number of messages only in A, and only in B, that precede everything in the other store: its log if
+        paired by offset, else the first message of the queue. They probably expired there.
+        behind: Number of messages only in A, and only in B, that follow everything in the other store. It is probably
+        older.
         examples: The first differences of each part and `What`.
-        notes: Remarks, in words.
+        notes: Remarks in words.
         damage: The unreadable parts of A, and of B; the comparison excludes them.
     """
 

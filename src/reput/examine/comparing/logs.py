@@ -30,19 +30,20 @@ _FIELDS = (
     "topic", "queue_id", "queue_offset", "flag", "sys_flag", "born_timestamp", "born_host", "store_timestamp",
     "store_host", "reconsume_times", "prepared_transaction_offset", "body_crc", "body", "properties_bytes", "magic",
 )  # fmt: skip
-MOST_ROWS = 4 << 20  # messages of one store in memory at the same time
+# Most messages of one store in memory: 40 bytes each, and more while they are sorted.
+MOST_ROWS = 4 << 20
 _WINDOW_BYTES = 4 << 20
 _PROBE_BYTES = 64 << 10
 _PROBES = 16
 _SAME_SHARE = 0.5
-_OFFSETS_A_PART = 12  # 2**12 successive queue offsets are compared in the same pass
+_OFFSETS_A_PART = 12  # A pass compares blocks of 2**12 successive queue offsets.
 ONLY_IN = (What.ONLY_IN_A, What.ONLY_IN_B)
 Stores = tuple[MessageStore, MessageStore]
 Mask = npt.NDArray[np.bool_]
 
 
 class QueueNumbers:
-    """Assigns each queue the same number in both stores."""
+    """Numbers queues, so that a queue has the same number in both stores."""
 
     def __init__(self) -> None:
         self._numbers: dict[Queue, int] = {}
@@ -61,15 +62,15 @@ class QueueNumbers:
 
 @dataclass(frozen=True, slots=True)
 class LogRows:
-    """Messages in log order.
+    """Messages in log order, as columns of int64[n].
 
     Attributes:
-        offset: int64[n], physical offsets.
-        queue: int64[n], numbers of the queues.
-        queue_offset: int64[n]; NOT_QUEUED for a message whose transaction is open or was rolled back.
-        size: int64[n], bytes of the record.
-        digest: int64[n], of all bytes of the record except PHYSICALOFFSET: the CRC-32 of the bytes before this field,
-            without its top bit, and the CRC-32 of the bytes after it.
+        offset: Physical offsets.
+        queue: Numbers from `QueueNumbers`.
+        queue_offset: Queue offsets; NOT_QUEUED for a message whose transaction is open or was rolled back.
+        size: Bytes of the records.
+        digest: Digests of all bytes of the records except PHYSICALOFFSET, which differs between stores. The upper
+        bits are the CRC-32 of the bytes before this field, the lower bits that of the bytes after it.
     """
 
     offset: Column
@@ -114,7 +115,7 @@ class RowReader:
     """Reads the messages of one log.
 
     Attributes:
-        damage: The unreadable parts, in the order of reading.
+        damage: The unreadable ranges, in the order of reading.
     """
 
     def __init__(self, log: CommitLogReader, log_end: int, numbers: QueueNumbers) -> None:
@@ -143,6 +144,7 @@ class RowReader:
 
 
 def _digests(data: npt.NDArray[np.uint8], positions: Column, size: Column) -> Column:
+    # body_crcs returns 31 bits each, so both fit into one int64.
     low, high = np.empty(len(size), np.int32), np.empty(len(size), np.int32)
     body_crcs(data, positions, np.full(len(size), PHYSICAL_OFFSET_POSITION), low)
     body_crcs(data, positions + _BEHIND_OFFSET, size - _BEHIND_OFFSET, high)
@@ -176,7 +178,7 @@ def add_only_in(found: Difference, store: MessageStore, side: int, rows: LogRows
 def _read(store: MessageStore, offset: int) -> MessageExt | None:
     try:
         return store.get(offset)
-    except StoreError:  # a scan with salvage can read records that a reader cannot
+    except StoreError:  # The scan in salvage mode can read records that a reader refuses.
         return None
 
 
@@ -195,7 +197,10 @@ def _differing_fields(left: MessageExt | None, right: MessageExt | None) -> str:
 
 
 def find_way(stores: Stores) -> Way:
-    """Compare by offset if files with the same offset begin with the same bytes, in at least one case."""
+    """Choose how to compare: by offset if a log file of A begins with mostly the same bytes as that of B.
+
+    Zeros are not compared, because every new log file is full of them.
+    """
     files = [{file.start: file for file in store.commit_log.files} for store in stores]
     for start in sorted(files[0].keys() & files[1].keys())[:_PROBES]:
         pair = [
@@ -211,7 +216,7 @@ def find_way(stores: Stores) -> Way:
 
 
 class LogComparison:
-    """Compares the logs of two stores, and adds their differences to a Difference."""
+    """Compares the logs of two stores, and adds the differences to a `Difference`."""
 
     def __init__(self, stores: Stores, found: Difference) -> None:
         self._stores, self._found = stores, found
@@ -269,11 +274,12 @@ class LogComparison:
                 rows.append(part)
             self._pair(rows[0], rows[1], by_offset=True)
 
-    # By queue: several passes over both logs, each of which compares a part of every queue.
+    # By queue: one pass over both logs if all rows fit into memory, else several, each with a part of every queue.
 
     def _by_queue(self) -> None:
         passes = 1
         while not self._try_by_queue(passes):
+            # A pass had too many rows: begin again with smaller parts.
             passes *= 2
             self._found.clear_messages()
 
@@ -336,7 +342,7 @@ class LogComparison:
         add_only_in(found, self._stores[side], side, rows)
 
     def _outside_queues(self, rows: LogRows, other: MessageStore) -> tuple[Mask, Mask]:
-        """Return which rows lie before the first message of their queue in the other store, and which after."""
+        """Return two flags per row: whether it precedes, or follows, all messages of its queue in the other store."""
         before, behind = np.zeros(len(rows), np.bool_), np.zeros(len(rows), np.bool_)
         for number in np.unique(rows.queue).tolist():
             queue = self._numbers.queues[number]
@@ -352,7 +358,7 @@ class LogComparison:
 
 
 def _first_left(store: MessageStore, topic: str, queue_id: int) -> int:
-    """Return the queue offset of the first message that has not expired; 0 if only entries were lost."""
+    """Return the queue offset of the first message that has not expired; 0 if its entry is damaged."""
     try:
         return store.min_queue_offset(topic, queue_id)
     except FormatError:
@@ -365,6 +371,6 @@ def _all_rows(reader: RowReader, store: MessageStore) -> Iterator[LogRows]:
 
 
 def _share(rows: LogRows, passes: int) -> npt.NDArray[np.int64]:
-    """Return the pass that takes each row: the same one for the same queue and queue offset."""
+    """Return the number of the pass that compares each row. It depends only on the queue and the queue offset."""
     part = rows.queue * 31 + (rows.queue_offset >> _OFFSETS_A_PART)
     return np.where(rows.queue_offset == NOT_QUEUED, rows.digest, part) % passes

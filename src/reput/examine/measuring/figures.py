@@ -1,4 +1,4 @@
-"""The figures of a store, which `reput stats` prints and a report draws."""
+"""Define the figures of a store, which `reput stats` prints and a report draws."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ DAY_MS = 86_400_000
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """A span of time, divided into equal parts. Messages stored outside it count in the first or the last part.
+    """A span of time, divided into equal parts. Messages stored outside the span count in the first or the last part.
 
     Attributes:
-        begin_ms: Begin of the first part, ms since 1970.
+        begin_ms: Beginning of the first part, ms since 1970.
         part_ms: Length of each part, ms.
         parts: Number of parts.
     """
@@ -62,7 +62,7 @@ class QueueFigures:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """A time without messages, in ms: from one message's store time to the next one's."""
+    """A period without messages, between the store times (ms) of two successive messages."""
 
     begin_ms: int
     end_ms: int
@@ -70,9 +70,10 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class Frequent:
-    """A key or tag of many messages: at most `count`, of which on average `error` have another key or tag.
+    """A key or tag that many messages have.
 
-    `topic` is the key's topic. A tag is counted in all topics together; its `topic` is the topic of one such message.
+    Keys are counted by hash, so `count` may be too high: it includes on average `error` messages with another key or
+    tag. Tags are counted over all topics; `topic` is then the topic of one message with the tag.
     """
 
     topic: str
@@ -95,13 +96,12 @@ class IndexFileFigures:
     """One IndexFile.
 
     Attributes:
-        entries: Number of used items; the file is full at `index_items - 1`.
+        entries: Number of used items. A file is full at `index_items - 1`, because item 0 is never used.
         used_slots: Number of slots with at least one entry.
-        chains: Distribution of chain lengths: least entries, most entries, number of slots.
+        chains: Distribution of chain lengths, as rows (fewest entries, most entries, number of slots).
         longest_chain: Number of entries in the longest chain.
-        mean_steps: Entries that a look-up of a key in the file reads on average: half of its chain, and its own entry.
-        false_positive_rate: Share of absent keys for which the file has an entry with the same hash, estimated from
-            the different hashes in a sixteenth of all.
+        mean_steps: Average number of entries that a look-up reads until it reaches the entry of its key.
+        false_positive_rate: Estimated share of absent keys for which the file has an entry with the same hash.
     """
 
     name: str
@@ -121,7 +121,7 @@ class IndexFileFigures:
 
 @dataclass(frozen=True, slots=True)
 class CoveredRange:
-    """A range of the log; `basis` says how its keys are found: `proven` or `spot-checked` IndexFiles, or `scanned`."""
+    """A range of the log. `basis` is how keys are found in it: `proven`, `spot-checked` (IndexFiles) or `scanned`."""
 
     begin: int
     end: int
@@ -130,9 +130,9 @@ class CoveredRange:
 
 @dataclass(frozen=True, slots=True)
 class IndexCoverage:
-    """How much of the log the IndexFiles cover; a query scans the rest.
+    """The part of the log that IndexFiles cover. A query scans the rest.
 
-    `ranges` cover the whole log in order; adjacent ranges with one basis are joined.
+    `ranges` cover the whole log in ascending order. Adjacent ranges with the same basis are joined.
     """
 
     log_bytes: int
@@ -144,13 +144,13 @@ class IndexCoverage:
 
 @dataclass(frozen=True, slots=True)
 class Sizing:
-    """Advice on sizes, derived from the store's rates. Rates are None if the log spans less than a minute.
+    """Advice on file sizes, derived from the store's rates. Rates are None if the log spans less than a minute.
 
     Attributes:
         keys_per_day, log_bytes_per_day: Averages over the whole log.
-        store_bytes_per_log_byte: Bytes of the store, including ConsumeQueues and IndexFiles, per byte of the log;
-            holes in files do not count.
-        index_items, hash_slots: Sizes with which an IndexFile holds the keys of one day.
+        store_bytes_per_log_byte: Bytes of the store, including ConsumeQueues and IndexFiles, per byte of the log.
+        Unallocated parts of sparse files do not count.
+        index_items, hash_slots: Sizes for which an IndexFile holds the keys of one day.
         hours_per_index_file: Hours until an IndexFile of the store's present sizes is full.
         used_bytes, free_bytes: Bytes of the store's disk; None if it is not local.
         days_until_full: Days until the disk is full at this rate, if nothing expires.
@@ -203,7 +203,7 @@ class StoreFigures:
 
 
 def index_coverage(store: MessageStore) -> IndexCoverage:
-    """Return how much of the log queries find through the IndexFiles. Raises StoreAccessError."""
+    """Return which part of the log queries search through IndexFiles. Raises StoreAccessError."""
     segments = store.key_planner().segments()
     indexed = [(segment, segment.part) for segment in segments if segment.part is not None]
     bases = {part.name: part.basis for _, part in indexed}
@@ -218,7 +218,7 @@ def index_coverage(store: MessageStore) -> IndexCoverage:
 
 
 def covered_log(segments: Iterable[Segment], log_end: int) -> list[CoveredRange]:
-    """Return the ranges of a look-up, which searches the newest first, in ascending order up to the log's end."""
+    """Return the segments of a look-up, which are newest first, as ranges in ascending order up to the log's end."""
     found: list[CoveredRange] = []
     for segment in sorted(segments, key=lambda one: one.start):
         basis = "scanned" if segment.part is None else str(segment.part.basis)
@@ -232,7 +232,7 @@ def covered_log(segments: Iterable[Segment], log_end: int) -> list[CoveredRange]
 
 
 def disk_usage(store: MessageStore) -> tuple[int, int] | tuple[None, None]:
-    """Return how many bytes of the store's disk are used and free, or None twice if it is not local."""
+    """Return the used and the free bytes of the store's disk; (None, None) if the store is not local."""
     if store.storage is not LOCAL and not store.storage.is_local:
         return None, None
     try:

@@ -1,4 +1,4 @@
-"""Count a log's figures in one pass with the scan kernel."""
+"""Measure the messages of a log in one pass with the scan kernel."""
 
 from __future__ import annotations
 
@@ -21,16 +21,18 @@ from reput.log.scan import FileScan, ScanBuffers
 from reput.log.scan_mode import SALVAGE
 
 _MOST_EXACT = 1 << 16
-_KEY_BITS, _TAG_BITS = 20, 16  # few enough to stay in the processor's cache
+# Counters of this size (16 MiB, 1 MiB) stay in the processor's cache.
+_KEY_BITS, _TAG_BITS = 20, 16
 _GAPS, _FREQUENT = 10, 20
+# Store times of damaged records can be any int64. Differences of clipped times do not overflow.
 _MOST_TIME = 1 << 61
 TextsOf = Callable[[MessageExt], Iterable[tuple[int, str]]]
 
 
 class FrequentHashes:
-    """Counts of hashes by their lower bits, filled by `reput.kernels.counting`. Memory: 2**bits times 16 bytes.
+    """Counts hashes by their lower bits. Kernels of `reput.kernels.counting` fill the counters.
 
-    counters  int64[2**bits, 2]: number of hashes with these lower bits, and physical offset of their newest message
+    counters: int64[2**bits, 2]; number of hashes with these lower bits, and physical offset of their newest message
     """
 
     def __init__(self, bits: int) -> None:
@@ -42,7 +44,7 @@ class FrequentHashes:
         return hashed & self._mask
 
     def top(self, most: int) -> list[tuple[int, int, int]]:
-        """Return the largest counters, all above 1: number, count, physical offset of a counted message."""
+        """Return the largest counters above 1, each as (number, count, physical offset of a counted message)."""
         counts = self.counters[:, 0].copy()
         rows = np.flatnonzero(counts >= _reached_by(most, counts))
         rows = rows[np.argsort(-counts[rows], kind="stable")][:most]
@@ -50,19 +52,22 @@ class FrequentHashes:
 
     @property
     def error(self) -> int:
-        """Return how many occurrences of other hashes a counter includes on average, rounded up."""
+        """Return the average number of other hashes that share a counter, rounded up."""
         return -(-int(self.counters[:, 0].sum()) // len(self.counters))
 
 
 def _reached_by(most: int, counts: npt.NDArray[np.int64]) -> int:
-    """Return a count of at least 2 that about `most` counters reach, so that only these are sorted."""
+    """Return a threshold of at least 2 that about `most` counters reach, so that only these must be sorted."""
     with_count = np.bincount(np.minimum(counts, _MOST_EXACT))
     with_more = with_count[::-1].cumsum()[::-1]
     return max(int(np.count_nonzero(with_more >= most)) - 1, 2)
 
 
 class LogFigures:
-    """Counts messages batch by batch. Memory: a row of numbers per queue, a timeline per topic, 17 MiB of counters."""
+    """Counts messages batch by batch.
+
+    Memory: a row of numbers per queue, a timeline per topic, and 17 MiB of counters.
+    """
 
     def __init__(self, timeline: Timeline) -> None:
         self.timeline = timeline
@@ -103,12 +108,13 @@ class LogFigures:
             messages, batch.key_hash, counted.has_tags, first_ms if before is None else before,
             begin_ms, line.part_ms, counted.cells, self._keys.counters, self._tags.counters,
         )  # fmt: skip
+        # Search the batch for gaps only if the kernel found one that is longer than the shortest kept gap.
         if longest > (self._gaps[-1][0] if len(self._gaps) == _GAPS else 0):
             self._note_gaps(messages["store_timestamp"])
         self._last_ms = int(last_ms)
 
     def _note_gaps(self, times: npt.NDArray[np.int64]) -> None:
-        """Keep the longest times without a message."""
+        """Add the gaps between these store times, and keep the longest ones."""
         before = times[0] if self._last_ms is None else self._last_ms
         known = np.concatenate([[before], times]).clip(-_MOST_TIME, _MOST_TIME)
         gaps = np.diff(known)
@@ -162,6 +168,7 @@ class LogFigures:
             message = _read(log, offset)
             if count < 2 or message is None:
                 continue
+            # The counter has only a hash. Its newest message shows the text.
             for hashed, text in texts_of(message):
                 if hashes.counter_of(hashed) == counter:
                     found.append(Frequent(message.topic, text, count, min(hashes.error, count - 1)))
@@ -170,10 +177,10 @@ class LogFigures:
 
 
 class _Cells:
-    """Messages and bytes of one file of the log by queue and time, added up by `reput.kernels.counting`.
+    """Messages and bytes of one log file by queue and time. Kernels of `reput.kernels.counting` fill the cells.
 
-    cells     int64[queues or more, parts, 2]
-    has_tags  bool[queues or more]: whether tags codes are hashes of tags
+    cells: int64[queues or more, parts, 2]; number of messages, and bytes
+    has_tags: bool[queues or more]; whether tags codes are hashes of tags (not so in the schedule topic)
     """
 
     def __init__(self, parts: int) -> None:
@@ -182,7 +189,7 @@ class _Cells:
         self.has_tags: npt.NDArray[np.bool_] = np.zeros(0, np.bool_)
 
     def make_room(self, queues: list[Queue]) -> None:
-        """Make room for these queues, which begin with all earlier ones."""
+        """Make room for these queues. The list always begins with the queues of the previous call."""
         more = 2 * len(queues) - len(self.cells)
         if len(queues) > len(self.cells):
             room = np.zeros((more, *self.cells.shape[1:]), np.int64)

@@ -1,4 +1,4 @@
-"""The life of a message: its records in order of time, and their meaning for its delivery."""
+"""Define the life of a message: its records in order of time, and their meaning for its delivery."""
 
 from __future__ import annotations
 
@@ -67,14 +67,14 @@ _FOR_CONSUMERS = (Role.MESSAGE, Role.COMMITTED, Role.RETRY)
 
 
 def role_of(message: MessageExt) -> Role:
-    """Return a record's role: by its topic, or else by the transaction bits of its sys flag."""
+    """Return a record's role, which its topic determines, or else the transaction bits of its sys flag."""
     if message.topic == TIMER_TOPIC and TIMER_RECALLED in message.properties:
         return Role.RECALL
     return role_of_topic(message.topic) or _OF_TRANSACTION.get(message.transaction, Role.MESSAGE)
 
 
 def role_of_topic(topic: str) -> Role | None:
-    """Return the role of records in a topic that brokers use internally, or None for other topics."""
+    """Return the role of records in a topic that brokers use internally; None for other topics."""
     if topic.startswith(RETRY_TOPIC_PREFIX):
         return Role.RETRY
     if topic.startswith(DEAD_LETTER_TOPIC_PREFIX):
@@ -83,12 +83,12 @@ def role_of_topic(topic: str) -> Role | None:
 
 
 def is_for_consumers(role: Role) -> bool:
-    """Return whether consumers get such a record: through its topic, or through the group's retry topic."""
+    """Return whether consumers receive records with this role, from the topic itself or from a retry topic."""
     return role in _FOR_CONSUMERS
 
 
 def was_scheduled(message: MessageExt) -> bool:
-    """Return whether a record has the properties of a delivered delayed message, which a broker leaves in it."""
+    """Return whether a record is the delivered copy of a delayed message. The broker leaves its properties in it."""
     properties = message.properties
     has_waited = DELAY in properties or TIMER_OUT_MS in properties
     return properties.get(REAL_TOPIC) == message.topic and has_waited
@@ -103,7 +103,7 @@ class FoundBy(StrEnum):
     ORIGIN = "origin"
     """Another record names this message as its origin."""
     ORIGIN_MESSAGE_ID = "origin_message_id"
-    """The record names another one as its origin; it was found in its queue."""
+    """The record names a known message as its origin; it was found by reading a queue."""
     OP_QUEUE = "op_queue"
 
 
@@ -112,16 +112,16 @@ class Event:
     """One record of a traced message.
 
     Attributes:
-        store: Path of its store.
+        store: The path of the record's store.
         message: The record.
-        role: Its role in the life of the message.
-        found_by: How it was found.
-        life: Number of its message, from 1 on: several messages may have one key.
-        gap_ms: Milliseconds since the event before; None for the first. Negative only if a clock was set back.
+        role: The role of the record in the life of the message.
+        found_by: How the record was found.
+        life: The number of the message, from 1 on, because several messages may have the same key.
+        gap_ms: Milliseconds since the previous event; None for the first one. Negative only if a clock was set back.
         due_ms: Delivery time, ms since 1970, of a scheduled record (from its ConsumeQueue) or of a record in the timer
-            (from the record itself); None for others.
-        is_queued: Whether its ConsumeQueue has an entry for it; None if no consumer reads such a record.
-        group: The consumer group of a retry or dead letter; None for others.
+        (from the record itself); None for other records.
+        is_queued: Whether the ConsumeQueue has an entry for the record; None if consumers do not read such records.
+        group: The consumer group of a retry or dead letter; None for other records.
     """
 
     store: str
@@ -140,11 +140,11 @@ class Event:
 
 
 Numbered = tuple[int, Event]
-"""A number of an event within its trace, from 0 on, and the event."""
+"""The number of an event within its trace, from 0 on, and the event."""
 
 
 class ReasonKind(StrEnum):
-    """The kind of a reason; docs/trace.md has a line on each."""
+    """The kind of a reason. docs/trace.md explains each one."""
 
     STORED_LATE = "stored_late"
     NOT_QUEUED = "not_queued"
@@ -170,12 +170,12 @@ class ReasonKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """One sentence on why a message was delivered late, twice or never.
+    """A sentence that explains why a message was delivered late, twice or never.
 
     Attributes:
         kind: The kind.
         text: The sentence.
-        events: Numbers, from 0 on, of the events that show it.
+        events: The numbers, from 0 on, of the events that are its evidence.
     """
 
     kind: ReasonKind
@@ -185,15 +185,15 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class StoreCoverage:
-    """The search in one store.
+    """What was searched in one store.
 
     Attributes:
-        store: Its path.
+        store: The path of the store.
         coverage: Joined coverage of all look-ups by key.
         problems: Queue entries, or their records, that could not be read.
-        unread: Number of queue entries without an index entry (op, retry, dead letter, schedule) that were not
-            read because there were too many.
-        is_shortened: Whether a limit shortened an answer; only the newest messages were followed then.
+        unread: Number of queue entries (of op, retry, dead letter and schedule topics) that were not read because
+        of the limit.
+        is_shortened: Whether a limit shortened an answer. Then only the newest messages were followed.
     """
 
     store: str
@@ -231,7 +231,7 @@ class Life:
 
 
 def number_lives(events: Sequence[Event]) -> list[Event]:
-    """Return the events with the numbers of their messages, from 1 on; the events must be in order of time."""
+    """Return the events with `life` set to the number of their message, from 1 on. They must be in order of time."""
     names = _Names(events)
     numbers: dict[str, int] = {}
     return [
@@ -247,9 +247,9 @@ def decided_by(op: Event, half: Event) -> bool:
 
 
 class _Names:
-    """The name of each event's message: a unique key, or else an offset id.
+    """Finds the name of each event's message: a unique key, or else an offset message id.
 
-    Messages sent as one list (5.x) have two unique keys: the first is their own, the last belongs to the list.
+    A message that was sent in a list (5.x) has two unique keys: the first is its own, the last is the list's.
     """
 
     def __init__(self, events: Sequence[Event]) -> None:
@@ -279,6 +279,7 @@ class _Names:
                 return origin
             return self.of(first, may_follow=False)
         if event.role in (Role.RETRY, Role.DEAD_LETTER) and own not in self._unique_keys:
+            # A retry without an origin, whose unique key no message has: take the latest message with the same KEYS.
             earlier = [
                 one
                 for one in self._by_keys.get(properties.get(KEYS, ""), [])
@@ -290,7 +291,7 @@ class _Names:
 
 
 def life_fields(life: Life, most_body_bytes: int | None = None) -> Iterator[dict[str, Any]]:
-    """Yield an object per event, an object per reason, then the end object.
+    """Yield JSON fields: an object per event, an object per reason, and an end object.
 
     `message_fields` describes how `most_body_bytes` shortens bodies.
     """

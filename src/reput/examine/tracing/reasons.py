@@ -1,7 +1,7 @@
-"""Find out why a message was delivered late, twice or never: a rule for each kind of reason.
+"""Explain why a message was delivered late, twice or never, with a rule for each kind of reason.
 
-A rule reads the events of one message, in order of time, and yields sentences. A store does not record what consumers
-did: an entry in its queue shows that they could get a message, and a retry that they sent it back.
+A rule reads the events of one message, in order of time, and yields sentences. A store does not record actions of
+consumers. It shows only that they could receive a message (a queue entry), and that they sent it back (a retry).
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from reput.format.transactions import check_times
 from reput.verify.checking.tally import counted, time_text
 
 LATE_MS = 1_000
-_TIMER_STEP_MS = 1_000  # step of the timer's wheel (timerPrecisionMs), by which it delivers later
+# Step of the timer's wheel (timerPrecisionMs): the timer may deliver this much later.
+_TIMER_STEP_MS = 1_000
 _WHY_NEVER = {
     Role.SCHEDULED: "whose delay level is blocked",
     Role.TIMER: "that got a recall of this message with another unique key (TIMER_DEL_UNIQKEY)",
@@ -36,7 +37,7 @@ Rule = Callable[[Sequence[Numbered], int], Iterator[Reason]]
 
 
 def of_delays(own: Sequence[Numbered], end_ms: int) -> Iterator[Reason]:
-    """Apply a rule, see `reasons`."""
+    """Yield reasons that a delayed message was delivered late, twice, or not yet."""
     for number, event in own:
         if event.role is Role.SCHEDULED:
             yield from _of_scheduled(own, number, event, end_ms)
@@ -50,7 +51,7 @@ def of_delays(own: Sequence[Numbered], end_ms: int) -> Iterator[Reason]:
 
 
 def _recall_of(own: Sequence[Numbered], event: Event) -> Numbered | None:
-    """Return the recall of a message in the timer, or None."""
+    """Return the event that recalls a message in the timer; None if it was not recalled."""
     key = recall_key(event.message.properties)
     for number, other in own:
         if other.role is Role.RECALL and other.store == event.store and key is not None:
@@ -72,7 +73,7 @@ def _of_recalled(number: int, event: Event, recall: Numbered) -> Reason:
 
 
 def _of_lone_recalls(own: Sequence[Numbered]) -> Iterator[Reason]:
-    """Yield recalls whose messages are not among the events: they expired, or the recall names another unique key."""
+    """Report recalls without a message: it has expired, or the recall names another unique key."""
     waiting = {recall_key(event.message.properties) for _, event in own if event.role is Role.TIMER}
     for number, event in own:
         key = recalled_key(event.message.properties)
@@ -158,7 +159,7 @@ def _how(event: Event) -> str:
 
 
 def _is_rolled(own: Sequence[Numbered], event: Event) -> bool:
-    """Return whether the timer has written a record again, because its due time lies beyond the wheel's range."""
+    """Return whether the timer has rewritten this record later, because it is due beyond one turn of the wheel."""
     return any(
         other.role is Role.TIMER
         and TIMER_ROLL_TIMES in other.message.properties
@@ -169,7 +170,7 @@ def _is_rolled(own: Sequence[Numbered], event: Event) -> bool:
 
 
 def _delivered(own: Sequence[Numbered], scheduled: Event) -> list[Numbered]:
-    """Return the copies of a scheduled record in its real topic."""
+    """Return the delivered copies of a scheduled record, which are in its real topic."""
     target = scheduled.message.properties.get(REAL_TOPIC)
     return [
         (number, event)
@@ -182,7 +183,7 @@ def _delivered(own: Sequence[Numbered], scheduled: Event) -> list[Numbered]:
 
 
 def of_transaction(own: Sequence[Numbered], end_ms: int) -> Iterator[Reason]:
-    """Apply a rule, see `reasons`."""
+    """Yield the outcome of a transaction, and how often the broker asked the producer for it."""
     halves = [(number, event) for number, event in own if event.role is Role.HALF]
     if not halves:
         return
@@ -228,16 +229,16 @@ def _outcome(
     if ops:
         text = f"Never delivered to {topic}: the transaction was rolled back."
         return Reason(ReasonKind.ROLLED_BACK, text, numbers)
-    text = f"Not delivered to {topic}: the store does not say that the transaction was committed or rolled back."
+    text = f"Not delivered to {topic}: the store does not show that the transaction was committed or rolled back."
     return Reason(ReasonKind.UNDECIDED, text, numbers)
 
 
 def reasons_of(events: Sequence[Event], end_ms: int) -> Iterator[Reason]:
-    """Yield reasons message by message, then of several messages together.
+    """Yield the reasons of each message, then those that concern several messages.
 
     Args:
-        events: In order of time, with the numbers of their messages.
-        end_ms: Newest store time of the stores.
+        events: The events in order of time, with `life` set.
+        end_ms: The newest store time of the stores, up to which deliveries would be visible.
     """
     numbered = list(enumerate(events))
     for life in sorted({event.life for event in events}):
@@ -248,7 +249,7 @@ def reasons_of(events: Sequence[Event], end_ms: int) -> Iterator[Reason]:
 
 
 def _stored_late(own: Sequence[Numbered], end_ms: int) -> Iterator[Reason]:
-    """Report a first record that was stored late. Only the sender's record counts: copies keep its time of birth."""
+    """Report a message that was stored long after its creation. Copies do not count: they keep the time of creation."""
     number, first = own[0]
     late_ms = first.stored_ms - first.message.born_timestamp
     roles = (Role.MESSAGE, *WAITING, Role.HALF)
@@ -332,7 +333,7 @@ def _dead_letter(own: Sequence[Numbered], end_ms: int) -> Iterator[Reason]:
 
 
 def _sent_twice(own: Sequence[Numbered], end_ms: int) -> Iterator[Reason]:
-    """Report records of one topic and unique key, unless a broker derives them from each other."""
+    """Report a message that its sender sent twice: several records of one topic with the same unique key."""
     sent = sorted(
         (
             (number, event)
@@ -351,13 +352,13 @@ def _sent_twice(own: Sequence[Numbered], end_ms: int) -> Iterator[Reason]:
             yield Reason(
                 ReasonKind.SENT_TWICE,
                 f"{topic} has it {len(found)} times, {apart} apart: its sender sent it again, as clients do when an "
-                "answer is late. Consumers get each.",
+                "answer is late. Consumers receive every copy.",
                 tuple(number for number, _ in found),
             )
 
 
 def _same_body(numbered: Sequence[Numbered]) -> Iterator[Reason]:
-    """Report different messages of one topic with the same body and keys: the application may have sent one twice."""
+    """Report messages of one topic with the same body and keys but different unique keys."""
     alike: dict[tuple[str, bytes, tuple[str, ...]], list[Numbered]] = {}
     for number, event in numbered:
         message = event.message

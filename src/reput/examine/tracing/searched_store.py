@@ -1,4 +1,4 @@
-"""A searched store, and the coverage of all look-ups in it."""
+"""Search one store for a trace, and record the coverage of all look-ups."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ from reput.query.answers import Coverage, QueryResult
 from reput.query.message_store import MessageStore
 from reput.queues.queue_index import LostEntriesError
 
+# A younger message may still await its dispatch. It gets _ROUNDS * _PATIENCE_S, one second, to appear in its queue.
 _NEW_MS = 10_000
 _MOST_DIGITS = 19
 _ROUNDS, _PATIENCE_S = 20, 0.05
@@ -35,7 +36,7 @@ _ORIGIN = ORIGIN_MESSAGE_ID.encode()
 
 
 def is_queued(store: MessageStore, message: MessageExt) -> bool:
-    """Return whether the entry at a message's queue offset leads to it, or the message may still await dispatch.
+    """Return whether the entry at a message's queue offset leads to it. Waits up to a second for a new message.
 
     Raises StoreAccessError, StoreChangedError.
     """
@@ -50,9 +51,10 @@ def is_queued(store: MessageStore, message: MessageExt) -> bool:
 
 
 def due_ms(store: MessageStore, message: MessageExt) -> int | None:
-    """Return when a broker delivers a scheduled message, in ms: its entry's tags code, else its delay level's time.
+    """Return the time (ms) at which a broker delivers a delayed message; None for a message without a delay.
 
-    A message in the timer (5.x) states the time. Returns None for a message without a delay level.
+    A message in the timer (5.x) states it. For a scheduled message the broker stores it in place of the tags code of
+    the ConsumeQueue entry; without this entry it is derived from the delay level.
     """
     if message.topic == TIMER_TOPIC:
         return _stated_ms(message.properties.get(TIMER_OUT_MS, ""))
@@ -84,11 +86,11 @@ def _entry(store: MessageStore, message: MessageExt) -> ConsumeQueueEntry | None
 
 
 class UnindexedQueues:
-    """Reads records without index entries from the queues of one store, up to a limit of entries.
+    """Finds records without index entries by reading queues of one store, up to a limit of entries.
 
     Attributes:
-        problems: the unreadable parts
-        unread: number of entries that were not read because of the limit
+        problems: The unreadable parts.
+        unread: Number of entries that were not read because of the limit.
     """
 
     def __init__(self, store: MessageStore, most_entries: int) -> None:
@@ -97,7 +99,7 @@ class UnindexedQueues:
         self.unread = 0
 
     def ops_of(self, halves: Sequence[MessageExt]) -> Iterator[MessageExt]:
-        """Yield the first op message of each half message of this store that has one."""
+        """Yield the first op message of each of these half messages, if it has one."""
         for queue_id in sorted({half.queue_id for half in halves}):
             of_queue = [half for half in halves if half.queue_id == queue_id]
             wanted = {half.queue_offset for half in of_queue}
@@ -117,9 +119,9 @@ class UnindexedQueues:
         """Yield records that name one of these ids as their origin.
 
         Args:
-            ids: unique keys or offset ids
-            start: physical offset at which the search begins, or None if unknown in this store
-            since_ms: store time at which the search begins if `start` is None
+            ids: Unique keys or offset message ids.
+            start: Physical offset at which the search begins; None if it is unknown for this store.
+            since_ms: Store time at which the search begins if `start` is None.
         """
         for topic, queue_id in self._store.list_queues():
             if topic != SCHEDULE_TOPIC and not topic.startswith(
@@ -127,6 +129,7 @@ class UnindexedQueues:
             ):
                 continue
             for record in self._records(topic, queue_id, start, since_ms):
+                # Most records have no origin. A search in the raw bytes is much cheaper than decoding them.
                 if _names_origin(record):
                     message = decode_located(record.data, record.layout)
                     if message.properties.get(ORIGIN_MESSAGE_ID) in ids:
@@ -160,7 +163,8 @@ class UnindexedQueues:
             except LostEntriesError as error:
                 self._note(error)
                 position = max(error.resume_offset, position + 1)
-            except (MessageNotFoundError, StoreNotFoundError):  # expired meanwhile
+            except (MessageNotFoundError, StoreNotFoundError):
+                # The messages expired during the search.
                 return
 
     def _located(self, physical_offset: int, size: int) -> Iterable[LocatedRecord]:
@@ -169,7 +173,8 @@ class UnindexedQueues:
             return (log.locate(physical_offset, size),)
         except CorruptMessageError as error:
             self._note(error)
-        except MessageNotFoundError:  # expired, or its file is missing, which the search reports
+        except MessageNotFoundError:
+            # The message has expired, or lies in a missing file, which the search by key reports.
             pass
         return ()
 
@@ -184,14 +189,14 @@ class UnindexedQueues:
             )
         elif isinstance(error, LostEntriesError):
             found = Finding.of_error(Kind.QUEUE_GAP, error)
-        else:  # no such queue
+        else:  # The queue does not exist, so it has no such records.
             return
         if found not in self.problems:
             self.problems.append(found)
 
 
 def _names_origin(record: LocatedRecord) -> bool:
-    """Return whether a record's properties contain the property's name, so that they must be parsed."""
+    """Return whether a record's properties contain the name ORIGIN_MESSAGE_ID. Only then must they be parsed."""
     _, data, layout = record
     start, stop = layout.properties_position, layout.properties_position + layout.properties_bytes
     return data.find(_ORIGIN, start, stop) >= 0
@@ -211,7 +216,7 @@ class SearchedStore:
         self._is_shortened |= answer.cursor is not None
 
     def add_place(self, message: MessageExt) -> None:
-        """Add a message that was read by its offset."""
+        """Add the coverage of a message that was read by its offset, unless a look-up by key covers more."""
         place = OffsetRange(message.physical_offset, message.physical_offset + message.size_bytes)
         if not self._answers:
             self._answers.append(Coverage(place, (), (place,), (), ()))
@@ -227,7 +232,10 @@ class SearchedStore:
 
 
 def joined_coverage(answers: Sequence[Coverage]) -> Coverage:
-    """Join the coverage of several answers of one store: the longest range, and all used and unreadable parts."""
+    """Join the coverage of several answers of one store.
+
+    The result has the longest searched range, and all indexed, scanned and unreadable parts.
+    """
     if not answers:
         return Coverage(OffsetRange(0, 0), (), (), (), ())
     return Coverage(
