@@ -76,7 +76,7 @@ def test_several_stores_and_an_index_elsewhere(
     summary = reput.spark.coverage_of(found.where("store is not null").drop("key")).collect()
     assert [row.store for row in summary] == list(map(str, paths))
     assert all(row.log_bytes == row.indexed_bytes + row.scanned_bytes for row in summary)
-    with pytest.raises(UsageError, match="no answer of lookup, or lacks its column is_complete"):
+    with pytest.raises(UsageError, match="not an answer of lookup, or its columns is_complete"):
         reput.spark.coverage_of(found.drop("is_complete"))
 
 
@@ -129,7 +129,7 @@ def test_on_a_cluster_with_a_staging_folder_that_all_see(
     result = run_python(CLUSTER, standalone_cluster.url, str(store.path), str(tmp_path / "staged"))
     assert result.returncode == 0, result.stderr
     refused, count = result.stdout.splitlines()
-    assert refused.startswith("staging: on a cluster name a folder")
+    assert refused.startswith("staging: on a cluster, pass a folder")
     assert int(count) == len(expected)
     assert list((tmp_path / "staged").iterdir()) == [], "nothing is left behind"
 

@@ -73,7 +73,7 @@ def test_a_machine_that_compiles_first_is_told(
     monkeypatch.setattr(reader, "compile_meanwhile", lambda parts: True)
     reader_of(golden("basic").path).partitions()
     assert capsys.readouterr().err == (
-        "reput: waiting for kernels that are compiled, once on this machine\n"
+        "reput: compiling kernels, once on this machine; the query waits for them\n"
     )
     monkeypatch.setattr(session, "compile_meanwhile", lambda: True)
     session.begin_compiling()
@@ -152,21 +152,33 @@ def test_offsets_and_times_are_options_too(tables: SparkSession, golden: Golden)
 
 
 WRONG_OPTIONS = [
-    ({"color": "red"}, "UsageError: no option color; there are path, "),
-    ({"topics": "t"}, "UsageError: no option topics; did you mean topic?; there are path, "),
-    ({"columns": "[1]"}, "UsageError: columns [1]: names with commas between them, or a JSON"),
+    ({"color": "red"}, "UsageError: unknown option color; the options are path, "),
+    (
+        {"topics": "t"},
+        "UsageError: unknown option topics; did you mean topic?; the options are path, ",
+    ),
+    (
+        {"columns": "[1]"},
+        "UsageError: columns must be names separated by commas, or a JSON list, not [1]",
+    ),
     ({"columns": "topic,bodi"}, "UsageError: no column bodi; did you mean body?; there are"),
-    ({"startingOffsets": "-1"}, "UsageError: startingOffsets -1: earliest, latest, "),
-    ({"startingOffsets": "latest"}, "UsageError: startingOffsets latest: a batch has nothing"),
-    ({"endingOffsets": '{"/x": 5}'}, "UsageError: endingOffsets: no store /x; there are "),
-    ({"startingTimestamp": "noon"}, "UsageError: startingTimestamp noon: milliseconds"),
-    ({"minPartitions": "0"}, "UsageError: minPartitions 0: a number above 0"),
-    ({"failOnDataLoss": "maybe"}, "UsageError: failOnDataLoss maybe: true or false"),
+    (
+        {"startingOffsets": "-1"},
+        "UsageError: startingOffsets must be earliest, latest, a physical offset",
+    ),
+    ({"startingOffsets": "latest"}, "UsageError: startingOffsets: latest is for streams"),
+    ({"endingOffsets": '{"/x": 5}'}, "UsageError: endingOffsets: no store /x; the stores are "),
+    ({"startingTimestamp": "noon"}, "UsageError: startingTimestamp must be milliseconds"),
+    ({"minPartitions": "0"}, "UsageError: minPartitions must be a number above 0, not 0"),
+    ({"failOnDataLoss": "maybe"}, "UsageError: failOnDataLoss must be true or false, not maybe"),
     ({"onCorrupt": "cry"}, "UsageError: onCorrupt must be fail, skip or row, not cry"),
-    ({"topic": ""}, "UsageError: topic : one, or a JSON list of them"),
-    ({"key": "[1]"}, "UsageError: key [1]: one, or a JSON list of them"),
-    ({"uniqueKey": "[x"}, "UsageError: uniqueKey [x: one, or a JSON list of them"),
-    ({"queueId": "-1"}, "UsageError: queueId -1: a number from 0, or a JSON list of them"),
+    ({"topic": ""}, "UsageError: topic must be a text or a JSON list of texts, not "),
+    ({"key": "[1]"}, "UsageError: key must be a text or a JSON list of texts, not [1]"),
+    ({"uniqueKey": "[x"}, "UsageError: uniqueKey must be a text or a JSON list of texts, not [x"),
+    (
+        {"queueId": "-1"},
+        "UsageError: queueId must be a number from 0 on, or a JSON list of such numbers, not -1",
+    ),
 ]
 
 
@@ -186,7 +198,7 @@ def test_what_is_wrong_is_reported_at_load(
     near = store.with_name(store.name + "s")
     with pytest.raises(StoreNotFoundError, match=rf"{near}: no such file .*; did you mean"):
         RocketMQDataSource({"path": str(near)})
-    with pytest.raises(UsageError, match=r"no option topik; did you mean topic\?"):
+    with pytest.raises(UsageError, match=r"unknown option topik; did you mean topic\?"):
         RocketMQDataSource({"path": str(store), "topik": "orders"})
     assert capsys.readouterr().err == ""
     RocketMQDataSource({"path": str(store), "topic": '["order", "payments"]'})
@@ -204,7 +216,7 @@ def test_columns_are_an_option(golden: Golden) -> None:
     assert source.schema().simpleString() == "struct<queue_id:int,topic:string>"
     source.reader(source.schema())
     assert RocketMQDataSource({"path": store, "columns": '["tags"]'}).schema().names == ["tags"]
-    with pytest.raises(UsageError, match="columns: give columns or a schema, not both"):
+    with pytest.raises(UsageError, match="columns: pass columns or a schema, not both"):
         source.reader(StructType([StructField("tags", StringType())]))
 
 
@@ -227,7 +239,7 @@ def test_relative_paths_begin_where_the_session_was_registered(
 
 @pytest.mark.parametrize("paths", ['"store"', "[1]", "store", '{"a": 1}'])
 def test_paths_are_a_list_of_texts(paths: str) -> None:
-    with pytest.raises(UsageError, match="not a JSON list of paths"):
+    with pytest.raises(UsageError, match="must be a JSON list of paths"):
         read_options({"paths": paths})
 
 
@@ -239,19 +251,19 @@ def test_wrong_columns_and_paths_are_one_clear_line(tables: SparkSession, golden
         "UsageError: no column paint; columns are store, topic"
     )
     assert refused(lambda: load(tables, store, "topic int").count()).startswith(
-        "UsageError: column topic is string, not int"
+        "UsageError: column topic has type string, not int"
     )
     assert refused(lambda: tables.read.format("rocketmq").load().count()).startswith(
-        "UsageError: no path"
+        "UsageError: path is missing"
     )
-    assert refused(lambda: load(tables, "").count()).startswith("UsageError: no path")
+    assert refused(lambda: load(tables, "").count()).startswith("UsageError: path is missing")
     twice = "topic string, queue_id int, topic string"
     assert refused(lambda: load(tables, store, twice).count()).startswith(
         "UsageError: a column is named twice"
     )
     assert refused(
         lambda: load(tables, store, "topic string").write.format("rocketmq").mode("append").save()
-    ).startswith("UsageError: rocketmq is for reading only")
+    ).startswith("UsageError: rocketmq can only be read")
     assert refused(
         lambda: (
             load(tables, store, "topic string")
@@ -259,7 +271,7 @@ def test_wrong_columns_and_paths_are_one_clear_line(tables: SparkSession, golden
             .mode("append")
             .save("/no/such/place")
         )
-    ).startswith("UsageError: rocketmq is for reading only")
+    ).startswith("UsageError: rocketmq can only be read")
     assert refused(lambda: load(tables, "/no/such/store")).startswith(
         "StoreNotFoundError: /no/such/store: no such file or folder"
     )
@@ -275,7 +287,7 @@ def test_spark_sql_reads_a_temporary_view(tables: SparkSession, golden: Golden) 
     tables.sql("DROP VIEW stored")
     for ending in (f"OPTIONS (path '{path}')", f"LOCATION '{path}'"):
         create = partial(tables.sql, f"CREATE TABLE t USING rocketmq {ending}")
-        assert refused(create).startswith("UsageError: CREATE TABLE is not for rocketmq")
+        assert refused(create).startswith("UsageError: CREATE TABLE does not work with rocketmq")
 
 
 @pytest.mark.slow
@@ -286,7 +298,7 @@ def test_a_schema_that_would_be_answered_wrongly_is_refused(
         reader = tables.read.format("rocketmq").schema(StructType(list(fields)))
         return refused(lambda: reader.load(str(golden("basic").path)).count())
 
-    assert read_as().startswith("UsageError: the schema has no column; a count needs one")
+    assert read_as().startswith("UsageError: the schema must have at least one column")
     text = StringType()
     for name, kind, nullable in (
         ("unique_key", text, False),
@@ -294,7 +306,7 @@ def test_a_schema_that_would_be_answered_wrongly_is_refused(
         ("properties", MapType(text, text, valueContainsNull=False), True),
     ):
         assert read_as(StructField(name, kind, nullable)).startswith(
-            f"UsageError: column {name}: say nullable, and so of all that is in it"
+            f"UsageError: column {name}: its type, and all types in it, must be nullable"
         )
 
 

@@ -201,7 +201,7 @@ def test_a_log_that_ends_before_what_was_read_is_told(
     shutil.rmtree(store)
     write_store(store, [log.files[0]])
     message = refused(into.start)
-    assert "replaced or truncated: not the log that was read up to offset" in message
+    assert "replaced or truncated since it was read up to offset" in message
     assert "it ends at 4096" in message
 
 
@@ -210,7 +210,7 @@ def test_a_log_that_ends_before_what_was_read_is_told(
     ("options", "line"),
     [
         ({"endingOffsets": "latest"}, "UsageError: endingOffsets: a stream has no end"),
-        ({"color": "red"}, "UsageError: no option color; there are path"),
+        ({"color": "red"}, "UsageError: unknown option color; the options are path"),
     ],
 )
 def test_a_wrong_option_is_one_clear_line(

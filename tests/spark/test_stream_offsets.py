@@ -208,7 +208,7 @@ def test_spark_without_limits_reads_to_the_end_of_the_log(store: Path) -> None:
     replace(store, log_of("a", 500))
     grown = OldStream(store).latest(end)
     assert OldStream(store).bodies(end, grown) == bodies_of("a", 500)[300:]
-    with pytest.raises(UsageError, match=r"Spark 4\.1 has no limits"):
+    with pytest.raises(UsageError, match=r"Spark 4\.1 cannot limit"):
         OldStream(store, maxBytesPerTrigger="1000")
 
 

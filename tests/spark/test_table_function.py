@@ -32,7 +32,7 @@ def test_the_function_has_the_rows_of_the_data_source(tables: SparkSession, gold
     [
         ("topics => 'a'", "no option topics; did you mean topic"),
         ("onCorrupt => 'row'", "use a temporary view"),
-        ("topic => cast(null as string)", "topic: pass a constant"),
+        ("topic => cast(null as string)", "topic: the function rocketmq needs one constant"),
     ],
 )
 @pytest.mark.every_case

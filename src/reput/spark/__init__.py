@@ -1,7 +1,6 @@
 """The pipeline on Spark: the data source `rocketmq`, and functions that rebuild, follow, export and look up.
 
     from reput.spark.session import create_session
-
     spark = create_session("local[2]")     # or a session of your own
     reput.spark.register(spark)
     spark.read.format("rocketmq").load("/data/store")                      # messages as rows, also as a stream
@@ -9,12 +8,11 @@
     reput.spark.coverage_of(found)                                         # how much of the stores was searched
     reput.spark.export(spark, "/data/store", "/lake/messages", "iceberg")  # into a lake table, exactly once
     reput.spark.rebuild(spark, "/data/store")                              # ConsumeQueue and IndexFile
-    reput.spark.follow(spark, "/data/store", "/data/indexes")              # the same beside a running broker
+    reput.spark.follow(spark, "/data/store", "/data/indexes")              # the same while a broker runs
 
-Options of the data source: `reput.spark.options`; columns: `reput.messages.schema`.
-
-No other package of reput imports pyspark. Importing reput.spark raises MissingExtraError if PySpark is not installed.
-Modules and functions have different names, so that neither hides the other.
+`reput.spark.options` has the options of the data source, `reput.messages.schema` its columns. Importing reput.spark
+raises MissingExtraError if PySpark is not installed. No other package of reput imports pyspark. No function has the
+name of a module of this package, because one would hide the other.
 """
 
 from __future__ import annotations
@@ -35,7 +33,7 @@ __all__ = ["coverage_of", "export", "follow", "lookup", "rebuild", "register"]
 if find_spec("pyspark") is None:
     raise MissingExtraError("reput.spark needs PySpark: pip install 'reput[spark]'")
 
-# Imported on first use, because the kernels take time to load, and because operations import this room.
+# Import functions on first use: the kernels take time to load, and `reput.operations` imports this package.
 _HOMES = {
     "coverage_of": "reput.spark.bulk_lookup",
     "export": "reput.operations.on_spark",

@@ -12,7 +12,7 @@ _TIMEZONE = "timezone"
 
 
 def arrow_columns(schema: StructType, zone: str = "UTC") -> pa.Schema:
-    """Return the Arrow schema that Spark expects for columns. In Spark 4.1, `zone` is UTC for any session zone."""
+    """Return the Arrow schema that Spark expects for columns. Spark 4.1 ignores `zone` and uses UTC."""
     if _TIMEZONE in signature(to_arrow_schema).parameters:
         return to_arrow_schema(schema, timezone=zone)
     return to_arrow_schema(schema)

@@ -48,7 +48,7 @@ from reput.spark.session import is_connect, is_local
 from reput.store.named_stores import NamedStore
 from reput.tasks.processes import usable_cpus
 
-_MALFORMED = "Malformed CSV record: "  # Spark's error for keys in a CSV file
+_MALFORMED = "Malformed CSV record: "  # Spark's error for keys in a CSV file.
 _SUMMARY = (
     "store string, is_complete boolean, error string, answered_by string, log_bytes bigint, indexed_bytes bigint, "
     "scanned_bytes bigint, "
@@ -63,7 +63,7 @@ _STAGED_SCHEMA = pa.schema(
 
 
 def answer_frame(spark: SparkSession, found: Lookup) -> DataFrame:
-    """Return the answer as a DataFrame, one partition per part of the keys; `coverage_of` returns its coverage."""
+    """Return the answer as a DataFrame, one partition per part of the keys. `coverage_of` returns its coverage."""
     parts = len(found.answer.parts)
     numbers = spark.range(0, parts, 1, max(parts, 1))
     schema = from_arrow_schema(found.schema)
@@ -75,7 +75,7 @@ def answer_frame(spark: SparkSession, found: Lookup) -> DataFrame:
 
 @checked
 def coverage_of(found: DataFrame) -> DataFrame:
-    """Return the coverage of an answer of `lookup`, a row per store; reads only the answer's last column.
+    """Return the coverage of an answer of `lookup`, one row per store. Reads no data, only the answer's last column.
 
     Raises UsageError.
     """
@@ -84,7 +84,7 @@ def coverage_of(found: DataFrame) -> DataFrame:
     ]
     if not stored:
         raise UsageError(
-            f"the DataFrame is no answer of lookup, or lacks its column {IS_COMPLETE} or {COVERAGE_COLUMN}"
+            f"the DataFrame is not an answer of lookup, or its columns {IS_COMPLETE} and {COVERAGE_COLUMN} were dropped"
         )
     return found.sparkSession.createDataFrame(json.loads(stored[0]), _SUMMARY)
 
@@ -92,7 +92,7 @@ def coverage_of(found: DataFrame) -> DataFrame:
 def answer_text(
     spark: SparkSession, found: Lookup, layout: LineFormat, style: LineStyle = PLAIN
 ) -> DataFrame:
-    """Return the answer as lines of text, one partition per part of the keys; each partition of CSV has a header."""
+    """Return the answer as lines of text, one partition per part of the keys. Each partition of CSV has a header."""
     parts = max(len(found.answer.parts), 1)
     numbers = spark.range(0, parts, 1, parts)
     return numbers.mapInArrow(_Lines(found.answer, layout, style), "value string")
@@ -112,28 +112,29 @@ def lookup(
     storage_options: Mapping[str, str] | None = None,
     coverage: CoverageForm = "summary",
 ) -> DataFrame:
-    """Look up all messages with the given keys: each row of `keys` with each of its messages, or with nulls.
+    """Look up all messages with the given keys. The answer has one row per key and message, or one row of nulls.
+
+    The look-up runs at once, and the DataFrame reads its staged result. In addition to the message's columns, it has
+    `is_complete`: whether everything that was searched for the row was readable. `coverage_of` returns the coverage of
+    each store.
 
     Args:
-        spark: a session; on a cluster, stores and staging must be paths that every executor can read.
-        stores: a store directory or its URL, or several; stores are only read.
-        keys: the path of a .csv or .parquet file, a table of Arrow, Polars or pandas, a mapping of columns, a list
-            of (topic, key) or of mappings, or a DataFrame, which takes seconds longer. It has `topic` and `key` (a
-            unique key, or one of a message's KEYS), and optionally `begin` and `end`: store times, both inclusive, as
+        spark: A session. On a cluster, stores and staging must be paths that every executor can read.
+        stores: A store directory or its URL, or several. Stores are only read.
+        keys: The path of a .csv or .parquet file, a table of Arrow, Polars or pandas, a mapping of columns, a list of
+            (topic, key) or of mappings, or a DataFrame, which takes seconds longer. It has `topic` and `key` (a unique
+            key, or one of a message's KEYS), and optionally `begin` and `end`: store times, both inclusive, as
             milliseconds or timestamps; null means no limit. Further columns are passed on.
-        columns: columns of messages to add, by their names in the table of messages, for instance `body`.
-        index: another directory with the index/ of a single store, for instance a rebuilt one.
-        config: the broker's settings; by default sizes of IndexFiles are derived from the files.
-        storage_options: options of the file systems of URLs, as for the table (docs/object-storage.md).
-        staging: a folder or a URL of object storage for the keys and the matches. The default is the system's temporary
+        columns: Columns of messages to add, by their names in the table of messages, for example `body`.
+        index: Another directory with the index/ of a single store, for example a rebuilt one.
+        config: The broker's settings. By default, sizes of IndexFiles are derived from the files.
+        storage_options: Options of the file systems of URLs, as for the table (docs/object-storage.md).
+        staging: A folder or a URL of object storage for the keys and the matches. The default is the system's temporary
             folder, which requires that all executors run on this machine. No other user may be able to write there.
             Staged files are deleted at the end of this process.
         staging_access: "private" gives only this user access to staged files; "group" gives access to the folder's
             group, for executors that run under another user of that group.
         coverage: "rows" adds a column `coverage` with the coverage of each row (`reput.lookup.coverage`).
-
-    The look-up runs at once; the DataFrame reads its staged result. Beside the message's columns it has `is_complete`:
-    whether everything that was searched for the row was readable. `coverage_of` returns the coverage of each store.
 
     Raises:
         UsageError, StoreNotFoundError, StoreAccessError, StoreChangedError, FormatError, SparkJobError.
@@ -153,13 +154,14 @@ def find_on_spark(
     runner: SparkRunner | None = None,
     **options: Unpack[LookupOptions],
 ) -> Lookup:
-    """Run the look-up of `lookup` and return a Lookup: to read the answer without Spark, or to delete it early.
+    """Run the look-up of `lookup` and return a Lookup, to read the answer without Spark, or to delete it early.
 
     If neither the keys nor the answer are a DataFrame, a plain `runner` avoids starting Spark's SQL.
     """
     if options.get("staging") is None and not _shares_temporary_files(spark):
         raise UsageError(
-            "staging: on a cluster name a folder that the driver and all executors see, or a URL of object storage",
+            "staging: on a cluster, pass a folder that the driver and all executors can read, or a URL of object "
+            "storage",
             arguments=["staging"],
         )
     tasks = runner or runner_beside_frames(spark)
@@ -196,7 +198,7 @@ def _keys_of(keys: Any) -> Keys:
 
 
 def _as_spark_has_them(keys: Keys, spark: SparkSession, zone: str) -> Keys | DataFrame:
-    """Return the keys with the column types that Spark returns; let Spark convert them if values would change."""
+    """Return the keys with the column types that Spark returns. Spark converts them if values would change."""
     if any(not _is_plain(field.type) for field in keys.schema):
         return spark.createDataFrame(pa.Table.from_batches(keys.batches, keys.schema))
     schema = arrow_columns(from_arrow_schema(keys.schema), zone)
@@ -218,7 +220,7 @@ def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _stage(keys: DataFrame, folder: str) -> list[KeyPart]:
-    """Have the executors stage the keys. Raises UsageError, SparkJobError."""
+    """Stage the keys on the executors. Raises UsageError, SparkJobError."""
     try:
         with _described(keys.sparkSession):
             write = partial(_stage_partition, folder, places_of(join(folder, "keys")))
@@ -245,7 +247,8 @@ def _stage_partition(
     stem = join(folder, f"keys-{partition:06d}-{attempt}")
     try:
         rows: list[tuple[Any, ...]] = [(*part, None) for part in stage_parts(batches, stem)]
-    except ReputError as error:  # another attempt would fail as well
+    # Return a permanent error as a row, because Spark would repeat a task that raises.
+    except ReputError as error:
         rows = [(None, 0, 0, str(error))]
     columns = [list(column) for column in zip(*rows, strict=True)] or [[], [], [], []]
     yield pa.RecordBatch.from_arrays(
@@ -258,7 +261,7 @@ def _stage_partition(
 
 
 class _Rows:
-    """Maps numbers of parts to the answer's rows."""
+    """Maps numbers of parts to rows of the answer."""
 
     def __init__(self, answer: LookupAnswer) -> None:
         self._answer = answer
@@ -270,7 +273,7 @@ class _Rows:
 
 
 class _Lines:
-    """Maps numbers of parts to the answer's lines."""
+    """Maps numbers of parts to lines of the answer."""
 
     def __init__(self, answer: LookupAnswer, layout: LineFormat, style: LineStyle) -> None:
         self._answer, self._layout, self._style = answer, layout, style

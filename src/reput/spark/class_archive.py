@@ -1,7 +1,7 @@
-"""Use an archive of the classes that Spark's JVM loads, which halves the processor time of a session's start.
+"""Use an archive of the classes that Spark's JVM loads. It halves the processor time of a session's start.
 
 `reput.spark.warm_up` writes an archive for one Java, one Spark and their paths. The JVM ignores an archive of another
-Java or other jars. A truncated archive would crash the JVM, so only an archive with its original content is used.
+Java or other jars. A truncated archive would crash the JVM, so an archive is used only with its original content.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import pyspark
 
 from reput.files.user_cache import OwnCache
 
-_QUIET = "-Xlog:disable -Xlog:all=error:stderr"  # no warning about an archive that does not fit
+_QUIET = "-Xlog:disable -Xlog:all=error:stderr"  # Suppresses warnings about an archive that does not fit.
 
 
 def archive_cache() -> OwnCache:
@@ -21,13 +21,13 @@ def archive_cache() -> OwnCache:
 
 
 def archive_name(java_home: Path, home: Path) -> str:
-    """Return the file name of the archive for a Java and a Spark, which their paths and versions identify."""
+    """Return the file name of the archive for a Java and a Spark, identified by paths and versions."""
     key = f"{java_home.name}\0{home}\0{pyspark.__version__}"
     return f"classes-{hashlib.sha256(key.encode(errors='surrogateescape')).hexdigest()[:16]}.jsa"
 
 
 def archive_options(java_home: Path, home: Path) -> str:
-    """Return options for the JVM to use the archive; empty without an archive."""
+    """Return JVM options for using the archive, or an empty string without an archive."""
     path = archive_cache().kept(archive_name(java_home, home))
     if path is None or not is_plain(path):
         return ""

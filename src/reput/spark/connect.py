@@ -25,13 +25,13 @@ from reput.spark.ship import DEPENDENCIES, check_nothing_lacks, digest_function,
 
 _LOOKED_AT = "digest string, missing array<string>"
 _ROWS = 1 << 12
-"""Rows of a DataFrame with as many partitions as the server has slots."""
+"""Rows of a DataFrame that Spark splits into as many partitions as the server has slots."""
 
 
 class _ServerState(NamedTuple):
     """The state of a session's server.
 
-    digest       digest of reput's code on the server, whether it was sent or installed
+    digest       digest of the reput code on the server, which was sent or installed
     parallelism  number of slots of the executors when the server was asked
     """
 
@@ -40,13 +40,13 @@ class _ServerState(NamedTuple):
 
 
 _servers: dict[str, _ServerState] = {}
-"""States by session, because the server keeps an artifact for the session that sent it."""
+"""States by session. The server keeps an artifact only for the session that sent it."""
 
 
 def ship(spark: Any, needs: tuple[str, ...] = DEPENDENCIES) -> bool:
-    """Make the Python workers of a session run this process's version of reput; return whether it had to be sent.
+    """Make the Python workers of a session run this process's version of reput. Return whether it had to be sent.
 
-    Raises SparkJobError: the workers lack a module of `needs`.
+    Raises SparkJobError if the workers lack a module of `needs`.
     """
     if is_connect(spark):
         return _ship_to_server(spark, needs)
@@ -77,11 +77,12 @@ def _ask_workers(spark: Any, needs: tuple[str, ...]) -> list[tuple[str, list[str
     """Return, for each slot, the digest of the reput installed there ("" without one) and the missing modules."""
     digest_of = digest_function()
 
-    # A closure, because Spark sends closures by value: the workers may lack reput.
+    # Spark sends a closure by value. A function of this module would need reput in the workers.
     def look(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in batches:
             pass
-        spec = importlib.util.find_spec("reput")  # finds it without importing it
+        # Finds reput without importing it.
+        spec = importlib.util.find_spec("reput")
         own = digest_of(Path(spec.origin).parent) if spec and spec.origin else ""
         missing = [name for name in needs if importlib.util.find_spec(name) is None]
         yield pa.RecordBatch.from_pydict({"digest": [own], "missing": [missing]})
@@ -94,7 +95,7 @@ def _ask_workers(spark: Any, needs: tuple[str, ...]) -> list[tuple[str, list[str
 
 
 def slots_of(spark: Any) -> int:
-    """Return how many tasks the server ran at the same time when it was asked. Raises SparkJobError."""
+    """Return how many tasks the server could run at the same time when it was asked. Raises SparkJobError."""
     _ship_to_server(spark, DEPENDENCIES)
     return _servers[spark.session_id].parallelism
 
@@ -121,7 +122,7 @@ def shares_files(spark: Any) -> bool:
 
 
 class ConnectJob:
-    """A job of a Connect session in a thread of its own; see `reput.spark.runner._Job`."""
+    """A job of a Connect session in a thread of its own. See `reput.spark.runner._Job`."""
 
     def __init__(self, spark: Any, rows: Any) -> None:
         self._spark, self._rows = spark, rows
@@ -135,7 +136,7 @@ class ConnectJob:
     def _collect(self) -> None:
         spark = self._spark
         try:
-            spark.addTag(self._tag)  # applies to this thread
+            spark.addTag(self._tag)  # Tags apply to the thread that adds them.
             spark.registerProgressHandler(self._see)
             self._collected = self._rows.collect()
         except BaseException as error:

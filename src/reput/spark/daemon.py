@@ -2,9 +2,9 @@
 
 This is pyspark's daemon, with two differences:
 
-- It imports the modules that every worker needs before it forks; with pyspark's daemon, each worker imports them. The
+- It imports the modules that every worker needs before it forks. With pyspark's daemon, each worker imports them. The
   modules start no threads except jemalloc's, which support forks.
-- A worker whose session ends while it waits for work ends quietly.
+- A worker that waits for work when its session ends, ends quietly.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NEEDED = (
 
 def run() -> None:
     """Fork a worker for each connection, until standard input ends."""
-    gc.disable()  # all objects created now stay alive
+    gc.disable()  # All objects created now live as long as the process.
     for name in _NEEDED:
         import_module(name)
     from pyspark import daemon

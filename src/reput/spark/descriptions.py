@@ -1,4 +1,4 @@
-"""Describe reput's jobs on Spark's pages, which otherwise show the line of code that started them."""
+"""Describe reput's jobs on Spark's pages, which otherwise show the line of code that started the job."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _OF_FUNCTIONS = {
     "reput.lookup.match_task.run_match_task": "reput lookup: read matches",
     "reput.lookup.local_files._write_part": "reput lookup: write the answer",
     "reput.pipeline.scan_split.run_scan": "reput rebuild: scan the log",
-    "reput.pipeline.driver._data_end": "reput rebuild: look for the ends of log files",
-    "reput.pipeline.queue_plan.plan_queues": "reput rebuild: plan who writes which ConsumeQueue entries",
+    "reput.pipeline.driver._data_end": "reput rebuild: find the ends of log files",
+    "reput.pipeline.queue_plan.plan_queues": "reput rebuild: plan ConsumeQueues",
     "reput.pipeline.rocksdb_layout.rocksdb_layout": "reput rebuild: plan the tables of RocksDB",
     "reput.pipeline.divided.divide": "reput rebuild: divide entries among queues",
     "reput.pipeline.driver._write_one": "reput rebuild: write ConsumeQueues and IndexFiles",
@@ -34,12 +34,12 @@ _WEIGHED_BY_BYTES = {
     "reput.lakes.merging.run_merge",
     "reput.pipeline.scan_split.run_scan",
 }
-"""Functions whose tasks have weights in bytes read, which Spark does not count for Python."""
+"""Functions whose weights are bytes read. Spark does not count bytes that Python reads."""
 
 STAGE_KEYS = "reput lookup: stage keys"
 START_WORKERS = "reput: start workers"
 START_SQL = "reput: start Spark's SQL"
-ASK_EXECUTORS = "reput: look for reput on executors"
+ASK_EXECUTORS = "reput: check executors for reput"
 
 
 def description_of(function: Callable[..., Any], weights: Sequence[int] = ()) -> str:
@@ -71,7 +71,7 @@ def _within(function: Callable[..., Any]) -> Iterator[tuple[str, str]]:
 
 @contextmanager
 def described(sc: SparkContext, text: str) -> Iterator[None]:
-    """Give the jobs that the body starts in this thread a description."""
+    """Give a description to the jobs that the body starts in this thread."""
     before = sc.getLocalProperty(_PROPERTY)
     sc.setLocalProperty(_PROPERTY, text)
     try:

@@ -1,4 +1,4 @@
-"""Convert errors of Spark's Python processes to one line for the user."""
+"""Convert errors of Spark jobs to errors of reput with one line of text."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import reput.errors
 from reput.errors import ReputError, SparkJobError
 
 VERSION = str(sys.modules["reput"].__version__)
-"""Version of reput in this process, which may be the driver or an executor."""
+"""Version of reput in this process, which is the driver or an executor."""
 _THIS = f"{sys.version_info[0]}.{sys.version_info[1]}"
 _SAME = (
     f"install Python {_THIS} with numpy, numba and reput {VERSION} on every node, and set PYSPARK_PYTHON to "
@@ -26,24 +26,25 @@ _OF_EXECUTORS = {
         "an executor has another version of reput, without {}"
     ),
 }
-"""Errors of Spark and Python if executors cannot run reput, and our texts for them."""
+"""Error texts of Spark and Python if executors cannot run reput, and the messages that replace them."""
 
 _TRANSIENT = re.compile(
     r"^[\s:]*reput\.errors\.(StoreAccessError|StoreUnreachableError): (.+)$", re.MULTILINE
 )
-"""Matches the traceback line, as Spark shows it, of a task's transient error."""
+"""Matches the traceback line of a transient error in a task."""
 
 
 def job_error(error: BaseException) -> ReputError:
-    """Return the ReputError for the error with which Spark reports a failed job."""
-    if given_up := _TRANSIENT.search(str(error)):  # a transient error, in every attempt
+    """Return the ReputError for an error of a Spark job."""
+    # A transient error stays an error of its kind, so that the caller may repeat the job later.
+    if given_up := _TRANSIENT.search(str(error)):
         kind: type[ReputError] = getattr(reput.errors, given_up[1])
         return kind(given_up[2])
     return why_unfit(error) or SparkJobError(f"Spark job failed: {reason_of(error)}")
 
 
 def why_unfit(error: BaseException) -> SparkJobError | None:
-    """Return an error with the missing part and the remedy, if a job failed because executors cannot run reput."""
+    """Return an error that names the missing part and the remedy if executors cannot run reput, else None."""
     for pattern, words in _OF_EXECUTORS.items():
         if found := re.search(pattern, str(error)):
             return SparkJobError(f"{words.format(found[1])}: {_SAME}")
@@ -51,7 +52,7 @@ def why_unfit(error: BaseException) -> SparkJobError | None:
 
 
 def option_of(argument: str) -> str:
-    """Return the name of an argument as an option of the data source: onCorrupt for on_corrupt."""
+    """Return the data source option for an argument: onCorrupt for on_corrupt."""
     first, *others = argument.split("_")
     return first + "".join(map(str.title, others))
 
@@ -60,20 +61,22 @@ def option_of(argument: str) -> str:
 def one_line() -> Iterator[None]:
     """Raise a ReputError of the body without its traceback.
 
-    Spark shows Python's output for an error, and reput's frames do not help a user who passed a wrong option. The
-    process belongs to Spark and ends with the error.
+    Spark prints the traceback to the user. Frames of reput do not help a user who passed a wrong option. Changing this
+    process is safe, because it belongs to Spark and ends with the error.
     """
     try:
         yield
     except ReputError as error:
         error.args = (error.worded(option_of), *error.args[1:])
+        # Suppresses the traceback that Python would print for the process.
         sys.tracebacklimit = 0
         raise error from None
 
 
 def reason_of(error: BaseException) -> str:
-    """Return the most useful line of an error: Python's last one, else Spark's on the job, else the first cause."""
+    """Return the most useful line of a Spark error: Python's last line, else the job's reason, else a cause."""
     lines = [line.strip(": ") for line in str(error).splitlines() if line.strip(": ")]
+    # Lines with " at " are frames of Java's stack trace.
     python = [
         line for line in lines if line[:1].isupper() and "Error: " in line and " at " not in line
     ]

@@ -1,4 +1,4 @@
-"""Run `reput.follow` with its first rebuild on Spark; its loop runs in the driver, without Spark."""
+"""Run `reput.follow` with its first rebuild on Spark. Its loop runs in the driver, without Spark."""
 
 from __future__ import annotations
 
@@ -38,8 +38,7 @@ def follow(
     """Maintain ConsumeQueues and IndexFiles of a store in `output`, until `stop` is set or a KeyboardInterrupt comes.
 
     If `output` has no indexes yet, they are rebuilt on Spark, with `split_size` and `progress` as for `rebuild`. Then
-    the session is not used any more. See `reput.follow.driver.follow_store` for other arguments and the result.
-
+    the session is no longer used. `reput.follow.driver.follow_store` describes the other arguments and the result.
     Raises the errors of `follow_store` and of `rebuild`.
     """
     return follow_store(

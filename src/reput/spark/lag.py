@@ -10,14 +10,14 @@ from reput.log.growing import walk_on
 from reput.log.scan import ScanBuffers
 from reput.log.sources import LogListing
 
-_COUNTED_BYTES = 4 << 20  # the size of one read of a remote file
+_COUNTED_BYTES = 4 << 20  # The size of one read of a remote file.
 _ANY_NUMBER = 1 << 62
 
 
 def lag_of(sources: Iterable[LogListing], read_to: Mapping[str, int]) -> dict[str, Any]:
     """Return for each store `end`, its log's present end, and `bytes_behind` and `messages_behind` since `read_to`.
 
-    Messages are counted in the next 4 MiB; the number of later ones is estimated from these. Raises StoreError.
+    Messages are counted in the next 4 MiB. The number of later messages is estimated from them. Raises StoreError.
     """
     buffers = ScanBuffers()
     return {

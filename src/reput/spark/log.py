@@ -1,4 +1,4 @@
-"""Print a reader's reports to stderr of the driver or executor."""
+"""Print reports of readers to stderr of the driver or executor."""
 
 from __future__ import annotations
 

@@ -23,9 +23,10 @@ _TIMES = "spark.sql.parquet.outputTimestampType"
 
 
 def read_keys(spark: SparkSession, keys: str) -> DataFrame:
-    """Read keys from a .csv file with a header, all of whose columns are text, or from Parquet. Raises UsageError.
+    """Read keys from a .csv file with a header, or from Parquet. Raises UsageError.
 
-    A line with a wrong number of values, which would be read as wrong keys, makes the job fail that reads it.
+    All columns of a .csv file are text. A line with a wrong number of values would be read as wrong keys, so it makes
+    the job fail that reads it.
     """
     place = keys if "://" in keys else str(Path(keys).absolute())
     try:
@@ -43,12 +44,12 @@ def write_answer(
     """Write the answer as a directory of files.
 
     Args:
-        spark: the session that writes.
-        found: the look-up.
-        output: a new directory, or its URL.
-        layout: format of the files. Lines of JSON and CSV are those of `reput.lookup.lines`, in files named
-            part-*.json and part-*.csv; at a URL part-*.txt, because Spark names files of lines so.
-        style: how values in lines are written.
+        spark: The session that writes.
+        found: The look-up.
+        output: A new directory, or its URL.
+        layout: Format of the files. Lines of JSON and CSV are those of `reput.lookup.lines`, in files named part-*.json
+            and part-*.csv. At a URL, the names are part-*.txt, which Spark gives to files of lines.
+        style: How values in lines are written.
 
     Raises:
         SparkJobError.
@@ -68,7 +69,7 @@ def write_answer(
 
 
 def write_coverage(spark: SparkSession, found: Lookup, output: str) -> None:
-    """Write the coverage beside the answer at a URL, by Spark's own file systems. Raises SparkJobError."""
+    """Write the coverage next to the answer at a URL, with Spark's own file systems. Raises SparkJobError."""
     try:
         jvm: Any = spark.sparkContext._jvm
         path = jvm.org.apache.hadoop.fs.Path(f"{output.rstrip('/')}.coverage.json")

@@ -21,7 +21,7 @@ from reput.nearest import did_you_mean
 from reput.table.filters import Condition, OnCorrupt, check_on_corrupt, selected
 
 EARLIEST, LATEST = "earliest", "latest"
-_MAX_NUMBER = 1 << 53  # as microseconds, a timestamp still fits 64 bits
+_MAX_NUMBER = 1 << 53  # A timestamp up to this limit fits 64 bits in microseconds.
 _PLACES = (
     "path", "paths", "startingOffsets", "endingOffsets", "startingTimestamp", "endingTimestamp",
 )  # fmt: skip
@@ -51,15 +51,16 @@ Offsets = str | int | dict[str, int]
 class SourceOptions:
     """The options of one load.
 
-    paths                   absolute paths, or URLs
+    paths            absolute paths, or URLs
     starting_offsets, ending_offsets  "earliest", "latest", a physical offset for every store, or a map of offsets by
-                                      store; None if not given
-    columns                 names of the columns if no schema is given; None for all
+                                      store;
+                     None if not given
+    columns          names of the columns if no schema is given; None for all
     starting_ms, ending_ms  store timestamps, both inclusive
-    selected                conditions from the options topic, queueId, key and uniqueKey
-    split_bytes             bytes of the log per task; None if not given
-    file_systems            options whose names begin with `s3.` or `fsspec.`
-    name_from               see `reput.log.naming`
+    selected         conditions from the options topic, queueId, key and uniqueKey
+    split_bytes      bytes of the log per task; None if not given
+    file_systems     options whose names begin with `s3.` or `fsspec.`
+    name_from        see `reput.log.naming`
     """
 
     paths: tuple[str, ...]
@@ -84,7 +85,7 @@ class SourceOptions:
     name_from: str | None = None
 
     def logs(self) -> list[LogListing]:
-        """List the files of all stores. Raises what `find_logs` raises, and UsageError if a name is wrong."""
+        """List the files of all stores. Raises the errors of `find_logs`, and UsageError for a wrong name."""
         return named_from(find_logs(self.paths, self.file_systems), self.name_from)
 
     @property
@@ -99,7 +100,7 @@ class SourceOptions:
 
 
 def read_options(options: Mapping[str, str], folder: str = "") -> SourceOptions:
-    """Parse and check options; relative paths begin in `folder`, or in this process's folder.
+    """Parse and check options. Relative paths begin in `folder`, or in this process's folder.
 
     Raises UsageError for an unknown option or an invalid value.
     """
@@ -113,12 +114,12 @@ def read_options(options: Mapping[str, str], folder: str = "") -> SourceOptions:
             given[names[option.lower()]] = value
         elif option == _OF_TABLES:
             raise UsageError(
-                f"CREATE TABLE is not for {NAME}, whose tables are stores; use "
+                f"CREATE TABLE does not work with {NAME}, whose tables are stores; use "
                 f"CREATE TEMPORARY VIEW messages USING {NAME} OPTIONS (path '/data/store')"
             )
         else:
             raise UsageError(
-                f"no option {option}{did_you_mean(option, OPTIONS)}; there are {', '.join(OPTIONS)}"
+                f"unknown option {option}{did_you_mean(option, OPTIONS)}; the options are {', '.join(OPTIONS)}"
             )
     return SourceOptions(
         paths=tuple(_place(path, folder) for path in _paths(given)),
@@ -149,27 +150,29 @@ def _paths(given: Mapping[str, str]) -> tuple[str, ...]:
     if "paths" in given:
         listed = _json(given["paths"])
         if not isinstance(listed, list) or not all(isinstance(path, str) for path in listed):
-            raise UsageError(f"paths {given['paths']}: not a JSON list of paths")
+            raise UsageError(f"paths must be a JSON list of paths, not {given['paths']}")
         paths = listed
     if "path" in given:
         paths.append(given["path"])
     if not paths or not all(paths):
-        raise UsageError("no path: give .load(PATH), a store, its commitlog folder, or files")
+        raise UsageError(
+            "path is missing: call .load(PATH) with a store, its commitlog folder, or files"
+        )
     return tuple(paths)
 
 
 def _columns(text: str | None) -> tuple[str, ...] | None:
-    """Return columns from a comma-separated text or a JSON list; upper and lower case are equal."""
+    """Return columns from a comma-separated text or a JSON list. Names are not case-sensitive."""
     if text is None:
         return None
     names: Any = _json(text) if text.startswith("[") else text.split(",")
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise UsageError(f"columns {text}: names with commas between them, or a JSON list")
+        raise UsageError(f"columns must be names separated by commas, or a JSON list, not {text}")
     return tuple(select(column_name(name.strip()) for name in names).names)
 
 
 def _place(path: str, folder: str) -> str:
-    if path.startswith("file:"):  # Hadoop and Spark SQL write file:/data
+    if path.startswith("file:"):  # Hadoop and Spark SQL write file:/data.
         path = "/" + path.removeprefix("file:").lstrip("/")
     return path if "://" in path else absolute(os.path.join(folder, path))
 
@@ -190,7 +193,7 @@ def _texts(given: Mapping[str, str], name: str) -> tuple[str, ...] | None:
         return None
     values: Any = _json(text) if text.startswith("[") else [text]
     if not isinstance(values, list) or not all(isinstance(v, str) and v for v in values):
-        raise UsageError(f"{name} {text}: one, or a JSON list of them")
+        raise UsageError(f"{name} must be a text or a JSON list of texts, not {text}")
     return tuple(values)
 
 
@@ -198,12 +201,14 @@ def _queue_ids(text: str) -> tuple[int, ...]:
     values = _json(text)
     ids = values if isinstance(values, list) else [values]
     if not all(_is_offset(queue_id) and queue_id < 1 << 31 for queue_id in ids):
-        raise UsageError(f"queueId {text}: a number from 0, or a JSON list of them")
+        raise UsageError(
+            f"queueId must be a number from 0 on, or a JSON list of such numbers, not {text}"
+        )
     return tuple(ids)
 
 
 def _json(text: str) -> Any:
-    """Return the value of a JSON text; None for any other text."""
+    """Return the value of a JSON text, or None for any other text."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
@@ -224,7 +229,7 @@ def _offsets(given: Mapping[str, str], name: str, folder: str) -> Offsets | None
     if _is_offset(value):
         return int(value)
     raise UsageError(
-        f'{name} {text}: earliest, latest, a physical offset, or {{"STORE": offset, ...}}'
+        f'{name} must be earliest, latest, a physical offset or {{"STORE": offset, ...}}, not {text}'
     )
 
 
@@ -242,12 +247,12 @@ def _number(given: Mapping[str, str], name: str, least: int = 1) -> int | None:
         value = least - 1
     if not least <= value < _MAX_NUMBER:
         kind = "milliseconds since 1970" if name.endswith("Timestamp") else "a number above 0"
-        raise UsageError(f"{name} {text}: {kind}")
+        raise UsageError(f"{name} must be {kind}, not {text}")
     return value
 
 
 def _switch(given: Mapping[str, str], name: str, missing: bool) -> bool:
     text = given.get(name, str(missing)).lower()
     if text not in ("true", "false"):
-        raise UsageError(f"{name} {given[name]}: true or false")
+        raise UsageError(f"{name} must be true or false, not {given[name]}")
     return text == "true"

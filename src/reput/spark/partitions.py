@@ -1,4 +1,4 @@
-"""Run one task of the data source: convert ranges of CommitLog files to Arrow batches for Spark."""
+"""Run the tasks of the data source: convert ranges of CommitLog files to Arrow batches for Spark."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _buffers: list[ScanBuffers] = []
 
 
 class LogPartition(InputPartition):
-    """Ranges to read, or missing files to report as rows, by store; without both, it yields no rows."""
+    """Ranges of stores to read, and missing files to report as rows. A partition with neither yields no rows."""
 
     def __init__(
         self, tasks: tuple[ReadTask, ...] = (), missing: tuple[MissingLog, ...] = ()
@@ -35,9 +35,9 @@ class LogPartition(InputPartition):
 
 
 def partitions_of(plan: ReadPlan, options: SourceOptions) -> list[InputPartition]:
-    """Pack ranges into partitions.
+    """Pack ranges into partitions. Returns one empty partition if there is nothing to read.
 
-    Returns one empty partition if there is nothing to read. Raises CorruptMessageError for missing files.
+    Raises CorruptMessageError for missing files, depending on the options.
     """
     if plan.missing and options.on_corrupt == "fail" and options.fail_on_data_loss:
         raise plan.missing[0].lost.as_error("; onCorrupt=skip or row continues after it")
@@ -51,14 +51,14 @@ def partitions_of(plan: ReadPlan, options: SourceOptions) -> list[InputPartition
 def offsets_by_store(
     offsets: Offsets | None, option: str, sources: Sequence[LogListing]
 ) -> dict[str, int]:
-    """Return the offsets that an option names. Raises UsageError for an unknown store."""
+    """Return the start or end offset of each store that an option names. Raises UsageError for an unknown store."""
     names = [source.name for source in sources]
     if isinstance(offsets, int):
         return dict.fromkeys(names, offsets)
     if not isinstance(offsets, dict):
         return {}
     if unknown := [name for name in offsets if name not in names]:
-        raise UsageError(f"{option}: no store {unknown[0]}; there are {', '.join(names)}")
+        raise UsageError(f"{option}: no store {unknown[0]}; the stores are {', '.join(names)}")
     return offsets
 
 
@@ -86,7 +86,7 @@ def _read(
     conditions: Sequence[Condition],
     opened: OpenedQueues,
 ) -> Iterator[pa.RecordBatch]:
-    # Reuse buffers, because a worker process reads many partitions, one after the other.
+    # A worker process reads many partitions, one after the other, so reuse its buffers.
     buffers = _buffers.pop() if _buffers else ScanBuffers()
     batches = RangeBatches(
         task.part, map(column_name, schema.names), conditions, on_corrupt=options.on_corrupt,
@@ -101,7 +101,7 @@ def _read(
     except StoreNotFoundError as error:
         if options.fail_on_data_loss:
             raise
-        log(f"{error}; it has expired, failOnDataLoss=false continues without it")
+        log(f"{error}; the file has expired, failOnDataLoss=false continues without it")
     finally:
         _buffers.append(buffers)
     for lost in batches.report.damage:
@@ -109,7 +109,7 @@ def _read(
 
 
 def _done(task: ReadTask, report: ReadReport) -> str:
-    """Return a line on a finished task, because Spark does not count the bytes that a source in Python reads."""
+    """Return a line on a finished task. Spark does not count the bytes that a Python source reads."""
     part = task.part
     return (
         f"{part.store}: {part.file.path}: offsets {part.start} to {part.stop}: {bytes_of(part):,} bytes to look at, "

@@ -42,7 +42,7 @@ _OPPOSITES = {
 
 
 def condition_of(given: Filter) -> Condition | None:
-    """Return the condition that keeps the same rows; None if Spark must filter itself."""
+    """Return the condition that keeps the same rows, or None if Spark must filter itself."""
     is_negated = isinstance(given, Not)
     inner = given.child if isinstance(given, Not) else given
     operator = _OPERATORS.get(type(inner))
@@ -51,8 +51,10 @@ def condition_of(given: Filter) -> Condition | None:
         operator = "is null" if value is None else "="
     if operator is None or (is_negated and operator not in _OPPOSITES):
         return None
+    # A comparison with null is never true, and Spark knows that best.
     if value is None and "null" not in operator:
         return None
+    # In SQL, "x in (1, null)" is null, not false, if x is not 1.
     if isinstance(inner, In) and None in inner.value:
         return None
     path: tuple[str, ...] = inner.attribute  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""End waiting workers quietly when their session ends: with Unix domain sockets, pyspark's print a traceback."""
+"""End waiting workers quietly when their session ends. pyspark's workers print a traceback with Unix sockets."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import sys
 from collections.abc import Callable
 
 Worker = Callable[[socket.socket, bool], int]
-"""Type of `pyspark.daemon.worker`, which runs a worker in its own process and returns the exit code."""
+"""Type of `pyspark.daemon.worker`. It runs a worker in a forked process and returns the exit code."""
 
 
 class Quiet:
-    """A worker that ends without a traceback when its connection ends."""
+    """A worker that ends without a traceback when its connection is closed."""
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
@@ -24,7 +24,7 @@ class Quiet:
 
 
 def end_quietly() -> None:
-    """Make a worker of pyspark's daemon end as quietly as workers of reput's daemon.
+    """Make workers of pyspark's daemon end as quietly as workers of reput's daemon.
 
     Spark plans tables in workers of pyspark's daemon, even if its settings name another daemon.
     """

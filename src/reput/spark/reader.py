@@ -1,4 +1,4 @@
-"""Implement `read` of the data source: it plans in a process of the driver, and reads in processes of executors."""
+"""Implement `read` of the data source. Planning runs in a process of the driver, reading in processes of executors."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class LogReader(DataSourceReader):
     def _plan(self) -> list[InputPartition]:
         options = self._options
         if compile_meanwhile(parts := parts_of(map(column_name, self._schema.names))):
-            log("waiting for kernels that are compiled, once on this machine")
+            log("compiling kernels, once on this machine; the query waits for them")
         compile_now(parts[:1])
         sources = options.logs()
         plan = plan_reading(
@@ -62,7 +62,7 @@ class LogReader(DataSourceReader):
 
 
 class FilteredLogReader(LogReader):
-    """A reader that applies Spark's filters, for a table that is loaded for a single query."""
+    """A reader that applies Spark's filters. Use it only for a table that is loaded for a single query."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         for given in filters:
@@ -76,9 +76,9 @@ class FilteredLogReader(LogReader):
 def batch_bounds(options: SourceOptions, sources: Sequence[LogListing]) -> dict[str, Bounds]:
     """Return the bounds of a batch read for each store. Raises UsageError."""
     if options.starting_offsets == LATEST:
-        raise UsageError("startingOffsets latest: a batch has nothing to read from there")
+        raise UsageError("startingOffsets: latest is for streams; a batch would read nothing")
     if options.ending_offsets == EARLIEST:
-        raise UsageError("endingOffsets earliest: a batch has nothing to read up to there")
+        raise UsageError("endingOffsets: earliest is not possible; a batch would read nothing")
     start = offsets_by_store(options.starting_offsets, "startingOffsets", sources)
     stop = offsets_by_store(options.ending_offsets, "endingOffsets", sources)
     names = [source.name for source in sources]

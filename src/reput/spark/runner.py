@@ -1,4 +1,4 @@
-"""Run plain functions over small tasks on Spark: scheduling, retries, progress. Knows nothing about stores."""
+"""Run plain functions over small tasks on Spark, with retries and progress. This module knows nothing about stores."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from reput.tasks import retried
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
-# Maximum bytes per partition, even if there are few executors at the start of a job: dynamic allocation adds executors
-# for waiting partitions, a lost executor loses little work, and progress is visible.
+# Maximum bytes per partition. Many partitions let dynamic allocation add executors, limit the work that a lost executor
+# loses, and make progress visible.
 _MAX_PARTITION_WEIGHT = 512 << 20
-_POLL_S = 0.25  # not shorter: each poll calls the JVM some twenty times
+_POLL_S = 0.25  # Each poll calls the JVM about twenty times.
 
 
 class _Call(Generic[Task, Result]):
@@ -45,7 +45,8 @@ class _Call(Generic[Task, Result]):
         self._function, self._version = function, VERSION
 
     def __call__(self, groups: Iterable[list[Task]]) -> Iterator[Result | ReputError]:
-        if self._version != VERSION:  # an executor that started after the code was sent
+        # An executor may have started after the driver sent its code.
+        if self._version != VERSION:
             yield SparkJobError(
                 f"an executor on {socket.gethostname()} has reput {VERSION}, the driver {self._version}: "
                 "install the same version on every node"
@@ -63,16 +64,16 @@ class _Call(Generic[Task, Result]):
 
 
 class SparkRunner:
-    """Runs tasks as Spark jobs; each partition has a few consecutive tasks."""
+    """Runs tasks as Spark jobs. Each partition has a few consecutive tasks."""
 
-    partitions_per_slot: ClassVar[float] = 8  # not more: each partition costs some 10 ms
+    partitions_per_slot: ClassVar[float] = 8  # Each partition costs about 10 ms.
 
     def __init__(self, spark: SparkSession) -> None:
         self._context: SparkContext = spark.sparkContext
 
     @property
     def parallelism(self) -> int:
-        """Number of slots of the present executors; with dynamic allocation, there may be more in the next phase."""
+        """Number of slots of the present executors. With dynamic allocation, the next phase may have more."""
         return self._context.defaultParallelism
 
     def start_workers(self, prepare: Callable[[], None]) -> None:
@@ -110,6 +111,7 @@ class SparkRunner:
         progress(0, sum(weights))
         try:
             while not job.done.wait(_POLL_S):
+                # Spark reports only how many tasks have ended. Assume that they ended in order.
                 progress(sum(weight for _, weight in groups[: job.finished_tasks()]), sum(weights))
         except KeyboardInterrupt:
             job.cancel()
@@ -122,7 +124,7 @@ class SparkRunner:
         return cast(list[Result], results)
 
     def _mapped(self, call: _Call[Task, Result], groups: list[list[Task]]) -> Any:
-        """Return a frame that collects to the results, one partition per group."""
+        """Return a distributed collection with the results, one partition per group."""
         return self._context.parallelize(groups, len(groups)).mapPartitions(call)
 
     def _results(self, collected: list[Any]) -> list[Any]:
@@ -139,7 +141,7 @@ def _prepare(prepare: Callable[[], None], _: int) -> None:
 
 
 def prepared_runner(spark: SparkSession, prepare: Callable[[], None]) -> SparkRunner:
-    """Return a runner whose executors have reput's code, after a call of `prepare` in its workers and here.
+    """Return a runner, after sending reput's code to the executors and calling `prepare` in their workers and here.
 
     Raises SparkJobError.
     """
@@ -151,14 +153,14 @@ def prepared_runner(spark: SparkSession, prepare: Callable[[], None]) -> SparkRu
 
 
 def runner_of(spark: SparkSession) -> SparkRunner:
-    """Return a runner of tasks without DataFrames of their own."""
+    """Return a runner for an operation that uses no DataFrames."""
     return ConnectRunner(spark) if is_connect(spark) else SparkRunner(spark)
 
 
 class FrameRunner(SparkRunner):
-    """Runs tasks as DataFrames, for an operation that uses other DataFrames as well.
+    """Runs tasks as DataFrames, for an operation that also uses other DataFrames.
 
-    In most sessions Spark has separate Python workers for DataFrames, and starting one set is faster than two.
+    In most sessions, Spark has separate Python workers for DataFrames. Starting one set of workers is faster than two.
     """
 
     def __init__(self, spark: SparkSession) -> None:
@@ -195,7 +197,7 @@ class ConnectRunner(FrameRunner):
 
 
 def runner_beside_frames(spark: SparkSession) -> SparkRunner:
-    """Return a runner for an operation that uses DataFrames, whose tasks run in the same workers as these."""
+    """Return a runner for an operation that uses DataFrames. Its tasks run in the same workers as the DataFrames."""
     if is_connect(spark):
         return ConnectRunner(spark)
     if SHARED_WORKERS in spark.sparkContext.environment:
@@ -207,8 +209,8 @@ def runner_beside_frames(spark: SparkSession) -> SparkRunner:
 def starting_sql(spark: SparkSession) -> Iterator[None]:
     """Let Spark run a first DataFrame during the body, because this takes its JVM seconds once per session.
 
-    This does not wait for the DataFrame to finish; the next DataFrame waits, and reports any error. Do nothing on
-    clusters, whose executors may not have reput yet.
+    This does not wait for the DataFrame. The next DataFrame waits, and reports any error. Does nothing on clusters,
+    whose executors may not have reput yet.
     """
     context = None if is_connect(spark) else spark.sparkContext
     if (
@@ -221,7 +223,7 @@ def starting_sql(spark: SparkSession) -> Iterator[None]:
 
 
 def _use_sql(spark: SparkSession) -> None:
-    # If the session is stopped meanwhile, this may raise many kinds of errors.
+    # If the session is stopped during this, many kinds of errors are possible.
     with suppress(Exception), described(spark.sparkContext, START_SQL):
         frame = spark.range(0, 1, 1, 1).mapInArrow(_same, "id bigint")
         frame.write.format("noop").mode("overwrite").save()
@@ -234,7 +236,7 @@ def _same(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 def _group(
     tasks: Sequence[Task], weights: Sequence[int], share: float
 ) -> list[tuple[list[Task], int]]:
-    """Group consecutive tasks, each group with a weight of about `share`; return groups with their weights."""
+    """Group consecutive tasks, each group with a weight of about `share`. Return groups with their weights."""
     groups: list[tuple[list[Task], int]] = []
     group: list[Task] = []
     weight = before = 0
@@ -249,7 +251,7 @@ def _group(
 
 
 class _Job:
-    """A Spark job in its own thread, watched from outside."""
+    """A Spark job in its own thread, watched from another thread."""
 
     def __init__(self, context: SparkContext, rows: Any, description: str) -> None:
         self._context, self._rows, self._description = context, rows, description
@@ -269,7 +271,7 @@ class _Job:
             self.done.set()
 
     def cancel(self) -> None:
-        """Do nothing, because calls to the JVM may fail after an interrupt; the end of the session ends the job."""
+        """Do nothing: calls to the JVM may fail after an interrupt. The end of the session ends the job."""
 
     def finished_tasks(self) -> int:
         tracker = self._context.statusTracker()

@@ -1,4 +1,4 @@
-"""Spark sessions for reput: quiet, quick to start, on any installed Java."""
+"""Create Spark sessions for reput: quiet, quick to start, on any installed Java."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ from reput.table.warm_up import compile_meanwhile
 _MASTER = re.compile(r"local(-cluster)?(\[.+\])?$|spark://.+:\d|k8s://|yarn$")
 _LOOPBACK = "127.0.0.1"
 DRIVER_OPTIONS = "spark.driver.extraJavaOptions"
-# Spark's JVM only plans and moves data; the work is done in Python. So the JVM does not need its optimizing compiler:
-# without it, the JVM starts a quarter faster and uses half the processor time. It does not need performance counters
-# for jstat either, which wake it up 20 times per second.
+# Spark's JVM only plans and moves data, while the work is done in Python. Without its optimizing compiler, the JVM
+# starts a quarter faster and uses half the processor time. Performance counters for jstat would wake it up 20 times per
+# second.
 QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:MetaspaceSize=256m -XX:-UsePerfData"
-# Spark's SQL sets this for its workers. If plain jobs set it as well, both share their workers.
+# Spark's SQL sets this variable for its workers. If plain jobs set it as well, both share their workers.
 SHARED_WORKERS = "SPARK_SIMPLIFIED_TRACEBACK"
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 
 
 def is_local(master: str) -> bool:
-    """Return whether the executors of this master are processes of this machine and this Python."""
+    """Return whether the executors of this master are processes on this machine."""
     return master.split("[", 1)[0] in ("local", "local-cluster")
 
 
 def is_connect(spark: object) -> bool:
-    """Return whether a session is one of Spark Connect, which has neither a JVM nor a SparkContext here."""
+    """Return whether a session uses Spark Connect, which has neither a JVM nor a SparkContext in this process."""
     return type(spark).__module__.startswith("pyspark.sql.connect.")
 
 
@@ -56,29 +56,29 @@ def create_session(
 ) -> SparkSession:
     """Start Spark, or return the session that already runs in this process.
 
+    `REPUT_SPARK_LOG_LEVEL` sets the level of Spark's log on stderr. The default is `error`, without errors of tasks,
+    which the driver raises. `REPUT_SPARK_TRACE` sets the number of lines of a stack trace (default 1), or `full`.
+
     Args:
-        master: any Spark master; local masters listen only on the loopback interface.
-        app_name: the name that Spark's own pages show.
+        master: Any Spark master. Local masters listen only on the loopback interface.
+        app_name: The name that Spark's own pages show.
         conf: Spark settings, which override the settings made here. If the JVM itself must do heavy work, pass
-            `spark.driver.extraJavaOptions` (it may be empty): this replaces options for a quick start that make the JVM
-            slower afterwards.
-        compiles: whether to start processes that compile the kernels of a table, if they are not cached.
+            `spark.driver.extraJavaOptions` (it may be empty). It replaces options for a quick start that make the JVM
+            slower later.
+        compiles: Whether to start processes that compile the kernels of a table, if they are not cached.
 
     Raises:
-        UsageError: the master is of an unknown kind.
-        JavaNotFoundError: no Java was found on which Spark runs.
-        SparkJobError: Spark did not start; the text is the reason.
-
-    `REPUT_SPARK_LOG_LEVEL` sets the level of Spark's log on stderr; the default is `error`, without errors of tasks,
-    which the driver raises. `REPUT_SPARK_TRACE` sets the number of lines of a stack trace (default 1), or `full`.
+        UsageError: The kind of the master is unknown.
+        JavaNotFoundError: No Java was found on which Spark runs.
+        SparkJobError: Spark did not start. The text has the reason.
     """
     if not _MASTER.match(master):
         raise UsageError(
-            f"master {master}: not local[N], spark://HOST:PORT, yarn or k8s://URL",
+            f"master must be local[N], spark://HOST:PORT, yarn or k8s://URL, not {master}",
             arguments=["master"],
         )
     if compiles and is_local(master):
-        begin_compiling()  # at the same time as Spark, which takes seconds to start
+        begin_compiling()  # While Spark starts, which takes seconds.
     threading.Thread(target=_import_ahead, daemon=True).start()
     java_home, home = find_java_home(), spark_home()
     settings = _settings(master, dict(conf or {}), archive_options(java_home, home))
@@ -96,23 +96,23 @@ def create_session(
 
 
 def begin_compiling() -> None:
-    """Compile the kernels of a table in processes, unless they are cached, and print a note."""
+    """Compile the kernels of a table in other processes, unless they are cached, and print a note."""
     if compile_meanwhile():
         log("compiling kernels in the background, once on this machine; the first rows wait for it")
 
 
 def _import_ahead() -> None:
-    """Import modules that pyspark needs later, such as pandas, while its JVM starts; this takes a third of a second."""
+    """Import modules that pyspark needs later, such as pandas, while its JVM starts. They take a third of a second."""
     with suppress(ImportError):
         import pyspark.testing.utils  # noqa: F401
 
 
 @contextmanager
 def command_session(master: str) -> Iterator[SparkSession]:
-    """Yield a session for one command in the main thread, which Ctrl-C ends at once; keep a session that ran before.
+    """Yield a session for one command in the main thread. Ctrl-C ends it at once. A session that ran before is kept.
 
-    pyspark's own handler of Ctrl-C asks the JVM to cancel its jobs. If this interrupts another call to the JVM, it
-    prints a traceback. So it is replaced: the end of the session cancels the jobs as well. Errors and log lines of
+    pyspark's own handler of Ctrl-C asks the JVM to cancel its jobs. If it interrupts another call to the JVM, it prints
+    a traceback. So the handler is replaced: the end of the session cancels the jobs as well. Errors and log lines of
     calls that the interrupt cuts off are suppressed.
     """
     interrupted, is_own = False, SparkSession.getActiveSession() is None
@@ -124,7 +124,9 @@ def command_session(master: str) -> Iterator[SparkSession]:
         raise KeyboardInterrupt
 
     try:
-        spark = create_session(master, compiles=False)  # a command compiles what it needs
+        spark = create_session(
+            master, compiles=False
+        )  # A command compiles the kernels that it needs.
         try:
             if threading.current_thread() is threading.main_thread():
                 signal.signal(signal.SIGINT, interrupt)

@@ -1,8 +1,8 @@
-"""Ship reput's own code to the executors of a cluster.
+"""Send reput's own code to the executors of a cluster.
 
 Spark unpacks an archive that is added under the name `reput` into a folder on the workers' path. Unlike modules in a
-zip file, this folder includes compiled kernels: the driver's in `__pycache__`, and those of the package. Kernels that
-an executor must compile are also cached there; the folder belongs to the executor and is deleted with it.
+zip file, this folder includes compiled kernels: those in the driver's `__pycache__`, and those of the package. Kernels
+that an executor must compile are cached there, too. The folder belongs to the executor and is deleted with it.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _SHIPPED = "REPUT_SHIPPED"
 
 
 def ship_code(sc: SparkContext, needs: tuple[str, ...] = DEPENDENCIES) -> bool:
-    """Make the executors run this process's version of reput; return whether it had to be sent to them.
+    """Make the executors run this process's version of reput. Return whether it had to be sent to them.
 
-    Nothing is sent to local masters: if their workers' Python lacks reput, this Python is used. Nothing is sent if
-    the executors, which are assumed to be identical, have the same source installed. The modules in `needs` must be
+    Nothing is sent to local masters: if their workers' Python lacks reput, this Python is used. Nothing is sent if the
+    executors, which are assumed to be identical, have the same source installed. The modules in `needs` must be
     installed on the executors.
 
     Raises:
-        SparkJobError: the executors lack one of these modules, or the workers of a local master lack reput.
+        SparkJobError: The executors lack one of these modules, or the workers of a local master lack reput.
     """
     if is_local(str(sc.master)):
         use_this_python(sc)
@@ -56,11 +56,12 @@ def ship_code(sc: SparkContext, needs: tuple[str, ...] = DEPENDENCIES) -> bool:
     check_nothing_lacks(f"the executors of {sc.master}", (names for _, names in found))
     if {theirs for theirs, _ in found} == {digest}:
         return False
-    folder = folder_until_exit("reput-ship-")  # executors fetch from here while Spark runs
+    # Executors fetch the archive from this folder while Spark runs.
+    folder = folder_until_exit("reput-ship-")
     archive = Path(folder, f"reput-{digest[:16]}.zip")
     pack(package, archive)
     sc.addArchive(f"{archive}#reput")
-    # Spark starts new workers for a new environment, so none of them has imported another reput before.
+    # Spark starts new workers for a new environment. The old workers may have imported another version of reput.
     sc.environment[_SHIPPED] = digest
     return True
 
@@ -69,7 +70,7 @@ def check_nothing_lacks(whose: str, missing: Iterable[Sequence[str]]) -> None:
     """Raise SparkJobError if an executor lacks a module."""
     if names := sorted({name for each in missing for name in each}):
         raise SparkJobError(
-            f"{whose} lack {', '.join(names)}: install there, for Python "
+            f"{whose} lack {', '.join(names)}; install these packages there, for Python "
             f"{sys.version_info[0]}.{sys.version_info[1]}"
         )
 
@@ -79,7 +80,8 @@ def _ask_executors(sc: SparkContext, needs: tuple[str, ...]) -> list[tuple[str, 
     digest_of = digest_function()
 
     def look(_: int) -> tuple[str, list[str]]:
-        spec = importlib.util.find_spec("reput")  # finds it without importing it
+        # Finds reput without importing it.
+        spec = importlib.util.find_spec("reput")
         digest = digest_of(Path(spec.origin).parent) if spec and spec.origin else ""
         return digest, [name for name in needs if importlib.util.find_spec(name) is None]
 
@@ -90,7 +92,7 @@ def _ask_executors(sc: SparkContext, needs: tuple[str, ...]) -> list[tuple[str, 
 def digest_function() -> Callable[[Path], str]:
     """Return a function that digests a package's source.
 
-    It is a closure, because Spark sends it to executors that may lack reput.
+    The function is a closure, which Spark sends by value: the executors may lack reput.
     """
     compiled = _COMPILED_KERNELS
 

@@ -1,7 +1,7 @@
 """Connect Spark with its Python workers on one machine through Unix domain sockets instead of TCP.
 
-Over TCP, each task waits some 40 ms: the JVM sends its first message in pieces, each of which waits for the
-acknowledgement of the preceding piece, and the kernel delays acknowledgements.
+Over TCP, each task waits about 40 ms. The JVM sends its first message in pieces, each of which waits for the
+acknowledgement of the previous one, and the kernel delays acknowledgements.
 """
 
 from __future__ import annotations
@@ -12,17 +12,15 @@ import socket
 from reput.files.scratch import folder_until_exit
 
 _PREFIX = "reput-spark-"
-# Longest folder: an address has 107 bytes, and Spark adds names of this length.
+# Longest folder name: an address has 107 bytes, and Spark adds a name of this length.
 _LONGEST = 107 - len("/.sock") - 36
 
 
 def socket_settings() -> dict[str, str]:
     """Return Spark settings for sockets in a new private folder, and for a daemon whose workers end quietly.
 
-    They are empty on systems without such sockets. Only access to the folder protects the sockets: Spark requires no
-    password for them.
-
-    Raises StoreAccessError.
+    Returns no settings on systems without such sockets. Spark requires no password for these sockets, so only the
+    permissions of the folder protect them. Raises StoreAccessError.
     """
     if not hasattr(socket, "AF_UNIX"):
         return {}

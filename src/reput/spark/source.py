@@ -6,8 +6,8 @@
 
 `reput.messages.schema` defines the columns. Spark does not pass a query's columns to Python data sources, so the option
 `columns`, or a schema, selects the columns to decode. With a schema, Spark creates the source when the first query
-runs, and errors are reported then; otherwise at `load()`. Filters are pushed down only if a load asks for it, because
-Spark keeps the filters of one query with the loaded table, and applies them to the next query.
+runs, and errors are reported then; otherwise at `load()`. Filters are pushed down only if the option `pushFilters` is
+set: Spark keeps the filters of one query with the loaded table, and applies them to the next query.
 
 Spark runs each step in a separate process, which must import its modules first. So modules for reading are imported
 only when they are needed.
@@ -56,12 +56,10 @@ _CODE = str(Path(__file__).parents[2])
 
 @checked
 def register(spark: SparkSession) -> None:
-    """Make `rocketmq` a format and a table function of this session.
+    """Register `rocketmq` as a format and a table function of this session.
 
     On a cluster, or with a server of Spark Connect, this sends reput's code if the executors lack it. Relative paths
-    begin in the present folder of this process.
-
-    Raises SparkJobError: the executors lack numba, numpy or pyarrow.
+    begin in the present folder of this process. Raises SparkJobError if the executors lack numba, numpy or pyarrow.
     """
     if not is_connect(spark) and is_local(str(spark.sparkContext.master)):
         begin_compiling()
@@ -72,13 +70,13 @@ def register(spark: SparkSession) -> None:
 
 
 def _current_folder() -> str:
-    with suppress(OSError):  # the folder may have been deleted
+    with suppress(OSError):  # The folder may have been deleted.
         return os.getcwd()
     return ""
 
 
 class RocketMQDataSource(DataSource):
-    """Created by Spark at `load()`; see `reput.spark.options` for the options."""
+    """The data source. Spark creates it at `load()`. `reput.spark.options` has the options."""
 
     folder = ""
     """Folder in which relative paths begin; if empty, Spark's folder."""
@@ -87,15 +85,15 @@ class RocketMQDataSource(DataSource):
         super().__init__(options)
         end_quietly()
         if _is_to_be_written():
-            self.writer(
-                StructType(), overwrite=False
-            )  # raises first that the source cannot be written
-        if "path" in options or "paths" in options:  # otherwise, the next call raises
+            # The first error should be that the source cannot be written.
+            self.writer(StructType(), overwrite=False)
+        # Without a path, the next call of Spark raises the error.
+        if "path" in options or "paths" in options:
             with one_line():
                 self._check(self._read_options())
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        """Pickle with the code's folder, because in Spark Connect a stream's planner lacks the session's artifacts."""
+        """Pickle with the code's folder: in Spark Connect, the planner of a stream lacks the session's artifacts."""
         state = cloudpickle.dumps((type(self), self.__dict__))  # type: ignore[no-untyped-call]
         return _finding_its_code(), (_CODE, state)
 
@@ -109,7 +107,7 @@ class RocketMQDataSource(DataSource):
     def _columns(self, options: SourceOptions, schema: StructType) -> pa.Schema:
         """Return the schema that Spark expects of batches. Raises UsageError."""
         if options.columns is not None and options.columns != tuple(schema.names):
-            raise UsageError("columns: give columns or a schema, not both")
+            raise UsageError("columns: pass columns or a schema, not both")
         return arrow_schema(schema)
 
     def _read_options(self) -> SourceOptions:
@@ -148,12 +146,12 @@ class RocketMQDataSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         with one_line():
             raise UsageError(
-                f"{NAME} is for reading only; reput.open_store(mode='rw') puts messages"
+                f"{NAME} can only be read; put messages with reput.open_store(mode='rw')"
             )
 
 
 def _finding_its_code() -> Callable[[str, bytes], object]:
-    """Return a function, which Spark sends by value, that adds the code's folder to the path and restores an object."""
+    """Return a function that adds the code's folder to the path and restores an object. Spark sends it by value."""
 
     def restored(folder: str, data: bytes) -> object:
         import sys
@@ -171,14 +169,14 @@ def _finding_its_code() -> Callable[[str, bytes], object]:
 
 
 def _is_to_be_written() -> bool:
-    """Return whether Spark creates the source for writing, which it does not pass to the source."""
+    """Return whether Spark creates the source for writing. Spark does not say so, but its call stack does."""
     frames = (frame for frame, _ in traceback.walk_stack(None))
     names = (frame.f_code.co_filename for frame in frames)
     return any(os.path.basename(name) == "write_into_data_source.py" for name in names)
 
 
 def _source_in(folder: str) -> type[RocketMQDataSource]:
-    """Create the data source as a local class: Spark sends it by value, with the folder."""
+    """Create the data source as a local class, which Spark sends by value, with the folder."""
     return type(
         "RocketMQDataSourceHere", (RocketMQDataSource,), {"folder": folder, "__module__": __name__}
     )
@@ -187,13 +185,18 @@ def _source_in(folder: str) -> type[RocketMQDataSource]:
 def arrow_schema(schema: StructType) -> pa.Schema:
     """Return the schema of batches of these columns for Spark. Raises UsageError for an unknown column."""
     if not schema.fields:
-        raise UsageError("the schema has no column; a count needs one")
+        raise UsageError("the schema must have at least one column, even to count rows")
     of_table = from_arrow_schema(select(map(column_name, schema.names)))
     for field, column in zip(schema.fields, of_table.fields, strict=True):
         own = StructField(field.name, column.dataType, column.nullable)
         kind, given = own.dataType.simpleString(), field.dataType.simpleString()
         if given != kind:
-            raise UsageError(f"column {field.name} is {kind}, not {given}")
-        if field != own:  # Spark would trust the given type, and return wrong answers
-            raise UsageError(f"column {field.name}: say nullable, and so of all that is in it")
+            raise UsageError(
+                f"column {field.name} has type {kind}, not {given}; correct the schema"
+            )
+        # Spark would trust the given nullability, and return wrong answers.
+        if field != own:
+            raise UsageError(
+                f"column {field.name}: its type, and all types in it, must be nullable"
+            )
     return arrow_columns(schema)

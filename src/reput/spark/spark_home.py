@@ -2,7 +2,7 @@
 
 Spark puts `python/lib/pyspark.zip` of its home first on its workers' path. A process compiles every module that it
 imports from a zip file, which takes half a second of processor time for each kind of worker. So a local session gets a
-home of links, in which this name is a folder with the packages of this process.
+home folder of links. In it, `pyspark.zip` is a folder with links to the installed packages.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _PARTS = ("bin", "conf", "jars", "sbin")
 
 
 def spark_home() -> Path:
-    """Return a home whose Python packages workers import quickly; pyspark's own folder if none can be made."""
+    """Return a home whose Python packages workers import quickly, or pyspark's own folder if none can be created."""
     own = Path(pyspark.__file__).parent.absolute()
     folder = lasting_folder()
     if folder is None or not (own / _ARCHIVE).is_file():
         return own
     links = {name: own / name for name in _PARTS if (own / name).is_dir()}
     links |= {f"{_ARCHIVE}/pyspark": own, f"{_ARCHIVE}/py4j": Path(py4j.__path__[0]).absolute()}
-    with suppress(OSError):  # a file system without symbolic links
+    with suppress(OSError):  # The file system may not support symbolic links.
         return linked_folder(folder, f"spark-{pyspark.__version__}", links)
     return own

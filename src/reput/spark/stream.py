@@ -1,8 +1,9 @@
 """Implement `readStream` of the data source, which follows CommitLogs that brokers are writing.
 
-An offset of the stream is a JSON object with a mark for each store: a physical offset at which a record begins or the
-log ended, and a digest that identifies the log before it. Spark keeps offsets in its checkpoint, and repeats an
-unfinished batch with the same offsets. So every message arrives exactly once in a sink that takes each batch once.
+An offset of the stream is a JSON object with a mark for each store. A mark is a physical offset, at which a record
+begins or the log ended, and a digest that identifies the log before it. Spark keeps offsets in its checkpoint, and
+repeats an unfinished batch with the same offsets. So every message arrives exactly once in a sink that accepts each
+batch once.
 """
 
 from __future__ import annotations
@@ -37,20 +38,20 @@ from reput.table.plan import SPLIT_BYTES, Bounds, plan_between
 from reput.table.times import stored_within, timed_ranges, within
 
 Offset = dict[str, dict[str, Any]]
-"""A `reput.log.read_mark.ReadMark` as JSON for each store."""
+"""By store: a `reput.log.read_mark.ReadMark` as JSON."""
 
 
 class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """The stream, which Spark creates in the driver to plan, and sends to executors to read."""
+    """The stream. Spark creates it in the driver for planning, and sends it to executors for reading."""
 
     def __init__(self, options: SourceOptions, schema: pa.Schema) -> None:
         if options.ending_offsets is not None:
             raise UsageError(
-                "endingOffsets: a stream has no end; read a batch, or use trigger(availableNow=True)"
+                "endingOffsets: a stream has no end; use read instead of readStream, or trigger(availableNow=True)"
             )
         if not HAS_LIMITS and options.has_trigger_limit:
             raise UsageError(
-                "maxOffsetsPerTrigger, maxBytesPerTrigger: Spark 4.1 has no limits; use Spark 4.2"
+                "maxOffsetsPerTrigger, maxBytesPerTrigger: Spark 4.1 cannot limit a trigger; use Spark 4.2"
             )
         self._options, self._schema = options, schema
         self._conditions = options.conditions()
@@ -72,10 +73,12 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _initial(self, source: LogListing, offset: int | None) -> int:
         low_ms = self._options.starting_ms
+        # The offset may be inside a record, so search the next record.
         if offset is not None and offset > source.begin:
             return first_record_of(source, offset, ScanBuffers())
         if low_ms is None or not source.files:
             return source.begin
+        # Remote files have no reliable modification times, so read the times of their messages.
         if source.is_local:
             first = next(stored_within(source, source.files, low_ms, None), None)
             return source.files[-1].start if first is None else first.file.start
@@ -101,14 +104,15 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: Offset | None = None, limit: ReadLimit | None = None) -> Offset:
         """Return the end of the next batch.
 
-        Spark 4.1 passes no arguments: then return the end of every log, and `partitions` compares it with the start.
+        Spark 4.1 passes no arguments. Then this returns the end of every log, and `partitions` checks the start of the
+        batch.
         """
         with one_line():
             self._reached = self._latest(start or {}, limit)
             return self._reached
 
     def reportLatestOffset(self) -> dict[str, Any]:
-        """Return, for Spark's progress reports, the logs' ends and their distance from the last `latestOffset`."""
+        """Return the ends of the logs and their distance from the last `latestOffset`, for Spark's progress reports."""
         with one_line():
             read_to = {name: mark.end for name, mark in marks_of(self._reached).items()}
             return lag_of(self._sources(), read_to)
@@ -132,7 +136,10 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {source.name: find_log_end(source, buffers) for source in sources}
 
     def _check_start(self, marks: dict[str, ReadMark], sources: list[LogListing]) -> None:
-        """Check the start of a batch, for Spark 4.1, which does not pass it to `_latest`. Raises StoreChangedError."""
+        """Check the start of a batch for Spark 4.1, which does not pass the start to `latestOffset`.
+
+        Raises StoreChangedError.
+        """
         self._look_for(marks, sources)
         buffers = ScanBuffers()
         for source in sources:
@@ -151,7 +158,7 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         latest = dict(start)
         share = _Share.of(limit, self._options)
         for number, source in enumerate(sources):
-            # A new store is read from its beginning.
+            # A store that the offset does not contain is new, and is read from its beginning.
             mark = marks.get(source.name, ReadMark(source.begin))
             begin = self._begin(source, mark, buffers)
             end = share.advance(source, begin, len(sources) - number, buffers)
@@ -162,7 +169,7 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return latest
 
     def _begin(self, source: LogListing, mark: ReadMark, buffers: ScanBuffers) -> int:
-        """Return where to continue in a store; missing bytes there are lost data."""
+        """Return the offset from which to continue in a store. Report missing messages before it as lost data."""
         if mark.end < source.begin:
             self._lose(f"{source.name}: offsets {mark.end} to {source.begin} have expired")
             return source.begin
@@ -173,27 +180,32 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return mark.end
 
     def _why_another(self, source: LogListing, mark: ReadMark, buffers: ScanBuffers) -> str:
-        """Return the result of `why_another`, but search the log's end only if the mark may lie after it."""
+        """Return why the log is not the one of a mark, or an empty string.
+
+        The log's end is searched only if the mark may lie after it, because the search reads the last file.
+        """
         last = source.last_with_data()
         near = last is None or mark.end > last.start
         return why_another(source, find_log_end(source, buffers) if near else mark.end, mark)
 
     def _give_up(self, source: LogListing, mark: ReadMark, why: str, instead: str) -> None:
         """Raise StoreChangedError because the log was replaced, or log how the stream continues."""
-        what = f"{source.name}: replaced or truncated: not the log that was read up to offset {mark.end}: {why}"
+        what = f"{source.name}: the log was replaced or truncated since it was read up to offset {mark.end}: {why}"
         if self._options.fail_on_data_loss:
             raise StoreChangedError(
-                f"{what}; failOnDataLoss=false reads it from its beginning, messages that it has "
-                "in common with the other one again; or choose the place with a new "
-                "checkpointLocation and startingOffsets"
+                f"{what}; failOnDataLoss=false reads the new log from its beginning, and messages that both logs "
+                "have a second time; or start a new stream, with another checkpointLocation and "
+                "startingOffsets"
             )
         log(f"{what}; {instead}")
 
     def _lose(self, what: str) -> None:
-        """Raise StoreChangedError, or log a warning."""
+        """Raise StoreChangedError, or log a warning if failOnDataLoss is false."""
         if self._options.fail_on_data_loss:
-            raise StoreChangedError(f"{what}; failOnDataLoss=false continues without")
-        log(f"{what}; continuing without")
+            raise StoreChangedError(
+                f"{what}; failOnDataLoss=false continues without these messages"
+            )
+        log(f"{what}; continuing without these messages")
 
     def _plan(self, start: dict[str, ReadMark], end: dict[str, ReadMark]) -> list[InputPartition]:
         sources = self._sources()
@@ -206,13 +218,13 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         size = self._options.split_bytes or SPLIT_BYTES
         plan = plan_between(sources, bounds, split_bytes=size)
         for store, lost, _ in plan.missing:
-            self._lose(f"{store}: no file holds offsets {lost.start} to {lost.stop}")
+            self._lose(f"{store}: no file has offsets {lost.start} to {lost.stop}")
         return partitions_of(plan, self._options)
 
     def _bounds(
         self, source: LogListing, start: ReadMark | None, end: ReadMark, buffers: ScanBuffers
     ) -> Bounds:
-        """Return the range of a store in a batch; the log may have been replaced since the batch was planned."""
+        """Return the range of a store in a batch. The log may have been replaced since the batch was planned."""
         if start == end:
             return Bounds(end.end, end.end)
         if why := self._why_another(source, end, buffers):
@@ -229,7 +241,7 @@ def marks_of(offset: Offset) -> dict[str, ReadMark]:
     except (TypeError, ValueError):
         raise StoreChangedError(
             f"the stream's checkpoint has an invalid offset: {offset}; "
-            "give a new checkpointLocation, and startingOffsets"
+            "pass a new checkpointLocation, and startingOffsets"
         ) from None
 
 
@@ -267,7 +279,7 @@ class RefusedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 @dataclass
 class _Share:
-    """The rest of a trigger's limit, shared evenly by the remaining stores; None for no limit."""
+    """The rest of a trigger's limit, which the remaining stores share evenly; None for no limit."""
 
     messages: int | None
     size: int | None

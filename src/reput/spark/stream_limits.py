@@ -1,4 +1,4 @@
-"""Import Spark's limits of a stream's batches, which exist since 4.2; Spark 4.1 always reads all messages."""
+"""Import Spark's limits of a stream's batches, which exist since 4.2. Spark 4.1 always reads all messages."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING or HAS_LIMITS:
 else:
 
     class ReadLimit:
-        """A replacement for a class that this Spark lacks."""
+        """A replacement for a class that Spark 4.1 lacks."""
 
     class ReadAllAvailable(ReadLimit): ...
 

@@ -3,8 +3,8 @@
     SELECT topic, count(*) FROM rocketmq('/data/store', columns => 'topic', topic => array('orders', 'payments'))
     GROUP BY topic
 
-A single task reads everything, and Spark fixes the columns when the function is registered. So a view over the data
-source is better for large stores.
+One task reads everything, and the columns are fixed when the function is registered. For large stores, a view over the
+data source is better.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from reput.spark.session import is_connect
 
 
 def register_function(spark: Any, folder: str) -> None:
-    """Make the function known to a session; relative paths begin in `folder`."""
+    """Register the function in a session. Relative paths begin in `folder`."""
     functions = (
         "pyspark.sql.connect.functions.builtin" if is_connect(spark) else "pyspark.sql.functions"
     )
     arrow_udtf = import_module(functions).arrow_udtf
-    # Create a class here, because Spark sends such a class by value, with the folder.
+    # Spark sends a class that is created here by value, so executors know the folder.
     handler = type(
         "RocketMQFunctionHere", (RocketMQFunction,), {"folder": folder, "__module__": __name__}
     )
@@ -39,13 +39,13 @@ def register_function(spark: Any, folder: str) -> None:
 
 
 class RocketMQFunction:
-    """The table function; Spark creates an instance for each call."""
+    """The table function. Spark creates an instance for each call."""
 
     folder = ""
     """Folder in which relative paths begin; if empty, Spark's folder."""
 
     def eval(self, path: pa.Array, **options: pa.Array) -> Iterator[pa.RecordBatch]:
-        """Read the messages of a store. Arguments are arrays of one value.
+        """Read the messages of a store. Each argument is an array of one value.
 
         Raises UsageError, StoreError.
         """
@@ -56,7 +56,8 @@ class RocketMQFunction:
             wanted = read_options({"path": _text("path", path), **given}, self.folder)
             if wanted.on_corrupt == "row":
                 raise UsageError(
-                    "onCorrupt row: a function has no column for it; use a temporary view",
+                    "onCorrupt=row: the table function has no column for damage; use a temporary view over the data "
+                    "source",
                     arguments=["onCorrupt"],
                 )
             schema = arrow_columns(from_arrow_schema(COLUMNS))
@@ -71,14 +72,17 @@ def _text(name: str, value: pa.Array) -> str:
     """Return an argument as the text of an option. Raises UsageError."""
     given = value.to_pylist()
     if len(given) != 1 or given[0] is None:
-        raise UsageError(f"{name}: pass a constant to the function {NAME}", arguments=[name])
+        raise UsageError(
+            f"{name}: the function {NAME} needs one constant, not a column or NULL",
+            arguments=[name],
+        )
     if isinstance(given[0], bool):
         return str(given[0]).lower()
     return given[0] if isinstance(given[0], str) else json.dumps(given[0])
 
 
 def _widened(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Return a batch with nulls in columns that were not requested."""
+    """Return a batch with all columns, with nulls in columns that were not requested."""
     columns = [
         batch.column(field.name)
         if field.name in batch.schema.names

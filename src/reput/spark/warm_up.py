@@ -1,4 +1,4 @@
-"""Write the archive of Spark's classes: a first session lists the classes that it loads, then Java stores them.
+"""Write the class archive of Spark's JVM: a first session lists the classes that it loads, then Java archives them.
 
 `python -m reput.spark.warm_up LIST` runs this session. It prints Java's class path.
 """
@@ -27,18 +27,19 @@ _NO_MESSAGES = "-Xlog:disable"
 
 
 def archive_classes() -> Path:
-    """Write the archive with which local sessions start from now on; return its path.
+    """Write the archive that local sessions use from now on; return its path.
 
     Raises:
-        JavaNotFoundError: no Java was found.
+        JavaNotFoundError: No Java was found.
         SparkJobError: Java could not write the archive.
-        StoreAccessError: the cache folder cannot be written.
+        StoreAccessError: The cache folder cannot be written.
     """
     java_home, cache = find_java_home(), archive_cache()
     name = archive_name(java_home, spark_home())
     if not is_plain(cache.folder):
         raise UsageError(
-            f"{cache.folder}: quotes in its name; set XDG_CACHE_HOME to another folder"
+            f"{cache.folder}: Spark cannot pass this path to Java, because of special characters; set XDG_CACHE_HOME "
+            "to another folder"
         )
     with scratch_folder() as folder, cache.keeping(name) as archive:
         listed = folder / "classes"
@@ -57,7 +58,7 @@ def _run(command: list[str]) -> str:
             timeout=_TIMEOUT_S, check=True,
         ).stdout  # fmt: skip
     except subprocess.CalledProcessError as error:
-        reason = (error.stderr.strip() or error.stdout.strip() or "it says nothing").splitlines()[
+        reason = (error.stderr.strip() or error.stdout.strip() or "no reason given").splitlines()[
             -1
         ]
         raise SparkJobError(f"Spark's classes cannot be archived: {reason}") from error
@@ -66,7 +67,7 @@ def _run(command: list[str]) -> str:
 
 
 def _list_classes(to: str) -> None:
-    """Run the first steps of a session, then end it, so that Java writes its list."""
+    """Run the first steps of a session, then end the JVM, so that Java writes its list of classes."""
     options = f'{QUICK_START} "-XX:DumpLoadedClassList={to}" {_NO_MESSAGES}'
     spark = create_session("local[2]", conf={DRIVER_OPTIONS: options})
     gateway = spark.sparkContext._gateway

@@ -1,7 +1,7 @@
 """Choose the Python of a local session's workers.
 
-Spark starts `python3`, or the value of PYSPARK_PYTHON at the begin of a session. In a notebook whose environment is not
-activated, this is a different Python, without reput.
+Spark starts `python3`, or the value of PYSPARK_PYTHON at the start of the session. In a notebook whose environment is
+not activated, `python3` is a Python without reput.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _TIMEOUT_S = 60
 def use_this_python(sc: SparkContext) -> None:
     """Make later jobs of a local session use this Python if the workers' Python does not find reput.
 
-    A Python that the user chose is kept. Raises SparkJobError, which names the setting, if neither finds reput.
+    A Python that the user chose is kept. Raises SparkJobError, which names the setting, if the workers find no reput.
     """
     theirs = str(sc.pythonExec)
     if shutil.which(theirs) == sys.executable or finds_reput(theirs):
@@ -43,7 +43,7 @@ def use_this_python(sc: SparkContext) -> None:
 
 
 def finds_reput(python: str) -> bool:
-    """Return whether a Python of this machine finds reput and the other packages that tasks need."""
+    """Return whether a Python on this machine finds reput and the other packages that tasks need."""
     try:
         ended = subprocess.run(
             [python, "-c", _LOOK], stdin=subprocess.DEVNULL, capture_output=True,
