@@ -141,7 +141,7 @@ def test_offsets_in_rocksdb(golden: Golden, tmp_path: Path, version: int) -> Non
         path.write_bytes(b"")
     ran = run("state", "lag", copy)
     assert ran.code == DAMAGED
-    assert "RocksDB cannot read it" in one_line(ran)
+    assert "RocksDB cannot read the database" in one_line(ran)
 
 
 def test_offsets_of_light_queues(golden: Golden, tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ def test_a_database_that_cannot_be_read_is_one_finding(golden: Golden, tmp_path:
     next((store / "consumequeue").glob("MANIFEST-*")).unlink()
     checked = run("check", str(store))
     assert checked.code == DAMAGED
-    assert checked.out.count("RocksDB cannot read it") == 1
+    assert checked.out.count("RocksDB cannot read the database") == 1
     assert "missing_queue" not in checked.out
 
 
@@ -131,7 +131,7 @@ def test_a_quick_check_opens_the_database(golden: Golden, tmp_path: Path) -> Non
     manifest = next((store / "consumequeue").glob("MANIFEST-*"))
     manifest.unlink()
     (found,) = checked(store, quick=True)
-    assert "RocksDB cannot read it" in str(found)
+    assert "RocksDB cannot read the database" in str(found)
 
 
 def test_an_entry_of_no_message_of_its_queue_is_found(golden: Golden, tmp_path: Path) -> None:
