@@ -163,7 +163,7 @@ def test_what_is_no_index_file_is_told(tmp_path: Path) -> None:
     for data, reason in (
         (good[:-1], "479 bytes, but 10 slots and 20 items take 480"),
         (good + b"\0", "481 bytes"),
-        (count_too_high, "offset 36: index count 21 of 20 items"),
+        (count_too_high, "offset 36: index count 21, but the file has room for 20 items"),
         (count_below_zero, "index count -1"),
         (b"", "the file is empty"),
     ):

@@ -1,7 +1,7 @@
 """The key index of an archive as a KeyIndex.
 
-It covers the log files that were read completely when they were archived. The archiver wrote an entry for every key,
-and bytes are verified when they are read, so its parts count as proven.
+It covers the log files that were read completely when they were archived. The archiver wrote an entry for every key of
+these files. Archived bytes are verified whenever they are read, so the parts of this index count as proven.
 """
 
 from __future__ import annotations
@@ -40,14 +40,17 @@ if TYPE_CHECKING:
     from reput.index.key_index import TimeWindow
 
 _Offsets = npt.NDArray[np.int64]
+# Bytes of log that can be scanned in the time that one row of the index takes.
 _SCANNED_BYTES_PER_ROW = 64
+# A search for few keys reads few row groups, which are fetched in parallel and cached.
 _PREFETCHED_KEYS = 64
+# Bounds the memory of a search that needs many row groups.
 _GROUPS_AT_ONCE = 64
 
 
 @dataclass(frozen=True, slots=True)
 class ArchiveIndexPart:
-    """Consecutive log files and the index that has all of their keys; an IndexPart."""
+    """An IndexPart: consecutive log files, and the index object that has all of their keys."""
 
     storage: ArchiveStorage
     part: IndexObject
@@ -86,6 +89,7 @@ class ArchiveIndexPart:
             found = _rows_of(self.storage.archive, self.part, wanted, within)
         except FormatError as error:
             raise UntrustedIndexError(error.path, error.offset, error.reason) from None
+        # Newest message first, as `candidates` promises.
         order = np.lexsort((found[0], found[1]))[::-1]
         yield CandidateArrays(found[1][order], found[0][order].astype(np.int32))
 
@@ -93,6 +97,7 @@ class ArchiveIndexPart:
         self, log: CommitLogReader, window: TimeWindow, within: OffsetRange
     ) -> OffsetRange:
         """See `IndexPart.at_times`: the log files that have messages of the window."""
+        # Files without times have no messages.
         inside = [
             file
             for file in self.log
@@ -112,7 +117,7 @@ class ArchiveIndexPart:
 
 @dataclass(frozen=True, slots=True)
 class ArchiveSearch:
-    """Many hashes at once in one index of an archive; a BulkSearch."""
+    """A BulkSearch of one index object of an archive."""
 
     files: ArchiveFiles
     part: IndexObject
@@ -130,7 +135,8 @@ class ArchiveSearch:
             none = np.empty(0, np.int64)
             try:
                 found, offsets = _rows_of(archive, self.part, wanted, self.within)
-            except FormatError:  # the stretch is scanned for these keys
+            except FormatError:
+                # The index object is damaged, so the log is scanned for all of these keys.
                 yield number, BulkHits(none, none, np.arange(len(hashes), dtype=np.int64))
                 continue
             which = np.searchsorted(wanted, found)
@@ -141,7 +147,7 @@ class ArchiveSearch:
 def _rows_of(
     archive: Archive, part: IndexObject, wanted: _Offsets, within: OffsetRange
 ) -> tuple[_Offsets, _Offsets]:
-    """Return the hashes and offsets of the rows that have one of some ascending hashes and lead into a range.
+    """Return hashes and offsets of the index rows with one of these ascending hashes and an offset in the range.
 
     Raises FormatError, StoreNotFoundError, StoreAccessError.
     """
@@ -154,7 +160,7 @@ def _rows_of(
             rows = table.column("key_hash").to_numpy()
             if not len(rows):
                 continue
-            # Rows are sorted, so a group has a narrow range of the hashes: it need not be searched for all others.
+            # Rows are sorted by hash, so only the wanted hashes between the first and the last row are searched for.
             low, high = np.searchsorted(wanted, rows[0]), np.searchsorted(wanted, rows[-1], "right")
             near = wanted[low:high]
             first = np.searchsorted(rows, near)
@@ -171,14 +177,15 @@ def _rows_of(
 
 
 def _groups(index: ParquetIndex, wanted: _Offsets) -> list[int]:
-    """Return the row groups that may have one of some ascending hashes."""
+    """Return the row groups whose range of hashes contains one of the ascending wanted hashes."""
+    # The last bound is not that of a row group: it is above all hashes.
     least, greatest = index.least_hashes[:-1], index.greatest_hashes[:-1]
     is_between = np.searchsorted(wanted, least) < np.searchsorted(wanted, greatest, "right")
     return np.flatnonzero(is_between).tolist()
 
 
 def archive_index(storage: Storage, log: CommitLogReader) -> ArchiveIndex:
-    """Return the index of keys of an archived store, for a storage whose `is_archive` says that it is one."""
+    """Return the key index of an archived store. Raises TypeError for any other storage."""
     return ArchiveIndex(_archived(storage), log)
 
 
@@ -196,7 +203,7 @@ def _archived(storage: Storage) -> ArchiveStorage:
 
 
 class ArchiveIndex:
-    """A KeyIndex. The archive is read as it was when it was opened."""
+    """The KeyIndex of an archive, in the state in which the archive was opened."""
 
     def __init__(self, storage: ArchiveStorage, log: CommitLogReader) -> None:
         manifest = storage.archive.manifest
@@ -228,7 +235,9 @@ class ArchiveIndex:
 
 
 def prefetch(parts: Iterable[tuple[IndexPart, OffsetRange]], hashes: Collection[int]) -> None:
-    """Request all parts of archive indexes that a search will read, at once; the search would request them one by one.
+    """Fetch all parts of archive indexes that a search will read, in parallel.
+
+    The search itself fetches them one after another.
 
     Args:
         parts: Parts of any index, with the ranges to search.
@@ -247,7 +256,8 @@ def prefetch(parts: Iterable[tuple[IndexPart, OffsetRange]], hashes: Collection[
             try:
                 _groups_of(archive, part.part, wanted)
             except (FormatError, CorruptMessageError):
-                return  # the caller reports it if it needs the database
+                # The search meets the same error, and reports it if it needs this part.
+                return
 
         if len(wanted) <= _PREFETCHED_KEYS:
             archive.each(read, some)
@@ -264,7 +274,10 @@ class ContinuedIndex:
     def __init__(
         self, storage: Storage, newer: KeyIndex, log: CommitLogReader, own_log: CommitLogReader
     ) -> None:
-        """Join the indexes of a store and its archive. `own_log` is the store's own, `log` that of both."""
+        """Join the indexes of a store and its archive.
+
+        `own_log` is the log of the store alone; `log` also contains the archived files.
+        """
         if not isinstance(storage, JoinedStorage):
             raise TypeError(f"{storage!r} does not join a store and its archive")
         self._storage, self._newer, self._log, self._own_log = storage, newer, log, own_log
@@ -293,6 +306,7 @@ class ContinuedIndex:
 
 
 def _clipped(part: IndexPart, begin: int) -> IndexPart:
+    """Return the part without the messages before an offset."""
     if part.start >= begin:
         return part
     clipped: IndexPart = replace(cast("Any", part), start=begin)

@@ -1,8 +1,8 @@
 """Look up many hashes in one IndexFile.
 
-A few hashes are looked up one by one, by reading their chains. If there are so many that reading the whole file costs
-no more, it is read, and all chains are walked side by side. Files are not memory-mapped: if another process cut off a
-mapped file, the next access would kill this process.
+A few hashes are looked up one by one, by following their chains. If this would take longer than reading the whole file,
+the file is read and all chains are followed in memory. Files are not memory-mapped: if another process cut off a mapped
+file, the next access would kill this process.
 """
 
 from __future__ import annotations
@@ -24,14 +24,18 @@ from reput.index.reader import BrokenChainError, IndexFileReader
 from reput.kernels.index_chains import look_up_keys
 from reput.log.offset_range import OffsetRange
 
+# One key can have many entries, so there is more room for hits than there are hashes.
 _LEAST_ROOM = 1 << 16
-_SCATTERED_BYTES = 32 << 10  # Bytes read sequentially in the time that one hash takes.
+# Bytes that can be read sequentially in the time of one look-up.
+_SCATTERED_BYTES = 32 << 10
+# With more hits than one per this many bytes of the file, reading the whole file is faster.
 _BYTES_PER_HIT = 1 << 10
-_BYTES_PER_KEY = 200  # Bytes of a log scanned in the time that one of a million keys takes.
+# Bytes of log that can be scanned in the time that one key adds to a look-up of a million keys.
+_BYTES_PER_KEY = 200
 
 
 class _Chains(NamedTuple):
-    """`newest` is the number of the newest item."""
+    """Slots and items of a file in memory; `newest` is the number of the last counted item."""
 
     slots: npt.NDArray[np.uint32]
     items: Items
@@ -49,25 +53,26 @@ class IndexFileSearch:
     storage: Storage = LOCAL
 
     def weight(self, keys: int) -> int:
-        """See `BulkSearch.weight`: many keys take as long as reading the file, and walking the chains."""
+        """See `BulkSearch.weight`. Many keys take as long as reading the whole file and following the chains."""
         whole = file_bytes(self.hash_slots, self.index_items)
         return min(keys * _SCATTERED_BYTES, whole) + keys * _BYTES_PER_KEY
 
     def find(self, hashes: npt.NDArray[np.int32]) -> Iterator[BulkHits]:
-        """Search as `find_each` does, for one group."""
+        """Yield the hits of one group of hashes, as `find_each` does."""
         return (hits for _, hits in self.find_each([hashes]))
 
     def find_each(self, groups: Iterable[npt.NDArray[np.int32]]) -> Iterator[tuple[int, BulkHits]]:
         """See `BulkSearch.find_each`.
 
-        For groups of many keys the used part of the file, 420 MB of a full one, is read into memory, once for all
-        groups.
+        For a group of many keys, the used part of the file is read into memory, once for all groups: 420 MB if the file
+        is full.
         """
         chains: _Chains | None = None
         for number, hashes in enumerate(groups):
             done = 0
             if chains is None:
                 with closing(self._open()) as file:
+                    # A look-up reads from scattered places, so it pays off only for few hashes.
                     if len(hashes) * _SCATTERED_BYTES < file.used_bytes():
                         done, hits = self._read_chains(file, hashes)
                         yield number, hits
@@ -83,7 +88,8 @@ class IndexFileSearch:
         while done < len(hashes):
             before = done
             done, hits = self._walk(chains, hashes, done, room)
-            if done == before:  # One key has more entries than fit.
+            if done == before:
+                # One key has more entries than fit.
                 room *= 2
             else:
                 yield hits
@@ -104,7 +110,10 @@ class IndexFileSearch:
     def _read_chains(
         self, file: IndexFileReader, hashes: npt.NDArray[np.int32]
     ) -> tuple[int, BulkHits]:
-        """Return the number of hashes done and their hits: fewer than all if they have very many entries."""
+        """Search the hashes one by one; return how many were searched, and their hits.
+
+        The search ends early if the hashes have very many entries.
+        """
         which: list[int] = []
         found: list[int] = []
         broken: list[int] = []
@@ -119,6 +128,7 @@ class IndexFileSearch:
             except BrokenChainError:
                 broken.append(number)
             if len(found) > most:
+                # The hits of this hash are incomplete. It is searched for again in the whole file.
                 del found[begin:]
                 break
             which += [number] * (len(found) - begin)
@@ -131,6 +141,7 @@ class IndexFileSearch:
         """Yield physical offsets in the range, newest first, without adjacent duplicates."""
         before = -1
         for offset in file.offsets(key_hash):
+            # Offsets descend along a chain, so all other items lie before the range.
             if offset < self.within.start:
                 return
             if offset < self.within.stop and offset != before:
@@ -140,22 +151,25 @@ class IndexFileSearch:
     def _walk(
         self, chains: _Chains, hashes: npt.NDArray[np.int32], start: int, room: int
     ) -> tuple[int, BulkHits]:
-        """Return the number of hashes done, from `start` on, and their hits."""
+        """Search the hashes from number `start` on; return the number of the first one not searched, and the hits."""
         which, offsets = np.empty(room, np.int32), np.empty(room, np.int64)
         broken = np.zeros(len(hashes), np.uint8)
         done, count = look_up_keys(
             chains.slots, chains.items, chains.newest, *self.within, hashes, start,
             which, offsets, broken,
         )  # fmt: skip
+        # Drop the hits of a hash whose entries did not all fit: it is searched for again.
         whole = which[:count] < done
         found = which[:count][whole].astype(np.int64)
         return int(done), BulkHits(found, offsets[:count][whole], np.flatnonzero(broken[:done]))
 
 
 def _read_all(file: IndexFileReader) -> _Chains:
-    """Read the file: first the count, last the items, so that every counted or linked item is there."""
+    """Read the slots, and all items that are counted or linked."""
+    # The count is read first and the items last, so that counted and linked items have been written.
     entries, newest = IndexEntries(file), file.next_item - 1
     slots = entries.slots()
+    # Slots may lead to items that were added after the count was read.
     highest = int(slots.byteswap().view(np.int32).max())
     last = min(max(newest, highest), file.index_items - 1)
     return _Chains(slots, entries.items(0, last + 1), newest)

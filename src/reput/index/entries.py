@@ -12,15 +12,17 @@ from reput.format.index_file import HEADER_BYTES, ITEM_BYTES, SLOT_BYTES, item_p
 from reput.index.reader import IndexFileReader
 
 _ITEM_WORDS = ITEM_BYTES // 4
+# Items per read, 1.3 MB.
 _PIECE_ITEMS = 1 << 16
-_NEIGHBOURS = 16  # Items read at once: more than most messages have keys.
+# Items read on either side of an item: few messages have more keys.
+_NEIGHBOURS = 16
 
 Items = npt.NDArray[np.uint32]
-"""uint32[n, 5], big endian as they lie in the file."""
+"""Items as uint32[n, 5], big endian as in the file."""
 
 
 class IndexEntries:
-    """The slots and items of an open file. Raises StoreAccessError, StoreChangedError."""
+    """The slots and items of an open IndexFile as arrays. Raises StoreAccessError, StoreChangedError."""
 
     def __init__(self, file: IndexFileReader) -> None:
         self._file = file
@@ -41,12 +43,12 @@ class IndexEntries:
             yield first, self.items(first, min(first + _PIECE_ITEMS + overlap, end))
 
     def rows(self) -> Iterator[npt.NDArray[np.void]]:
-        """Yield all items that are counted now, in pieces of ITEM_DTYPE."""
+        """Yield all currently counted items as arrays of ITEM_DTYPE."""
         for _, items in self.pieces(1, self._file.next_item):
             yield items.reshape(-1).view(ITEM_DTYPE)
 
     def pieces_from_end(self, begin: int, end: int) -> Iterator[tuple[int, Items]]:
-        """Yield the pieces of `pieces`, the last one first."""
+        """Yield items begin to end - 1 in pieces (number of the first, items), the last piece first."""
         for stop in range(end, begin, -_PIECE_ITEMS):
             first = max(stop - _PIECE_ITEMS, begin)
             yield first, self.items(first, stop)
@@ -56,7 +58,10 @@ class IndexEntries:
         return self._file.offset(number)
 
     def first_at(self, offset: int, first: int, last: int) -> int:
-        """Return the first of the ordered items first to last at or after this physical offset, else `last` + 1."""
+        """Return the first of items first to last at or after a physical offset, else `last` + 1.
+
+        Offsets must ascend.
+        """
         low, high = first, last + 1
         while low < high:
             middle = (low + high) // 2
@@ -67,11 +72,15 @@ class IndexEntries:
         return low
 
     def of_message(self, number: int, first: int, last: int) -> tuple[int, int]:
-        """Return the range of the ordered items first to last with the same physical offset as an item."""
+        """Return the numbers (begin, end) of all items with the physical offset of item `number`.
+
+        Items first to last must be ordered by offset.
+        """
         low, high = max(number - _NEIGHBOURS, first), min(number + _NEIGHBOURS, last) + 1
         offsets = offsets_of_items(self.items(low, high))
         offset = int(offsets[number - low])
         begin, after = (low + int(each) for each in np.searchsorted(offsets, (offset, offset + 1)))
+        # The message may have more items than were read.
         if begin == low:
             begin = self.first_at(offset, first, number)
         if after == high:

@@ -1,8 +1,8 @@
 """Derive the numbers of slots and items of an IndexFile from the file, if its content proves them.
 
-The file's size is one equation for two unknowns. A file of the default size is checked for the default split. In any
-other file, the items end at the last byte that is not zero, or the file is full and the count in its header is the
-number of its items. The resulting split must agree with the slots and with the chains of the items.
+The size of a file permits many splits into slots and items. A file of the default size is tested for the default split.
+Other files have two candidates: either the items end at the last byte that is not zero, or the file is full and its
+header counts all of its items. A split is accepted only if the slots and the chains of items agree with it.
 """
 
 from __future__ import annotations
@@ -18,12 +18,17 @@ from reput.format.index_file import HEADER_BYTES, ITEM_BYTES, SLOT_BYTES, decode
 from reput.index.reader import IndexFileReader
 from reput.index.spot_checks import FEW_ITEMS, lost_items
 
-_GIVEN = ("hash_slots", "index_items", "broker_config")  # The arguments that decide.
+# Arguments with which a caller can state the split.
+_GIVEN = ("hash_slots", "index_items", "broker_config")
+# A file that changes while it is tested is tested again, for half a second at most.
 _LOOKS = 50
 _PAUSE_S = 0.01
+# Number of sampled items whose chains are tested.
 _ITEM_SAMPLES = 256
+# With more items than this, a wrong split cannot pass the test of the chains.
 _MANY_ITEMS = 256
-_MOST_BYTES = (1 << 31) - 1  # A broker maps a file as one.
+# A broker maps the whole file, and Java cannot map more bytes at once.
+_MOST_BYTES = (1 << 31) - 1
 
 
 class IndexGeometry(NamedTuple):
@@ -41,7 +46,8 @@ DEFAULT_GEOMETRY = IndexGeometry(StoreConfig().hash_slots, StoreConfig().index_i
 
 
 def from_slots(size: int, hash_slots: int) -> IndexGeometry | None:
-    """Return the geometry of a file of that size with so many slots, or None."""
+    """Return the geometry of a file of this size with `hash_slots` slots; None if no number of items fits."""
+    # Item 0 is never used, so a file with an entry has at least two items.
     items, rest = divmod(size - HEADER_BYTES - SLOT_BYTES * hash_slots, ITEM_BYTES)
     return (
         IndexGeometry(hash_slots, items) if rest == 0 and hash_slots >= 1 and items >= 2 else None
@@ -49,7 +55,7 @@ def from_slots(size: int, hash_slots: int) -> IndexGeometry | None:
 
 
 def from_items(size: int, index_items: int) -> IndexGeometry | None:
-    """Return the geometry of a file of that size with so many items, or None."""
+    """Return the geometry of a file of this size with `index_items` items; None if no number of slots fits."""
     slots, rest = divmod(size - HEADER_BYTES - ITEM_BYTES * index_items, SLOT_BYTES)
     return (
         IndexGeometry(slots, index_items) if rest == 0 and slots >= 1 and index_items >= 2 else None
@@ -57,9 +63,9 @@ def from_items(size: int, index_items: int) -> IndexGeometry | None:
 
 
 def work_out(path: str, size: int, storage: Storage = LOCAL) -> IndexGeometry | None:
-    """Return the geometry that matches the file's content; None if several or none do.
+    """Return the only geometry that matches the file's content; None if several or none do.
 
-    A file that is being written may contradict itself; it is read again while it changes. Raises
+    A file that is being written may be inconsistent, so it is read again as long as its count changes. Raises
     StoreNotFoundError, StoreAccessError, StoreChangedError.
     """
     if size > _MOST_BYTES:
@@ -75,7 +81,7 @@ def work_out(path: str, size: int, storage: Storage = LOCAL) -> IndexGeometry | 
 
 def _work_out(path: str, size: int, count: int, storage: Storage) -> IndexGeometry | None:
     is_default_size = size == DEFAULT_GEOMETRY.file_bytes
-    # No other split matches so many chains, and searching for one would read the file from its end.
+    # With so many chains, no other split can match. A search for one would read the file from its end.
     if is_default_size and count > _MANY_ITEMS and _agrees(path, DEFAULT_GEOMETRY, storage):
         return DEFAULT_GEOMETRY
     with storage.open(path) as reader:
@@ -89,6 +95,7 @@ def _work_out(path: str, size: int, count: int, storage: Storage) -> IndexGeomet
 def _from_last_item(reader: SparseReader, size: int, count: int) -> IndexGeometry | None:
     """Derive the geometry from the last used byte: items lie at multiples of their size from the file's end."""
     last_byte = reader.last_nonzero(size) or 0
+    # The last counted item contains the last byte that is not zero. It starts a multiple of its size before the end.
     begin = size - -(-(size - last_byte) // ITEM_BYTES) * ITEM_BYTES
     slots, rest = divmod(begin - ITEM_BYTES * (count - 1) - HEADER_BYTES, SLOT_BYTES)
     return from_slots(size, slots) if rest == 0 else None
@@ -108,8 +115,10 @@ def _agrees(path: str, geometry: IndexGeometry, storage: Storage) -> bool:
 
 def _counts_agree(file: IndexFileReader) -> bool:
     header = file.header()
+    # Every used slot leads to at least one item.
     if not 1 <= header.hash_slot_count <= min(file.hash_slots, header.index_count - 1):
         return False
+    # In a small file, a wrong split may pass the test of the chains, so the used slots are counted as well.
     return header.index_count > _MANY_ITEMS or header.hash_slot_count == file.used_slots()
 
 
@@ -121,6 +130,7 @@ def _chains_agree(file: IndexFileReader) -> bool:
     last = file.next_item - 1
     if last <= FEW_ITEMS:
         return 4 * len(lost_items(file, last)) <= last
+    # Three quarters of the sampled items must be in their chains.
     sample = range(last, 0, -max(last // _ITEM_SAMPLES, 1))
     return 4 * sum(map(file.reaches, sample)) >= 3 * len(sample)
 
@@ -135,7 +145,7 @@ class GeometryFinder:
         self._by_size: dict[int, IndexGeometry] = {}
 
     def find(self, files: list[tuple[str, int]]) -> dict[int, IndexGeometry]:
-        """Return the geometry by file size, of files (path, size); a file of any other size is damaged.
+        """Return the geometry for each size of these files (path, size); a file of any other size is damaged.
 
         Raises UsageError if there are entries and no geometry fits any file.
         """
@@ -147,7 +157,7 @@ class GeometryFinder:
                 geometry = (
                     self._known(size) if self._is_given else work_out(path, size, self._storage)
                 )
-            except StoreNotFoundError:  # expired since the files were listed
+            except StoreNotFoundError:  # The file expired after the folder was listed.
                 continue
             if geometry is not None:
                 self._by_size[size] = geometry
@@ -170,7 +180,7 @@ class GeometryFinder:
         return from_items(size, self._index_items) if self._index_items is not None else None
 
     def _is_cut_short(self, size: int) -> bool:
-        """Return whether the caller knows both numbers, and the file is too short for them."""
+        """Return whether the caller stated both numbers, and the file is too short for them."""
         if self._hash_slots is None or self._index_items is None:
             return False
         return size < file_bytes(self._hash_slots, self._index_items)
@@ -184,7 +194,7 @@ class GeometryFinder:
 
 
 def _index_count(path: str, size: int, storage: Storage) -> int:
-    """Return the header's count of entries, or 0 if it is more than the file has room for."""
+    """Return the header's index count, or 0 if the file has no entries or no room for so many."""
     if size < file_bytes(1, 2):
         return 0
     with storage.open(path) as reader:

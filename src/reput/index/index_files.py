@@ -1,4 +1,4 @@
-"""The IndexFiles of a store as a KeyIndex: each covers the ranges of the log for which it can be trusted."""
+"""The IndexFiles of a store as a KeyIndex. Each file covers the ranges of the log for which it can be trusted."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ from reput.log.reader import CommitLogReader
 class IndexFilePart:
     """An IndexFile and a range that it covers.
 
-    slots  slot pages to check before following a chain; None if every link was checked
-    timed  number of the item up to which the seconds never fall, from item 2 on; 0 if they do, or if unknown
+    slots  pages of the slot table that must be checked before a chain is followed; None if every link was checked
+    timed  items 2 to `timed` have seconds that never fall; 0 if unknown
     """
 
     file: IndexFileReader
@@ -62,7 +62,7 @@ class IndexFilePart:
     def _worth_following(self, hashes: Collection[int]) -> Collection[int]:
         if not isinstance(hashes, KeyHashes) or len(hashes) < FEW_HASHES:
             return set(hashes)
-        # And with it numpy.
+        # Imported here, because it loads NumPy, which a search for few keys does not need.
         from reput.index.many_hashes import worth_following
 
         return worth_following(self.file, hashes.array, self.slots)
@@ -73,6 +73,7 @@ class IndexFilePart:
         start, stop = within
         previous = -1
         for offset in self.file.offsets(key_hash):
+            # Offsets descend along a chain, so all other items lie before the range.
             if offset < start:
                 return
             if offset < stop and offset != previous:
@@ -110,13 +111,14 @@ class IndexFilePart:
 
 
 def _each_once(candidates: Iterator[Candidate]) -> Iterator[Candidate]:
+    """Yield candidates without adjacent duplicates."""
     return (candidate for candidate, _ in groupby(candidates))
 
 
 class _Judged(NamedTuple):
-    """An IndexFile and its items as they were before it was judged.
+    """The state of an IndexFile before it was judged; `last` is its last counted item.
 
-    stamp  None if later changes may not show in it
+    stamp  None if later changes to the file may not alter its stamp
     """
 
     file: IndexFileReader
@@ -125,9 +127,9 @@ class _Judged(NamedTuple):
 
 
 class IndexFiles:
-    """A KeyIndex that may be growing together with its log; callers refresh the log first.
+    """The KeyIndex of a folder of IndexFiles, which may grow together with the log.
 
-    A verdict is kept until the file or the evidence of its proof changes.
+    Callers refresh the log first. A verdict is kept until the file or the evidence of its proof changes.
     """
 
     def __init__(
@@ -158,22 +160,26 @@ class IndexFiles:
     def parts(self) -> tuple[IndexPart, ...]:
         """See `KeyIndex.parts`."""
         files = [_as_it_is(file) for file in self._files.current()]
+        # Verdicts compare entries with the log, so they are valid for these log files only.
         if self._log.files != self._log_files:
             self._verdicts.clear()
             self._judged = {}
         changed = self._changed(files)
         if changed or len(files) != len(self._judged):
             before, self._verdicts = self._verdicts, {}
-            self._judged = {}  # Until all files are judged.
+            # Forget the old state first: if judging fails halfway, the next call judges all files again.
+            self._judged = {}
             for one in files:
                 verdict = before.get(one.file)
                 if verdict is not None and one.file in changed:
-                    # A proof covers the state before the change; spot checks continue with the items put since.
+                    # A proof covers only the state before the change. Spot checks can continue with the items added
+                    # since.
                     has_grown = verdict.last < one.last and verdict.proof is None
                     verdict = verdict if has_grown else None
                 self._verdicts[one.file] = self._judge(
                     one.file, self._log, one.last, verdict, len(files)
                 )
+            # A change may have damaged any page of slots, so the pages of a changed file are checked again.
             self._slots = {
                 file: SlotPages(file)
                 if file in changed
@@ -187,7 +193,7 @@ class IndexFiles:
         return self._parts
 
     def _changed(self, files: Collection[_Judged]) -> set[IndexFileReader]:
-        """Return the files that have changed since they were judged, or whose log has."""
+        """Return the files that have changed since they were judged, or whose evidence in the log has changed."""
         stamps: dict[str, Stamp | None] = {}
         changed = set()
         for one in files:
@@ -203,6 +209,7 @@ class IndexFiles:
         return changed
 
     def _newest_of(self, file: IndexFileReader, last: int) -> int:
+        """Return the offset of the file's last entry, or -1 if its header contradicts the items."""
         believable = last > 0 and file.is_consistent()
         return file.offset(last) if believable else -1
 
@@ -218,6 +225,7 @@ class IndexFiles:
 
 
 def _as_it_is(file: IndexFileReader) -> _Judged:
+    """Return the present state of a file. The stamp is taken first, so the count is never older than the stamp."""
     stamp = _stamp(file.path) if file.storage.is_local else NO_STAMP
     return _Judged(file, file.next_item - 1, stamp)
 

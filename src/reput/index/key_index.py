@@ -20,21 +20,22 @@ from reput.format.index_file import HashedTopics, index_key, key_hash
 from reput.log.offset_range import OffsetRange
 from reput.log.reader import CommitLogReader
 
-if TYPE_CHECKING:  # A query must not load NumPy.
+# Only for annotations: loading NumPy would slow down every small query.
+if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
 
 ARCHIVED_KEYS = "keys/"
-"""How the name of a part begins that an archive has."""
+"""Prefix of the names of parts that belong to an archive."""
 FEW_HASHES = 1 << 9
-"""Fewer are computed and looked up one by one, without numpy."""
+"""Fewer hashes than this are computed and looked up one by one, without NumPy."""
 
 
 class Basis(StrEnum):
     """The reason why a part of an index is trusted to have every key of its range.
 
-    In both cases each followed entry is verified. They differ in which missing entries can go unnoticed.
+    Every followed entry is verified in both cases. They differ in how many missing entries can go unnoticed.
     """
 
     PROVEN = "proven"
@@ -42,13 +43,13 @@ class Basis(StrEnum):
 
 
 class UntrustedIndexError(FormatError):
-    """A part of an index that contradicts itself or the log; `offset` is in its file."""
+    """A part of an index contradicts itself or the log. `offset` is a position in its file."""
 
     kind = Kind.BROKEN_INDEX_CHAIN
 
 
 class StaleEntryError(UntrustedIndexError):
-    """An index entry whose record is missing or does not match; `offset` is physical."""
+    """The record of an index entry is missing or does not match. `offset` is the record's physical offset."""
 
     kind = Kind.STALE_INDEX_ENTRY
 
@@ -68,12 +69,13 @@ class Candidate(NamedTuple):
 
 
 class KeyHashes(Collection[int]):
-    """The hashes of keys in topics, with both: an index that is sorted by these need not be searched whole.
+    """The hashes of some keys in some topics, together with these names.
 
-    Hashes of many topics are computed as an array.
+    An index that is sorted by name, such as that in RocksDB, looks up the names. Hashes for many topics are computed as
+    an array.
 
     Attributes:
-        topics, keys: every key is wanted in every topic
+        topics, keys: every key is requested in every topic
     """
 
     def __init__(self, topics: Sequence[str], keys: Collection[str]) -> None:
@@ -89,17 +91,18 @@ class KeyHashes(Collection[int]):
             hashed = topics if isinstance(topics, HashedTopics) else HashedTopics(topics)
             each = [np.empty(0, np.int32), *map(hashed.key_hashes, keys)]
             found = np.sort(np.concatenate(each))
+            # Different keys may have the same hash.
             self._array = found[np.diff(found, prepend=-1) > 0]
             self._hashes = self._array.tolist()
 
     @property
     def names(self) -> Iterator[tuple[str, str]]:
-        """(topic, key) of each."""
+        """Return all requested pairs (topic, key)."""
         return product(self.topics, self.keys)
 
     @property
     def array(self) -> npt.NDArray[np.int32]:
-        """The hashes, ascending."""
+        """Return the hashes as an ascending array."""
         import numpy as np
 
         return np.array(sorted(self._hashes), np.int32) if self._array is None else self._array
@@ -115,7 +118,7 @@ class KeyHashes(Collection[int]):
 
 
 class CandidateArrays(NamedTuple):
-    """Many candidates.
+    """Candidates as arrays.
 
     Attributes:
         offsets: int64[n], physical offsets
@@ -130,7 +133,7 @@ class BulkHits(NamedTuple):
     """Candidates of some of the requested hashes.
 
     Attributes:
-        which: int64[n], numbers of the hashes
+        which: int64[n], for each candidate the number of its hash in the group
         offsets: int64[n], physical offsets
         broken: int64[m], numbers of hashes whose entries cannot be followed to their end
     """
@@ -148,10 +151,9 @@ class BulkSearch(Protocol):
         ...
 
     def find_each(self, groups: Iterable[npt.NDArray[np.int32]]) -> Iterator[tuple[int, BulkHits]]:
-        """Yield candidates of groups of ascending hashes in the range: the group's number, and its hashes in parts.
+        """Yield (number of the group, hits) for groups of ascending hashes; a group may have several results.
 
-        The next group is requested after all results of the previous one. Raises StoreChangedError,
-        StoreAccessError.
+        The next group is requested after all results of the previous one. Raises StoreChangedError, StoreAccessError.
         """
         ...
 
@@ -185,13 +187,16 @@ class IndexPart(Protocol):
     def candidate_arrays(
         self, hashes: Collection[int], within: OffsetRange
     ) -> Iterator[CandidateArrays]:
-        """Yield `candidates`, some thousands at a time. Raises the same errors, after the candidates before them."""
+        """Yield the same candidates as `candidates`, some thousands at a time.
+
+        Candidates before an error come first.
+        """
         ...
 
     def at_times(
         self, log: CommitLogReader, window: TimeWindow, within: OffsetRange
     ) -> OffsetRange:
-        """Return the subrange in which all messages of a window lie: the whole range, unless the index can limit it.
+        """Return the subrange that contains all messages of a window; the whole range if the index cannot limit it.
 
         Raises StoreAccessError, StoreChangedError.
         """

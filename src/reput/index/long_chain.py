@@ -1,4 +1,4 @@
-"""Read the chain of a frequent key in parts of an IndexFile, as arrays, not item by item."""
+"""Read the chain of a frequent key in large pieces, as arrays, instead of item by item."""
 
 from __future__ import annotations
 
@@ -15,15 +15,17 @@ from reput.index.reader import OFFSET_MAX, IndexFileReader
 from reput.kernels.index_chains import CHAIN_END, follow_chain
 from reput.log.offset_range import OffsetRange
 
+# Items per read, 320 KB.
 _PART_ITEMS = 1 << 14
-_FEWEST_STEPS = 1 << 5  # Items per part; with fewer, reading item by item is faster.
+# With fewer items of the chain per read, reading item by item is faster.
+_FEWEST_STEPS = 1 << 5
 _PIECE = 1 << 15
 
 
 def chain_pieces(
     file: IndexFileReader, key_hash: int, within: OffsetRange
 ) -> Iterator[CandidateArrays]:
-    """Yield `IndexFileReader.offsets` in arrays: the offsets within a range, each once.
+    """Yield what `IndexFileReader.offsets` yields, as arrays: the offsets within the range, each once.
 
     Raises BrokenChainError at the break of a chain, after the items before it; StoreAccessError, StoreChangedError.
     """
@@ -31,7 +33,7 @@ def chain_pieces(
 
 
 def in_pieces(parts: Iterator[npt.NDArray[np.int64]], key_hash: int) -> Iterator[CandidateArrays]:
-    """Join arrays of offsets into larger ones; yields the offsets before an error first."""
+    """Join arrays of offsets into larger ones. The offsets before an error are yielded first."""
     error: StoreError | None = None
     is_more = True
     while is_more:
@@ -52,7 +54,7 @@ def in_pieces(parts: Iterator[npt.NDArray[np.int64]], key_hash: int) -> Iterator
 
 
 def in_arrays(candidates: Iterator[Candidate]) -> Iterator[CandidateArrays]:
-    """Yield candidates in arrays; yields the candidates before an error first."""
+    """Collect candidates into arrays. The candidates before an error are yielded first."""
     error: StoreError | None = None
     is_more = True
     while is_more:
@@ -73,11 +75,13 @@ def in_arrays(candidates: Iterator[Candidate]) -> Iterator[CandidateArrays]:
 def _parts(
     file: IndexFileReader, key_hash: int, within: OffsetRange
 ) -> Iterator[npt.NDArray[np.int64]]:
+    """Yield the offsets of a chain, one array per read."""
     begin = file.chain_begin(key_hash)
     if begin is None:
         return
     item, count = begin
-    if item < 0:  # The kernel treats this as the end of a chain, but here it is damage.
+    if item < 0:
+        # This is damage, although the kernel would treat it as the end of the chain.
         yield from _one_by_one(file.chain(key_hash, item, count), OFFSET_MAX, within)
         return
     entries, most, newest = IndexEntries(file), file.index_items, OFFSET_MAX
@@ -85,6 +89,7 @@ def _parts(
     while item != CHAIN_END:
         steps = 0
         if 0 < item < most:
+            # A chain leads to lower numbers. The next higher item is read to compare its offset.
             first = max(item + 1 - _PART_ITEMS, 0)
             items = entries.items(first, min(item + 2, most))
             item, newest, steps, found = follow_chain(
@@ -101,7 +106,7 @@ def _parts(
             if found:
                 yield hits[:found].copy()
         if item != CHAIN_END and steps < _FEWEST_STEPS:
-            # Items far apart, or a broken chain: following the chain item by item reports it.
+            # The items are far apart, or the chain is broken. `IndexFileReader.chain` reports the damage.
             yield from _one_by_one(file.chain(key_hash, item, count, newest), newest, within)
             return
 

@@ -1,8 +1,8 @@
-"""Rule out, of many hashes, those that an IndexFile does not have: the slots of all are read in one pass.
+"""Find out which of many hashes an IndexFile lacks, by reading all of their slots in one pass.
 
-A search for a key in all topics of a store asks for as many hashes as there are topics. An IndexFile has hardly one of
-them. A hash is ruled out only if following it one by one would find nothing, and nothing wrong: its page of slots is
-not in doubt, and its slot is empty, or leads to a valid chain of other hashes.
+A search for a key in all topics of a store needs one hash per topic, and an IndexFile contains hardly any of them. A
+hash is ruled out only if following its chain would find neither an entry nor damage. So its page of slots must not be
+in doubt, and its slot must be empty or lead to a valid chain of other hashes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from reput.index.spot_checks import LEAST_DOUBT, SlotPages
 
 _PIECE_SLOTS = 1 << 16
 _PIECE_PAGES = 1 << 6
+# Size of a table of flags that discards most hashes before the exact comparison.
 _SIEVE = np.uint32(1 << 18)
+# A hash with a longer chain than this is not ruled out.
 _MOST_STEPS = 64
 _NEIGHBOURS = np.dtype([(name, ITEM_DTYPE) for name in ("before", "item", "after")])
 
@@ -29,14 +31,15 @@ Mask = npt.NDArray[np.bool_]
 def worth_following(
     file: IndexFileReader, hashes: npt.NDArray[np.int32], slots: SlotPages | None
 ) -> list[int]:
-    """Return the hashes to follow one by one, ascending. Raises StoreAccessError, StoreChangedError.
+    """Return the hashes that must be followed one by one, ascending. Raises StoreAccessError, StoreChangedError.
 
     Args:
         file: The IndexFile.
-        hashes: Ascending.
-        slots: Its pages of slots if they are checked before a chain is followed.
+        hashes: Ascending hashes.
+        slots: Pages of slots that must be checked before a chain is followed; None if every link was checked.
     """
     wanted = hashes.astype(np.int64)
+    # In the order of the slots, so that the file is read from front to back.
     wanted = wanted[np.argsort(wanted % file.hash_slots)]
     numbers = wanted % file.hash_slots
     left = np.zeros(len(wanted), np.bool_)
@@ -49,7 +52,10 @@ def worth_following(
 
 
 def _in_doubt(file: IndexFileReader, slots: SlotPages, hashes: Hashes, numbers: Hashes) -> Mask:
-    """Return for which hashes, in slots of ascending numbers, `SlotPages.check` would have to look at the items."""
+    """Return for which hashes `SlotPages.check` would have to search the items.
+
+    `numbers` are their slots, ascending.
+    """
     pages = (HEADER_BYTES + SLOT_BYTES * numbers) // SLOT_PAGE_BYTES
     is_trusted = np.frombuffer(slots.is_trusted, np.bool_)
     unknown = pages[~is_trusted[pages]]
@@ -63,6 +69,7 @@ def _in_doubt(file: IndexFileReader, slots: SlotPages, hashes: Hashes, numbers: 
         for length in np.unique(counts[0]):
             alike = np.flatnonzero(counts[0] == length)
             used, newest = counts[1][alike], counts[2][alike]
+            # Combine the worst values of these pages. If the result is not in doubt, no page is.
             doubt = slots.doubt(int(length), int(used.min()), int(newest.min()), last)
             if doubt is None:
                 few[piece[alike]] = True
@@ -81,7 +88,7 @@ def _in_doubt(file: IndexFileReader, slots: SlotPages, hashes: Hashes, numbers: 
 
 
 def _counts_of_pages(file: IndexFileReader, first: int, stop: int) -> list[Hashes]:
-    """Return of some pages: number of slots, of used slots, and the newest item that one leads to."""
+    """Return three arrays about some pages: number of slots, number of used slots, highest item number."""
     begin = max(first * SLOT_PAGE_BYTES, HEADER_BYTES)
     end = min(stop * SLOT_PAGE_BYTES, HEADER_BYTES + SLOT_BYTES * file.hash_slots)
     values = file.read(begin, end - begin, np.uint32).byteswap().view(np.int32)
@@ -93,7 +100,7 @@ def _counts_of_pages(file: IndexFileReader, first: int, stop: int) -> list[Hashe
 
 
 def _have_items(file: IndexFileReader, hashes: Hashes) -> Mask:
-    """Return which hashes an item of the file has, whether or not a slot leads to it."""
+    """Return which hashes occur in an item of the file, even if no slot leads to the item."""
     found = np.zeros(len(hashes), np.bool_)
     order = np.argsort(hashes)
     ascending = hashes[order].astype(np.uint32)
@@ -103,13 +110,14 @@ def _have_items(file: IndexFileReader, hashes: Hashes) -> Mask:
         present = items[:, 0].byteswap()
         present = present[may_be[present % _SIEVE]]
         at = np.searchsorted(ascending, present)
+        # Any valid number will do: the hashes are compared below.
         at[at == len(ascending)] = 0
         found[order[at[ascending[at] == present]]] = True
     return found
 
 
 def _slots(file: IndexFileReader, numbers: Hashes) -> Hashes:
-    """Return the values of ascending slots."""
+    """Return the values of slots, whose numbers ascend."""
     found = np.empty(len(numbers), np.int64)
     for begin in range(0, file.hash_slots, _PIECE_SLOTS):
         first, stop = np.searchsorted(numbers, (begin, begin + _PIECE_SLOTS))
@@ -124,7 +132,7 @@ def _slots(file: IndexFileReader, numbers: Hashes) -> Hashes:
 def _leads_to_others(file: IndexFileReader, hashes: Hashes, items: Hashes) -> Mask:
     """Return for which hashes the chain from an item is valid, ends, and has only other hashes.
 
-    The rules are those of `IndexFileReader.chain`. Where they need a closer look, the answer is false.
+    The rules are those of `IndexFileReader.chain`. The answer is false for chains that these rules do not settle.
     """
     ruled_out = np.zeros(len(hashes), np.bool_)
     counted = file.next_item - 1

@@ -1,8 +1,8 @@
-"""Cut the log into segments: some are covered by an index of keys, the others must be scanned.
+"""Cut the log into segments: some are covered by a key index, the others must be scanned.
 
-Between two IndexFiles lies at least one message, because its keys may be in both. So there are many tiny segments to
-scan; their records are kept while their log file is unchanged. The range after the last entry of the index is read for
-every query, because a broker may be writing there.
+At least one message lies between the ranges of two IndexFiles, because its keys may be in both files. So there are many
+tiny segments to scan. Their records are cached as long as their log file is unchanged. The range after the last index
+entry is read for every query, because a broker may be writing there.
 """
 
 from __future__ import annotations
@@ -23,9 +23,12 @@ from reput.log.offset_range import OffsetRange
 from reput.log.reader import CommitLogReader
 from reput.log.walk import LogWalk, newest_timestamp
 
-_MOST_BYTES = 4 << 10  # Bytes that a walk reads at once.
+# A walk reads this many bytes at once; a longer tail is not cached.
+_MOST_BYTES = 4 << 10
 
+# A longer segment is scanned for every query, instead of being cached.
 _KEPT_BYTES = 64 << 10
+# Bytes of the tail in which the last dispatched message is searched for.
 _TAIL_BYTES = 1 << 20
 
 
@@ -33,7 +36,7 @@ class ScannedTail(NamedTuple):
     """Records from `start` to the end of the log.
 
     records  newest first
-    position the end of the log
+    position physical offset of the end of the log
     """
 
     start: int
@@ -43,7 +46,7 @@ class ScannedTail(NamedTuple):
 
 
 class ShortTail:
-    """Reads the bytes every time, and walks them again only if they have changed."""
+    """The records at the end of the log. The bytes are read every time, but parsed again only after a change."""
 
     def __init__(self, log: CommitLogReader) -> None:
         self._log = log
@@ -51,7 +54,7 @@ class ShortTail:
         self._tail: ScannedTail | None = None
 
     def read(self, start: int) -> ScannedTail | None:
-        """Return the records from `start`, where a record begins, or None if there is more than a window of bytes.
+        """Return the records from `start`, where a record begins; None if more bytes follow than one read returns.
 
         Raises StoreAccessError, StoreChangedError.
         """
@@ -75,7 +78,8 @@ class Segment:
     """Messages that begin at physical offsets [start, stop).
 
     part     the part of the index that covers them, or None if they must be scanned
-    records  records of a scanned segment that was read already, newest first, with the damage in it
+    records  records of a segment that was already scanned, newest first
+    damage   damage found in that scan
     """
 
     start: int
@@ -105,7 +109,7 @@ class Planner:
 
     @property
     def problems(self) -> list[Finding]:
-        """One finding for each part of the index that was not trusted when the segments were planned."""
+        """Return one finding for each part of the index that was not trusted when the segments were planned."""
         return self._index.problems
 
     def segments(self) -> tuple[Segment, ...]:
@@ -119,18 +123,20 @@ class Planner:
         parts = self._index.parts()
         has_changed = self._drop_changed()
         if self._segments is None or parts != self._parts or has_changed:
-            is_new, self._segments = self._segments is None, None  # Until the plan is complete.
+            # Discard the old plan first: if planning fails halfway, the next call plans again.
+            is_new, self._segments = self._segments is None, None
             self._log_files, self._parts = self._log.files, parts
             if is_new:
                 self._kept.clear()
                 self._kept_at.clear()
+                # `_find_trusted_until` cuts the log itself, so this value must be set before.
                 self._trusted_until = self._log.files_end
                 self._trusted_until = self._find_trusted_until()
             self._segments = tuple(self._cut())
         return self._segments
 
     def short_tail(self, segment: Segment) -> ScannedTail | None:
-        """Return the records of the last segment, if it must be scanned and is short.
+        """Return the records of the last segment if it must be scanned and is short, else None.
 
         Raises StoreAccessError, StoreChangedError.
         """
@@ -145,13 +151,13 @@ class Planner:
         Raises StoreAccessError, StoreChangedError.
         """
         newest = self._index.newest_entry
-        # The newest entry leads beyond the log, or its message was put since the log was walked.
+        # Either the log was cut off, or the message of the newest entry was appended after the log was walked.
         if newest >= log_end:
             try:
                 self._log.locate(newest)
             except (MessageNotFoundError, CorruptMessageError):
                 return lost_end(self._log.files, log_end, newest, "the index")
-            log_end = newest + 1  # Its message was put since.
+            log_end = newest + 1
         stored_ms = max(
             self._checkpoint.physic_msg_timestamp, self._checkpoint.logics_msg_timestamp
         )
@@ -166,7 +172,7 @@ class Planner:
         segments: list[Segment] = []
         position = self._log.min_offset
         for part in self._parts:
-            # Neighbouring IndexFiles may overlap by a message whose keys are in both.
+            # Adjacent IndexFiles may overlap by one message whose keys are in both.
             start, stop = max(part.start, position), min(part.stop, self._trusted_until)
             if start < stop:
                 segments += self._scanned(position, start, keep=True)
@@ -183,12 +189,12 @@ class Planner:
             if begin >= stop:
                 return
             if begin < end:
-                # Only ranges between trusted parts are kept: the end of the log grows.
+                # Only ranges between trusted parts are cached. The end of the log grows, so it is read every time.
                 small = keep and end - begin <= _KEPT_BYTES
                 yield self._read(begin, end) if small else Segment(begin, end)
 
     def _drop_changed(self) -> bool:
-        """Drop records of files that may have changed since they were read; return whether there were any."""
+        """Drop cached records of files that may have changed; return whether there were any such files."""
         changed = {
             file
             for file, stamp in self._kept_at.items()
@@ -202,6 +208,7 @@ class Planner:
 
     def _stamp(self, file: CommitLogFile) -> Stamp | None:
         """Return the file's stamp, or None if it has just changed or is missing."""
+        # Remote files have no stamps, and are treated as unchanged.
         if "://" in file.path:
             return NO_STAMP
         try:
@@ -224,12 +231,13 @@ class Planner:
     def _find_trusted_until(self) -> int:
         """Return the physical offset up to which the index is trusted: the log's end, or the start of its last file.
 
-        A broker's checkpoint has the store time of the last message it dispatched. If the log ends with an older
-        message but after the last entry of the index, this entry points into a part that was cut off, and newer
-        messages lie before it. A broker deletes the files after such a cut, so all of this happens within one file.
+        The checkpoint has the store time of the last message that a broker dispatched. If the log has no message of
+        this time or later, its end was cut off. Then the last entries may point into the removed part, where other
+        messages have been written since. A broker deletes the files after such a cut, so only the last file is
+        affected.
         """
         dispatched_ms = self._checkpoint.logics_msg_timestamp
-        # The record exists, so the log was not cut before it.
+        # The last dispatched message still exists, so nothing was cut off.
         if self._newest_indexed() >= dispatched_ms:
             return self._log.files_end
         tail = self._log.files_end

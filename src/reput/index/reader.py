@@ -40,22 +40,28 @@ if TYPE_CHECKING:
 _SLOT = struct.Struct(">i")
 _INDEX_COUNT = struct.Struct(">i")
 _COUNT_AT = HEADER_BYTES - _INDEX_COUNT.size
-_CHAINED_ITEM = struct.Struct(">iq4xi")  # Key hash, physical offset, previous item.
+# Fields of an item: key hash, physical offset, previous item in the chain.
+_CHAINED_ITEM = struct.Struct(">iq4xi")
 _ITEM_OFFSET = struct.Struct(">4xq")
+# Offset of the item before, fields of the item, offset of the item after.
 _NEIGHBOURS = struct.Struct(">4xq8x iq4xi 4xq8x")
 _NEIGHBOURS_BYTES = _NEIGHBOURS.size
-_SECONDS_AT = 12  # Position in an item.
+# Position of the time difference in an item.
+_SECONDS_AT = 12
 OFFSET_MAX = 2**63 - 1
 _READS_OF_HEADER = 5
+# Bounds the checks of a chain, so that frequent keys do not slow them down.
 _CHAIN_STEPS = 256
-_UNCOUNTED_ITEMS = 1 << 12  # Number of items that another process may have put but not counted yet.
+# Another process may have added this many items that its header does not count yet.
+_UNCOUNTED_ITEMS = 1 << 12
 _UNUSED = bytes(1 << 16)
 _SEARCHED_ITEMS = 1 << 16
-SLOT_PAGE_BYTES = 1 << 12  # the unit that a disk loses: a page of memory
+# A power cut loses whole pages of memory, so slots are checked by page.
+SLOT_PAGE_BYTES = 1 << 12
 
 
 class BrokenChainError(UntrustedIndexError):
-    """A chain of items that is broken, circular, or leaves its slot; `offset` is in the IndexFile."""
+    """A chain of items is broken, circular, or leaves its slot. `offset` is a position in the IndexFile."""
 
 
 def index_paths(folder: Path) -> list[Path]:
@@ -66,12 +72,12 @@ def index_paths(folder: Path) -> list[Path]:
 
 
 class IndexFileReader:
-    """One IndexFile; another process may be putting keys into it meanwhile, or cut it short.
+    """One IndexFile. Another process may be adding keys to it, or may cut it short.
 
-    It is read, not mapped: touching a map of a file that was cut short kills the process.
+    The file is read, not memory-mapped: if it were cut short, the next access to the map would kill this process.
 
-    Raises StoreNotFoundError, StoreAccessError, and FormatError for a file whose size or header
-    cannot be right; every method raises StoreAccessError, StoreChangedError.
+    Raises StoreNotFoundError, StoreAccessError, and FormatError for a file whose size or header cannot be right. Every
+    method raises StoreAccessError, StoreChangedError.
     """
 
     __slots__ = (
@@ -101,14 +107,19 @@ class IndexFileReader:
             raise FormatError(self.path, size, f"{size} bytes, but {geometry} take {wanted}")
         count = self.header().index_count
         if not 0 <= count <= self.index_items:
-            raise FormatError(self.path, 36, f"index count {count} of {self.index_items} items")
+            raise FormatError(
+                self.path,
+                36,
+                f"index count {count}, but the file has room for {self.index_items} items",
+            )
 
     def close(self) -> None:
         self._file.close()
 
     def read(self, position: int, length: int, dtype: type[np.uint32]) -> npt.NDArray[np.uint32]:
         """Return bytes of the file as an array."""
-        import numpy as np  # A query must not load it.
+        # Imported here: loading NumPy would slow down every small query.
+        import numpy as np
 
         data = np.empty(length, np.uint8)
         self._file.read_into(data, position)
@@ -130,7 +141,7 @@ class IndexFileReader:
         return self._seen_next
 
     def used_bytes(self) -> int:
-        """Return the number of bytes before the first missing item."""
+        """Return the number of bytes up to the end of the last counted item."""
         return self._items_at + ITEM_BYTES * self.next_item
 
     def item(self, number: int) -> IndexItem:
@@ -154,7 +165,7 @@ class IndexFileReader:
         return seconds
 
     def slot(self, number: int) -> int:
-        """Return the number of the newest item of slot 0 <= number < hash_slots, or a number <= 0."""
+        """Return the number of the newest item of a slot, or a number <= 0 if the slot is empty or damaged."""
         value: int = _SLOT.unpack(self._file.read(HEADER_BYTES + SLOT_BYTES * number, SLOT_BYTES))[
             0
         ]
@@ -172,7 +183,7 @@ class IndexFileReader:
 
     @property
     def slot_pages(self) -> int:
-        """Number of the file's pages that contain slots."""
+        """Return the number of the file's pages that contain slots."""
         return self.slot_page_of(self.hash_slots - 1) + 1
 
     @staticmethod
@@ -211,7 +222,8 @@ class IndexFileReader:
 
     def is_consistent(self) -> bool:
         """Return whether header and items agree on begin and end. They do unless a write was lost."""
-        for _ in range(_READS_OF_HEADER):  # A broker sets count and end one after the other.
+        # A broker updates count and end one after the other, so a reader may see them disagree.
+        for _ in range(_READS_OF_HEADER):
             last, header = self.next_item - 1, self.header()
             if last == 0 or self.item(last).physical_offset == header.end_physical_offset:
                 return last == 0 or self.item(1).physical_offset == header.begin_physical_offset
@@ -220,7 +232,8 @@ class IndexFileReader:
     def newest_counted(self, slot: int, last: int) -> int:
         """Return the newest of items 1 to `last` in a slot's chain, or a number <= 0."""
         number = self.slot(slot)
-        for _ in range(_CHAIN_STEPS):  # Newer items are put but not counted yet.
+        # Skip newer items that were added but are not counted yet.
+        for _ in range(_CHAIN_STEPS):
             if not last < number < min(last + _UNCOUNTED_ITEMS, self.index_items):
                 break
             number = self.item(number).previous
@@ -237,6 +250,7 @@ class IndexFileReader:
             if not number < reached < stop:
                 return reached == number
             reached = self.item(reached).previous
+        # The item may lie deeper in the chain than this check goes.
         return True
 
     def offsets(self, key_hash: int) -> Iterator[int]:
@@ -248,20 +262,21 @@ class IndexFileReader:
         return iter(()) if begin is None else self.chain(key_hash, *begin)
 
     def chain_begin(self, key_hash: int) -> tuple[int, int] | None:
-        """Return the item that the slot of this hash leads to, and the newest counted item; None for no item."""
+        """Return the item that the slot of this hash leads to, and the newest counted item; None for an empty slot."""
         item = self.slot(key_hash % self.hash_slots)
         if item == 0:
             return None
-        # Items are counted after they were put into their slots, so items not yet counted may lead to counted ones.
+        # A slot leads to a new item before the item is counted, so a chain may begin with uncounted items.
         counted = self._seen_next if item < self._seen_next else self.next_item
         return item, counted - 1
 
     def chain(
         self, key_hash: int, item: int, count: int, newest: int = OFFSET_MAX
     ) -> Iterator[int]:
-        """Yield as `offsets` does from an item of the chain on, if `count` items are counted.
+        """Yield offsets as `offsets` does, beginning at an item of the chain.
 
-        newest  physical offset of the item with this hash before it
+        count   number of the last counted item
+        newest  physical offset of the matching item before it in the chain
         """
         slots, most = self.hash_slots, self.index_items - 1
         slot, last = key_hash % slots, most
@@ -269,12 +284,14 @@ class IndexFileReader:
         read, items_at, unpack = self._file.read, self._items_at, _NEIGHBOURS.unpack
         while 0 < item <= last:
             position = items_at + ITEM_BYTES * item
-            if item < most:  # Inlined `_with_neighbours`, which takes twice as long.
+            if item < most:
+                # Inlined: a call of `_with_neighbours` takes twice as long.
                 data = read(position - ITEM_BYTES, _NEIGHBOURS_BYTES)
                 before, item_hash, offset, previous, after = unpack(data)
             else:
                 before, item_hash, offset, previous, after = self._with_neighbours(item)
             if item > count:
+                # Items that are not counted yet are followed but not returned.
                 if item_hash % slots != slot:
                     break
             elif item_hash == key_hash:
@@ -286,24 +303,25 @@ class IndexFileReader:
             elif item_hash % slots != slot:
                 raise BrokenChainError(self.path, position, f"item {item} is not of slot {slot}")
             elif previous == 0 and not (
+                # A partly lost write can end a chain in its middle: the lost link reads as zero.
                 (item == 1 or before <= offset) and (item == count or offset <= after)
-            ):  # A partly lost write leaves the end of a chain in its middle.
+            ):
                 raise BrokenChainError(self.path, position, f"item {item} is damaged")
             if previous == 0:
                 return
-            # A chain leads to ever older items, so no damage can make it a circle.
+            # A chain leads to ever older items, so damage cannot make it a circle.
             last, item = item - 1, previous
         raise BrokenChainError(self.path, position, f"slot {slot}: its chain leads to item {item}")
 
     def with_neighbours(self, numbers: Sequence[int]) -> bytes:
-        """Return the bytes of items, each with the one before and the one after; neither the first nor the last."""
+        """Return the bytes of items, each with both of its neighbours; not for the file's first or last item."""
         positions = [self._items_at + ITEM_BYTES * (number - 1) for number in numbers]
         return b"".join(self._file.read_each(positions, [_NEIGHBOURS_BYTES] * len(positions)))
 
     def is_in_order(self, number: int, last: int) -> bool:
-        """Return whether the physical offset of an item from 1 to `last` lies between its neighbours'.
+        """Return whether the physical offset of an item from 1 to `last` lies between those of its neighbours.
 
-        For an item that was partly lost this is unlikely.
+        This is unlikely for an item that was partly lost.
         """
         before, _, offset, _, after = self._with_neighbours(number)
         return (number == 1 or before <= offset) and (number >= last or offset <= after)

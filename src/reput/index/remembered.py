@@ -1,14 +1,17 @@
-"""Results about IndexFiles, kept under the user's cache folder by the identity of the file.
+"""Results about IndexFiles, kept in the user's cache folder under the device and inode of the file.
 
-A proof is valid for one IndexFile and one log. The IndexFile counts as unchanged while its device, inode, size, change
-time, header and last proved item are unchanged. If a file has grown, nothing shows whether its old items and slots are
-intact. The log counts as the same while the last message of the proof is in its place; a log that was cut off and
-overwritten has lost it. The log is trusted as far as its files have kept inode, size and change time. Items for later
-offsets are not trusted. All stamps are taken before the proof (`stamps`). No result is kept for a file that has changed
-since, or whose later changes may not alter its stamp; such a log file counts as changed.
+A proof is valid for one IndexFile and one log:
 
-Results of spot checks are kept for full files, and for all files of a store that nobody has open. They are valid only
-while no log file has changed.
+  - The IndexFile must have the same size, change time, header and last proved item. A file that has grown
+    fails this test, because nothing shows whether its old items and slots are intact.
+  - The log must have the last proved message in its place. A log that was cut off and overwritten has lost it.
+  - Items are trusted only up to the first log file whose inode, size or change time differs.
+
+All stamps are taken before the proof (`stamps_before`). No result is kept for an IndexFile that changed during the
+proof, or whose later changes may not alter its stamp. A log file of this kind counts as changed.
+
+Results of spot checks are kept for full files, and for all files of a store that no process has open. They are valid
+only while no log file has changed.
 """
 
 from __future__ import annotations
@@ -31,15 +34,20 @@ from reput.log.files import CommitLogFile
 from reput.log.offset_range import OffsetRange
 from reput.log.reader import CommitLogReader
 
+# Version of the content. Results of other versions are ignored.
 _FORM = 4
 _PROOF, _SPOT_CHECK = "", "-spot-check"
 _MOST_BYTES = 1 << 20
 _MOST_RANGES = 1 << 12
+# Errors that a damaged or foreign cache file can cause.
 _WRONG_FORM = (ValueError, TypeError, LookupError, OverflowError, RecursionError)
 
 
 class Stamps(NamedTuple):
-    """Stamps of an IndexFile and of the log files that it leads to, taken before reading; only settled stamps."""
+    """Stamps of an IndexFile and of the log files it points to, taken before they are read.
+
+    Only settled stamps are included: those that any later change will alter.
+    """
 
     file: Stamp | None
     log: dict[int, Stamp]
@@ -52,20 +60,21 @@ def stamps_before(file: IndexFileReader, log: CommitLogReader) -> Stamps:
     """
     last = file.next_item - 1
     own = settled_stamp(file.path) if last > 0 else None
-    if own is None:  # No result will be kept.
+    if own is None:
+        # Without a settled stamp, no result will be kept.
         return Stamps(None, {})
     start, stop = file.offset(1), file.offset(last)
     return Stamps(own, log_stamps(f for f in log.files if f.start <= stop and start < f.end))
 
 
 def log_stamps(files: Iterable[CommitLogFile]) -> dict[int, Stamp]:
-    """Take the stamps of log files, by their start; only settled ones."""
+    """Return the settled stamps of log files, by the physical offset of the file."""
     taken = {file.start: settled_stamp(file.path) for file in files}
     return {begin: stamp for begin, stamp in taken.items() if stamp is not None}
 
 
 class Remembered:
-    """The facts about IndexFiles that this user has remembered."""
+    """The results about IndexFiles in this user's cache."""
 
     def __init__(self) -> None:
         self._cache = OwnCache("proofs")
@@ -87,7 +96,7 @@ class Remembered:
     def keep_spot_check(
         self, file: IndexFileReader, log: CommitLogReader, found: Verdict, before: Stamps
     ) -> bool:
-        """Keep the result for a full file, found after `before` was taken; return whether it could be kept."""
+        """Keep a spot check that began after `before` was taken; return whether it could be kept."""
         more = {"is_whole": found.is_whole, "is_linked": found.is_linked}
         return self._keep(_SPOT_CHECK, file, log, found.last, found.ranges, before, more)
 
@@ -114,7 +123,7 @@ class Remembered:
                     "file": _identity(file, items), "log": _log_files(log, ranges, before.log),
                     "witness": _witness(file, log, items), **more}  # fmt: skip
             data = json.dumps(kept).encode()
-            # Read last, so that the values above belong to this state as well.
+            # Compared last: if the stamp is unchanged, the values above describe the same state.
             is_same = stamp_of(file.path) == before.file
             if is_same and len(data) <= _MOST_BYTES:
                 self._cache.write(_name(file, kind), data)
@@ -122,7 +131,10 @@ class Remembered:
         return False
 
     def _kept(self, kind: str, file: IndexFileReader) -> dict[str, Any]:
-        """Return a kept result. Raises LookupError without one, and an error of _WRONG_FORM for other content."""
+        """Return a kept result.
+
+        Raises LookupError if there is none, and an error of _WRONG_FORM for invalid content.
+        """
         data = self._cache.read(_name(file, kind), _MOST_BYTES)
         if data is None:
             raise LookupError
@@ -153,7 +165,7 @@ def _identity(file: IndexFileReader, items: int) -> dict[str, Any]:
 def _log_files(
     log: CommitLogReader, ranges: Sequence[OffsetRange], before: dict[int, Stamp]
 ) -> list[list[int]]:
-    """Return start, inode, size and time of change of log files in the ranges, from before they were read."""
+    """Return start, inode, size and change time of log files in the ranges, as they were before the proof."""
     return [
         [file.start, *before.get(file.start, NO_STAMP)]
         for file in log.files
@@ -173,6 +185,7 @@ def _proof(kept: dict[str, Any], file: IndexFileReader, log: CommitLogReader) ->
         return None
     ranges = _ranges(kept)
     edge = _first_change(kept["log"], log)
+    # Keep only the items whose messages lie before the first changed log file.
     if edge is not None:
         items = bisect_left(
             range(items + 1), edge, lo=1, key=lambda number: file.offset(number)
@@ -218,7 +231,7 @@ def _ranges(kept: dict[str, Any]) -> list[OffsetRange]:
 
 
 def _first_change(kept: Sequence[Sequence[int]], log: CommitLogReader) -> int | None:
-    """Return the begin of the first changed log file, or None if all are unchanged."""
+    """Return the physical offset of the first changed log file, or None if all are unchanged."""
     stamps = {start: Stamp(*stamp) for start, *stamp in kept}
     for file in log.files:
         if file.start in stamps and stamps[file.start] != stamp_of(file.path):

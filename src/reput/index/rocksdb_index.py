@@ -1,7 +1,8 @@
 """The index of keys that a 5.4 broker may keep in RocksDB (RIP-82), as a KeyIndex. Experimental.
 
-It covers the log from its first item to the last indexed message, if it contains all sampled messages of that range. It
-lacks messages without a unique key: a log whose sample contains such a message with keys is scanned.
+It covers the log from its first item to the last indexed message, if it contains all sampled messages of that range.
+The broker does not index messages without a unique key. If a sampled message has keys but no unique key, the log is
+scanned instead.
 """
 
 from __future__ import annotations
@@ -46,12 +47,13 @@ if TYPE_CHECKING:
     from reput.index.key_index import TimeWindow
 
 _NAME = "RocksDB"
+# Number of log files whose first message is looked up in the database.
 _SAMPLED_FILES = 16
 
 
 @dataclass(frozen=True, slots=True)
 class RocksIndexPart:
-    """The IndexPart that the database covers."""
+    """The database as an IndexPart."""
 
     database: RocksFolder
     start: int
@@ -67,7 +69,7 @@ class RocksIndexPart:
         return self.database.folder
 
     def candidates(self, hashes: Collection[int], within: OffsetRange) -> Iterator[Candidate]:
-        """See `IndexPart.candidates`. Where the keys themselves are known only their items are read."""
+        """See `IndexPart.candidates`. If only hashes are given, and not the keys, all items are read."""
         names = list(hashes.names) if isinstance(hashes, KeyHashes) else None
         found = (
             _matches(all_items(self.database), frozenset(hashes))
@@ -90,7 +92,8 @@ class RocksIndexPart:
     ) -> OffsetRange:
         """See `IndexPart.at_times`.
 
-        The range is not limited, because store times may go back, and hours do not show where.
+        The range is not limited. Items are sorted by the hour of their store time, which does not show where the clock
+        was set back.
         """
         return within
 
@@ -101,13 +104,13 @@ class RocksIndexPart:
 
 @dataclass(frozen=True, slots=True)
 class RocksIndexSearch:
-    """Many hashes at once, in one pass over all items for each group; a BulkSearch."""
+    """A BulkSearch of the database, in one pass over all items for each group of hashes."""
 
     folder: str
     within: OffsetRange
 
     def weight(self, keys: int) -> int:
-        """See `BulkSearch.weight`: all items are read, about as many as the range has messages."""
+        """See `BulkSearch.weight`. All items are read, about one per message of the range."""
         return self.within.size_bytes
 
     def find_each(self, groups: Iterable[npt.NDArray[np.int32]]) -> Iterator[tuple[int, BulkHits]]:
@@ -131,7 +134,7 @@ class RocksIndexSearch:
 
 
 class RocksIndex:
-    """A KeyIndex. The database is read in its state at the first request; newer messages are scanned."""
+    """The KeyIndex of the database in its state at the first request. Newer messages are scanned."""
 
     def __init__(self, folder: str, log: CommitLogReader) -> None:
         self._folder, self._log = folder, log
@@ -149,7 +152,8 @@ class RocksIndex:
                 self._part = self._judge()
             except FormatError as error:
                 self._distrust(error.reason)
-            except MissingExtraError as error:  # the log is scanned
+            except MissingExtraError as error:
+                # RocksDB cannot be read without this package, so the log is scanned.
                 self._distrust(str(error))
         return () if self._part is None else (self._part,)
 
@@ -160,6 +164,7 @@ class RocksIndex:
         if last is None or not hours:
             return None
         self.newest_entry = last
+        # Within an hour, items are sorted by key and not by offset.
         begin = min(item.physical_offset for item in _of_hour(database, hours[0]))
         begin = max(begin, self._log.min_offset)
         try:
@@ -184,6 +189,7 @@ class RocksIndex:
                 yield read_keyed_record(self._log.locate(offset))
 
     def _lacking(self, database: RocksFolder, record: KeyedRecord) -> str | None:
+        """Return a key of the record that the database lacks, or None."""
         for key in record.keys:
             items = _seek(database, hour_of(record.store_timestamp), IndexedKey(record.topic, key))
             if all(item.physical_offset != record.physical_offset for item in items):
@@ -217,7 +223,7 @@ class JoinedIndex:
 
 
 def all_items(database: RocksFolder) -> Iterator[RocksIndexItem]:
-    """Yield every item of a key. Raises FormatError."""
+    """Yield every item of a key, skipping other entries. Raises FormatError."""
     for key, _ in database.family_items(INDEX_FAMILY):
         if (item := decode_item(key)) is not None:
             yield item
@@ -245,6 +251,7 @@ def _seek(database: RocksFolder, hour: int, name: IndexedKey) -> Iterator[RocksI
             if not key.startswith(prefix):
                 break
             item = decode_item(key)
+            # A key may contain the separator, so the items of another key can share the prefix.
             if item is not None and name in item.names:
                 yield item
 
@@ -260,6 +267,7 @@ def _hours(database: RocksFolder) -> Iterator[int]:
             return
         hour = int.from_bytes(key[:8], "big", signed=True)
         yield hour
+        # Negative hours sort last, and the largest one has no successor: continuing here would never end.
         if hour < 0 or hour >= (1 << 63) - 1:
             return
         first = first_of_hour(hour + 1)

@@ -12,25 +12,26 @@ from reput.log.keyed_record import KeyedRecord, read_keyed_record
 from reput.log.offset_range import OffsetRange
 from reput.log.reader import CommitLogReader, LocatedRecord
 
-if TYPE_CHECKING:  # a query does without numpy
+# Only for annotations: loading NumPy would slow down every small query.
+if TYPE_CHECKING:
     from reput.index.key_index import TimeWindow
 
+# Candidates that are read one by one before a time window is applied to the others.
 _READ_FIRST = 1 << 8
 _FEW = 1 << 12
 
 
 class IndexSearch:
-    """Iterate over the records of a range that have a key with one of some hashes, newest first, each once.
+    """The records of a range that have a key with one of some hashes, newest first, each once.
 
-    Each record comes with the fields that a query needs. Every candidate is read once and verified. Candidates that
-    have expired, or lie in a lost file, are skipped. With a window of time, verified candidates outside it are skipped
-    as well once there are many: arrays and kernels then read and verify them.
+    Iteration yields each record with the fields that a query needs. Every candidate is read once and verified.
+    Candidates that have expired, or lie in a lost file, are skipped. With a time window and many candidates, kernels
+    verify them in bulk and skip those outside the window.
 
     Attributes:
         followed: physical offsets of the candidates examined so far, newest first, except those outside the window
 
-    Raises UntrustedIndexError if the range must not be trusted (some records may have been yielded),
-    StoreAccessError.
+    Raises UntrustedIndexError if the range must not be trusted (some records may have been yielded), StoreAccessError.
     """
 
     def __init__(
@@ -58,7 +59,7 @@ class IndexSearch:
                     self._largest_bytes = max(self._largest_bytes, record.size_bytes)
                     self._verify(candidate, record)
                     yield located, record
-            elif record is not None:  # Another key of the same record.
+            elif record is not None:  # The candidate is another key of the same record.
                 self._verify(candidate, record)
 
     def _in_window(self, found: Iterator[Candidate], window: TimeWindow) -> Iterator[Candidate]:
@@ -74,7 +75,7 @@ class IndexSearch:
         if len(ahead) < _FEW:
             yield from ahead
             return
-        # This loads the kernels, which takes as long as reading this many records.
+        # Imported here: loading the kernels takes as long as reading this many records.
         from reput.index.window_search import to_be_read
 
         older = OffsetRange(self._within.start, ahead[0].physical_offset + 1)
@@ -86,6 +87,7 @@ class IndexSearch:
             return self._log.locate(physical_offset)
         except MessageNotFoundError:
             if self._log.file_at(physical_offset) is None:
+                # The file with this offset has expired or is lost.
                 return None
             reason = "an entry points there, but no message begins there"
         except CorruptMessageError as error:

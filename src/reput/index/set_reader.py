@@ -1,7 +1,7 @@
 """All IndexFiles of a store (`IndexService`, tag rocketmq-all-4.9.3, the reading side).
 
-`index/` contains files named by their time of creation, read in order of their names. Files whose name is not a number
-are ignored. A file that cannot be read as an IndexFile is excluded, and `problems` says which and why.
+`index/` contains files named by their time of creation, which are read in order of their names. Files whose name is not
+a number are ignored. A file that cannot be read as an IndexFile is excluded and listed in `problems`.
 """
 
 from __future__ import annotations
@@ -18,12 +18,14 @@ from reput.format.index_file import HEADER_BYTES, index_key, key_hash
 from reput.index.geometry import GeometryFinder, IndexGeometry
 from reput.index.reader import IndexFileReader
 
+# Number of bytes in which a new file is searched for entries.
 _HEAD_BYTES = 4096
-_COUNTS_AT = HEADER_BYTES - 8  # Two counts end the header; the slots follow.
+# Position of the two counts that end the header. The slots follow.
+_COUNTS_AT = HEADER_BYTES - 8
 
 
 class _Listed(NamedTuple):
-    """A file as found; another one of the same name is another file."""
+    """A file in the folder. Inode and size distinguish it from a later file of the same name."""
 
     path: str
     inode: int
@@ -51,7 +53,7 @@ class IndexFileSetReader:
         self._finder = GeometryFinder(hash_slots, index_items, storage)
         self._watch = storage.watch(self.folder)
         self._open_files: dict[_Listed, IndexFileReader] = {}
-        # The caller cannot know the numbers: the file is so new that nothing shows them.
+        # Whether a file is so new that its numbers of slots and items cannot be derived yet.
         self._is_unsettled = False
         self._files: tuple[IndexFileReader, ...] = ()
         self.problems: list[Finding] = []
@@ -60,7 +62,7 @@ class IndexFileSetReader:
     def current(self) -> tuple[IndexFileReader, ...]:
         """Return readers of the present files, oldest name first; readers of missing files are closed.
 
-        Costs one stat if nothing changed. Raises as the constructor does.
+        Costs one stat if nothing changed. Raises the same errors as the constructor.
         """
         if self._watch.changed() or self._is_unsettled:
             self._refresh()
@@ -83,7 +85,7 @@ class IndexFileSetReader:
                 for entry in entries
                 if is_index_file_name(entry.name) and entry.is_file()
             )
-        except FileNotFoundError:  # Expired since the folder was listed.
+        except FileNotFoundError:  # A file expired after the folder was listed.
             return self._list()
         except OSError as error:
             raise StoreAccessError(f"{self.folder}: cannot be read: {error.strerror}") from error
@@ -96,11 +98,12 @@ class IndexFileSetReader:
             if geometry is None:
                 self._is_unsettled = True
                 if self._is_fresh(path, size):
+                    # A broker has just created this file, so it is not reported as a problem.
                     return None
                 reason = f"{size} bytes are not the size of an IndexFile with entries"
                 raise FormatError(path, size, reason)
             file = self._open_files[listed] = IndexFileReader(path, *geometry, self._storage)
-        except StoreNotFoundError:  # expired since the files were listed
+        except StoreNotFoundError:  # The file expired after the folder was listed.
             return None
         except FormatError as error:
             self.problems.append(Finding.of_error(Kind.INDEX_FILE_SIZE, error))
@@ -108,7 +111,7 @@ class IndexFileSetReader:
         return file
 
     def _is_fresh(self, path: str, size: int) -> bool:
-        """Return whether a file was created and has no entries yet; its header may have been written."""
+        """Return whether a new file has no entries yet. Its header may already have been written."""
         with self._storage.open(path) as reader:
             head = reader.read(0, min(_HEAD_BYTES, size))
         return not head or (len(head) > _COUNTS_AT and not any(head[_COUNTS_AT:]))

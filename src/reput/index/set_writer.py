@@ -1,7 +1,8 @@
 """Write the IndexFiles of a live store (`IndexService`, tag rocketmq-all-4.9.3).
 
-A full file is followed by a new one when the next message of any kind comes. Its name is the local time, or one more
-than its predecessor's name if the time is not later: no two files share a name, and they sort by creation.
+After a full file, the next message begins a new file, even if it has no keys. The name of a file is the local time of
+its creation. If that is not later than the previous name, the new name is the previous one plus one: names are unique
+and sort by creation.
 """
 
 from __future__ import annotations
@@ -20,17 +21,18 @@ from reput.index.reader import index_paths
 from reput.index.writer import IndexFileEnd, IndexFileWriter
 from reput.log.dispatch_batch import DispatchBatch
 
+# Full files that wait for the syncing thread. Each mapped file holds two file descriptors.
 _MOST_FULL = 32
 NameFile = Callable[[str | None, int], str]
-"""The name of a file: from its predecessor's and the store time (ms) of its first entry."""
+"""Returns the name of a new file, from the previous name and the store time (ms) of the file's first entry."""
 
 
 class IndexFileSetWriter:
-    """Puts batches; one thread puts, another may sync.
+    """Puts batches of entries into the last file; one thread puts, another may sync.
 
-    last           the file that is put to, None before the first message
-    full_timestamp end (ms) of the last full file that is durable
-    on_roll        called when a file was full and the next is begun
+    last           the file that receives entries; None before the first message
+    full_timestamp store time (ms) of the last entry in the durable full files
+    on_roll        called after a new file has been created
     """
 
     def __init__(
@@ -50,7 +52,8 @@ class IndexFileSetWriter:
         self.last, self.full_timestamp = last, full_timestamp
         self._full: list[IndexFileWriter] = []
         self._names = {path.name for path in index_paths(folder)}
-        self._half_made = ""  # Uncertain after its creation has failed.
+        # If a creation fails, nothing shows whether the file with this name exists.
+        self._half_made = ""
         self._lock = Lock()
         self.on_roll: Callable[[], None] = lambda: None
 
@@ -64,6 +67,7 @@ class IndexFileSetWriter:
             done = last.put(batch.key_hash, batch.key_row, batch.messages, done)
             if done < keys:
                 last = self._writable(_time_of(batch, done))
+        # The batch may end with messages without keys. They too begin a new file after a full one.
         if keys and int(batch.key_row[-1]) < len(batch) - 1:
             self._writable(None)
 
@@ -82,7 +86,8 @@ class IndexFileSetWriter:
         name = self._name_file(
             previous, end.timestamp if first_timestamp is None else first_timestamp
         )
-        with self._lock:  # A file is always one of the two.
+        with self._lock:
+            # Under the lock, so that `sync` finds the full file either in `last` or in `_full`.
             self._half_made = name
             file = IndexFileWriter(self._folder / name, self._config, self._disk)
             file.seed(end)
@@ -93,9 +98,8 @@ class IndexFileSetWriter:
                 self._full.append(self.last)
             self.last = file
         self.on_roll()
-        if (
-            len(self._full) >= _MOST_FULL
-        ):  # A mapped file keeps two descriptors, so do not run ahead of the syncing thread.
+        if len(self._full) >= _MOST_FULL:
+            # The syncing thread is too slow. Wait here, instead of opening ever more files.
             self.sync_full()
         return file
 
@@ -120,7 +124,8 @@ class IndexFileSetWriter:
             there = {name for name in os.listdir(self._folder) if is_index_file_name(name)}
             for name in sorted(there ^ self._names):
                 is_own = name == self._half_made or self._folder / name in self._disk.deleted
-                if not is_own:  # This writer's own files appear and disappear as well.
+                if not is_own:
+                    # Files that this writer creates or deletes itself are not reported.
                     how = "created" if name in there else "deleted or renamed"
                     raise displaced(self._folder / name, how)
             if self.last is not None:
@@ -162,7 +167,7 @@ class IndexFileSetWriter:
 
 
 def _time_of(batch: DispatchBatch, entry: int) -> int | None:
-    """Return the store timestamp of the message of an index entry; None after the last."""
+    """Return the store timestamp of an index entry's message; None if the batch has no such entry."""
     if entry >= len(batch.key_hash):
         return None
     return int(batch.messages["store_timestamp"][batch.key_row[entry]])

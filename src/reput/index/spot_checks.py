@@ -1,9 +1,9 @@
-"""Choose the items of an unproved IndexFile to check: those most likely to show that others are missing.
+"""Spot checks of an unproved IndexFile: examine the items that most likely show that others are missing.
 
-In a file with few items, every link is followed. In any file, the widest gaps between the messages of two neighbouring
-items are searched for, because the log grows while indexing is off. The search starts at evenly spaced items and always
-halves the wider part. The first messages in each gap are read, and none may have keys. A look-up in the file also
-checks the pages of its slot table (`SlotPages`).
+In a file with few items, every link is followed. In any file, the widest gaps in the log between the messages of
+adjacent items are examined: if the log grew while indexing was off, such a gap remains. The search for wide gaps starts
+at evenly spaced items and always halves the wider part. The first messages in each gap are read, and none may have
+keys. A look-up in the file also checks the pages of its slot table (`SlotPages`).
 """
 
 from __future__ import annotations
@@ -22,21 +22,30 @@ from reput.log.offset_range import OffsetRange
 from reput.log.reader import CommitLogReader
 from reput.log.walk import LogWalk
 
+# In a file with at most this many items, every link is followed.
 FEW_ITEMS = 1 << 11
+# Items at which the search for wide gaps starts.
 _SAMPLED_ITEMS = 128
+# Gaps that are examined; more of them once one lacks items.
 _GAPS, _GAPS_IF_IN_DOUBT = 8, 64
-_FULL_SHARE = 100  # This many files are checked as closely as one.
+# With more files than this, each is checked less closely than a single file.
+_FULL_SHARE = 100
+# Bounds of one read in a gap.
 _READ_RECORDS = 8
 _READ_BYTES = 16 << 10
+# Following items in which the next message is searched for: few messages have more keys.
 _SAME_MESSAGE = 64
 
-LEAST_DOUBT = 21.0  # of a probability, as its negative logarithm: 1e-9
+# A page is in doubt if the negative logarithm of its probability is at least this (1e-9).
+LEAST_DOUBT = 21.0
+# Newest items with a hash that must all be in its chain.
 _MOST_COMPARED = 1 << 10
+# After this many unfounded doubts, doubts are ignored.
 _MOST_UNFOUNDED = 4
 
 
 def lost_items(file: IndexFileReader, last: int) -> list[int]:
-    """Return the items 1 to `last`, which are few, that no look-up reaches, descending."""
+    """Return the items 1 to `last` that no look-up reaches, descending. Suitable for files with few items."""
     leads_to: dict[int, int] = {}
     lost = []
     links = file.links(last)
@@ -55,7 +64,7 @@ def lost_items(file: IndexFileReader, last: int) -> list[int]:
 def find_gaps(
     file: IndexFileReader, log: CommitLogReader, first: int, last: int, files: int = 1
 ) -> list[int]:
-    """Return items of first to last - 1 with unindexed keyed messages between their message and the next item's.
+    """Return items first to last - 1 whose message is followed in the log by messages with keys but without items.
 
     files  number of files checked together: with very many, each is checked less closely
 
@@ -71,12 +80,13 @@ def find_gaps(
             break
         if _misses_message(file, log, number, last):
             found.append(number)
+            # One such gap makes others likely.
             most = _GAPS_IF_IN_DOUBT
     return found
 
 
 def _widest_gaps(file: IndexFileReader, first: int, last: int, samples: int) -> Iterator[int]:
-    """Yield items whose message lies far before the next item's, approximately the farthest first."""
+    """Yield items before wide gaps in the log, approximately the widest first."""
     known: dict[int, int] = {}
 
     def offset(number: int) -> int:
@@ -88,6 +98,7 @@ def _widest_gaps(file: IndexFileReader, first: int, last: int, samples: int) -> 
     step = max((last - first) // samples, 1)
     numbers = [*range(first, last, step), last]
     offsets = [*map(offset, numbers)]
+    # Widths are negated, because a heap yields the smallest value first.
     stretches = [
         (a - b, low, high) for (low, high), (a, b) in zip(pairwise(numbers), pairwise(offsets), strict=True)
     ]  # fmt: skip
@@ -119,8 +130,10 @@ def _misses_message(file: IndexFileReader, log: CommitLogReader, number: int, la
     try:
         gap = OffsetRange(begin + log.locate(begin).layout.total_bytes, end)
     except StoreError:
+        # An unreadable message counts as missing.
         return True
     if gap.start >= gap.stop:
+        # The next item must point to the end of this message, or to the message itself.
         return end not in (begin, gap.start)
     walk = LogWalk(log, gap.start, min(gap.stop, gap.start + _READ_BYTES))
     records = (
@@ -130,25 +143,25 @@ def _misses_message(file: IndexFileReader, log: CommitLogReader, number: int, la
 
 
 class LostSlotsError(UntrustedIndexError):
-    """A page of the slot table that does not lead to items of its slots; `offset` is in the IndexFile."""
+    """A page of the slot table does not lead to all items of its slots. `offset` is a position in the IndexFile."""
 
 
 class SlotPages:
     """Checks the slot table of one IndexFile: whether the slots near a requested slot match the items.
 
-    A power cut loses whole pages of a file that is written through a map. A page of slots comes back as zeros, or in an
-    earlier state, and no chain shows that items are hidden. Hashes of keys spread over all slots. So a page is in doubt
-    if it has far fewer used slots than the file's other pages, or if its newest item is far older than the file's. Such
-    a page is rare in a valid file (once in a thousand million pages) if the keys' hashes spread evenly, which they may
-    not. In doubt, the items themselves are searched for the hash, and the slots are trusted only if they lead to all of
-    them.
+    After a power cut, whole pages of a memory-mapped file may be zeros, or in an earlier state. Such a page of slots
+    hides items, and no chain shows this. The hashes of keys spread over all slots. So a page is in doubt if it has far
+    fewer used slots than the file's other pages, or if its newest item is far older than the file's. If hashes spread
+    evenly, only one of a thousand million valid pages is in doubt. For a page in doubt, all items are searched for the
+    hash, and its slots are trusted only if they lead to all matches.
 
     Costs one small read per page, and a search of all items if a page is in doubt.
     """
 
     def __init__(self, file: IndexFileReader) -> None:
         self._file = file
-        self.is_trusted = bytearray(file.slot_pages)  # by number of the page
+        # One flag per page.
+        self.is_trusted = bytearray(file.slot_pages)
         self._unfounded = 0
 
     def check(self, key_hash: int) -> None:
@@ -162,7 +175,7 @@ class SlotPages:
         if doubt is not None and doubt < LEAST_DOUBT:
             self.is_trusted[page] = True
             return
-        # The hashes of these keys do not spread evenly.
+        # Earlier doubts were unfounded: the hashes of these keys do not spread evenly.
         if doubt is not None and self._unfounded >= _MOST_UNFOUNDED:
             return
         if not self._leads_to_all(key_hash, last):
@@ -171,16 +184,20 @@ class SlotPages:
         self._unfounded += doubt is not None
 
     def doubt(self, slots: int, used: int, newest: int, last: int) -> float | None:
-        """Return the negative logarithm of the probability of a page, or None if the file has too few items.
+        """Return -log of the probability of a page, or None if the file has too few items to estimate it.
 
-        The page has so many `slots`, `used` of them, the newest leads to item `newest`, and `last` is the file's last.
+        slots   number of slots in the page
+        used    number of its slots that are not zero
+        newest  highest item number in its slots
+        last    number of the file's last item
         """
         header, total = self._file.header(), self._file.hash_slots
-        if slots == total:  # all that there are
+        if slots == total:
+            # The page has all slots of the file, so the header states its exact values.
             is_whole = used >= header.hash_slot_count and newest >= last
             return 0.0 if is_whole or last == 0 else 2 * LEAST_DOUBT
         share = min(max(header.hash_slot_count, 1) / total, 1 - 1 / total)
-        # Items per slot. The items of one key share a slot and count as one.
+        # Number of different keys that the page should contain. Items of one key share a slot and count once.
         expected = min(last / total, -log1p(-share)) * slots
         if expected < LEAST_DOUBT:
             return None
@@ -202,9 +219,9 @@ class SlotPages:
 
 
 def _too_few(used: int, slots: int, share: float) -> float:
-    """Return Chernoff's bound for at most `used` of `slots` used slots, if `share` of all are.
+    """Return Chernoff's bound, as -log of a probability, for at most `used` used slots among `slots`.
 
-    It is -log of a probability.
+    share  share of used slots in the whole file
     """
     part = used / slots
     if part >= share:

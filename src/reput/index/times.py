@@ -1,14 +1,14 @@
 """Find the range of the log that can contain messages of a time window, by the seconds of an IndexFile's items.
 
-An item states how many whole seconds after the first message of its file its own message was stored, within 31 bits
+An item holds the whole seconds from the first message of its file to its own message, within 31 bits
 (`IndexFile.putKey`, tag rocketmq-all-4.9.3). Item 1 of a later file counts from the previous file's end, so it is
 ignored here; a window that contains the first message is not limited. If the seconds of all other items never fall,
 which a proof establishes, two binary searches find the first and the last item of the window. If the clock was set
-back, messages may be stored before the file's first message. They count as stored together with it, as do earlier
-bounds of the window.
+back, messages may have been stored before the file's first message. They count as stored at the same time as the first
+message, and so do earlier bounds of the window.
 
-One more item is taken on either side, and the items at the edges are compared with their messages. If one is wrong,
-others may be, and the range is not limited.
+The range is extended by one item on either side, and the items at its edges are compared with their messages. If one is
+wrong, others may be wrong too, and the range is not limited.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def at_times(
     """Return the part of a range that contains the messages of a window.
 
     Args:
-        file: The seconds of its items 2 to `last` never fall.
-        log: Its log.
+        file: The IndexFile, whose items 2 to `last` have seconds that never fall.
+        log: The log that it indexes.
         last: Number of the last proved item.
         window: Requested times.
         within: Range covered by these items.

@@ -2,10 +2,10 @@
 
 A broker never removes an entry from the index. If damage made it cut off its log, the index still points to the lost
 part. Messages written over this part are not indexed until the log has grown past the old end
-(`IndexService.buildIndex` skips messages before `endPhyOffset`). So a file covers the log as far as its entries match
-the records they point to (`reput.index.key_index`). `spot_check` examines a file's first and last entries, some between
-them, and the widest gaps between two of them. Between a right entry and a wrong one, the edge is found by bisection. A
-range shorter than the distance between two checked entries can escape.
+(`IndexService.buildIndex` skips messages before `endPhyOffset`). So a file covers only ranges in which its entries
+match the records they point to (`reput.index.key_index`). `spot_check` examines a file's first and last entries, some
+between them, and the widest gaps between two entries. Between a correct entry and a wrong one, the edge is found by
+bisection. Damage shorter than the distance between two checked entries can go unnoticed.
 """
 
 from __future__ import annotations
@@ -26,10 +26,13 @@ from reput.log.keyed_record import read_keyed_record
 from reput.log.offset_range import OffsetRange
 from reput.log.reader import CommitLogReader
 
+# Entries that are checked in any file; for chains, more of them if one is broken.
 _CHECKED_ENTRIES = 16
 _CHECKED_ENTRIES_IF_IN_DOUBT = 512
+# One broken chain among this many is tolerated, because it is detected when it is followed.
 _CHAINS_PER_LOST_ONE = 50
-_FEW_GAPS = 400  # As closely as a quarter of that many files: two gaps.
+# Stands for a number of files: `find_gaps` then examines two gaps instead of eight.
+_FEW_GAPS = 400
 
 
 def spot_check(
@@ -60,7 +63,10 @@ def spot_check(
 
 
 class RecallingJudge:
-    """Trusts remembered proofs and spot-checks the rest; remembers the result for files that do not grow."""
+    """A Judge that trusts remembered proofs and spot-checks the rest.
+
+    It remembers the spot checks of files that do not grow.
+    """
 
     def __init__(self) -> None:
         self._remembered = Remembered()
@@ -103,12 +109,13 @@ class RecallingJudge:
 
 
 def _may_grow(file: IndexFileReader) -> bool:
-    """Return whether items may be added: if the file is not full and its store is open, or was open when it crashed.
+    """Return whether items may be added: the file is not full, and its store is open or was open when it crashed.
 
-    Stamps show each change. This only avoids keeping facts that will soon be outdated.
+    Stamps show each change. This only avoids remembering results that will soon be outdated.
     """
     if file.next_item >= file.index_items:
         return False
+    # A broker keeps an abort file in its store until it shuts down cleanly.
     store = os.path.dirname(os.path.dirname(file.path))
     return not file.storage.is_local or os.path.lexists(os.path.join(store, ABORT_FILE))
 
@@ -122,11 +129,11 @@ def covered_ranges(
     lost: Collection[int] = (),
     files: int = 1,
 ) -> list[OffsetRange]:
-    """Return ranges of the log whose messages are all in items `first` to `last` of this file, except `lost` ones.
+    """Return ranges of the log whose keys are all in items `first` to `last`, oldest first.
 
-    Oldest first. Each range goes from the end of one entry's message to the beginning of another's, because the keys of
-    one message may fall into two files. Only if the head of the log has expired does a range begin with the log. Raises
-    StoreAccessError.
+    `lost` items are those that no look-up reaches. Each range goes from the end of one entry's message to the beginning
+    of another's, because the keys of one message may be in two files. Only if older log files have expired does a range
+    begin with the log. Raises StoreAccessError.
     """
     first = bisect_left(range(last + 1), log.min_offset, lo=first, key=lambda n: file.offset(n))
     missed = {n for n in (*lost, *find_gaps(file, log, first, last, files)) if n >= first}
@@ -146,9 +153,9 @@ def covered_ranges(
 
 
 def chains_hold(file: IndexFileReader, last: int) -> bool:
-    """Return whether the checked slots lead to the entries.
+    """Return whether the slots of some items lead to these items.
 
-    A single broken chain is detected when it is followed; this check is about lost pages.
+    A single broken chain is detected when it is followed. This check is for lost pages of slots.
     """
     if all(map(file.reaches, _spread(last, _CHECKED_ENTRIES))):
         return True
@@ -180,7 +187,7 @@ def _end_of_message(log: CommitLogReader, file: IndexFileReader, number: int) ->
 def _runs(
     first: int, last: int, holds: Callable[[int], bool], doubtful: Collection[int]
 ) -> Iterator[tuple[int, int]]:
-    """Yield runs (begin, end) of correct items from first to last, as far as the checked and `doubtful` ones show."""
+    """Yield runs (begin, end) of correct items, according to evenly spaced and `doubtful` items."""
     step = max((last - first) // _CHECKED_ENTRIES, 1)
     checked = sorted({*range(first, last, step), last, *doubtful} if first <= last else ())
     begin: int | None = None

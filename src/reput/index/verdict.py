@@ -21,13 +21,13 @@ class Proof:
 
     ranges     physical offsets, oldest first: each key of each message that begins there is in these items, and a
                look-up reaches it
-    problems   why not more is covered, one line each
+    problems   the reasons why not more is covered, one line each
     gap_bytes  0 if each message of the ranges was compared with its items. Otherwise, messages without items are ruled
                out only in gaps between items wider than this
-    is_kept    whether it is remembered; not if the file has changed, or may change without a trace
-    is_timed   the seconds of the items from the second on never fall, and the compared items agree with their
+    is_kept    whether the proof is remembered; not if the file has changed, or may change without altering its stamp
+    is_timed   the seconds of the items never fall, except for item 1, and the compared items agree with their
                messages (`reput.index.times`)
-    seen       state of the log files that contain the ranges: the proof is valid until they change
+    seen       stamps of the log files that contain the ranges: the proof is valid until they change
     """
 
     items: int
@@ -42,7 +42,7 @@ class Proof:
 def settled_header(file: IndexFileReader) -> tuple[IndexHeader, str]:
     """Return the header, and how it contradicts the items ("" if it does not).
 
-    A broker that is putting keys sets count, end and timestamp one after the other. They are read until they agree.
+    A broker updates count, end and timestamp one after the other, so they are read until they agree.
     """
     for _ in range(_READS_OF_HEADER):
         header = file.header()
@@ -61,6 +61,7 @@ def _contradiction(file: IndexFileReader, header: IndexHeader) -> str:
         return "the header's begin offset is not the first item's"
     if header.end_physical_offset != last_item.physical_offset:
         return "the header's end offset is not the last item's"
+    # The broker limits time differences to these bounds, so a value at a bound proves nothing.
     if last > 1 and header.begin_timestamp > 0 and 0 < last_item.time_diff_s < _INT32_MAX:
         passed_ms = header.end_timestamp - header.begin_timestamp
         if passed_ms // 1000 != last_item.time_diff_s:
@@ -70,12 +71,12 @@ def _contradiction(file: IndexFileReader, header: IndexHeader) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """For which ranges an IndexFile with items 1 to `last` can be trusted.
+    """The ranges for which an IndexFile with items 1 to `last` can be trusted.
 
-    ranges     ranges of the log whose every key is among those items, as far as spot checks show
+    ranges     ranges of the log whose keys are all among these items, according to spot checks
     proof      a proof of the file, for more ranges
-    problem    why it is not trusted at all, for the user
-    is_whole   the file is complete up to its last item, so that only items put later need a check
+    problem    why the file is not trusted at all, for the user
+    is_whole   the file is complete up to its last item, so that only later items need a check
     is_linked  every link was followed: each item is reached from its slot
     """
 

@@ -1,8 +1,8 @@
 """Select the candidates that a query with a time window examines; kernels verify and skip the others.
 
-Each candidate is read in any case, because only its record has its store time. A candidate is skipped if it is a whole
-record that states this offset, has a key with the candidate's hash, and was stored outside the window. All others,
-above all damage, are left to `reput.index.search.IndexSearch`, which interprets them.
+Each candidate is read in any case, because only its record has its store time. A candidate is skipped if its record is
+whole, states this offset, has a key with the candidate's hash, and was stored outside the window. All other candidates,
+including damaged ones, are left to `reput.index.search.IndexSearch`.
 """
 
 from __future__ import annotations
@@ -21,9 +21,12 @@ from reput.log.reader import CommitLogReader
 from reput.log.windows import Window, windows
 
 _LEAST_READ_BYTES = 128
-_MOST_BYTES = 64 << 10  # Bytes of a record; a larger record is read by itself.
-_WINDOW_BYTES = 1 << 20  # Fits in the processor's cache.
-_SHORT_RANGE_BYTES = 8 << 10  # Copied in less time than a call of its own takes.
+# A larger record is left to `IndexSearch`.
+_MOST_BYTES = 64 << 10
+# Bytes read at once, which fit in the processor's cache.
+_WINDOW_BYTES = 1 << 20
+# Copying this many bytes takes less time than a separate read.
+_SHORT_RANGE_BYTES = 8 << 10
 
 _Offsets = npt.NDArray[np.int64]
 _Flags = npt.NDArray[np.bool_]
@@ -41,10 +44,12 @@ def to_be_read(
 
     Raises StoreAccessError, StoreChangedError, and the errors of `candidates`.
     """
+    # The kernels compare int64 values, so a larger bound would overflow.
     least, most = np.iinfo(np.int64).min, np.iinfo(np.int64).max
     window = TimeWindow(*(min(max(time, int(least)), int(most)) for time in window))
     likely_bytes = min(max(likely_bytes, _LEAST_READ_BYTES), _MOST_BYTES)
     for offsets, hashes in candidates:
+        # `_outside` takes ascending offsets.
         wanted = ~_outside(log, offsets[::-1], hashes[::-1], window, likely_bytes)[::-1]
         yield from map(Candidate, offsets[wanted].tolist(), hashes[wanted].tolist())
 
@@ -64,7 +69,7 @@ def _outside(
             part = _FilePart(log, file, offsets[first:stop].copy(), hashes[first:stop].copy())
             try:
                 found[first:stop] = part.outside(window, likely_bytes)
-            except StoreNotFoundError:  # expired meanwhile
+            except StoreNotFoundError:  # The file expired after the log was listed.
                 continue
     return found
 
@@ -98,6 +103,7 @@ class _FilePart:
                 is_entry = self._are_entries(part, records, rows)
                 stored = records["store_timestamp"]
                 found[rows] = is_entry & ((stored < window.begin) | (window.end < stored))
+                # A record that is longer than expected is read again with its full length.
                 more = records["status"] == kernel.MORE_BYTES
                 more &= records["needed"] <= _MOST_BYTES
                 unread.append(rows[more])
@@ -114,7 +120,8 @@ class _FilePart:
         return records
 
     def _read(self, part: Window) -> None:
-        """Read the records. Raises StoreNotFoundError, StoreAccessError, StoreChangedError."""
+        """Read the bytes of a window. Raises StoreNotFoundError, StoreAccessError, StoreChangedError."""
+        # Long ranges are read into their place, short ones with one call for all of them.
         if len(part.data) > len(part.ranges) * _SHORT_RANGE_BYTES:
             for position, offset, length in part.ranges:
                 self._log.read_into(self._file, part.data[position : position + length], offset)

@@ -31,8 +31,11 @@ from reput.format.index_file import (
 from reput.kernels.entry_checks import check_items
 from reput.kernels.index_chains import END_OFFSET, END_TIMESTAMP, INDEX_COUNT, SLOT_COUNT, put_keys
 
+# Items that a builder holds in memory, 1.3 MB.
 _WINDOW_ITEMS = 1 << 16
-_COUNTED_ITEMS = 1 << 12  # Items put between two updates of the header's count.
+# Items put between two updates of the header. Readers allow for as many uncounted ones.
+_COUNTED_ITEMS = 1 << 12
+# Bytes after the last item whose pages are loaded ahead of its successors.
 _PREPARED_BYTES = 1 << 20
 _ITEM_WORDS = ITEM_BYTES // 4
 _NONE: npt.NDArray[np.uint32] = np.empty(0, np.uint32)
@@ -45,7 +48,7 @@ class IndexFileEnd(NamedTuple):
     physical_offset: int = 0
 
     def next_header(self) -> IndexHeader:
-        """Return the header in memory of the next file before its first entry (IndexFile's constructor)."""
+        """Return the in-memory header of the next file before its first entry (constructor of `IndexFile`)."""
         timestamp, offset = max(self.timestamp, 0), max(self.physical_offset, 0)
         return IndexHeader(timestamp, timestamp, offset, offset, 0, 1)
 
@@ -53,8 +56,8 @@ class IndexFileEnd(NamedTuple):
 class IndexFileBuilder:
     """Builds one file front to back: slots in memory, items written a window at a time.
 
-    Memory: 4 bytes a slot and 1.3 MB. The file is not valid before `close`. Leaving the context without `close`
-    abandons the file.
+    Takes 4 bytes of memory per slot, and 1.3 MB. The file is not valid before `close`. Leaving the context without
+    `close` abandons the file.
     """
 
     def __init__(self, path: Path, config: StoreConfig, previous: IndexFileEnd) -> None:
@@ -99,9 +102,10 @@ class IndexFileBuilder:
         """Write slots and header; with `sync`, make the file durable."""
         count = int(self._header[INDEX_COUNT])
         stored = self._header.tolist()
-        # The broker writes the count with the first entry
+        # A broker stores the count with the first entry; before that, zero is on the disk.
         stored[INDEX_COUNT] = count if count > 1 else 0
         header = IndexHeader(*stored)
+        # In a file without entries all slots are zero, as in a new file.
         if count > 1:
             self._file.write(self._slots.data, HEADER_BYTES)
         self._file.write(encode_header(header), 0)
@@ -112,10 +116,10 @@ class IndexFileBuilder:
 
 
 class IndexFileWriter:
-    """One IndexFile, mapped. Raises StoreAccessError."""
+    """One memory-mapped IndexFile to which entries are appended. Raises StoreAccessError."""
 
     def __init__(self, path: Path, config: StoreConfig, disk: Disk) -> None:
-        """Open the file, whose size is right, or create one of zeros."""
+        """Open an existing file of the right size, or create a file of zeros."""
         self.path, self._config, self._disk = path, config, disk
         self._file = disk.map(path, config.index_file_bytes)
         self._identity = identity_of(self._file.fileno)
@@ -129,7 +133,7 @@ class IndexFileWriter:
         self._header[INDEX_COUNT] = header.next_item
 
     def seed(self, previous: IndexFileEnd) -> None:
-        """Begin a new file after another."""
+        """Write the header of a new file that continues another one."""
         self._header[:] = previous.next_header()
         self._write_header()
         self._file.prepare(0, self._items_at)
@@ -159,9 +163,9 @@ class IndexFileWriter:
         messages: npt.NDArray[np.void],
         start: int,
     ) -> int:
-        """Put entries from `start` on, until the file is full; returns the first that was not put."""
+        """Put entries from number `start` on until the file is full; return the number of the first entry not put."""
         while start < len(key_hash) and not self.is_full:
-            # A few at a time: a reader sees items only after the header counts them.
+            # Few entries at a time, because readers see only items that the header counts.
             stop = min(start + _COUNTED_ITEMS, len(key_hash))
             end = self._items_at + (self.count + stop - start) * ITEM_BYTES
             if end > self._prepared:
@@ -178,9 +182,10 @@ class IndexFileWriter:
         return decode_item(self._file.data, self._items_at + number * ITEM_BYTES)
 
     def cut(self, count: int, end_timestamp: int) -> None:
-        """Remove the items from number `count` >= 2 on. `timestamp` is the store time of the last kept item's message.
+        """Remove the items from number `count` >= 2 on.
 
-        The slots are rebuilt from the kept items: the slots on the disk may be of any age.
+        `end_timestamp` is the store time of the last kept item's message. The slots are rebuilt from the kept items,
+        because after a crash the slots on disk may be older or newer than the items.
         """
         newest = np.zeros(len(self._slots), np.uint32)
         check_items(self._items, count, newest)
@@ -188,7 +193,8 @@ class IndexFileWriter:
         rest = self._items[count:]
         for start in range(0, len(rest), _COUNTED_ITEMS):
             part = rest[start : start + _COUNTED_ITEMS]
-            if part.any():  # Writing to a page loads it from the disk first.
+            if part.any():
+                # Zeros are not written over zeros: this would write every page to the disk again.
                 part[:] = 0
         self._header[SLOT_COUNT] = np.count_nonzero(newest)
         self._header[INDEX_COUNT] = count
@@ -198,7 +204,7 @@ class IndexFileWriter:
 
     def _write_header(self) -> None:
         header = self.header
-        # A broker writes the count with the first entry.
+        # A broker stores the count with the first entry; before that, zero is on the disk.
         stored = header if header.index_count > 1 else header._replace(index_count=0)
         self._file.data[:HEADER_BYTES] = encode_header(stored)
 
