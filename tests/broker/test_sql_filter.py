@@ -1,5 +1,7 @@
 """Expressions of SQL92 match as a broker matches them."""
 
+import time
+
 import pytest
 
 from reput.broker.sql_filter import MOST_TERMS, compile_filter
@@ -66,3 +68,32 @@ def test_what_is_not_an_expression_is_refused(expression: str) -> None:
         return
     with pytest.raises(UsageError, match="SQL filter"):
         compile_filter(expression, False)
+
+
+def test_nested_ranges_take_one_step_for_each_part() -> None:
+    """A range looks at its operand once, so an expression cannot double the work with each level."""
+    looks = 0
+
+    class Counted(dict[str, str]):
+        def get(self, name: str, default: object = None) -> str:
+            nonlocal looks
+            looks += 1
+            return "1"
+
+    expression = "a"
+    for _ in range(16):
+        expression = f"-({expression} BETWEEN 1 AND 2)"
+    for negated in ("", "NOT "):
+        looks = 0
+        compile_filter(f"{expression} {negated}BETWEEN 1 AND 2", False)(Counted())
+        assert looks == 1
+
+
+@pytest.mark.parametrize(
+    "text", ["1" * 32_000 + "x", "." + "1" * 32_000 + "x", "1" * 16_000 + "." + "1" * 16_000 + "x"]
+)
+def test_a_text_of_many_digits_is_refused_as_a_number_in_linear_time(text: str) -> None:
+    matches = compile_filter("a > 1.5", False)
+    begun = time.thread_time()
+    assert not matches({"a": text})
+    assert time.thread_time() - begun < 1

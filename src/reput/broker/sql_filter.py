@@ -32,7 +32,10 @@ _TOKEN = re.compile(
     r"|(?P<symbol><>|<=|>=|[=<>(),+-])",
     re.DOTALL | re.ASCII,
 )
-_DOUBLE = re.compile(r"[+-]?(?:NaN|Infinity|(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?[dDfF]?)", re.ASCII)
+# Digits match in one way only, so that a text of many digits fails in linear time.
+_DOUBLE = re.compile(
+    r"[+-]?(?:NaN|Infinity|(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?[dDfF]?)", re.ASCII
+)
 _WORDS = {"NOT", "AND", "OR", "BETWEEN", "IN", "TRUE", "FALSE", "NULL", "IS"}
 _WORDS_OF_FIVE = {"CONTAINS", "STARTSWITH", "ENDSWITH"}
 _CONSTANTS: dict[str, bool | None] = {"TRUE": True, "FALSE": False, "NULL": None}
@@ -211,37 +214,44 @@ class _FilterParser:
                 return left
         raise self._error("too many comparisons in a row")
 
-    def _ordered(self, left: _Operand, symbol: str, right: _Operand) -> _Operand:
-        for node in (left, right):
+    def _check_order(self, *nodes: _Operand) -> None:
+        for node in nodes:
             is_number = not isinstance(node.value, bool) and isinstance(node.value, int | float)
             if (node.kind == "constant" and not is_number) or node.kind == "boolean":
                 raise self._error("only numbers and properties have an order")
+
+    def _ordered(self, left: _Operand, symbol: str, right: _Operand) -> _Operand:
+        self._check_order(left, right)
         first, second, holds = left.evaluate, right.evaluate, _ORDERS[symbol]
-
-        def ordered(properties: Properties) -> Value:
-            a, b = first(properties), second(properties)
-            if a is None or b is None:
-                return None
-            if isinstance(a, str) and isinstance(b, str):
-                a, b = _java_double(a), _java_double(b)
-            return holds(_compare(a, b))
-
-        return _Operand(ordered, "boolean")
+        return _Operand(lambda p: _in_order(first(p), second(p), holds), "boolean")
 
     def _between(self, left: _Operand, is_negated: bool) -> _Operand:
         low = self._unary()
         self._need("AND")
         high = self._unary()
-        if is_negated:
-            parts = [self._ordered(left, "<", low), self._ordered(left, ">", high)]
-            return _joined(parts, True)
-        if low.kind == high.kind == "constant":
+        if not is_negated and low.kind == high.kind == "constant":
             if low.value is None or high.value is None:
                 raise self._error("the bounds of BETWEEN cannot be NULL")
             if _compare(high.value, low.value) < 0:
                 raise self._error("the lower bound of BETWEEN is above the upper one")
-        parts = [self._ordered(left, ">=", low), self._ordered(left, "<=", high)]
-        return _joined(parts, False)
+        self._check_order(left, low, high)
+        evaluate = left.evaluate
+        above, below = ("<", ">") if is_negated else (">=", "<=")
+        bounds = [(low.evaluate, _ORDERS[above]), (high.evaluate, _ORDERS[below])]
+
+        def between(properties: Properties) -> Value:
+            # Once, not for each bound: nested expressions would take 2^depth steps.
+            value = evaluate(properties)
+            found: Value = not is_negated
+            for bound, holds in bounds:
+                result = _in_order(value, bound(properties), holds)
+                if result is is_negated:
+                    return result
+                if result is None:
+                    found = None
+            return found
+
+        return _Operand(between, "boolean")
 
     def _among(self, left: _Operand, is_negated: bool) -> _Operand:
         if left.kind != "property":
@@ -382,6 +392,15 @@ def _contains(node: _Operand, word: str, text: str, is_negated: bool) -> _Operan
         return found is not is_negated
 
     return _Operand(contains, "boolean")
+
+
+def _in_order(a: Value, b: Value, holds: Callable[[int], bool]) -> bool | None:
+    """Return whether the order of two values holds, or None if one is unknown. Raises _NoMatchError."""
+    if a is None or b is None:
+        return None
+    if isinstance(a, str) and isinstance(b, str):
+        a, b = _java_double(a), _java_double(b)
+    return holds(_compare(a, b))
 
 
 def _is_same(a: Value, b: Value) -> bool:
