@@ -179,9 +179,9 @@ def test_json_bodies_may_be_in_another_charset(tmp_path: Path, charset: str) -> 
         ({"body": "json:infer", "json_body": "infer"}, "pass body or json_body, not both"),
         ({"body": "avro:x", "columns": ("avro",)}, "leave avro out, which body adds by itself"),
         ({"charset": "gbk"}, "charset needs json_body"),
-        ({"charset": "zlib", "json_body": "infer"}, "charset zlib: not a charset"),
-        ({"charset": "nope", "json_body": "infer"}, "charset nope: not a charset"),
-        ({"body": "nope:x"}, "body nope:x: there are json, avro, proto"),
+        ({"charset": "zlib", "json_body": "infer"}, "charset zlib: unknown charset"),
+        ({"charset": "nope", "json_body": "infer"}, "charset nope: unknown charset"),
+        ({"body": "nope:x"}, "body nope:x: unknown encoding; known are json, avro, proto"),
         ({"body": "avro"}, "body avro: write avro:FILE"),
     ],
 )

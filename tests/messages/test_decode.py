@@ -131,7 +131,7 @@ def test_bodies_are_decompressed_by_the_bits_of_the_system_flag(kind: int, tmp_p
 
 
 DAMAGED_BODIES: dict[str, tuple[int, bytes, str]] = {
-    "zlib": (1, zlib.compress(b"x" * 100)[:-3], "its zlib data is cut off"),
+    "zlib": (1, zlib.compress(b"x" * 100)[:-3], "its zlib data is truncated"),
     "not zlib": (1, b"plain", "its zlib data is damaged"),
     "lz4": (1 | 1 << 8, b"plain text, no frame", "its lz4 data is damaged"),
     "zstd": (1 | 2 << 8, b"plain text, no frame", "its zstd data is damaged"),

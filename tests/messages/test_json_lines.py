@@ -111,16 +111,19 @@ def test_what_the_store_decides_is_left_alone() -> None:
             "`tags` 'a' is not the TAGS of `properties`, 'b'",
         ),
         (line(unique_key="a", properties={"UNIQ_KEY": "b"}), "`unique_key` 'a' is not"),
-        (line(properties_string="a\x01b", properties={"a": "c"}), "other fields contradict it"),
-        (line(properties_string="a\x01b", tags="t"), "other fields contradict it"),
+        (
+            line(properties_string="a\x01b", properties={"a": "c"}),
+            "other fields contradict each other",
+        ),
+        (line(properties_string="a\x01b", tags="t"), "other fields contradict each other"),
         (line(born_host="nowhere"), "born_host: 'nowhere' is no host"),
         (line(born_host="1.2.3:4"), "born_host: "),
         (line(born_host="1.2.3.4:4294967296"), "does not fit in four bytes"),
-        (line(body_crc_ok=False), "damaged before it was exported"),
+        (line(body_crc_ok=False), "already damaged in the store"),
         (line(body_stored_base64="YQ=="), "`sys_flag` states no compression"),
         (
             line(sys_flag=1),
-            "a compressed body needs `body_stored_base64`: its zlib data is cut off",
+            "a compressed body needs `body_stored_base64`: its zlib data is truncated",
         ),
         (line(sys_flag=1, body_stored_base64="YQ=="), "the stored body: its zlib data is damaged"),
         (

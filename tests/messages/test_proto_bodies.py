@@ -160,7 +160,7 @@ def test_standard_files_may_be_missing_among_descriptors_and_others_not(
     path.write_bytes(FileDescriptorSet(file=own).SerializeToString())
     assert open_decoder(f"proto:{path}#Order").decode(b"\x08\x01")["id"] == 1
     path.write_bytes(FileDescriptorSet(file=own[-1:]).SerializeToString())
-    with pytest.raises(UsageError, match=r"the descriptors are not complete: .*parts\.proto"):
+    with pytest.raises(UsageError, match=r"the descriptor set is not complete: .*parts\.proto"):
         open_decoder(f"proto:{path}#Order")
 
 

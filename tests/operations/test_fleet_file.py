@@ -88,9 +88,9 @@ def test_cluster_and_broker_come_from_the_broker_s_configuration(tmp_path: Path)
         ),
         (
             '[[store]]\nname = "a"\npath = "x"\n[[store]]\nname = "a"\npath = "y"\n',
-            r"\[\[store\]\] 1 and 2 have the name 'a'; give each its own",
+            r"\[\[store\]\] 1 and 2 have the same name 'a'; rename one",
         ),
-        ('[[store]]\nname = "a"\npath = "x/*"\n', r"path x/\* is a pattern; leave out name"),
+        ('[[store]]\nname = "a"\npath = "x/*"\n', r"path x/\* is a pattern, so name"),
         ("a = " + "[" * 5000, r"not TOML"),
     ],
 )  # fmt: skip

@@ -1,6 +1,7 @@
-"""Arrow arrays out of the buffers that kernels fill, and batches of rows of a bounded size.
+"""Build Arrow arrays from buffers that kernels fill, and divide rows into batches of bounded size.
 
-`pa.array` and `pa.scalar` are avoided: they import pandas, which takes as long as the rest of a worker's first batch.
+`pa.array` and `pa.scalar` are avoided, because they import pandas. That takes as long as the rest of a worker's first
+batch.
 """
 
 from __future__ import annotations
@@ -15,11 +16,14 @@ import pyarrow as pa
 from reput.messages.schema import ALL_COLUMNS
 
 BATCH_BYTES = 4 << 20
-"""Bytes of the log, and of decompressed bodies, per batch; a single message may be larger."""
+"""Bytes of the log, and of decompressed bodies, per batch. A batch with a single message may be larger."""
 
 
 def room(count: int, kind: npt.DTypeLike) -> npt.NDArray[Any]:
-    """Return memory of Arrow's pool, which reuses freed memory: fresh pages cost a third of the decoding."""
+    """Return an array in memory of Arrow's pool.
+
+    The pool reuses freed memory. Page faults of fresh memory would take a third of the decoding time.
+    """
     dtype = np.dtype(kind)
     return np.frombuffer(pa.allocate_buffer(count * dtype.itemsize), dtype)
 
@@ -39,7 +43,7 @@ def booleans(values: npt.NDArray[np.uint8]) -> pa.Array:
 
 
 def texts(values: Sequence[str]) -> pa.Array:
-    """Return a few strings."""
+    """Return an array of strings. For a few strings only: they are encoded one by one."""
     encoded = [value.encode() for value in values]
     offsets = np.cumsum([0, *map(len, encoded)], dtype=np.int32)
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(encoded))]
@@ -47,7 +51,7 @@ def texts(values: Sequence[str]) -> pa.Array:
 
 
 def validity(valid: npt.NDArray[np.uint8], missing: int) -> pa.Buffer | None:
-    """Return Arrow's validity bits of the rows; None if all are valid."""
+    """Return Arrow's validity bitmap of the rows; None if no row is missing."""
     return pa.py_buffer(np.packbits(valid, bitorder="little")) if missing else None
 
 
@@ -65,7 +69,7 @@ def nested(column: str, offsets: npt.NDArray[np.int32], children: list[pa.Array]
 
 
 def one_array(column: pa.ChunkedArray | pa.Array) -> pa.Array:
-    """Return a column as one array."""
+    """Return a column as one array, without chunks."""
     if isinstance(column, pa.Array):
         return column
     combined = column.combine_chunks()
@@ -75,7 +79,7 @@ def one_array(column: pa.ChunkedArray | pa.Array) -> pa.Array:
 
 
 def cut_by_bytes(sizes: npt.NDArray[np.int64], most_bytes: int) -> Iterator[slice]:
-    """Yield runs of rows that have at most `most_bytes` together; a larger row is a run of its own."""
+    """Yield runs of rows with at most `most_bytes` in total. A larger row is a run of its own."""
     ends = np.cumsum(sizes)
     start = 0
     while start < len(sizes):

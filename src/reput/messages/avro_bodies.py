@@ -1,7 +1,9 @@
-"""Decode Avro bodies with a schema from a file, or from a registry by the id in a body's first bytes.
+"""Decode Avro bodies with a schema from a file or from a schema registry.
 
-A body is one record in Avro's binary encoding. With a file it may have the header of the single-object encoding; with a
-registry it has the header of Confluent's serializers: a zero byte and the schema's id in four bytes, big endian.
+A body is one record in Avro's binary encoding, with one of these headers:
+
+schema file       none, or the header of Avro's single-object encoding
+schema registry   the header of Confluent's serializers: a zero byte, and the schema's id in four bytes, big endian
 """
 
 from __future__ import annotations
@@ -63,7 +65,7 @@ def open_avro(argument: str) -> AvroFileDecoder | AvroRegistryDecoder:
         text = Path(argument).read_text("utf-8")
     except OSError as error:
         where = without_password(argument)
-        hint = "; a registry is avro:registry:URL" if "://" in where else ""
+        hint = "; for a schema registry write avro:registry:URL" if "://" in where else ""
         raise UsageError(
             f"body avro:{where}: cannot be read: {error.strerror}{hint}", arguments=["body"]
         ) from None
@@ -75,7 +77,7 @@ def open_avro(argument: str) -> AvroFileDecoder | AvroRegistryDecoder:
 
 
 class AvroFileDecoder:
-    """Decodes records of one schema."""
+    """Decodes bodies with one schema, from a file."""
 
     name, is_fixed = "avro", True
 
@@ -84,7 +86,7 @@ class AvroFileDecoder:
         self._opened: _RecordReader | None = None
 
     def fields(self, sample: Iterable[bytes | None]) -> BodyFields:
-        """Return the fields of the schema. Raises UsageError if no table can have them."""
+        """Return the fields of the schema. Raises UsageError if a table cannot have such fields."""
         reader = self._reader
         return BodyFields(reader.shape.schema, tuple(reader.notes))
 
@@ -109,7 +111,7 @@ class AvroFileDecoder:
 
 
 class AvroRegistryDecoder:
-    """Decodes records of the schemas of a registry, by the id at the beginning of each body."""
+    """Decodes bodies with the schemas of a registry. Each body begins with the id of its schema."""
 
     name, is_fixed = "avro", False
 
@@ -118,7 +120,7 @@ class AvroRegistryDecoder:
         self._readers: dict[int, _RecordReader | UndecodableBodyError] = {}
 
     def fields(self, sample: Iterable[bytes | None]) -> BodyFields:
-        """Return the fields of all schemas that the sample refers to, in the order of their ids."""
+        """Return the fields of all schemas that bodies of the sample refer to, in the order of the schemas' ids."""
         ids = {schema_id(body) for body in sample if body is not None}
         readers = [self._reader(number) for number in sorted(id_ for id_ in ids if id_ is not None)]
         shape: BodyShape | None = None
@@ -171,7 +173,7 @@ class _RecordReader:
     """Reads records of one schema.
 
     Attributes:
-        place: Where the schema is from.
+        place: The origin of the schema, for messages.
         shape: The types of its fields.
         notes: A line for each field that is omitted or becomes a string.
 
@@ -214,7 +216,7 @@ class _RecordReader:
             raise self._refused(str(error)) from None
 
     def read(self, body: bytes, start: int) -> Mapping[str, Any]:
-        """Return the record that begins at `start` and ends where the body does. Raises UndecodableBodyError."""
+        """Return the record from `start` to the end of the body. Raises UndecodableBodyError."""
         stream = BytesIO(body)
         stream.seek(start)
         try:
@@ -223,8 +225,9 @@ class _RecordReader:
             raise
         except EOFError:
             raise UndecodableBodyError("the body is shorter than its Avro record") from None
-        except Exception as error:  # Arbitrary bytes may raise any error in a library.
+        except Exception as error:  # fastavro may raise any error for bytes that are not Avro.
             why = str(error)
+            # A text with an address (" object at 0x...") would make each error a reason of its own.
             example = type(error).__name__ if not why or " object at " in why else why
             raise UndecodableBodyError(
                 "the body is not a record of its Avro schema", example
@@ -246,7 +249,7 @@ def _schema_error() -> type[Exception]:
 
 
 class _RecordTypes:
-    """Finds the type of a column for each part of a schema, and the conversion of its values."""
+    """Maps each part of an Avro schema to a column type, and to a conversion of its values."""
 
     def __init__(self, names: Mapping[str, Any], refused: Callable[[str], UsageError]) -> None:
         self._names, self._refused = names, refused
@@ -255,7 +258,7 @@ class _RecordTypes:
         self.notes: list[str] = []
 
     def of(self, schema: Any, path: str) -> tuple[pa.DataType | None, _Convert | None]:
-        """Return a type, None without values, and a conversion, None if values need no conversion."""
+        """Return the column type of a schema, None if it has no values, and the conversion, None if none is needed."""
         if isinstance(schema, list):
             return self._union(schema, path)
         if isinstance(schema, str) and schema in self._names:
@@ -352,7 +355,7 @@ class _RecordTypes:
         return pa.string(), _unless_null(json_text_of)
 
     def _is_empty(self, schema: Any) -> bool:
-        """Return whether a value takes no bytes: an array of a few bytes could then claim any number of items."""
+        """Return whether values of a schema take no bytes. An array of them could claim any number of items."""
         if isinstance(schema, str) and schema in self._names:
             schema = self._names[schema]
         if schema == "null":
@@ -364,7 +367,7 @@ class _RecordTypes:
         if schema["type"] in ("record", "error"):
             name = str(schema["name"])
             if name in self._above:
-                return False  # `of` refuses it
+                return False  # `of` refuses a schema that contains itself.
             self._above.append(name)
             is_empty = all(self._is_empty(field["type"]) for field in schema["fields"])
             self._above.pop()

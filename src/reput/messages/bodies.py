@@ -1,11 +1,10 @@
-"""Return bodies as they were sent: decompressed as RocketMQ's consumers do, up to a limit.
+"""Decompress bodies as RocketMQ's consumers do, up to a limit.
 
 Mirrors `MessageDecoder.decode` and `UtilAll.uncompress` (tag rocketmq-all-4.9.3: zlib), and `MessageSysFlag`,
 `CompressionType` of 5.x, which distinguish zlib, LZ4 frames and Zstandard by three bits of the system flag.
 
-The table, look-ups, exports, JSON, CSV, `show` and `put` all use this decompressor. A body takes at most twice
-MAX_BODY_BYTES while it is decompressed. Libraries other than zlib are imported when the first body needs them, so small
-queries do not wait for them.
+All readers and `put` use this decompressor. A body takes at most twice MAX_BODY_BYTES of memory while it is
+decompressed. Libraries other than zlib are imported when a body needs them, so small queries do not wait for them.
 """
 
 from __future__ import annotations
@@ -18,20 +17,20 @@ from typing import NamedTuple
 from reput.format.commit_log import SYS_FLAG_COMPRESSED, MessageExt
 
 MAX_BODY_BYTES = 64 << 20
-"""Largest decompressed body; larger ones stay as stored.
+"""Largest decompressed body. Larger bodies stay as stored.
 
-A few bytes can claim any size, and clients refuse to send more than maxMessageSize (4 MiB by default) before they
-compress it.
+The limit protects against decompression bombs. No client exceeds it: clients refuse bodies above maxMessageSize (4 MiB
+by default) before they compress them.
 """
 
 _TYPE_SHIFT, _TYPE_MASK = 8, 7
-_ZLIB = (0, 3)  # 4.x does not set a type.
+_ZLIB = (0, 3)  # 4.x leaves the type 0, and 5.x sets 3 for zlib (CompressionType).
 _CODECS = {1: "lz4", 2: "zstd"}
 _PIECE_BYTES = 1 << 20
 
 
 class BodyError(ValueError):
-    """Raised for a body that cannot be decompressed, with the reason."""
+    """Raised for a body that cannot be decompressed. The message states the reason."""
 
 
 class BodyTooLargeError(BodyError):
@@ -39,7 +38,7 @@ class BodyTooLargeError(BodyError):
 
 
 class SentBody(NamedTuple):
-    """A body as it was sent. If it could not be decompressed (`error`), it is as stored."""
+    """A body as it was sent. If `error` is set, it could not be decompressed, and `data` is the stored body."""
 
     data: bytes
     error: str | None = None
@@ -47,12 +46,12 @@ class SentBody(NamedTuple):
 
 
 def is_compressed(sys_flag: int) -> bool:
-    """Return whether the flags say that the body is compressed."""
+    """Return whether the system flag marks the body as compressed."""
     return bool(sys_flag & SYS_FLAG_COMPRESSED)
 
 
 def sent_body(message: MessageExt, most_bytes: int | None = None) -> SentBody:
-    """Return a message's body as sent, or as stored with the reason: larger than `most_bytes`, for example."""
+    """Return the body as it was sent; as stored if it is damaged or larger than `most_bytes`."""
     if not is_compressed(message.sys_flag):
         return SentBody(message.body)
     try:
@@ -62,9 +61,10 @@ def sent_body(message: MessageExt, most_bytes: int | None = None) -> SentBody:
 
 
 def sent_pieces(message: MessageExt) -> Generator[bytes, None, None]:
-    """Yield the body of `sent_body` in pieces.
+    """Yield the body in pieces, as `sent_body` returns it.
 
-    A first pass verifies all of it; pieces are decompressed as they are read.
+    A first pass decompresses everything to detect damage. The second pass decompresses each piece when it is read, so
+    memory never holds the whole body.
     """
     if is_compressed(message.sys_flag):
         with suppress(BodyError):
@@ -74,7 +74,7 @@ def sent_pieces(message: MessageExt) -> Generator[bytes, None, None]:
 
 
 def pieces_of(data: bytes) -> Generator[bytes, None, None]:
-    """Yield bytes in pieces."""
+    """Yield bytes in pieces of 1 MiB."""
     return (data[at : at + _PIECE_BYTES] for at in range(0, len(data), _PIECE_BYTES))
 
 
@@ -82,13 +82,13 @@ def decompress(body: bytes | memoryview, sys_flag: int, most_bytes: int | None =
     """Decompress a stored body.
 
     Args:
-        body: the stored bytes.
-        sys_flag: system flag of its message; three bits are the compression.
-        most_bytes: limit of the decompressed body; None for MAX_BODY_BYTES.
+        body: The stored bytes.
+        sys_flag: The system flag of the message. Three of its bits are the compression type.
+        most_bytes: Limit of the decompressed size; None for MAX_BODY_BYTES.
 
     Raises:
-        BodyTooLargeError: it would be larger.
-        BodyError: the bytes are damaged, or the compression is unknown.
+        BodyTooLargeError: The decompressed body exceeds the limit.
+        BodyError: The bytes are damaged, or the compression type is unknown.
     """
     kept, total = [], 0
     most = MAX_BODY_BYTES if most_bytes is None else most_bytes
@@ -101,7 +101,7 @@ def decompress(body: bytes | memoryview, sys_flag: int, most_bytes: int | None =
 
 
 def body_beginning(message: MessageExt, most_bytes: int) -> tuple[bytes, bool]:
-    """Return the beginning of a body as it was sent, or as it is stored, and whether that is all of it."""
+    """Return the beginning of a body, decompressed if possible, and whether this is the whole body."""
     if not is_compressed(message.sys_flag):
         return message.body[:most_bytes], len(message.body) <= most_bytes
     found = b""
@@ -116,7 +116,7 @@ def body_beginning(message: MessageExt, most_bytes: int) -> tuple[bytes, bool]:
 
 
 def _pieces(body: bytes | memoryview, sys_flag: int) -> Iterator[bytes]:
-    """Yield the decompressed body, at most _PIECE_BYTES at a time."""
+    """Yield the decompressed body in pieces of at most _PIECE_BYTES."""
     kind = sys_flag >> _TYPE_SHIFT & _TYPE_MASK
     if kind in _ZLIB:
         return _inflated(memoryview(body))
@@ -133,12 +133,13 @@ def _inflated(body: memoryview) -> Iterator[bytes]:
             while rest and not inflater.eof:
                 yield inflater.decompress(rest, _PIECE_BYTES)
                 rest = inflater.unconsumed_tail
+        # zlib may still hold output after all input was consumed.
         while not inflater.eof and (last := inflater.decompress(b"", _PIECE_BYTES)):
             yield last
     except zlib.error as error:
         raise BodyError(f"its zlib data is damaged: {error}") from None
     if not inflater.eof:
-        raise BodyError("its zlib data is cut off")
+        raise BodyError("its zlib data is truncated")
 
 
 def _decoded(body: bytes | memoryview, codec: str) -> Iterator[bytes]:

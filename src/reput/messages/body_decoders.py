@@ -1,7 +1,7 @@
-"""A decoder of bodies: turns a body of one encoding into a mapping of Python values.
+"""Define the interface of body decoders, which turn a body of one encoding into a mapping of Python values.
 
-Other packages register decoders as entry points of the group `reput.body_decoders`: the name is the encoding, the
-object a function that takes the text after the colon.
+Other packages can register decoders as entry points of the group `reput.body_decoders`. The name of the entry point is
+the encoding. Its object is a function that takes the text after the colon (`ENCODING:text`) and returns the decoder.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from base64 import b64encode
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-if TYPE_CHECKING:  # servers without exports do not load Arrow
+if TYPE_CHECKING:  # Servers that do not export must not load Arrow.
     import pyarrow as pa
 
 
 class UndecodableBodyError(ValueError):
-    """A body that is not of its decoder's encoding.
+    """Raised for a body that does not have the decoder's encoding.
 
     Attributes:
-        reason: The reason without any value, because rows are counted by it.
-        example: A value that explains it, or "".
+        reason: The reason, without values from the body: rejected rows are counted by reason.
+        example: A value from the body that explains the reason, or "".
     """
 
     def __init__(self, reason: str, example: object = "") -> None:
@@ -29,11 +29,11 @@ class UndecodableBodyError(ValueError):
 
 
 class BodyFields(NamedTuple):
-    """The fields that a decoder finds.
+    """The fields that a decoder yields.
 
     Attributes:
-        schema: Their names and types.
-        notes: A line for each field that has no column, or another type than its encoding says.
+        schema: Names and types of the fields.
+        notes: A line for each field that has no column, or whose column has another type than the encoding defines.
     """
 
     schema: pa.Schema
@@ -44,33 +44,35 @@ class BodyDecoder(Protocol):
     """Decodes bodies of one encoding. Exports pickle it and send it to worker processes.
 
     Attributes:
-        name: Name of the encoding: the text before the colon, and the column's name in a table.
-        is_fixed: Whether `fields` ignores the sample.
+        name: The name of the encoding, and of the column in a table.
+        is_fixed: Whether the fields are known without a sample.
     """
 
     name: str
     is_fixed: bool
 
     def fields(self, sample: Iterable[bytes | None]) -> BodyFields:
-        """Return the fields of bodies; the sample shows some of them. Without any, the schema is empty.
+        """Return the fields that bodies have.
+
+        If `is_fixed` is false, they are inferred from the sample, and an empty sample yields an empty schema.
 
         Raises:
             StoreAccessError: A registry does not answer.
         """
 
     def decode(self, body: bytes) -> Mapping[str, Any]:
-        """Return the values of a body by field; fields without a value may be missing.
+        """Return the values of a body by field name. Fields without a value may be missing.
 
         Values are bool, int, float, str, bytes, Decimal, date, datetime with a time zone, list, dict or None.
 
         Raises:
-            ValueError: The body is not of this encoding; an UndecodableBodyError says why.
+            ValueError: The body does not have this encoding; UndecodableBodyError states the reason.
             StoreAccessError: A registry does not answer.
         """
 
 
 def json_text_of(value: Any) -> str:
-    """Return a value as JSON, for a field that no type of a column fits; bytes are in base64."""
+    """Return a value as JSON, for a field whose type no column can have. Bytes are in base64."""
     return json.dumps(value, ensure_ascii=False, default=_plain)
 
 

@@ -1,9 +1,9 @@
-"""The types of JSON bodies, read from a file or inferred from the bodies.
+"""Define shapes: the fields and types of bodies, read from a file or inferred from bodies.
 
 A type is written as JSON: a name ("int64", "string"), a list of one type, or an object of named types. A JSON Schema is
 accepted as well.
 
-From run to run the types of a table may change: fields are added, numbers become wider.
+The shape of a table may change from one export to the next: fields are added, and numeric types are widened.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _JSON_TYPES = {
     "timestamp": pa.timestamp("us", tz="UTC"),
 }
 _TYPES = {**_JSON_TYPES, "float": pa.float32(), "binary": pa.binary(), "date": pa.date32()}
-"""Types by name. JSON has values of only some of them; other encodings have the rest."""
+"""Column types by name. JSON uses `_JSON_TYPES`; other encodings also use the rest."""
 
 _DECIMAL = re.compile(r"decimal\((\d+), ?(\d+)\)")
 _MOST_DIGITS = 38
@@ -37,7 +37,7 @@ _SCHEMA_TYPES = {"boolean": "bool", "integer": "int64", "number": "double", "str
 _MAX_DEPTH = 50
 
 Widenings = frozenset[tuple[str, str]]
-"""Names of a type and of a wider one, to which the format of a table can change a column."""
+"""Pairs (type, wider type): changes of a column's type that the format of a table allows."""
 
 NOTHING: Widenings = frozenset()
 NUMBERS: Widenings = frozenset(
@@ -45,12 +45,12 @@ NUMBERS: Widenings = frozenset(
 )
 
 MOST_COLUMNS = 1_000
-"""Most columns of a table, including those of objects' fields. Readers of Parquet slow down with thousands."""
+"""Most columns of a table, including nested fields. Parquet readers become slow with thousands of columns."""
 
 
 @dataclass(frozen=True)
 class BodyShape:
-    """Fields with their types. A body that lacks a required field does not match."""
+    """Fields with their types. A body without a required field does not match."""
 
     schema: pa.Schema
     required: tuple[str, ...] = ()
@@ -64,7 +64,7 @@ class BodyShape:
 
     @classmethod
     def of_type(cls, kind: pa.DataType, required: Iterable[str] = ()) -> BodyShape:
-        """Return the shape of a column of bodies. Raises ValueError."""
+        """Return the shape of a struct type. Raises ValueError for a type that a shape cannot have."""
         return cls(pa.schema(list(_type_of(_described(kind), "", 0))), tuple(required))
 
     @classmethod
@@ -73,7 +73,7 @@ class BodyShape:
 
     @classmethod
     def from_file(cls, path: str) -> BodyShape:
-        """Read a schema. Raises UsageError for a file that is unreadable or not a schema."""
+        """Read a shape, or a JSON Schema, from a file. Raises UsageError if the file is unreadable or invalid."""
         try:
             given = json.loads(Path(path).read_bytes())
         except OSError as error:
@@ -89,7 +89,7 @@ class BodyShape:
         except ValueError as error:
             raise _refused(f"{path}: {error}") from None
         if not pa.types.is_struct(kind):
-            raise _refused(f"{path}: must be an object of fields and types")
+            raise _refused(f"{path}: must be an object that maps field names to types")
         if unknown := [name for name in required if kind.get_field_index(name) < 0]:
             raise _refused(f"{path}: {unknown[0]} is required, but has no type")
         return cls(pa.schema(list(kind)), required)
@@ -113,17 +113,17 @@ def _type_of(
                 for name, inner in given.items()
             ]
         )
-    raise ValueError(f"{where}: a type is a name, a list of one type, or an object of types")
+    raise ValueError(f"{where}: a type must be a name, a list of one type, or an object of types")
 
 
 def _check_names(names: Iterable[str], where: str) -> None:
-    """Raise ValueError for names that some readers of a table confuse."""
+    """Raise ValueError for names that readers of a table reject, or cannot distinguish."""
     known: dict[str, str] = {}
     for name in names:
         if not name:
-            raise ValueError(f"{where}: a field has no name")
+            raise ValueError(f"{where}: empty field name")
         if has_control(name):
-            raise ValueError(f"{where}: {name!r}: a field's name has a control character")
+            raise ValueError(f"{where}: {name!r}: field names must not contain control characters")
         if (other := known.setdefault(name.lower(), name)) != name:
             raise ValueError(f"{where}: {other} and {name} differ only in case")
 
@@ -151,15 +151,14 @@ def is_list(kind: pa.DataType) -> bool:
 
 
 def type_name(kind: pa.DataType) -> str:
-    """Return the name of a type in a shape, also for an object and a list. Raises ValueError."""
+    """Return the name of a type in a shape; "object" or "list" for nested types. Raises ValueError."""
     if pa.types.is_struct(kind) or is_list(kind):
         return "object" if pa.types.is_struct(kind) else "list"
     if pa.types.is_decimal(kind):
         return f"decimal({kind.precision},{kind.scale})"
     if pa.types.is_large_string(kind) or pa.types.is_large_binary(kind):
-        return (
-            "string" if pa.types.is_large_string(kind) else "binary"
-        )  # as libraries of tables have it
+        # Table libraries return the large variants for columns that were written as plain ones.
+        return "string" if pa.types.is_large_string(kind) else "binary"
     name = next((name for name, known in _TYPES.items() if known == kind), None)
     if name is None:
         raise ValueError(f"{kind} is not a type of a shape")
@@ -173,12 +172,12 @@ def _refused(reason: str) -> UsageError:
 def _required(schema: Mapping[str, Any]) -> tuple[str, ...]:
     names = schema.get("required", [])
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise ValueError("required is a list of names")
+        raise ValueError("required must be a list of names")
     return tuple(names)
 
 
 def _from_json_schema(schema: Any, path: str) -> Any:
-    """Convert a JSON Schema to this module's own notation."""
+    """Convert a JSON Schema to the notation of shapes."""
     where = path.lstrip(".") or "the schema"
     if not isinstance(schema, dict):
         raise ValueError(f"{where}: not a JSON Schema")
@@ -189,7 +188,7 @@ def _from_json_schema(schema: Any, path: str) -> Any:
     if kind == "object" or (kind is None and "properties" in schema):
         inner = schema.get("properties")
         if not isinstance(inner, dict):
-            raise ValueError(f"{where}: an object has properties")
+            raise ValueError(f"{where}: an object must have properties")
         return {name: _from_json_schema(part, f"{path}.{name}") for name, part in inner.items()}
     if kind == "array":
         return [_from_json_schema(schema.get("items"), f"{path}[]")]
@@ -205,9 +204,9 @@ def is_wider(known: pa.DataType, wanted: pa.DataType, widens: Widenings) -> bool
 
 
 def evolved(known: BodyShape, given: BodyShape, widens: Widenings) -> BodyShape:
-    """Return the shape of a table that changes from `known` to `given`: new fields come last.
+    """Return the shape of a table after a change from `known` to `given`. New fields come last.
 
-    Raises ValueError, naming the field, if a field would be removed or change its type.
+    Raises ValueError, which names the field, if a field would be removed, or change its type other than by widening.
     """
     kind = _evolved(known.type, given.type, widens, "")
     return BodyShape(pa.schema(list(kind)), given.required)
@@ -216,7 +215,7 @@ def evolved(known: BodyShape, given: BodyShape, widens: Widenings) -> BodyShape:
 def united(known: BodyShape, given: BodyShape, widens: Widenings) -> tuple[BodyShape, list[str]]:
     """Return a shape with the fields of both, and a line for each field whose types conflict.
 
-    The fields of `known` come first, and keep their types unless the other's are wider.
+    The fields of `known` come first. They keep their types unless `given` has wider ones.
     """
     conflicts: list[str] = []
     kind = _united(known.type, given.type, widens, "", conflicts)
@@ -258,7 +257,7 @@ def _united(
 
 
 def changes(known: BodyShape, now: BodyShape) -> list[str]:
-    """Return a line for each field of `now` that is new or wider."""
+    """Return a line for each field of `now` that is new, or has a wider type."""
     return list(_changes(known.type, now.type, ""))
 
 
@@ -296,4 +295,4 @@ def _changes(known: pa.DataType, now: pa.DataType, path: str) -> Iterator[str]:
             else:
                 yield from _changes(known.field(field.name).type, field.type, place)
     elif known != now:
-        yield f"{path} was {type_name(known)}, is {type_name(now)}"
+        yield f"{path} was {type_name(known)}, is now {type_name(now)}"

@@ -20,13 +20,15 @@ _TEXT_LIMIT_BYTES = 64 << 20
 
 
 def body_preview(message: MessageExt, limit: int) -> str:
-    """Return the beginning of the body in one line: `<12 bytes>` if binary, `<3 messages> ...` for a batch."""
+    """Return the beginning of the body in one line: `<12 bytes>` if it is binary, `<3 messages> ...` for a batch."""
     if is_inner_batch(message) and (batch := _batch_preview(message, limit)):
         return batch
+    # One line may need more bytes than characters: UTF-8 has up to 4 per character, and white space is collapsed.
     beginning, is_whole = body_beginning(message, 8 * limit)
     try:
         text = beginning.decode("utf-8")
     except UnicodeDecodeError as error:
+        # An error in the last 3 bytes may be a character that was cut in the middle.
         if is_whole or error.start < len(beginning) - 3:
             return f"<{len(message.body):,} bytes>"
         text = beginning[: error.start].decode("utf-8")
@@ -44,12 +46,12 @@ def _batch_preview(message: MessageExt, limit: int) -> str | None:
 
 
 class BodyText(NamedTuple):
-    """A body to be shown.
+    """A body as text for people.
 
     Attributes:
-        kind: `JSON`, `text`, `no text`, `empty`, `too large to be shown whole`.
-        lines: JSON with other white space; text; other bytes in hexadecimal.
-        unshown_bytes: Bytes after those shown.
+        kind: One of `JSON`, `text`, `no text`, `empty`, `too large to be shown whole`.
+        lines: Indented JSON, the text, or a hexadecimal dump.
+        unshown_bytes: Number of bytes at the end that are not shown.
     """
 
     kind: str
@@ -58,9 +60,10 @@ class BodyText(NamedTuple):
 
 
 def body_text(body: bytes, most_characters: int | None = None) -> BodyText:
-    """Return a body by its type; for a body above 64 MiB, which would need several times the memory, its first bytes.
+    """Return a body as text for people.
 
-    At most `most_characters` of text that is not JSON are shown.
+    Text other than JSON is shortened to `most_characters`. Of a body above 64 MiB only the first bytes are returned,
+    because formatting it would take several times its memory.
     """
     if not body:
         return BodyText("empty", "")
@@ -78,13 +81,13 @@ def body_text(body: bytes, most_characters: int | None = None) -> BodyText:
 
 
 def body_hex(body: bytes, kind: str = "no text") -> BodyText:
-    """Return the first 4 KiB of a body in hexadecimal: offset, 16 bytes, their ASCII."""
+    """Return a hexadecimal dump of the first 4 KiB of a body."""
     shown = body[:_DUMP_LIMIT_BYTES]
     return BodyText(kind, hex_lines(shown), len(body) - len(shown))
 
 
 def _is_json(text: str) -> bool:
-    """Return whether it is an object or a list; one of more than a mebibyte is not looked at."""
+    """Return whether a text is a JSON object or list. Texts above 1 MiB are not examined, to bound the time."""
     if len(text) > _JSON_LIMIT_BYTES or text.lstrip()[:1] not in ("{", "["):
         return False
     try:
@@ -95,7 +98,7 @@ def _is_json(text: str) -> bool:
 
 
 def hex_lines(data: bytes) -> str:
-    """Return lines of offset, 16 bytes, and their ASCII."""
+    """Return a hexadecimal dump: lines of the offset, 16 bytes, and their ASCII characters."""
     lines = []
     for at in range(0, len(data), _DUMP_WIDTH):
         part = data[at : at + _DUMP_WIDTH]

@@ -1,4 +1,4 @@
-"""Read text bodies in charsets other than UTF-8, such as GB18030 or GBK."""
+"""Convert text bodies from other charsets, such as GB18030 or GBK, to UTF-8."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ UTF_8 = "utf-8"
 def charset_name(given: str) -> str:
     """Return Python's name of a charset. Raises UsageError if it is unknown."""
     try:
-        "".encode(given)  # This rejects other codecs, such as zlib.
+        "".encode(given)  # Rejects codecs that are no charsets, such as zlib.
         return codecs.lookup(given).name
     except (LookupError, ValueError):
         raise UsageError(
-            f"charset {given}: not a charset; utf-8, gb18030, gbk and big5 are some",
+            f"charset {given}: unknown charset; examples are utf-8, gb18030, gbk and big5",
             arguments=["charset"],
         ) from None
 
@@ -28,7 +28,7 @@ def charset_name(given: str) -> str:
 def with_charset(
     bodies: pa.BinaryArray, charset: str, parse: Callable[[pa.BinaryArray], ParsedBodies]
 ) -> ParsedBodies:
-    """Parse bodies of another charset as UTF-8. A body that is not valid in the charset does not match."""
+    """Convert bodies to UTF-8, and parse them. A body that is not valid in the charset does not match."""
     if charset == UTF_8:
         return parse(bodies)
     misfits: dict[int, list[Misfit]] = {}
@@ -36,7 +36,8 @@ def with_charset(
     for row, body in enumerate(bodies.to_pylist()):
         try:
             texts.append(None if body is None else body.decode(charset).encode())
-        except UnicodeError:  # JSON that was written in UTF-16 may have an unpaired surrogate.
+        except UnicodeError:
+            # Also raised by encode(): JSON in UTF-16 may have unpaired surrogates.
             texts.append(None)
             misfits[row] = [whole_misfit(f"the body is not {charset}")]
     parsed = parse(pa.array(texts, pa.binary()))

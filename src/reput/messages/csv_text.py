@@ -1,6 +1,6 @@
-"""The CSV dialect: RFC 4180 with a newline after each line, a header, UTF-8.
+"""Write messages as CSV: RFC 4180 with a header line, LF line ends and UTF-8.
 
-A missing value is an empty cell, an empty text is `""`. docs/message-json.md describes the columns.
+A missing value is an empty cell; an empty text is `""`. docs/message-json.md describes the columns.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ MESSAGE_COLUMNS = (
     "topic", "queue_id", "queue_offset", "physical_offset", "store_timestamp", "born_timestamp",
     "tags", "keys", "unique_key", "message_id", "body", "body_base64", "body_error",
 )  # fmt: skip
-"""What CSV contains of a message; a subset of the names that JSON has."""
+"""The columns of CSV, a subset of the fields of JSON."""
 
 QUOTED = r'[",\r\n]|^$|^[ \t]|[ \t]$'
-"""Cells that need quotes, as a regular expression."""
+"""Regular expression of cells that need quotes."""
 
 FORMULA = r"^[=+\-@\t\r]"
-"""Texts that a spreadsheet would run as a formula, as a regular expression."""
+"""Regular expression of texts that a spreadsheet would run as a formula."""
 
 _QUOTED, _FORMULA = re.compile(QUOTED), re.compile(FORMULA)
 
 
 def csv_line(cells: Iterable[str | int | None], *, is_safe: bool = False) -> str:
-    """Return cells as one line with its end.
+    """Return cells as one line, including the line end.
 
     Args:
-        cells: values in their order.
-        is_safe: whether to put a ' before texts that a spreadsheet would run as a formula.
+        cells: The values.
+        is_safe: Whether to put a ' before texts that a spreadsheet would run as a formula.
     """
     return ",".join(_cell(cell, is_safe) for cell in cells) + "\n"
 
@@ -41,7 +41,7 @@ def csv_line(cells: Iterable[str | int | None], *, is_safe: bool = False) -> str
 def message_cells(
     message: MessageExt, most_body_bytes: int | None = None
 ) -> tuple[str | int | None, ...]:
-    """Return the values of MESSAGE_COLUMNS; a body that is longer than `most_body_bytes` stays compressed."""
+    """Return the values of MESSAGE_COLUMNS. A body stays compressed if it would exceed `most_body_bytes`."""
     properties, sent = message.properties, sent_body(message, most_body_bytes)
     text, base64 = text_or_base64(sent.data)
     return (

@@ -1,4 +1,4 @@
-"""Decode many CommitLog records at once into the requested columns of `reput.messages.schema`."""
+"""Decode many CommitLog records at once into columns of `reput.messages.schema`."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ Bytes = npt.NDArray[np.uint8]
 Offsets = npt.NDArray[np.int64]
 
 _TRANSACTIONS = ("none", "prepared", "commit", "rollback")
+# Places of fixed-size fields: a part of the record (`PARTS_DTYPE`), and the distance of the field from its start.
 _I32_COLUMNS = {
     "queue_id": ("record", 12),
     "flag": ("record", 16),
@@ -37,9 +38,9 @@ _I32_COLUMNS = {
 _I64_COLUMNS = {"queue_offset": ("record", 20), "prepared_transaction_offset": ("body", -12)}
 _TIME_COLUMNS = {"born_timestamp": ("record", 40), "store_timestamp": ("store_timestamp", 0)}
 _TEXT_COLUMNS = ("unique_key", "tags")
-_WORD_BYTES = 8  # Kernels write texts in whole words.
+_WORD_BYTES = 8  # Kernels copy texts in whole words, so buffers need this much more room.
 _OF_BODIES = {"body", BODY_ERROR.name}
-# (start, step, stop, step): the parts of a record between which a host lies.
+# Hosts are 8 or 20 bytes long (IPv4, IPv6). (part, distance, part, distance): where the host begins and ends.
 _HOST_COLUMNS = {
     "born_host": ("record", 48, "store_timestamp", 0),
     "store_host": ("store_timestamp", 8, "body", -16),
@@ -47,7 +48,11 @@ _HOST_COLUMNS = {
 
 
 class BadBody(NamedTuple):
-    """A row whose body could not be decompressed and comes as it is stored, and why; whether only its size is wrong."""
+    """A row whose body could not be decompressed, and stays as stored.
+
+    reason: the reason
+    is_too_large: whether the body is valid but exceeds the limit
+    """
 
     row: int
     reason: str
@@ -55,10 +60,10 @@ class BadBody(NamedTuple):
 
 
 class SentBodies(NamedTuple):
-    """The decompressed bodies of some rows; rows are numbered from the first of them.
+    """The decompressed bodies of consecutive rows.
 
-    stop    number of the row after the last
-    bodies  by row: decompressed, or as stored if that fails
+    stop: number of the row after the last one
+    bodies: the compressed bodies by row, counted from the first of these rows: decompressed, or as stored if that fails
     """
 
     stop: int
@@ -67,7 +72,7 @@ class SentBodies(NamedTuple):
 
 
 class StoredBodies:
-    """Bodies in a buffer: positions, lengths, and their messages' flags, one row each."""
+    """Stored bodies in a buffer: arrays of positions, lengths and system flags, with one row per message."""
 
     def __init__(
         self,
@@ -80,12 +85,12 @@ class StoredBodies:
 
     @cached_property
     def compressed(self) -> list[int]:
-        """Return the rows whose bodies are compressed."""
+        """Return the rows with compressed bodies."""
         rows: list[int] = np.flatnonzero(self._sys_flags & SYS_FLAG_COMPRESSED).tolist()
         return rows
 
     def decompress(self, start: int, most_bytes: float) -> SentBodies:
-        """Return the bodies from row `start` on, at least one, up to `most_bytes`."""
+        """Decompress bodies from row `start` on, at least one, until they exceed `most_bytes`."""
         bodies: dict[int, bytes] = {}
         bad: list[BadBody] = []
         total = 0
@@ -114,20 +119,19 @@ def decode_batch(
     store: str = "",
     decompressed: bool = True,
 ) -> tuple[pa.RecordBatch, list[BadBody]]:
-    """Decode the columns of the records that begin at `positions` of `data`, in one batch.
+    """Decode columns of the records that begin at `positions` in `data`, as one batch.
 
     Args:
         data: uint8, bytes of a CommitLog file.
-        positions: int64[n], where records begin whose lengths are checked (`reput.log.scan`).
-        columns: names of `reput.messages.schema`, in the requested order; None for all columns of a message.
-        base: physical offset of the first byte of `data`.
-        store: value of the column `store`.
-        decompressed: whether to decompress bodies. Their sizes are not checked before: `Records.batches` cuts batches
-            by them.
+        positions: int64[n], starts of records. Their lengths must have been checked (`reput.log.scan`).
+        columns: Names of `reput.messages.schema`, in the requested order; None for `COLUMNS`.
+        base: Physical offset of the first byte of `data`.
+        store: Value of the column `store`.
+        decompressed: Whether to decompress bodies. The total size is not limited; `Records.batches` limits it.
 
     Returns:
-        The batch, and the rows whose bodies could not be decompressed and are as they are stored. Bodies may be
-        2 GiB in all.
+        The batch, and the rows whose bodies could not be decompressed and are as stored. All bodies together must
+        not exceed 2 GiB.
 
     Raises:
         UsageError: a column is unknown.
@@ -138,10 +142,10 @@ def decode_batch(
 
 
 class Records:
-    """Records in a buffer. Each column is decoded when it is first requested.
+    """Records in a buffer. Each column is decoded when it is requested.
 
-    `offsets` are their physical offsets, `names` the columns `broker` and `cluster`; other arguments as for
-    `decode_batch`.
+    `offsets` are the physical offsets of the records. `names` has the values of the columns `broker` and `cluster`.
+    `decode_batch` describes the other arguments.
     """
 
     def __init__(
@@ -162,15 +166,15 @@ class Records:
         return len(self._positions)
 
     def physical_offset(self, row: int) -> int:
-        """Return the physical offset of the record in a row."""
+        """Return the physical offset of a row's record."""
         return int(self._offsets[row])
 
     def batches(
         self, schema: pa.Schema, most_bytes: int
     ) -> Iterator[tuple[Records, pa.RecordBatch]]:
-        """Yield batches that are cut where the decompressed bodies reach `most_bytes`, each with its records.
+        """Yield batches with at most about `most_bytes` of decompressed bodies, each with its records.
 
-        Memory holds the compressed records, `most_bytes` of bodies, and one body more.
+        Memory holds the compressed records, `most_bytes` of bodies, and one further body.
         """
         if not _OF_BODIES & set(schema.names):
             yield self, self.batch(schema)
@@ -180,7 +184,7 @@ class Records:
             del part  # Freed before the next batch is created.
 
     def by_bodies(self, most_bytes: int) -> Iterator[Records]:
-        """Yield parts of the records, cut where the decompressed bodies reach `most_bytes`."""
+        """Yield the records in parts with at most about `most_bytes` of decompressed bodies."""
         if not (self._decompressed and self.stored.compressed):
             yield self
             return
@@ -196,8 +200,8 @@ class Records:
             del part, sent  # Freed before the next part is created.
 
     def batch(self, schema: pa.Schema) -> pa.RecordBatch:
-        """Return the columns of `reput.messages.schema` in one batch."""
-        # Splitting the properties also finds the wanted ones.
+        """Return these columns in one batch."""
+        # Decode `properties` first: splitting them also finds the tags, keys and unique keys of the other columns.
         order = sorted(schema.names, key=lambda name: name != "properties")
         arrays = {name: self.column(name) for name in order}
         return pa.RecordBatch.from_arrays([arrays[name] for name in schema.names], schema=schema)
@@ -225,25 +229,28 @@ class Records:
 
     @cached_property
     def spans(self) -> npt.NDArray[np.void]:
-        """Return the places of the wanted properties, which are already known if all were split."""
+        """Return the places of tags, keys and unique keys in `data`.
+
+        `_make_properties` sets them as well, because it splits all properties.
+        """
         spans = new_rows(len(self), properties_kernel.SPANS_DTYPE)
         properties_kernel.find_spans(self.data, self._parts, spans)
         return spans
 
     def part(self, name: str) -> Offsets:
-        """Return where this part of each record begins in `data`, or its length (`PARTS_DTYPE`)."""
+        """Return the position of this part in each record, or its length. `PARTS_DTYPE` lists the names."""
         if name not in self._part_columns:
             self._part_columns[name] = np.ascontiguousarray(self._parts[name])
         return self._part_columns[name]
 
     @cached_property
     def _properties_room(self) -> int:
-        """Return the most bytes that all properties, and so all texts from them, can take."""
+        """Return an upper bound of the bytes of all properties as UTF-8, and so of all texts from them."""
         starts, counts = self.part("properties"), self.part("properties_bytes")
         return int(kernel.worst_text_bytes(self.data, starts, counts))
 
     def numbers(self, place: tuple[str, int], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-        """Return integers of 4 or 8 bytes at some distance from a part."""
+        """Return the integers of 4 or 8 bytes at a distance from a part."""
         dtype = np.dtype(dtype)
         part, step = place
         out = room(len(self), dtype)
@@ -260,7 +267,7 @@ class Records:
         )
 
     def _texts(self, starts: Offsets, counts: Offsets) -> pa.Array:
-        """Return texts of the properties, null where empty."""
+        """Return texts from the properties; null for empty texts."""
         out = room(self._properties_room, np.uint8)
         return self._copied(starts, counts, out)
 
@@ -307,6 +314,7 @@ class Records:
         progress = np.zeros(2, np.int64)
         out = (self.spans, maps, name_offsets, names, value_offsets, values, progress)
         properties_kernel.split_properties(self.data, self._parts, *out)
+        # The fast kernel stops at properties with escapes or malformed UTF-8. A slower one continues there.
         if progress[0] < len(self):
             properties_kernel.split_any_properties(self.data, self._parts, *out)
         pairs = int(progress[1])
@@ -322,6 +330,7 @@ class Records:
 
     def _hosts(self, start: str, start_step: int, stop: str, stop_step: int) -> pa.Array:
         starts, stops = self.part(start), self.part(stop) + stop_step
+        # A batch has few different hosts. A hash table numbers them, and each is formatted only once.
         slots = np.zeros(1 << (2 * len(self)).bit_length(), np.int32)
         first, number = room(len(self), np.int64), room(len(self), np.int32)
         used = kernel.number_runs(self.data, starts, start_step, stops, slots, first, number)
@@ -423,7 +432,7 @@ class Records:
 
     @cached_property
     def _real_queues(self) -> tuple[pa.Array, list[tuple[str | None, int | None]]]:
-        """Return flags for rows in a topic whose messages have other destinations, and these destinations."""
+        """Return flags of messages that wait in an internal topic, and the topic and queue that they are meant for."""
         topics = self.column("topic")
         holding = [topic for topic in pc.unique(topics).to_pylist() if is_meant_for_another(topic)]
         mask = pc.is_in(topics, pa.array(holding, pa.string()))

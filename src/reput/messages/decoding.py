@@ -1,7 +1,7 @@
-"""Decode bodies in encodings other than JSON into typed columns: Avro, Protobuf, and encodings of other packages.
+"""Decode bodies in encodings other than JSON into typed columns: Avro, Protobuf, and encodings of plugins.
 
-A decoder turns one body into a mapping of Python values. `decode_bodies` calls it for many, checks every value against
-the shape of a table, and returns what JSON bodies return.
+A decoder turns one body into a mapping of Python values. `decode_bodies` calls it for many bodies, and compares every
+value with the shape of the table. Its result has the same form as that of `json_body.parse_bodies`.
 """
 
 from __future__ import annotations
@@ -27,11 +27,12 @@ from reput.messages.proto_bodies import open_proto
 ENTRY_POINTS = "reput.body_decoders"
 
 MOST_BODY_BYTES = 4 << 20
-"""The broker's default limit. A byte of Avro or Protobuf can become a list element of 200 bytes."""
+"""Longest body, a broker's default limit. It bounds memory: one byte of Avro can become a list element of 200 bytes."""
 
 _CHUNK_BYTES = 1 << 20
 _TOO_LARGE = f"the body has more than {MOST_BODY_BYTES:,} bytes"
 
+# Integers that floating point represents exactly. Larger ones would be rounded, so they are rejected.
 _EXACT_DOUBLES = range(-(1 << 53), (1 << 53) + 1)
 _EXACT_FLOATS = range(-(1 << 24), (1 << 24) + 1)
 _OWN = {"avro": open_avro, "proto": open_proto}
@@ -58,23 +59,24 @@ def open_decoder(text: str) -> BodyDecoder:
         return found
     known = ["json", *_OWN, *sorted({p.name for p in entry_points(group=ENTRY_POINTS)})]
     raise UsageError(
-        f"body {without_password(text)}: there are {', '.join(known)}", arguments=["body"]
+        f"body {without_password(text)}: unknown encoding; known are {', '.join(known)}",
+        arguments=["body"],
     )
 
 
 def decode_bodies(
     bodies: pa.BinaryArray, shape: BodyShape, decoder: BodyDecoder, *, is_permissive: bool = False
 ) -> ParsedBodies:
-    """Return bodies as structs of a shape; a null body becomes null and counts as matching.
+    """Decode bodies into structs of a shape. A null body becomes null and counts as matching.
 
     Args:
-        bodies: As they were sent.
-        shape: The types. Fields that it lacks are left out.
-        decoder: Of the encoding.
-        is_permissive: Whether a value that does not match becomes null while its body is kept.
+        bodies: The decompressed bodies.
+        shape: The wanted fields. Other fields of a body are ignored.
+        decoder: The decoder of the encoding.
+        is_permissive: Whether a value that does not match becomes null; otherwise its whole body is rejected.
 
     Raises:
-        StoreAccessError: A registry does not answer. No body is rejected for that.
+        StoreAccessError: A registry does not answer. Bodies are not rejected for this reason.
     """
     kind = shape.type
     fits = _check_of(kind)
@@ -100,7 +102,8 @@ def decode_bodies(
                 misfits[row] = found
                 value = value if is_permissive else None
         values.append(value)
-        if pending_bytes >= _CHUNK_BYTES:  # Python's objects take many times the memory of Arrow's.
+        # Python objects take many times the memory of Arrow arrays.
+        if pending_bytes >= _CHUNK_BYTES:
             chunks.append(pa.array(values, kind))
             values, pending_bytes = [], 0
     last = pa.array(values, kind)
@@ -111,9 +114,9 @@ _Check = Callable[[Any], bool]
 
 
 def _check_of(kind: pa.DataType) -> _Check:
-    """Return a function that checks whether a value becomes one of this type without loss.
+    """Return a function that checks whether a value can be converted to this type without loss.
 
-    pyarrow would cut off fractions, and turn the characters of a string into a list.
+    pyarrow does not check this: it truncates fractions, and turns a string into a list of characters.
     """
     if pa.types.is_struct(kind):
         return _struct_check(kind)
@@ -184,12 +187,12 @@ def _is_decimal(value: Any, digits: int, scale: int) -> bool:
 
 
 def _is_unicode(text: str) -> bool:
-    """Return whether the text has no unpaired surrogate."""
+    """Return whether a text can be encoded in UTF-8: it has no unpaired surrogate."""
     return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def _pruned(value: Any, kind: pa.DataType, path: str, found: list[Misfit]) -> Any:
-    """Return a value without the parts that do not match, which are added to `found`."""
+    """Return a value with null in place of parts that do not match. The misfits are added to `found`."""
     if value is None:
         return None
     if pa.types.is_struct(kind) and isinstance(value, Mapping):

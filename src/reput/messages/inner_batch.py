@@ -1,7 +1,7 @@
-"""Inner batches (5.x): one record of a batch queue contains several messages.
+"""Read inner batches (5.x): records of batch queues that contain several messages.
 
-Mirrors `MessageDecoder.decodeMessages` and the 5.3.3 client's unwrapping of a pulled batch. The record's body is a
-sequence of messages, each big endian:
+This mirrors `MessageDecoder.decodeMessages` and the 5.3.3 client's unwrapping of a pulled batch. The body of the record
+is a sequence of messages, each with these big-endian fields:
 
     size 4 | magic 4 | body CRC 4 | flag 4 | body length 4 | body | properties length 2 | properties
 """
@@ -31,7 +31,7 @@ _PROPERTIES = struct.Struct(">h")
 _LENGTH, _OFFSET = struct.Struct(">i"), struct.Struct(">q")
 _FLAG_POSITION, _SYS_FLAG_POSITION = 16, 36
 _NEED_UNWRAP = 64
-# Compression applies to the whole body.
+# Flags of the record that do not apply to its messages: batch, and the compression of the whole body.
 _OUTER_FLAGS = SYS_FLAG_INNER_BATCH | _NEED_UNWRAP | 1 | 0x700
 
 
@@ -43,8 +43,8 @@ def is_inner_batch(message: MessageExt) -> bool:
 def unwrap(message: MessageExt) -> tuple[MessageExt, ...]:
     """Return the messages of an inner batch, in order; the message itself if it is not a batch.
 
-    Each has its own body, flag and properties, and the next queue offset. Everything else is taken from the record,
-    including `physical_offset` and `size_bytes`.
+    Each message has its own body, flag and properties, and the next queue offset. All other fields are those of the
+    record, including `physical_offset` and `size_bytes`.
 
     Raises CorruptMessageError for a body that is not a sequence of messages.
     """
@@ -54,18 +54,18 @@ def unwrap(message: MessageExt) -> tuple[MessageExt, ...]:
 
 
 class OpenBatch(NamedTuple):
-    """An inner batch, and its messages one after the other, decompressed."""
+    """An inner batch, and its decompressed body with the messages one after the other."""
 
     outer: MessageExt
     data: bytes
 
     def message_count(self) -> int:
-        """Return how many messages it has. Raises CorruptMessageError as `unwrap` does."""
+        """Return the number of messages. Raises CorruptMessageError as `unwrap` does."""
         return sum(1 for _ in spans(self))
 
 
 def open_batch(record: bytes, layout: RecordLayout) -> OpenBatch:
-    """Open a record's batch; `layout` is the layout of its bytes. Raises CorruptMessageError for an unreadable body."""
+    """Decompress the batch in a record with this layout. Raises CorruptMessageError for an unreadable body."""
     return _opened(decode_located(record, layout))
 
 
@@ -77,7 +77,7 @@ def _opened(message: MessageExt) -> OpenBatch:
 
 
 class InnerRecord(NamedTuple):
-    """A message of an inner batch as a record: its bytes, and the places of their parts."""
+    """A message of an inner batch in the form of a CommitLog record: its bytes, and their layout."""
 
     data: bytes
     layout: RecordLayout
@@ -88,9 +88,9 @@ def inner_records(
 ) -> list[InnerRecord]:
     """Return the messages of an inner batch, each as a record of its own.
 
-    `layout` is the layout of the batch's bytes; `batch` is the result of `open_batch`. Each message has the header of
-    the batch, TOTALSIZE included, with its own flag, body, properties and queue offset. Inner messages have no CRC of
-    their own; it counts as right if the batch's is.
+    `layout` is the layout of the batch record; `batch` is the result of `open_batch`. Each returned record has the
+    header of the batch record, even its TOTALSIZE, but the message's own flag, body, properties and queue offset.
+    An inner message has no valid CRC of its own, so it counts as intact if the batch is.
 
     Raises CorruptMessageError for a body that is not a sequence of messages.
     """
@@ -106,6 +106,7 @@ def _record(
     head: bytes, topic: bytes, layout: RecordLayout, message: MessageExt, is_sound: bool
 ) -> InnerRecord:
     made = bytearray(head)
+    # A deliberately wrong CRC marks messages of a damaged batch as damaged.
     crc = message.body_crc if is_sound else message.body_crc ^ 1
     _LENGTH.pack_into(made, BODY_CRC_POSITION, crc)
     _LENGTH.pack_into(made, _FLAG_POSITION, message.flag)
@@ -131,7 +132,7 @@ def _record(
 
 
 class InnerSpan(NamedTuple):
-    """One message in the data of a batch: its flag, and the places of its body and properties."""
+    """The place of one message in the data of a batch: its flag, and the positions of body and properties."""
 
     flag: int
     body_at: int
@@ -141,7 +142,7 @@ class InnerSpan(NamedTuple):
 
 
 def spans(batch: OpenBatch) -> Iterator[InnerSpan]:
-    """Yield the places of the messages in a batch, in order. Raises CorruptMessageError as `unwrap` does."""
+    """Yield the places of a batch's messages, in order. Raises CorruptMessageError as `unwrap` does."""
     outer, data = batch
     position, number = 0, 0
     while position < len(data):

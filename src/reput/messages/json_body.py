@@ -1,7 +1,9 @@
-"""Convert many JSON bodies at once to typed columns, and explain why other bodies do not match.
+"""Parse many JSON bodies at once into typed columns, and explain why bodies do not match.
 
-`parse_bodies` rejects a message whose body does not fit. `parse_permissively` keeps it: a value that does not fit is
-null, and the message keeps its other fields.
+Two functions treat a body that does not match the types differently:
+
+parse_bodies         rejects the message
+parse_permissively   keeps the message, with null for values that do not match
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ _NO_UTF8 = whole_misfit("the body is not UTF-8")
 
 
 class _Bodies:
-    """Bodies as bytes and offsets."""
+    """The bytes of all bodies in one array, and the offset of each body."""
 
     def __init__(self, bodies: pa.BinaryArray) -> None:
         buffers = bodies.buffers()
@@ -49,8 +51,9 @@ class _Bodies:
         return self.data[self.offsets[row] : self.offsets[row + 1]].tobytes()
 
     def read(self, rows: Rows, schema: pa.Schema) -> pa.Table:
-        """Parse bodies; fields that the schema lacks are omitted. Raises pa.ArrowInvalid if a body does not match."""
+        """Parse bodies. Fields that the schema lacks are ignored. Raises pa.ArrowInvalid if any body does not match."""
         room = int((self.offsets[rows + 1] - self.offsets[rows]).sum(dtype=np.int64)) + len(rows)
+        # Arrow reads JSON lines, so each body is followed by a newline.
         lines = np.empty(room, np.uint8)
         join_lines(self.data, self.offsets, rows, lines)
         table = pa.json.read_json(
@@ -68,7 +71,7 @@ class _Bodies:
 
 
 def parse_bodies(bodies: pa.BinaryArray, shape: BodyShape) -> ParsedBodies:
-    """Parse bodies into structs of a shape; a null body becomes null and counts as matching."""
+    """Parse bodies into structs of a shape. A null body becomes null and counts as matching."""
     return _Parser(bodies, shape).parse()
 
 
@@ -94,6 +97,7 @@ class _Parser:
         try:
             self._keep(rows, self._bodies.read(rows, self._shape.schema))
         except pa.ArrowInvalid as error:
+            # Arrow does not report which body failed. Halve the rows until few are left to be tested one by one.
             if len(rows) > _LOOKED_AT_ONE_BY_ONE:
                 self._halve(rows)
             else:
@@ -105,7 +109,7 @@ class _Parser:
         self._take(rows[middle:])
 
     def _sort_out(self, rows: Rows, error: str) -> None:
-        """Test the rows one by one: there are few, and at least one does not match."""
+        """Test a few rows one by one, to find those that do not match."""
         found = [_misfit(self._bodies.text(row), self._shape.type) for row in rows.tolist()]
         self._misfits.update(
             (row, misfit) for row, misfit in zip(rows.tolist(), found, strict=True) if misfit
@@ -113,6 +117,7 @@ class _Parser:
         fitting = rows[[misfit is None for misfit in found]]
         if len(fitting) < len(rows):
             self._take(fitting)
+        # Python's parser accepts all of them, but Arrow's does not: halve further, until Arrow rejects a single body.
         elif len(rows) > 1:
             self._halve(rows)
         else:
@@ -135,7 +140,7 @@ class _Parser:
 
 
 def _candidates(bodies: pa.BinaryArray) -> tuple[Rows, dict[int, Misfit]]:
-    """Find the rows that may be JSON objects, and why the others cannot be; nulls are neither."""
+    """Return the rows that may be JSON objects, and misfits for rows that cannot be. Null rows are in neither."""
     parts = _Bodies(bodies)
     valid = np.empty(len(bodies), np.uint8)
     are_objects(parts.data, parts.offsets, valid)
@@ -160,7 +165,7 @@ def _is_utf8(data: bytes) -> bool:
 
 
 def _misfit(body: bytes, kind: pa.DataType) -> Misfit | None:
-    """Return the reason why a body does not match; None if it seems to match."""
+    """Return why a body does not match; None if Python's parser finds no reason."""
     try:
         value = json.loads(body)
     except (ValueError, RecursionError) as error:
@@ -196,7 +201,7 @@ def _is_one(value: Any, kind: pa.DataType) -> bool:
 
 
 def read_value(text: bytes, kind: pa.DataType) -> bool:
-    """Return whether one JSON value is read as this type."""
+    """Return whether Arrow accepts one JSON value as this type."""
     options = pa.json.ParseOptions(explicit_schema=pa.schema([("value", kind)]))
     try:
         pa.json.read_json(pa.BufferReader(b'{"value":' + text + b"}"), parse_options=options)
@@ -206,9 +211,9 @@ def read_value(text: bytes, kind: pa.DataType) -> bool:
 
 
 def parse_permissively(bodies: pa.BinaryArray, shape: BodyShape) -> ParsedBodies:
-    """Read bodies as structs of a shape; values that do not match become null, and the reasons name them.
+    """Parse bodies into structs of a shape, with null and a reason for each value that does not match.
 
-    A body that is not a JSON object is null as a whole. Values that fit are as in `parse_bodies`.
+    A body that is not a JSON object becomes null as a whole. Matching bodies are parsed as by `parse_bodies`.
     """
     found = parse_bodies(bodies, shape)
     if not found.misfits:
@@ -228,7 +233,11 @@ def parse_permissively(bodies: pa.BinaryArray, shape: BodyShape) -> ParsedBodies
 
 
 class _Pruned:
-    """A body without its mismatching values: its text (None if it is not a JSON object), and the mismatches."""
+    """A body with null in place of mismatching values.
+
+    text: the new body; None if the body is not a JSON object
+    misfits: the mismatches
+    """
 
     def __init__(self, body: bytes, kind: pa.DataType) -> None:
         self.misfits: list[Misfit] = []
@@ -270,12 +279,12 @@ class _Pruned:
 
 
 def _is_unicode(text: str) -> bool:
-    """Return whether a text has no unpaired surrogate, which JSON can spell and UTF-8 cannot."""
+    """Return whether a text can be encoded in UTF-8. JSON's escapes can denote unpaired surrogates, which cannot."""
     return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def _fits(value: Any, kind: pa.DataType, text: str) -> bool:
-    """Return whether a value is read as a scalar of this type."""
+    """Return whether a value matches this scalar type."""
     if pa.types.is_string(kind):
         return isinstance(value, str) and not isinstance(value, NumberText) and _is_unicode(value)
     if pa.types.is_boolean(kind):
@@ -285,5 +294,5 @@ def _fits(value: Any, kind: pa.DataType, text: str) -> bool:
             return False
         limit = 1 << kind.bit_width - 1
         return len(value) < 24 and -limit <= int(value) < limit
-    # Only the reader itself knows which times, decimals and doubles it accepts.
+    # Only Arrow's reader defines which texts of times, decimals and doubles are valid.
     return isinstance(value, str) and read_value(text.encode(), kind)

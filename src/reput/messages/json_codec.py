@@ -1,7 +1,7 @@
-"""A message as JSON: what `query`, `tail`, `show` and `export` print; `reput.messages.json_lines` reads it back.
+"""Write a message as JSON. `query`, `tail`, `show` and `export` use this form; `json_lines` reads it back.
 
-docs/message-json.md describes the fields; they are stable, new ones may be added. `reput.messages.message_lines` makes
-the same lines of many records at once, `reput.messages.table_text` lines of columns.
+docs/message-json.md describes the fields, which are stable; new ones may be added. `reput.messages.message_lines`
+writes the same lines for many records at once, `reput.messages.table_text` for rows of a table.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _FEW_IN_ALL = 10_000
 
 
 def message_fields(message: MessageExt, most_body_bytes: int | None = None) -> dict[str, Any]:
-    """Return the fields in their order; bytes that are not UTF-8 become `body_base64`, `properties_base64`.
+    """Return the JSON fields of a message, in order.
 
-    The body is as it was sent. If it was compressed, the stored bytes are included, so that the message can be put into
-    another store. If it could not be decompressed, it is as stored, and `body_error` has the reason. A body of more
-    than `most_body_bytes` is omitted, and `body_error` reports that.
+    Bytes that are not UTF-8 become `body_base64` and `properties_base64`. The body is decompressed. The stored bytes of
+    a compressed body are included, so that `put` can write them unchanged. If decompression fails, the body is as
+    stored, and `body_error` states the reason. A body above `most_body_bytes` is omitted, which `body_error` reports.
     """
     properties = message.properties
     return {
@@ -58,12 +58,12 @@ def message_fields(message: MessageExt, most_body_bytes: int | None = None) -> d
 
 
 def message_line(message: MessageExt) -> bytes:
-    """Return one line of JSON Lines in UTF-8, without its end."""
+    """Return a message as one line of JSON Lines in UTF-8, without the line end."""
     return json_text(message_fields(message)).encode()
 
 
 def text_or_base64(data: bytes) -> tuple[str, None] | tuple[None, str]:
-    """Return bytes as text if they are UTF-8, else in base64."""
+    """Return (text, None) if the bytes are UTF-8, else (None, base64)."""
     try:
         return data.decode("utf-8"), None
     except UnicodeDecodeError:
@@ -87,7 +87,7 @@ def _body(message: MessageExt, most_bytes: int | None) -> dict[str, str]:
 
 def _properties_string(data: bytes, properties: dict[str, str]) -> dict[str, str]:
     """Return the bytes of the properties string if a put of `properties` would store other bytes."""
-    if UNIQ_KEY in properties:  # Otherwise a put would create one.
+    if UNIQ_KEY in properties:  # Without one, a put would add a new UNIQ_KEY to the properties.
         order = hash_map_order(tuple(properties))
         if data == encode_utf8(encode_properties({name: properties[name] for name in order})):
             return {}
@@ -100,16 +100,16 @@ def _text(name: str, name_of_base64: str, data: bytes) -> dict[str, str]:
 
 
 class RecordLines:
-    """Writes one JSON line per message, in UTF-8 with its end, for few records or hundreds of thousands.
+    """Writes one JSON line per message, in UTF-8 with a line end.
 
-    Few lines are written one by one: loading the kernels takes as long as ten thousand such lines.
+    Few lines are written in Python: loading the kernels takes as long as ten thousand such lines.
     """
 
     def __init__(self) -> None:
         self._count = 0
 
     def of(self, records: Sequence[LocatedRecord]) -> Iterator[bytes | memoryview]:
-        """Yield the lines of some records, in pieces that are valid until the next is requested."""
+        """Yield the lines of records in pieces. A piece is valid until the next one is requested."""
         self._count += len(records)
         is_worth_loading = self._count > _FEW_IN_ALL or _KERNELS in sys.modules
         if len(records) <= _FEW_AT_ONCE or not is_worth_loading:

@@ -1,8 +1,8 @@
-"""Columns as JSON, all rows of a batch at once: the form of `reput.messages.json_text` through kernels.
+"""Write columns as JSON with kernels, all rows of a batch at once, in the form of `reput.messages.json_text`.
 
-A row is a sequence of values, each with its label before it (`,"topic":`). `render` measures all columns, then writes
-each of them into one buffer. The content of a list or map is rendered in one piece, so values nest without further
-rules.
+A row is a sequence of values, each preceded by a label such as `,"topic":`. `render` works in two passes: it measures
+all columns, to find where each row begins in the buffer, and then writes one column after the other. Lists, maps and
+structs are rendered first, and then copied like texts, so types can be nested.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NULL = b"null"
 
 
 class Rendered(NamedTuple):
-    """Concatenated rows: row i is data[offsets[i]:offsets[i + 1]]."""
+    """The concatenated JSON of all rows: row i is data[offsets[i]:offsets[i + 1]]."""
 
     data: Bytes
     offsets: Offsets
@@ -40,14 +40,18 @@ class Rendered(NamedTuple):
 
 
 class JsonColumn(Protocol):
-    """A column with one value per row: it adds the values' sizes, then writes them at the cursors and moves these."""
+    """A column with one value per row.
+
+    `measure` adds the bytes of each value to `sizes`. `put` writes each value at its row's cursor, and advances the
+    cursor.
+    """
 
     def measure(self, sizes: Offsets) -> None: ...
     def put(self, out: Bytes, cursors: Offsets) -> None: ...
 
 
 def render(columns: Sequence[JsonColumn], rows: int, end: bytes) -> Rendered:
-    """Return the rows, each with its columns in order, then `end`."""
+    """Render rows: each consists of the columns in order, followed by `end`."""
     every = [*columns, Constant(end, rows)]
     sizes = np.zeros(rows, np.int64)
     for column in every:
@@ -61,7 +65,7 @@ def render(columns: Sequence[JsonColumn], rows: int, end: bytes) -> Rendered:
 
 
 class Runs(NamedTuple):
-    """The places of each row's bytes, and whether it has a value (`reput.kernels.json_rows.PRESENT`)."""
+    """The place of each row's bytes in `data`, and whether the row is PRESENT, MISSING (null) or SKIPPED."""
 
     data: Bytes
     starts: Offsets
@@ -69,13 +73,13 @@ class Runs(NamedTuple):
     kinds: Bytes
 
     def only(self, rows: npt.NDArray[Any]) -> Runs:
-        """Return these runs, skipped in all other rows."""
+        """Return the same runs with all other rows skipped."""
         return self._replace(kinds=np.where(rows, self.kinds, SKIPPED).astype(np.uint8))
 
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """The same bytes in each row."""
+    """A column with the same bytes in each row."""
 
     text: bytes
     rows: int
@@ -91,9 +95,9 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class JsonTexts:
-    """UTF-8 as JSON strings; malformed bytes as Java decodes them.
+    """A column of UTF-8 texts as JSON strings. Malformed bytes are replaced as Java replaces them.
 
-    `missing` is written in place of a missing label and value.
+    For a missing value, `missing` is written in place of label and value.
     """
 
     runs: Runs
@@ -112,7 +116,7 @@ class JsonTexts:
 
 @dataclass(frozen=True, slots=True)
 class Integers:
-    """Of int32 or int64."""
+    """A column of integers, int32 or int64."""
 
     values: npt.NDArray[Any]
     kinds: Bytes
@@ -129,7 +133,7 @@ class Integers:
 
 @dataclass(frozen=True, slots=True)
 class Raw:
-    """Unchanged bytes: rendered JSON, or characters that need no escape."""
+    """A column of bytes that are copied unchanged: rendered JSON, or texts that need no escapes."""
 
     runs: Runs
     label: bytes
@@ -148,7 +152,7 @@ class Raw:
 
 @dataclass(frozen=True, slots=True)
 class Base64:
-    """Bytes in base64, as JSON strings."""
+    """A column of bytes as JSON strings in base64."""
 
     runs: Runs
     label: bytes
@@ -168,7 +172,7 @@ class Base64:
 def text_or_base64(
     runs: Runs, before: bytes, name: str, name_of_base64: str = ""
 ) -> list[JsonColumn]:
-    """Return bytes as `name` if they are UTF-8 or null, else as `name_of_base64`."""
+    """Return columns that write each value as the field `name` if it is UTF-8 or null, else as `name_of_base64`."""
     valid = room(len(runs.starts), np.uint8)
     kernel.are_utf8(runs.data, runs.starts, runs.stops, valid)
     is_text = valid.view(np.bool_) | (runs.kinds != PRESENT)
@@ -182,14 +186,14 @@ def text_or_base64(
 
 
 def label_of(before: bytes, name: str) -> bytes:
-    """Return the bytes before a value: a brace or a comma, and its name."""
+    """Return the label of a field: a brace or a comma, the name, and a colon."""
     return before + json_text(name).encode() + b":"
 
 
 def fields_of(
     names: Sequence[str], columns: Sequence[pa.Array], renamed: Mapping[str, str], rows: int
 ) -> list[JsonColumn]:
-    """Return the fields of an object, with its first brace and without its last."""
+    """Return the fields of an object, including the opening brace but not the closing one."""
     found: list[JsonColumn] = []
     for name, column in zip(names, columns, strict=True):
         before, shown = b"," if found else b"{", renamed.get(name, name)
@@ -201,7 +205,7 @@ def fields_of(
 
 
 def column_of(column: pa.Array, label: bytes) -> JsonColumn:
-    """Return values of any type; null is `null`."""
+    """Return a column of any type for rendering. A null value is written as `null`."""
     of, kind, missing = pa.types, column.type, label + NULL
     if of.is_string(kind):
         return JsonTexts(runs_of(column), label, missing)
@@ -211,7 +215,7 @@ def column_of(column: pa.Array, label: bytes) -> JsonColumn:
         return Integers(_int64(column), _kinds(column), label, missing)
     if of.is_boolean(kind) or of.is_integer(kind) or of.is_decimal(kind):
         return Raw(runs_of(column.cast(pa.string())), label, b"", missing)
-    if of.is_floating(kind):  # JSON has no infinity: it is null
+    if of.is_floating(kind):  # JSON has no infinity and no NaN: write null.
         finite = pc.if_else(pc.is_finite(column), column.cast(pa.string()), _NO_TEXT)
         return Raw(runs_of(finite), label, b"", missing)
     if of.is_map(kind):
@@ -226,7 +230,7 @@ def column_of(column: pa.Array, label: bytes) -> JsonColumn:
 
 
 def json_values(column: pa.Array) -> pa.LargeStringArray:
-    """Return each value as JSON; null is `null`."""
+    """Return each value of a column as a JSON text. A null value becomes `null`."""
     return render([column_of(column, b"")], len(column), b"").texts()
 
 
@@ -247,7 +251,7 @@ def _map(maps: pa.MapArray, label: bytes) -> Raw:
 def _within(
     lists: pa.ListArray, values: Rendered, label: bytes, opening: bytes, closing: bytes
 ) -> Raw:
-    """Join values, each with a comma before it, in brackets without the first comma."""
+    """Enclose the values of each row in brackets. Each value has a comma before it; the first one is dropped."""
     ends = lists.offsets.to_numpy().astype(np.int64)
     places = values.offsets[ends - ends[0]]
     starts, stops = places[:-1], places[1:]
@@ -263,10 +267,10 @@ def _struct(structs: pa.StructArray, label: bytes) -> Raw:
 
 
 def runs_of(column: pa.Array) -> Runs:
-    """Return the places of the bytes of strings or binary values."""
+    """Return the places of the bytes of a column of strings or binary values."""
     kind = np.int64 if pa.types.is_large_string(column.type) else np.int32
     _, ends, data = column.buffers()
-    if ends is None or not len(column):  # Arrow gives an empty array no buffers
+    if ends is None or not len(column):  # An empty Arrow array may have no buffers.
         nowhere = np.zeros(len(column), np.int64)
         return Runs(_bytes(b"-"), nowhere, nowhere, _kinds(column))
     stored: npt.NDArray[Any] = np.frombuffer(ends, kind)
@@ -309,7 +313,7 @@ def _bytes(text: bytes) -> Bytes:
 
 @cache
 def _invisible_characters() -> Bytes:
-    """Return a table by code point: 1 for characters that JSON allows but that are escaped here."""
+    """Return a table by code point: 1 for invisible characters, which are escaped although JSON does not require it."""
     table = np.zeros(0x110000, np.uint8)
     for first, last in INVISIBLE_RANGES:
         table[first : last + 1] = 1

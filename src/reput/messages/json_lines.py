@@ -1,7 +1,7 @@
-"""Messages from JSON Lines, the reverse of `reput.messages.json_codec`, for `reput put`.
+"""Read messages from JSON Lines, for `reput put`. This is the reverse of `reput.messages.json_codec`.
 
-docs/message-json.md describes the fields. Fields that the store decides are accepted and ignored. Other names are an
-error, since they may be typing errors.
+docs/message-json.md describes the fields. Fields that the store sets are accepted and ignored. Unknown names are an
+error, because they may be misspelt.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _NEWLINE = 10
 
 
 class LineError(ValueError):
-    """Raised for a line that is not a message, with the reason. The caller adds the file and the line's number."""
+    """Raised for a line that is not a message. The caller adds the file and the number of the line."""
 
 
 class _Line(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    """One line: the fields of a message, then the fields that the store decides."""
+    """One line: the fields of a message, then the fields that the store sets."""
 
     topic: str
     body: str | None = None
@@ -72,7 +72,7 @@ _DECODER = msgspec.json.Decoder(_Line)
 
 
 class Block(NamedTuple):
-    """A run of whole lines, the number of the first (from 1), and the number of line ends."""
+    """A block of whole lines: the number of the first line (from 1), the bytes, and the number of line ends."""
 
     first_line: int
     data: bytes
@@ -86,11 +86,11 @@ class Block(NamedTuple):
 
 
 def read_blocks(stream: BinaryIO, longest_bytes: int) -> Iterator[Block]:
-    """Yield a stream in blocks of whole lines, each as soon as it is available.
+    """Divide a stream into blocks of whole lines, and yield each block as soon as it is available.
 
-    Raises LineError for a line of more than `longest_bytes`, OSError.
+    Raises LineError for a line longer than `longest_bytes`, OSError.
     """
-    parts: list[bytes] = []  # Bytes of a line that continues.
+    parts: list[bytes] = []  # The beginning of a line that is not complete yet.
     held_bytes, number = 0, 1
     while data := _read_some(stream):
         end = data.rfind(b"\n") + 1
@@ -110,9 +110,9 @@ def read_blocks(stream: BinaryIO, longest_bytes: int) -> Iterator[Block]:
 
 
 def read_messages(block: Block) -> tuple[Sequence[int], list[Message]]:
-    """Return the messages of a block, and the numbers of their lines.
+    """Return the messages of a block, and the line number of each.
 
-    Raises LineError; `read_message` then finds the line.
+    Raises LineError if any line is bad. It does not name the line: use `read_message` to find it.
     """
     try:
         lines = _DECODER.decode_lines(block.data)
@@ -121,7 +121,7 @@ def read_messages(block: Block) -> tuple[Sequence[int], list[Message]]:
             return numbers, [_message(line) for line in lines]
     except (ValueError, msgspec.DecodeError, RecursionError) as error:
         raise LineError(str(error)) from None
-    # Blank lines, or a line with two messages.
+    # The counts differ: there are blank lines, or a line has two messages. Read line by line.
     found = [(number, read_message(line)) for number, line in block.lines()]
     return [number for number, _ in found], [message for _, message in found]
 
@@ -143,7 +143,9 @@ def read_message(line: bytes) -> Message:
 
 def _message(line: _Line) -> Message:
     if not line.body_crc_ok:
-        raise LineError("`body_crc_ok` is false: this body was damaged before it was exported")
+        raise LineError(
+            "`body_crc_ok` is false: the body was already damaged in the store it comes from"
+        )
     return Message(
         topic=line.topic,
         body=_body(line),
@@ -159,7 +161,7 @@ def _message(line: _Line) -> Message:
 
 
 def _body(line: _Line) -> bytes:
-    """Return the body to store: if it was compressed, the stored bytes."""
+    """Return the body to store. For a compressed message these are the compressed bytes."""
     if line.body is not None and line.body_base64 is None:
         body = line.body.encode()
     elif line.body is None and line.body_base64 is not None:
@@ -171,19 +173,21 @@ def _body(line: _Line) -> bytes:
         return _compressed_body(line, body)
     if stored is not None:
         raise LineError(
-            "`body_stored_base64` is only for a compressed body, but `sys_flag` states no "
+            "`body_stored_base64` is for compressed bodies only, but `sys_flag` states no "
             "compression"
         )
     return body
 
 
 def _compressed_body(line: _Line, body: bytes) -> bytes:
-    """Return the compressed body. Raises LineError for bytes that no reader could decompress."""
+    """Return the compressed body. Raises LineError if it cannot be decompressed, or differs from the sent body."""
     stored = line.body_stored_base64
+    # The body could not be decompressed when it was exported: store the same damaged bytes again.
     if stored is None and line.body_error is not None:
         return body
     try:
         sent = decompress(body if stored is None else stored, line.sys_flag)
+    # Too large to verify: trust the stored bytes.
     except BodyTooLargeError:
         sent = body
     except BodyError as error:
@@ -199,7 +203,7 @@ def _compressed_body(line: _Line, body: bytes) -> bytes:
 
 
 def _properties(line: _Line) -> dict[str, str] | str | bytes:
-    """Return the string that was stored, else the map, completed by `unique_key`, `tags` and `keys`."""
+    """Return the stored properties string if the line has it, else the map, completed by the separate fields."""
     whole: str | bytes | None = line.properties_string
     if whole is None:
         whole = line.properties_base64
@@ -207,7 +211,9 @@ def _properties(line: _Line) -> dict[str, str] | str | bytes:
         return _completed(line.properties or {}, line)
     stored = decode_properties(whole if isinstance(whole, str) else decode_utf8(whole))
     if line.properties not in (None, stored) or _completed(dict(stored), line) != stored:
-        raise LineError("`properties_string` has all properties, but other fields contradict it")
+        raise LineError(
+            "`properties_string` and other fields contradict each other; omit one of them"
+        )
     return whole
 
 
@@ -239,7 +245,7 @@ def _host(text: str) -> Host:
 
 
 def _read_some(stream: BinaryIO) -> bytes:
-    """Read the available bytes, a mebibyte at most: a slow pipe is not waited for."""
+    """Read the available bytes, at most 1 MiB. Waits for the first byte only, so that a slow pipe is not delayed."""
     parts = [stream.read1(_READ_BYTES)]  # type: ignore[attr-defined]
     missing = _READ_BYTES - len(parts[0])
     watch = poll()

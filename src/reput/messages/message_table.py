@@ -1,4 +1,4 @@
-"""Messages as a table: two lines per message, as `query` and `tail` print them."""
+"""Format messages as a table with two lines per message, for `query` and `tail`."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ _TAGS_WIDTH = 14
 _KEYS_WIDTH = 48
 _PREVIEW_CHARS = 400
 _STORE_WIDTH = 40
-_SHRINKING = ("topic", "tags", "keys")  # beside a store column
+_SHRINKING = ("topic", "tags", "keys")  # Columns that become narrower to make room for the store.
 _TABLE_COLUMNS: tuple[str, ...] = ("stored (UTC)", "topic", "queue", "offset", "tags", "keys")
 
 
 class MessageTable:
-    """Two lines per message: its place and fields, then the beginning of its body. The header is printed once."""
+    """A table with two lines per message: place and fields, then the beginning of the body. It has one header."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
         self._widths: list[int] = []
 
     def lines(self, messages: Sequence[MessageExt], stores: Sequence[str] = ()) -> Iterator[str]:
-        """Yield the lines of some messages, to be printed after the earlier ones.
+        """Yield the lines of messages, which continue the table.
 
         Args:
             messages: The messages.
-            stores: Names of their stores, for a column of their own; empty for none.
+            stores: The name of each message's store, for a further column; empty for no such column.
         """
         from rich.table import Table
         from rich.text import Text
@@ -49,7 +49,7 @@ class MessageTable:
             rows = [(row[0], store, *row[1:]) for row, store in zip(rows, shown, strict=True)]
         table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
         for place, name in enumerate(names):
-            # Later rows are printed below earlier rows.
+            # Keep the widths of earlier calls, so that the columns stay aligned.
             least = self._widths[place] if self._widths else None
             if stores and name not in _SHRINKING:
                 widest = max((len(row[place]) for row in rows), default=0)
@@ -69,7 +69,7 @@ class MessageTable:
 
 
 def message_lines(messages: Sequence[MessageExt]) -> Iterator[str]:
-    """Yield the lines of a table without colours, as wide as in a pipe."""
+    """Yield the lines of a table without colours, in the width that is used for pipes."""
     from rich.console import Console
 
     plain = Console(
@@ -79,7 +79,7 @@ def message_lines(messages: Sequence[MessageExt]) -> Iterator[str]:
 
 
 def _widths(names: Sequence[str], rows: Sequence[tuple[str, ...]], most: int) -> list[int]:
-    """Return the widths of all columns but the last, as far as there is room."""
+    """Return the widths of all columns except the last; zeros if they exceed the width of the terminal."""
     from rich.cells import cell_len
 
     widths = [max(map(cell_len, column)) for column in zip(names, *rows, strict=True)]

@@ -1,4 +1,4 @@
-"""Bodies as typed columns, and why other bodies do not match: the result of every body decoder."""
+"""Define the result of body decoders: bodies as typed columns, and the reasons why bodies do not match."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ _KINDS: dict[type, str] = {
 
 
 class NumberText(str):
-    """A number as it is written."""
+    """The text of a JSON number, as it was written."""
 
     __slots__ = ()
 
 
 class Misfit(NamedTuple):
-    """A reason why a row or one of its fields does not match.
+    """A reason why a body, or one of its fields, does not match.
 
     Attributes:
-        text: The row's text in its column `reason` or `json_error`; it may contain the value.
-        reason: The same without the value: field, kind found and kind wanted. Rows are counted by it, so there
-            are only as many reasons as the types that bodies should have allow.
-        example: The value, shortened; "" if it would explain nothing.
+        text: The text for the columns `reason` and `json_error`. It may contain the value.
+        reason: The same without the value: field, kind found and kind wanted. Rows are counted by reason, so the
+        number of different reasons must be bounded.
+        example: The value, shortened; "" if it explains nothing.
     """
 
     text: str
@@ -42,17 +42,17 @@ class Misfit(NamedTuple):
 
 
 def whole_misfit(reason: str, example: str = "") -> Misfit:
-    """Return a misfit of a whole body."""
+    """Return the misfit of a whole body."""
     return Misfit(f"{reason}: {example}" if example else reason, reason, example)
 
 
 def field_misfit(path: str, value: Any, kind: pa.DataType) -> Misfit:
-    """Return a misfit of the value at a path, which is of another type than `kind`."""
+    """Return the misfit of the value at a path, whose type is not `kind`."""
     found = _KINDS.get(type(value), "an integer" if INTEGER.fullmatch(str(value)) else "a number")
     told = _KINDS.get(type(value), str(value)[:40])
     if isinstance(value, dict | list):
         example = ""
-    elif isinstance(value, str):  # it may be as long as a message
+    elif isinstance(value, str):  # A text may be as long as a message, so shorten it.
         short = value[:MOST_EXAMPLE_CHARACTERS]
         example = short if isinstance(value, NumberText) else json.dumps(short)
     elif isinstance(value, bytes):
@@ -64,11 +64,11 @@ def field_misfit(path: str, value: Any, kind: pa.DataType) -> Misfit:
 
 @dataclass(frozen=True)
 class ParsedBodies:
-    """Bodies as columns of types.
+    """Bodies as typed columns.
 
     Attributes:
-        values: One struct for each body, null where the body does not fit.
-        misfits: By row, why its body does not fit; most serious first. Other rows fit.
+        values: One struct per body; null if the body does not match.
+        misfits: By row, the reasons why a body does not match, the most serious one first.
     """
 
     values: pa.StructArray
@@ -76,7 +76,7 @@ class ParsedBodies:
 
     @property
     def reasons(self) -> pa.StringArray:
-        """Return one text for each body, null where it matches."""
+        """Return one text per body; null if the body matches."""
         texts: list[str | None] = [None] * len(self.values)
         for row, misfits in self.misfits.items():
             more = len(misfits) - _MOST_REASONS

@@ -1,7 +1,7 @@
-"""Protobuf bodies: messages of a type that a .proto file, or a descriptor set of protoc, describes.
+"""Decode Protobuf bodies with the type from a .proto file or from a descriptor set of protoc.
 
-A body may have the header of Confluent's serializers, which no message can begin with: a zero byte, the schema's id in
-four, and the indexes of the message's type in its file.
+A body may have the header of Confluent's serializers: a zero byte, the schema's id in four bytes, and the indexes of
+the message's type in its file. No Protobuf message begins with a zero byte, so the header can be recognized.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _MOST_LEVELS = 32
 _MOST_VALUES = 1 << 21
-"""Of lists in a body: an empty message takes two bytes there, and has a value in each of its columns."""
+"""Most values of all lists in a body. In a list, an empty message takes 2 bytes but has a value in each column."""
 
 _COMPILE_TIMEOUT_S = 60
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -79,12 +79,12 @@ def open_proto(argument: str) -> ProtoDecoder:
 
 
 class ProtoDecoder:
-    """Decodes messages of one type.
+    """Decodes bodies of one Protobuf type.
 
     Args:
-        descriptors: A serialized FileDescriptorSet; its last file imports the others.
-        message: The full name of the type, or the end of it; "" for the only one of the last file.
-        where: What errors begin with.
+        descriptors: A serialized FileDescriptorSet. Its last file imports the others.
+        message: The full name of the type, or its last parts; "" if the last file has only one type.
+        where: Prefix of error messages.
     """
 
     name, is_fixed = "proto", True
@@ -94,7 +94,7 @@ class ProtoDecoder:
         self._opened: _MessageReader | None = None
 
     def fields(self, sample: Iterable[bytes | None]) -> BodyFields:
-        """Return the fields of the type. Raises UsageError if no table can have them."""
+        """Return the fields of the type. Raises UsageError if a table cannot have such fields."""
         reader = self._reader
         return BodyFields(reader.shape.schema, tuple(reader.notes))
 
@@ -109,18 +109,18 @@ class ProtoDecoder:
         return self._opened
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_opened": None}  # Not pickled: the classes are created at run time.
+        return {**vars(self), "_opened": None}  # Generated classes cannot be pickled.
 
 
 class _MessageReader:
-    """Reads messages of one type.
+    """Reads Protobuf messages of one type.
 
     Attributes:
         shape: The types of its fields.
-        notes: A line for each field that is left out or becomes a text.
+        notes: A line for each field that is omitted or becomes a string.
 
     Raises:
-        UsageError: The type is unknown, or no table can have it.
+        UsageError: The type is unknown, or a table cannot have it.
     """
 
     def __init__(self, descriptors: bytes, message: str, where: str) -> None:
@@ -129,7 +129,7 @@ class _MessageReader:
 
         descriptor = _found(descriptors, message, where)
         self._type, self._error = GetMessageClass(descriptor), DecodeError
-        # Some languages' serializers count the entry types of maps, others do not.
+        # Serializers of some languages count the hidden entry types of maps among the nested types, others do not.
         self._indexes = [_indexes_of(descriptor, with_entries) for with_entries in (True, False)]
         types = _MessageTypes(where)
         kind, self._get = types.of_message(descriptor, "")
@@ -154,6 +154,7 @@ class _MessageReader:
         if self._has_required and not message.IsInitialized():
             missing = ", ".join(message.FindInitializationErrors()[:3])
             raise UndecodableBodyError("the Protobuf message lacks a required field", missing)
+        # The parser skips unknown fields, so arbitrary bytes may be parsed as a message without any field.
         if body and not message.ListFields():
             raise UndecodableBodyError("the body has no field of its Protobuf message")
         self._budget.left = _MOST_VALUES
@@ -185,7 +186,7 @@ class _MessageReader:
 
 
 def _zigzag(data: bytes, at: int) -> tuple[int, int]:
-    """Return a variable-length integer and the place after it. Raises IndexError."""
+    """Return a zigzag-encoded varint and the position after it. Raises IndexError at the end of the data."""
     value = shift = 0
     while True:
         byte = data[at]
@@ -199,7 +200,7 @@ def _zigzag(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _found(descriptors: bytes, message: str, where: str) -> Descriptor:
-    """Return the type with a name."""
+    """Return the descriptor of the type with this name."""
     from google.protobuf.descriptor_pb2 import FileDescriptorSet
     from google.protobuf.descriptor_pool import DescriptorPool
 
@@ -212,7 +213,7 @@ def _found(descriptors: bytes, message: str, where: str) -> Descriptor:
         last = pool.FindFileByName(files.file[-1].name)
     except (TypeError, KeyError) as error:
         raise _refused(
-            where, f"the descriptors are not complete: {_first_line(error)}; "
+            where, f"the descriptor set is not complete: {_first_line(error)}; "
             "pass --include_imports to protoc",
         ) from None  # fmt: skip
     known = [name for file in reversed(files.file) for name in _names_of(file)]
@@ -235,7 +236,7 @@ def _found(descriptors: bytes, message: str, where: str) -> Descriptor:
 
 
 def _add_standard(file: FileDescriptorProto, pool: Any, present: set[str]) -> None:
-    """Add imports that every protoc has, where a set of descriptors was written without imports."""
+    """Add Google's standard types, if the descriptor set was written without its imports."""
     from google.protobuf import (  # noqa: F401  # they add themselves to the default pool
         any_pb2,
         duration_pb2,
@@ -271,7 +272,7 @@ def _names_of(file: FileDescriptorProto) -> list[str]:
 
 
 def _indexes_of(descriptor: Descriptor, with_entries: bool) -> list[int]:
-    """Return the index of a type in its file, after the indexes of the types around it."""
+    """Return the indexes that identify a type in its file, from the outermost enclosing type inwards."""
     above = descriptor.containing_type
     if above is None:
         return [list(descriptor.file.message_types_by_name).index(descriptor.name)]
@@ -282,10 +283,10 @@ def _indexes_of(descriptor: Descriptor, with_entries: bool) -> list[int]:
 
 
 class _Budget:
-    """Counts the values of a body.
+    """Bounds the number of values of a body, and so its memory.
 
     Attributes:
-        left: Values that it may still have.
+        left: Number of values that the body may still have.
     """
 
     def __init__(self) -> None:
@@ -301,7 +302,7 @@ class _Budget:
 
 
 class _MessageTypes:
-    """Finds the type of a column for each field, and how its value is taken out of a message."""
+    """Maps each field of a type to a column type, and to a function that gets its value from a message."""
 
     def __init__(self, where: str) -> None:
         self._where = where
@@ -312,7 +313,7 @@ class _MessageTypes:
         self.budget = _Budget()
 
     def of_message(self, descriptor: Descriptor, path: str) -> tuple[pa.DataType | None, _Getter]:
-        """Return a type, None without fields, and a function of messages."""
+        """Return the column type of a message type, None if it has no fields, and the function that gets its value."""
         name = descriptor.full_name
         if name == f"{_WELL_KNOWN}Timestamp":
             return pa.timestamp("us", tz="UTC"), _time_of
@@ -365,7 +366,7 @@ class _MessageTypes:
         return kind, lambda message: convert(getattr(message, name))
 
     def _of_list(self, name: str, columns: int, convert: _Getter | None) -> _Getter:
-        """Return a function of messages. Each element of the list has values in so many columns."""
+        """Return a function that gets a list from a message. Each element has values in `columns` columns."""
         take = self.budget.take
 
         def get(message: Any) -> Any:
@@ -430,7 +431,7 @@ def _json_of(message: Any) -> str:
 
 
 def _compiled(path: Path, where: str) -> bytes:
-    """Return the descriptors of a .proto file and its imports, which lie in its folder or below."""
+    """Compile a .proto file. Its imports must lie in its folder or below."""
     try:
         import grpc_tools.protoc
     except ImportError:
@@ -445,7 +446,7 @@ def _compiled(path: Path, where: str) -> bytes:
     with scratch_folder() as scratch:
         out = scratch / "descriptors"
         try:
-            # Runs in a process of its own, because the compiler writes errors to stderr from C++.
+            # Run the compiler in a process of its own: its C++ code writes errors to file descriptor 2.
             ended = subprocess.run(
                 [sys.executable, "-m", "grpc_tools.protoc", f"-I{folder}", f"-I{standard}",
                  "--include_imports", f"--descriptor_set_out={out}", str(path.absolute())],

@@ -1,6 +1,7 @@
-"""Put JSON Lines into a store, block by block, and count them.
+"""Put JSON Lines into a store, block by block.
 
-Plain lines become columns of a put at once (`reput.kernels.json_messages`); the others are read one by one.
+Kernels parse simple lines, called plain here, into columns for one put (`reput.kernels.json_messages`). Python reads
+all other lines.
 """
 
 from __future__ import annotations
@@ -43,18 +44,18 @@ from reput.writer.put.results import PutResults
 Bytes = npt.NDArray[np.uint8]
 Offsets = npt.NDArray[np.int64]
 
-# A byte may take six in JSON (\u0000), and a compressed body appears twice.
+# A byte may take six characters in JSON (\u0000), and a compressed body also appears in base64.
 _LONGEST_LINE_BYTES = 8 * MAX_BODY_BYTES
 _SHORT_RUN = 64
-"""Number of consecutive plain lines that are worth a put of their own."""
+"""Fewest consecutive plain lines for which the kernel saves time."""
 
 
 class PlainLines(NamedTuple):
-    """Lines that were plain, one after the other.
+    """A run of consecutive plain lines.
 
-    messages  how many
-    lines     how many, blank ones included
-    stop      position of the first line that is not plain; the end if all are
+    messages: number of messages
+    lines: number of lines, including blank ones
+    stop: position of the first line that is not plain, or the end of the block
     """
 
     messages: int
@@ -63,7 +64,7 @@ class PlainLines(NamedTuple):
 
 
 class LineColumns:
-    """Reads one block of whole lines. The next block reuses its memory, so columns must be put before that."""
+    """Parses blocks of lines into columns. Put the columns of a block before the next one: it reuses the memory."""
 
     def __init__(self, store_host: Host) -> None:
         self._store_host = store_host
@@ -71,14 +72,14 @@ class LineColumns:
         self._most = 0
 
     def begin(self, lines: bytes, newlines: int) -> None:
-        """Take a block of lines, with so many newlines."""
+        """Take a block of whole lines that contains so many newlines."""
         self._stop = len(lines)
         self._make_room(len(lines) + PADDING, newlines + 2)
         self._data[: self._stop] = np.frombuffer(lines, np.uint8)
         self._data[self._stop : self._stop + PADDING] = 10
 
     def read(self, start: int) -> PlainLines:
-        """Read plain lines, beginning with the line at `start`."""
+        """Parse the run of plain lines that begins at `start`."""
         count, stop, lines = parse_lines(
             self._data, start, self._stop, self._rows, self._spans, self._body_at, self._bodies,
             self._head_at, self._heads, self._tail_at, self._tails, self._text,
@@ -87,10 +88,10 @@ class LineColumns:
         return PlainLines(self._count, int(lines), min(int(stop), self._stop))
 
     def columns(self) -> PutColumns:
-        """Return the messages that were read last.
+        """Return the messages of the last `read` as columns.
 
         Raises:
-            MessageRefusedError: the store does not take one of them.
+            MessageRefusedError: the store refuses one of them.
             ValueError: a host is malformed.
         """
         count = self._count
@@ -109,7 +110,11 @@ class LineColumns:
         )
 
     def _properties(self, rows: npt.NDArray[np.void]) -> list[tuple[bytes, Texts]]:
-        """Return whole strings; for a unique key that is created here, the part before it, the key, the rest."""
+        """Return the parts of the properties strings.
+
+        Without new unique keys, each string is one part. Otherwise it consists of the part before the key, the key,
+        which the put creates, and the rest.
+        """
         heads = (b"", _texts(self._heads, self._head_at, len(rows)))
         made = rows["reserved"].astype(np.int64)
         if not made.any():
@@ -119,7 +124,7 @@ class LineColumns:
         return [heads, (UNIQ_KEY.encode(), keys), tails]
 
     def _numbered(self, name: str) -> tuple[list[str], npt.NDArray[np.int32]]:
-        """Return the different texts of a span, and the number of each row's text."""
+        """Return the distinct texts of a span, and for each row the number of its text."""
         count = self._count
         starts = np.ascontiguousarray(self._spans[name][:count])
         stops = np.ascontiguousarray(self._spans[f"{name}_stop"][:count])
@@ -151,7 +156,7 @@ def _texts(data: Bytes, at: Offsets, count: int) -> Texts:
 
 
 class PutStore(Protocol):
-    """What lines are put into: a `reput.WritableStore`."""
+    """The interface of the store into which lines are put. `reput.WritableStore` implements it."""
 
     @property
     def path(self) -> str | PathLike[str]:
@@ -180,9 +185,9 @@ class PutStore(Protocol):
 
 @dataclass(slots=True)
 class LinesReport:
-    """The result for the lines; offsets are physical.
+    """The result of a put of lines. Offsets are physical.
 
-    skipped  lines that were not a message, or that the store refused
+    skipped: number of lines that were not a message, or that the store refused
     """
 
     messages: int = 0
@@ -199,10 +204,10 @@ class LinesReport:
 
 
 class LinesPut:
-    """Puts the lines of one stream; `report` is up to date at any moment.
+    """Puts the lines of one stream. `report` is always up to date, even after an error.
 
-    bad_line  called with the number and the error of a skipped line; None if no line may be skipped
-    progress  is called after each block with the number of bytes read
+    bad_line: called with the number and the error of a skipped line; None if a bad line must stop the put
+    progress: called after each block with the number of bytes read and the report
     """
 
     def __init__(
@@ -216,9 +221,9 @@ class LinesPut:
         self.report = LinesReport()
 
     def run(self, stream: BinaryIO) -> None:
-        """Put all lines. Raises LineError for the first bad line unless they are skipped; earlier lines are put."""
+        """Put all lines. Raises LineError at the first bad line, unless bad lines are skipped."""
         began, done = time.monotonic(), 0
-        # Garbage collection finds nothing here, but would examine the messages of every block.
+        # The messages contain no cycles. Without this, garbage collection would examine them again and again.
         gc.disable()
         try:
             for block in read_blocks(stream, _LONGEST_LINE_BYTES):
@@ -230,8 +235,13 @@ class LinesPut:
             self.report.seconds = time.monotonic() - began
 
     def _put_block(self, block: Block) -> None:
-        """Put plain lines as columns. Put other lines, and some lines after a short run of plain ones, one by one."""
-        if self._store.form != FORM_OF_FOUR:  # Their properties strings end differently.
+        """Put plain lines as columns, and all other lines one by one.
+
+        After a short run of plain lines, an increasing number of lines is put one by one, even plain ones. Otherwise a
+        block that alternates would start the kernel for every line.
+        """
+        # The kernel writes the properties strings of 4.9, which lack the final separator of 5.x.
+        if self._store.form != FORM_OF_FOUR:
             self._put_any(block)
             return
         self._plain.begin(block.data, block.newlines)
@@ -248,10 +258,10 @@ class LinesPut:
             at, number = at + len(some.data), number + some.newlines
 
     def _put_plain(self) -> bool:
-        """Put the messages read last; return False, and put nothing, if some are refused."""
+        """Put the messages of the last `read`. If any is refused, put none and return False."""
         try:
             columns = self._plain.columns()
-        except ValueError:  # a refused topic, or a malformed host
+        except ValueError:  # The topic is refused, or a host is malformed.
             return False
         try:
             result = self._store.put_columns(columns)
@@ -272,7 +282,7 @@ class LinesPut:
             self._put_many(numbers, messages)
 
     def _put_readable(self, block: Block) -> None:
-        """Put the good lines of a block that has a bad one."""
+        """Put the lines of a block that contains a bad line, one by one."""
         numbers: list[int] = []
         messages: list[Message] = []
         for number, line in block.lines():
@@ -298,7 +308,7 @@ class LinesPut:
             self.report.count(len(results), results[0].physical_offset, results[-1].physical_offset)
 
     def _count_from(self, begin: int) -> int:
-        """Return how many messages were put, from this physical offset on, before one was refused."""
+        """Count the messages that were put from this physical offset on, before one was refused."""
         end, count = self._store.end_offset(), 0
         if begin < end:
             with closing(CommitLogReader(StoreLog(self._store.path))) as log:
@@ -308,7 +318,7 @@ class LinesPut:
         return count
 
     def _put_one_by_one(self, numbers: Sequence[int], messages: list[Message]) -> None:
-        """Put messages one by one, as at least one of them is refused."""
+        """Put messages one by one, to find which of them the store refuses."""
         for number, message in zip(numbers, messages, strict=True):
             try:
                 offset = self._store.put(message).physical_offset
@@ -325,7 +335,7 @@ class LinesPut:
 
 
 def _first_lines(block: Block, start: int, number: int, count: int) -> Block:
-    """Return the first `count` lines of a block from `start` on, where line `number` begins."""
+    """Return `count` lines of a block, from line `number` on, which begins at `start`."""
     stop = start
     for found in range(count):
         end = block.data.find(b"\n", stop) + 1

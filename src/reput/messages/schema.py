@@ -1,6 +1,6 @@
-"""The columns of a table of messages, with one row per message.
+"""Define the columns of a table with one row per message.
 
-Every column may be null: a row for damage has only place, length and reason.
+Every column may be null, because a row for a damaged range has only its place, length and reason.
 """
 
 from __future__ import annotations
@@ -42,29 +42,29 @@ COLUMNS = pa.schema(
 )
 """The columns of a message.
 
-store            name of its store: its path, unless another name was given
-physical_offset  its actual position in the CommitLog, which the record may state wrongly
-size             bytes of its record
-times            null if the stored milliseconds do not fit in microseconds of 64 bits
-unique_key, tags null if they are missing; keys and properties are empty then
-body             decompressed, unless requested as stored; see BODY_ERROR
-body_crc_ok      whether the stored body has the stored CRC
+store                  name of the store; its path unless another name was given
+physical_offset        actual position in the CommitLog, even if the record states another one
+size                   bytes of the record
+times                  null if the stored milliseconds do not fit into 64 bits as microseconds
+unique_key, tags       null if they are missing; missing keys and properties are empty
+body                   decompressed, unless requested as stored; see BODY_ERROR
+body_crc_ok            whether the stored body matches the stored CRC
 """
 
 CORRUPT_REASON = pa.field("corrupt_reason", pa.string())
-"""A further column, null for every message that could be read."""
+"""An optional column: why a range of the log could not be read. Null for messages."""
 
 BODY_ERROR = pa.field("body_error", pa.string())
-"""A further column: the reason why a compressed body stays as stored.
+"""An optional column: the reason why a compressed body is as stored.
 
-It is damaged, or would be larger than `reput.messages.bodies.MAX_BODY_BYTES`. Null for all other bodies.
+The body is damaged, or would exceed `reput.messages.bodies.MAX_BODY_BYTES`. Null for all other bodies.
 """
 
 UNIQUE_KEYS = pa.field("unique_keys", pa.list_(pa.field("element", pa.string())))
-"""A further column: every UNIQ_KEY, in order.
+"""An optional column: all UNIQ_KEYs of a message, in order.
 
-For a message that a 5.x client sent in a list, its own id, which the producer got, comes first. `unique_key` is the
-last, the list's.
+A message that a 5.x client sent in a list has two: first its own id, which the producer received, and last the id of
+the list. The column `unique_key` has the last one.
 """
 
 ORIGIN_COLUMNS = pa.schema(
@@ -75,28 +75,28 @@ ORIGIN_COLUMNS = pa.schema(
         ("real_queue_id", pa.int32()),
     ]
 )
-"""Further columns: where a message comes from, and where it belongs.
+"""Optional columns: the origin of a message, and its destination.
 
-broker, cluster  names, if the store was given with them; else null
-real_topic       the destination topic of a delayed, timed, half, retried or dead-letter message, null if unknown; for
-                 other messages their topic
-real_queue_id    the destination queue; null for retried and dead-letter messages, for which nothing records it
+broker, cluster   names, if the store was given with them; else null
+real_topic        topic for which a delayed, timed, half, retry or dead-letter message is meant, null if unknown;
+                  other messages: their topic
+real_queue_id     queue of that topic; null for retry and dead-letter messages, whose records do not state it
 """
 
 DAMAGE_COLUMNS = COLUMNS.append(CORRUPT_REASON)
-"""Further columns of tables in which damage is a row of its own."""
+"""The columns of tables that have a row for each damaged range."""
 
 ALL_COLUMNS = pa.schema([*DAMAGE_COLUMNS, BODY_ERROR, UNIQUE_KEYS, *ORIGIN_COLUMNS])
 
 
 def column_name(given: str) -> str:
-    """Return the column of a name in any case: Spark ignores case."""
+    """Return the spelling of a column's name for a name in any case, because Spark ignores case."""
     known: dict[str, str] = {name.lower(): name for name in ALL_COLUMNS.names}
     return known.get(given.lower(), given)
 
 
 def select(names: Iterable[str] | None) -> pa.Schema:
-    """Return the schema of these columns in this order; None is all of a message's. Raises UsageError."""
+    """Return the schema of these columns, in this order; `COLUMNS` for None. Raises UsageError."""
     if names is None:
         return COLUMNS
     wanted: Sequence[str] = list(names)

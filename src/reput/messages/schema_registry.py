@@ -1,4 +1,4 @@
-"""Get schemas from a registry with Confluent's API, by the ids at the beginning of bodies."""
+"""Get schemas by id from a registry with Confluent's API."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from reput.files.http_json import HttpService
 from reput.messages.body_decoders import UndecodableBodyError
 
 HEADER_BYTES = 5
+# Limits against bodies with random ids, and against endless chains of references.
 _MOST_UNKNOWN = 1_000
 _MOST_REFERENCES = 100
 
 
 def schema_id(body: bytes) -> int | None:
-    """Return the id at the beginning of a body, None without one."""
+    """Return the schema id at the beginning of a body; None if the body has no such header."""
     if len(body) < HEADER_BYTES or body[0]:
         return None
     return int.from_bytes(body[1:HEADER_BYTES], "big")
@@ -28,9 +29,9 @@ class RegisteredSchema:
     """A schema of a registry.
 
     Attributes:
-        text: Its text in the registry.
+        text: The text of the schema.
         kind: AVRO, PROTOBUF or JSON.
-        references: Schemas that it refers to, by name, in an order in which each can be parsed.
+        references: The schemas that it refers to, by name. Each comes after the schemas that it needs itself.
     """
 
     text: str
@@ -39,7 +40,7 @@ class RegisteredSchema:
 
 
 class SchemaRegistry:
-    """Asks a registry for each id once: the schema of an id never changes.
+    """Gets schemas from a registry, and keeps them: the schema of an id never changes.
 
     Args:
         url: URL of the registry, which may contain user and password.
@@ -58,7 +59,7 @@ class SchemaRegistry:
         """Return the schema of an id.
 
         Raises:
-            UndecodableBodyError: The id is unknown, or so many were unknown that the registry is no longer asked.
+            UndecodableBodyError: The id is unknown, or too many ids were unknown, so the registry is no longer asked.
             StoreUnreachableError: The registry does not answer.
         """
         if number in self._known:
@@ -82,7 +83,7 @@ class SchemaRegistry:
         return RegisteredSchema(text, str(answer.get("schemaType", "AVRO")), references)
 
     def _follow(self, answer: Any, path: str, found: dict[str, str]) -> None:
-        """Add the schemas to which a schema refers, the innermost first."""
+        """Add the schemas to which a schema refers, each after its own references."""
         for reference in answer.get("references") or ():
             try:
                 name, subject, version = (reference[key] for key in ("name", "subject", "version"))
@@ -100,8 +101,9 @@ class SchemaRegistry:
                 raise UndecodableBodyError(
                     "the registry lacks a schema that another refers to", subject
                 )
-            found[name] = ""  # it may refer to itself
+            found[name] = ""  # Marks the name, so that a cycle of references ends.
             self._follow(inner, place, found)
+            # Insert it again, so that it comes after its own references.
             del found[name]
             found[name] = self._text_of(inner, place)
 

@@ -1,4 +1,4 @@
-"""Columns as lines of JSON or CSV, many rows at once: the forms of `json_codec` and `csv_text`."""
+"""Write columns as lines of JSON or CSV, many rows at once, in the forms of `json_codec` and `csv_text`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from reput.messages.json_codec import text_or_base64
 from reput.messages.json_columns import epoch_ms, fields_of, json_values, render
 
 JSON_NAMES = {"size": "size_bytes"}
-"""Columns of `reput.messages.schema` that have another name in JSON."""
+"""The JSON names of columns of `reput.messages.schema`, where they differ."""
 
 _KEYS = "keys"
 Text: TypeAlias = "pa.StringArray"
@@ -26,16 +26,16 @@ def json_lines(
     """Return one JSON object per row, with the names and values of docs/message-json.md.
 
     Args:
-        batch: columns of messages, and others.
-        names: the JSON names of columns that differ.
-        end: the end of each line.
+        batch: Columns of messages, and further columns.
+        names: The JSON names of columns, where they differ.
+        end: The end of each line.
     """
     fields = fields_of(batch.schema.names, batch.columns, names, len(batch))
     return render(fields, len(batch), f"}}{end}".encode()).texts()
 
 
 def csv_names(schema: pa.Schema, names: Mapping[str, str] = JSON_NAMES) -> list[str]:
-    """Return the header that goes with `csv_lines`."""
+    """Return the names of the cells that `csv_lines` writes."""
     found = []
     for field in schema:
         name = names.get(field.name, field.name)
@@ -47,9 +47,9 @@ def csv_lines(batch: pa.RecordBatch, *, is_safe: bool = False, end: str = "") ->
     """Return one line of CSV per row.
 
     Args:
-        batch: columns of messages, and others; bytes take two cells, for text and for base64.
-        is_safe: whether to put a ' before texts that a spreadsheet would run as a formula.
-        end: the end of each line.
+        batch: Columns of messages, and further columns. A binary column takes two cells: text, and base64.
+        is_safe: Whether to put a ' before texts that a spreadsheet would run as a formula.
+        end: The end of each line.
     """
     cells: list[Text] = []
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
@@ -63,7 +63,7 @@ def csv_lines(batch: pa.RecordBatch, *, is_safe: bool = False, end: str = "") ->
 
 
 def bytes_of(lines: Text | pa.LargeStringArray) -> memoryview:
-    """Return all lines, concatenated, in UTF-8."""
+    """Return the concatenated lines as UTF-8, without a copy."""
     if not len(lines):
         return memoryview(b"")
     whole = lines.cast(pa.large_string())
@@ -73,7 +73,7 @@ def bytes_of(lines: Text | pa.LargeStringArray) -> memoryview:
 
 
 def with_iso_times(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the columns with times as texts, 2026-10-14T08:35:06.637Z; without the Z if they have no zone."""
+    """Return the columns with times as texts such as 2026-10-14T08:35:06.637Z; without Z if the type has no zone."""
     columns = [
         _iso(column) if pa.types.is_timestamp(column.type) else column for column in batch.columns
     ]
@@ -87,9 +87,9 @@ def _iso(times: pa.Array) -> Text:
 
 
 def _bytes_apart(column: pa.Array) -> tuple[Text, Text]:
-    """Return a column of the bytes that are UTF-8, and a column of the others in base64.
+    """Return a column of texts, and a column of base64 for bytes that are not UTF-8.
 
-    Each row is null in one of the two.
+    Each row is null in at least one of the two.
     """
     try:
         return column.cast(pa.string()), pa.nulls(len(column), pa.string())
@@ -133,7 +133,7 @@ def _separated(parts: list[Text], by: str) -> list[Text | str]:
 
 
 def _joined(parts: list[Text | str], length: int) -> Text:
-    """Return texts, concatenated; null where one of them is null."""
+    """Concatenate texts row by row; null if one of them is null."""
     if not length:
         return pa.array([], pa.string())
     return pc.binary_join_element_wise(*parts, "")

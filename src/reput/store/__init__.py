@@ -1,1 +1,1 @@
-"""RocketMQ's nouns: CommitLog, ConsumeQueue, IndexFile, checkpoint, and the store that contains them."""
+"""Open a store, and find out its facts: parts, file sizes, version, the end of its log, replicas."""

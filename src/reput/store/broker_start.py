@@ -1,7 +1,7 @@
-"""Find where a starting broker begins to check a log, and where it then ends the log.
+"""Find the file at which a starting broker begins to check its log.
 
-Mirrors `CommitLog.recoverNormally`, `.recoverAbnormally` and `isMappedFileMatchedRecover` (tags rocketmq-all-4.9.3,
-rocketmq-all-5.3.3).
+This mirrors `CommitLog.recoverNormally`, `recoverAbnormally` and `isMappedFileMatchedRecover` (tags
+rocketmq-all-4.9.3, rocketmq-all-5.3.3).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from reput.queues.store_queues import KnownOffset
 
 _CHECKED_FILES = 3
 _CHECKPOINT_SLACK_MS = 3_000
-_MAGICS = (MESSAGE_MAGIC, MESSAGE_MAGIC_V2)  # The second magic is of 5.x.
+_MAGICS = (MESSAGE_MAGIC, MESSAGE_MAGIC_V2)  # 5.x uses V2 for topics longer than 127 bytes.
 
 
 def first_file_to_check(
@@ -35,17 +35,20 @@ def first_file_to_check(
 ) -> CommitLogFile:
     """Return the first log file whose records a broker checks when it starts.
 
-    After a clean shutdown 4.9.3 starts with the third-last file, and 5.3.3 with the newest file that begins at or
-    before `known`. After a crash both start with the newest file whose first message was stored well before the
-    checkpoint's times. 5.3.3 with queues in RocksDB starts with the newest file whose first message states a physical
-    offset at or before `known` (`recoverNormally`, `isMappedFileMatchedRecover`).
+    The broker starts with:
+
+    - after a clean shutdown, 4.9.3: the third-last file
+    - after a clean shutdown, 5.3.3: the newest file that begins at or before `known`
+    - after a crash: the newest file whose first message was stored three seconds before the checkpoint's times
+    - after a crash, 5.3.3 with queues in RocksDB: the newest file whose first message states a physical offset at or
+      before `known`
 
     Args:
-        files: the log.
-        checkpoint: checkpoint of the store.
-        is_clean: `abort` does not exist.
-        known: the end of the log according to the queues of a 5.x store; None for a store of 4.9.
-        open_file: opens a file.
+        files: The files of the log.
+        checkpoint: The checkpoint of the store.
+        is_clean: Whether the store was shut down cleanly: `abort` does not exist.
+        known: The end of the log according to the queues of a 5.x store; None for a 4.9 store.
+        open_file: Opens a file.
     """
     if is_clean and known is None:
         return files[-_CHECKED_FILES:][0]
@@ -60,14 +63,14 @@ def first_file_to_check(
 
 
 def _newest(files: list[CommitLogFile], fits: Callable[[CommitLogFile], bool]) -> CommitLogFile:
-    """Return the newest file that fits, or the oldest of all."""
+    """Return the newest file that fits, or the oldest file if none fits."""
     return next((file for file in reversed(files) if fits(file)), files[0])
 
 
 def _first_record(file: CommitLogFile, open_file: OpenFile) -> bytes:
-    """Return the head of a file's first record, or empty bytes if the file begins with something else.
+    """Return the head of a file's first record; empty bytes if the file does not begin with a record.
 
-    A broker reads only the head, so damage in the rest does not matter.
+    Like a broker, this does not notice damage in the rest of the record.
     """
     with open_file(file.path) as reader:
         head = reader.read(0, min(MIN_RECORD_BYTES, file.size))

@@ -1,4 +1,7 @@
-"""Preserve facts that only the files replaced by a rebuild show: sizes, and queues whose messages have expired."""
+"""Handle what a store already has before it is written or rebuilt: unsupported parts, and expired queues.
+
+A rebuild must keep queues whose messages have all expired, because the log does not show their queue offsets.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +25,9 @@ _TWO_KINDS = "{}: keeps its queues in files and in RocksDB; reput rebuild conver
 
 
 def refuse_to_write(facts: StoreFacts) -> None:
-    """Raise UsageError for an archive, and for a store with parts that reput cannot write.
+    """Raise UsageError if reput cannot write into a store: an archive, or a store with unsupported parts.
 
-    Raises MissingExtraError without rocksdict.
+    Raises MissingExtraError if the store needs rocksdict and it is not installed.
     """
     store = Path(facts.path)
     refuse_archive(store)
@@ -34,9 +37,10 @@ def refuse_to_write(facts: StoreFacts) -> None:
             raise UsageError(_TWO_KINDS.format(store))
         if not facts.has_queue_database:
             raise UsageError(
-                f"{store / CONSUME_QUEUE_FOLDER}: files of a RocksDB database without CURRENT: rebuild it with "
+                f"{store / CONSUME_QUEUE_FOLDER}: its RocksDB database lacks the file CURRENT; rebuild it with "
                 "reput repair"
             )
+    # STORE,LOG,LOG is the notation for a log in other folders, which commands that write do not support.
     first = str(store).partition(",")[0]
     if not store.exists() and first != str(store) and Path(first).is_dir():
         raise UsageError(
@@ -61,9 +65,9 @@ def _needed_to_write(facts: StoreFacts) -> str:
 
 
 def writes_rocksdb(facts: StoreFacts, config: StoreConfig) -> bool:
-    """Return whether a store opened for writing keeps its queues in RocksDB, where they are or will be created.
+    """Return whether the queues of a store opened for writing are, or will be created, in RocksDB.
 
-    Raises UsageError for settings that contradict the store, MissingExtraError without rocksdict.
+    Raises UsageError for settings that contradict the store, MissingExtraError if rocksdict is needed and missing.
     """
     if facts.has_queue_database:
         return True
@@ -78,15 +82,15 @@ def writes_rocksdb(facts: StoreFacts, config: StoreConfig) -> bool:
 
 
 def writes_extensions(facts: StoreFacts, config: StoreConfig) -> bool:
-    """Return whether entries of a store opened for writing have extension units.
+    """Return whether ConsumeQueue entries of a store opened for writing get extension units.
 
-    They do if the store has extension files, or no queue yet.
+    Existing files decide. The settings count only for a store without queues.
     """
     return facts.has_extension_files or (config.extension_files and not facts.has_queue_files)
 
 
 def refuse_to_repair(facts: StoreFacts) -> None:
-    """Raise UsageError for a store that cannot be repaired, with the alternative."""
+    """Raise UsageError for a store that cannot be repaired. The message states an alternative."""
     store = Path(facts.path)
     plain = (str(store / COMMIT_LOG_FOLDER),)
     if facts.log_folders not in (plain, facts.ledger_folders):
@@ -104,16 +108,16 @@ def refuse_to_repair(facts: StoreFacts) -> None:
 def keep_expired_queues(
     output: Path, new: Path, log_begin: int, kind: str = CONSUME_QUEUE_FOLDER
 ) -> int:
-    """Link queues whose messages have all expired from the CommitLog into the new store; return their number.
+    """Link queues whose messages have all expired into the new store; return the number of these queues.
 
-    A broker keeps the last file of such a queue, because it determines the queue offset of the next message. Only
-    queues whose every entry lies before the log's beginning are kept.
+    Like a broker, keep the last file of such a queue: it determines the queue offset of the next message. A queue
+    counts as expired if all its entries lead before the beginning of the log.
 
     Args:
-        output: folder with the queues.
-        new: folder that receives them.
-        log_begin: physical offset.
-        kind: the folder of the queues: consumequeue/, or batchconsumequeue/.
+        output: The folder with the old queues.
+        new: The folder that receives the links.
+        log_begin: The physical offset at which the log begins.
+        kind: The folder of the queues: consumequeue/ or batchconsumequeue/.
 
     Raises:
         StoreAccessError: a file cannot be read or linked.
@@ -131,7 +135,7 @@ def keep_expired_queues(
 
 
 def expired_queue_ends(store: Path, log_begin: int) -> Iterator[tuple[Queue, tuple[int, int]]]:
-    """Yield physical offset and queue offset of the last entry of each queue that lies wholly before the log.
+    """Yield each expired queue, with the physical offset and the queue offset of its last entry.
 
     Raises StoreAccessError.
     """
@@ -148,13 +152,13 @@ def expired_queue_ends(store: Path, log_begin: int) -> Iterator[tuple[Queue, tup
 def expired_queues(
     store: Path, log_begin: int, kind: str = CONSUME_QUEUE_FOLDER
 ) -> Iterator[QueueFolder]:
-    """Yield folders of the queues whose every entry lies before the log's beginning. Raises StoreAccessError."""
+    """Yield the folders of queues whose entries all lead before the beginning of the log. Raises StoreAccessError."""
     folders = _queue_folders(store, kind)
     return (queue for queue in folders if _has_expired(Path(queue.path), log_begin))
 
 
 def _has_expired(folder: Path, log_begin: int) -> bool:
-    """Return whether the queue has entries and even the newest lies before the log."""
+    """Return whether the queue has entries, and all of them lead before the beginning of the log."""
     try:
         with closing(_reader(folder)) as queue:
             last = queue.max_queue_offset() - 1

@@ -1,6 +1,6 @@
-"""The facts of a store: its parts, the sizes of its files, version, the end of its log, owner and checkpoint.
+"""Find out the facts of a store: parts, file sizes, version, the end of its log, owner and checkpoint.
 
-Each is read when it is first asked for: a query needs few of them, and `reput.store.file_sizes` takes long to import.
+Each fact is read on first use, because a query needs few of them, and `reput.store.file_sizes` takes long to import.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ if TYPE_CHECKING:
 KEPT_BY: Mapping[str | None, tuple[str, ...]] = {
     None: (), "index": QUEUE_SETTINGS, "consumequeue": INDEX_SETTINGS,
 }  # fmt: skip
-"""The settings of the files that a partial rebuild leaves unchanged."""
+"""By the argument `only` of a rebuild: settings of files that the rebuild leaves unchanged."""
 
 
-@dataclass(frozen=True)  # Without slots, because cached properties need a __dict__.
+@dataclass(frozen=True)  # No slots: cached properties need a __dict__.
 class StoreFacts:
-    """The facts of one store. Each is read when it is first asked for; `refresh` forgets them after a change.
+    """The facts of one store. Each is read on first use and then kept. After a change, call `refresh`.
 
     Attributes:
-        path: path of its folder
-        given: the settings that were given
-        storage: storage that contains it
+        path: The folder of the store.
+        given: The settings that the user gave; None to derive them from the files.
+        storage: The storage that contains the store.
     """
 
     path: str
@@ -55,12 +55,12 @@ class StoreFacts:
     storage: Storage = LOCAL
 
     def refresh(self) -> StoreFacts:
-        """Return the facts of the store as it is now."""
+        """Return new facts, without the values read so far."""
         return StoreFacts(self.path, self.given, self.storage)
 
     @cached_property
     def parts(self) -> StoreParts:
-        """Return the parts of the store by their names. Raises StoreAccessError."""
+        """Return the parts of the store, identified by their names. Raises StoreAccessError."""
         return parts_of(self.path, self.storage)
 
     @cached_property
@@ -71,15 +71,15 @@ class StoreFacts:
 
     @property
     def config(self) -> StoreConfig:
-        """Return the given settings, or else those that the files show; a broker's defaults for the rest.
+        """Return the given settings, or else the settings that the files show, with a broker's defaults for the rest.
 
-        Raises StoreAccessError, as `shown`, `doubts` and `odd_files` do: one survey of the files yields all four.
+        `shown`, `doubts` and `odd_files` come from the same survey of the files. All four raise StoreAccessError.
         """
         return self._sizes.config
 
     @property
     def shown(self) -> Mapping[str, int]:
-        """Return the sizes that the files show for certain, by field of StoreConfig."""
+        """Return the sizes that are certain from the files, by field of StoreConfig."""
         return self._sizes.shown
 
     @property
@@ -89,7 +89,7 @@ class StoreFacts:
 
     @property
     def odd_files(self) -> tuple[OddFile, ...]:
-        """Return files whose length differs from `config`."""
+        """Return the files whose length differs from the size in `config`."""
         return self._sizes.odd_files
 
     @cached_property
@@ -99,7 +99,7 @@ class StoreFacts:
 
     @cached_property
     def ledger_folders(self) -> tuple[str, ...]:
-        """Return the folders of the DLedger log; empty without one. Raises StoreAccessError."""
+        """Return the folders of the DLedger log; empty if there is none. Raises StoreAccessError."""
         return ledger_folders(self.path, self.storage)
 
     @cached_property
@@ -127,7 +127,7 @@ class StoreFacts:
         return os.path.join(self.path, CONSUME_QUEUE_FOLDER)
 
     def local_database(self, *names: str) -> str | None:
-        """Return the folder of a RocksDB database below the store; None if it does not exist or is on another machine.
+        """Return the folder of a RocksDB database in the store; None if it does not exist or the store is not local.
 
         Raises StoreAccessError.
         """
@@ -152,12 +152,12 @@ class StoreFacts:
 
     @property
     def holes(self) -> list[Finding]:
-        """Return the ranges between the first and last file of the log that are in no file. Raises StoreError."""
+        """Return the missing ranges between the first and the last file of the log. Raises StoreError."""
         return self.log.holes()
 
     @cached_property
     def broker_end(self) -> int:
-        """Return the end of the log for a broker that starts now. This reads the last files, so call it only if needed.
+        """Return where a broker that starts now would end the log. This reads the last files of the log, which is slow.
 
         Raises StoreError.
         """
@@ -168,13 +168,13 @@ class StoreFacts:
             return recovered_end(log, start, whole_records=self.config.check_record_crc)
 
     def broker_start(self, files: Sequence[CommitLogFile]) -> int:
-        """Return the physical offset from which a broker that starts now checks a log of these files.
+        """Return the physical offset from which a broker that starts now would check a log of these files.
 
         Raises StoreAccessError.
         """
         from reput.store.broker_start import first_file_to_check
 
-        # Only a 5.x broker asks its queues how far the log was dispatched.
+        # Only a 5.x broker derives the start from its queues. A database can be opened only on this machine.
         known = self.known_offset if self.config.is_five and self.storage.is_local else None
         first = first_file_to_check(
             list(files), self.checkpoint, is_clean=not self.has_abort, known=known,
@@ -184,7 +184,7 @@ class StoreFacts:
 
     @cached_property
     def known_offset(self) -> KnownOffset:
-        """Return the end of the log according to the queues; None for an unreadable database, as in a broker.
+        """Return the end of the log according to the queues; offset -1 if the database cannot be read.
 
         Raises StoreAccessError.
         """
@@ -200,7 +200,7 @@ class StoreFacts:
 
     @cached_property
     def has_abort(self) -> bool:
-        """Return whether the last owner has not (yet) shut the store down cleanly."""
+        """Return whether the store has the file `abort`: its owner runs, or was not shut down cleanly."""
         return self.storage.entry(os.path.join(self.path, ABORT_FILE)) is not None
 
     @cached_property
@@ -218,29 +218,30 @@ class StoreFacts:
             return Checkpoint()
 
     def findings(self) -> list[Finding]:
-        """Return all doubts: unknown parts, sizes, files of unequal sizes, missing log files, the end of the log.
+        """Return findings about unknown parts, missing log files, uncertain and unequal sizes, and the end of the log.
 
         Raises StoreError.
         """
         sizes = [doubt.finding() for doubt in self.doubts]
         sizes += [odd.finding() for odd in self.odd_files]
+        # While a broker writes, the end of the log is always incomplete.
         ends = [] if self.is_live else self.ends.findings()
         return [*self.parts.findings, *self.holes, *sizes, *ends]
 
     @property
     def is_five(self) -> bool:
-        """Return whether a file shows that a 5.x broker wrote the store."""
+        """Return whether the files show that a 5.x broker wrote the store."""
         return self.parts.version == "5.x"
 
     def require_certain(self, but: Collection[str] = ()) -> None:
-        """Refuse to write while a size is in doubt.
+        """Raise UsageError if a size is uncertain, before files of this size are written.
 
         Args:
-            but: settings that are known from elsewhere or irrelevant. The size of log files is never checked here:
-                only recovery continues the log, and it has its own message for files of several sizes.
+            but: Settings that are known from elsewhere, or not needed. The size of log files is never checked here:
+            only recovery continues the log, and reports files of several sizes itself.
 
         Raises:
-            UsageError: names the files and the settings.
+            UsageError: A size is uncertain. The message names the files and the settings.
         """
         for doubt in self.doubts:
             if not set(doubt.settings) <= {LOG_SETTING, *but}:
@@ -250,10 +251,12 @@ class StoreFacts:
                 )
 
     def require_shown(self) -> None:
-        """Refuse settings that contradict the sizes of existing files; a broker does not start with such files.
+        """Raise StoreError if the given settings contradict the sizes of existing files.
+
+        A broker does not start with such files.
 
         Raises:
-            StoreError: the given settings differ from the sizes of the store's files.
+            StoreError: The sizes differ. The message names the setting.
         """
         from reput.store.file_sizes import BROKER_NAMES, QUEUE_SIZES
 
@@ -279,11 +282,11 @@ class StoreFacts:
 def facts_of(
     store: str | os.PathLike[str], given: StoreConfig | None = None, storage: Storage = LOCAL
 ) -> StoreFacts:
-    """Return the facts of a store, from names, sizes, headers and samples, never from the whole log.
+    """Return the facts of a store. They come from names, sizes, headers and samples, never from the whole log.
 
     Args:
-        store: Its folder, or a folder of indexes.
+        store: The folder of a store, or of indexes.
         given: The broker's settings; None to take the sizes from the files.
-        storage: Storage that contains it.
+        storage: The storage that contains the folder.
     """
     return StoreFacts(os.fspath(store), given, storage)

@@ -1,9 +1,13 @@
-"""The sizes of a store's files.
+"""Derive the sizes of a store's files.
 
-A broker gives all files of one kind the same size, and names each by the offset of its first byte. So three sources
-show the size, in this order: the broker's configuration, the distance between neighbouring names, and the size of most
-files. Only this module consults them, for `reput.store.facts`. If they disagree, readers use the first and report the
-doubt; writers refuse.
+A broker gives all files of one kind the same size, and names each file by the offset of its first byte. Three sources
+therefore show the size, in this order:
+
+1. the broker's configuration, if it is given
+2. the distance between neighbouring names
+3. the length of most files
+
+If they disagree, readers use the first source and report the doubt; writers refuse.
 """
 
 from __future__ import annotations
@@ -45,18 +49,19 @@ if TYPE_CHECKING:
 
 _MOST_NAMED = 3
 _LEAST_EXTENSION_BYTES = 64
-_RECORDS_AFTER = 1 << 14  # Bytes checked after the last entry of a store's only queue file.
+# Most records that are read to find later messages of a store's only queue file.
+_RECORDS_AFTER = 1 << 14
 
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """A size that the files of a store do not show for certain.
+    """A size that is uncertain, because the files of a store contradict each other.
 
     Attributes:
-        settings: the affected fields of StoreConfig
-        names: the broker's names of these settings
-        detail: the contradiction
-        files: the files that disagree with the others
+        settings: The affected fields of StoreConfig.
+        names: The broker's names of these settings.
+        detail: The contradiction, in words.
+        files: The files that disagree with the others.
     """
 
     settings: tuple[str, ...]
@@ -74,7 +79,7 @@ class Doubt:
 
 
 class OddFile(NamedTuple):
-    """A file whose size differs from its kind's."""
+    """A file whose size differs from the size of its kind."""
 
     path: str
     size: int
@@ -106,18 +111,18 @@ class _QueueFolder(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FileSize:
-    """A kind of files that are named by offsets.
+    """A kind of files that are named by their offsets.
 
     Attributes:
-        folder: folder of the files; except for the log's, it contains <topic>/<queue id>/
-        title: name of the kind in messages
-        setting: field of StoreConfig with their size
-        name: the broker's name of this setting
-        unit: bytes per unit of the setting
-        least: smallest size of a file
-        entry_bytes: size of an entry; 0 if entries differ in length
-        finding: kind of finding for a file of another size
-        decode: returns the first entry in some bytes
+        folder: The folder of the files. Except in the log's folder, they lie in <topic>/<queue id>/.
+        title: The name of the kind in messages.
+        setting: The field of StoreConfig with the size of a file.
+        name: The broker's name of this setting.
+        unit: Bytes per unit of the setting.
+        least: The smallest possible size of a file.
+        entry_bytes: The size of an entry; 0 if entries differ in length.
+        finding: The kind of finding for a file of another size.
+        decode: Returns the first entry in a buffer.
     """
 
     folder: str
@@ -205,9 +210,8 @@ def sizes_of(facts: StoreFacts) -> FileSizes:
         ]
     in_doubt = {setting for doubt in found.doubts for setting in doubt.settings}
     if given is not None and len(index) == 1 and index[0][1] < given.index_file_bytes:
-        in_doubt.update(
-            INDEX_SETTINGS
-        )  # The only IndexFile was cut off; a broker extends it as well.
+        # The only IndexFile is too short. A broker extends it to the size of its settings, so they do not contradict.
+        in_doubt.update(INDEX_SETTINGS)
     shown = {setting: value for setting, value in found.values.items() if setting not in in_doubt}
     doubts = tuple(found.doubts) if given is None else ()
     return FileSizes(config, shown, doubts, tuple(odd))
@@ -221,7 +225,7 @@ class FileSizes(NamedTuple):
 
 
 class _Shown(NamedTuple):
-    """Settings shown by the files of one kind, by field of StoreConfig, and a doubt about them."""
+    """The settings that the files of one kind show, by field of StoreConfig, and a doubt about them."""
 
     values: dict[str, int]
     doubt: Doubt | None = None
@@ -239,7 +243,7 @@ class _Found:
 
 
 def _queue_folders(folder: str, storage: Storage) -> Iterator[_QueueFolder]:
-    """Return the queues in order, each with its files in order."""
+    """Yield the queues in order, each with its files in order."""
     for queue in walk_queues(folder, storage):
         yield _QueueFolder(queue.topic, queue.name, tuple(_files_in(queue.path, storage)))
 
@@ -251,7 +255,7 @@ def _files_in(folder: str, storage: Storage) -> Iterator[_SizedFile]:
 
 
 def _bytes_of(entry: FolderEntry) -> int | None:
-    """Return the size of a file; None if it is not a regular file, or has expired since it was listed."""
+    """Return the size of a file; None if it is not a regular file, or was deleted since it was listed."""
     try:
         return entry.stat().st_size if entry.is_file() else None
     except FileNotFoundError:
@@ -261,10 +265,10 @@ def _bytes_of(entry: FolderEntry) -> int | None:
 def _size_of(
     kind: FileSize, queues: Sequence[_QueueFolder], store: str, storage: Storage
 ) -> _Shown:
-    """Return the size of whole files, from the distance of their names, else from the majority of sizes.
+    """Derive the size of complete files from the distances between their names, else from the sizes of most files.
 
-    A file shorter than the others was cut off, so it does not count. A longer file counts, because nothing extends
-    files. An empty file was created just before a crash.
+    A file that is shorter than the others was truncated, so it does not count. A longer file counts, because nothing
+    extends files. An empty file was created just before a crash.
     """
     files = [file for queue in queues for file in queue.files if file.size]
     if not files:
@@ -275,7 +279,7 @@ def _size_of(
     distances = Counter(after.start - before.start for before, after in pairs)
     size = max(distances, key=lambda one: (distances[one], -one)) if distances else usual
     if kind is _LOG and len(sizes) == 1 < len(files) and not any(one % usual for one in distances):
-        # Files are missing between others, or nothing writes a log with files of this size.
+        # All files have the same size, and all distances are multiples of it: files are missing in between.
         size = usual
     values = {kind.setting: size // kind.unit} if kind.fits(size) else {}
     apart = [after.path for before, after in pairs if (after.start - before.start) % size]
@@ -309,13 +313,13 @@ def _size_of(
 
 
 def _was_cut(store: str, kind: FileSize, queues: Sequence[_QueueFolder], storage: Storage) -> bool:
-    """Return whether the only file of a kind is full although its queue continues in the log.
+    """Return whether the log has later messages of a queue whose only file is full.
 
-    Nothing else shows that such a file was cut off.
+    A single file that was truncated looks full. Only the log can show that its queue continues.
     """
     queue = next(queue for queue in queues if queue.files)
     file = next((file for file in queue.files if file.size), None)
-    if file is None:  # An owner that was killed before it gave the file its size has left it.
+    if file is None:  # All files are empty: the owner was killed after it created them.
         return False
     try:
         with closing(storage.open(file.path)) as reader:
@@ -334,18 +338,18 @@ def _was_cut(store: str, kind: FileSize, queues: Sequence[_QueueFolder], storage
                 and message.queue_offset >= stop
                 for message in messages
             )  # fmt: skip
-    except ReputError:  # The log is missing or unreadable, and shows nothing.
+    except ReputError:  # Without a readable log there is no evidence.
         return False
 
 
 def _index_files(folder: str, storage: Storage) -> list[tuple[str, int]]:
-    """Return path and size of the IndexFiles that have a byte, oldest first."""
+    """Return the paths and sizes of the IndexFiles that are not empty, oldest first."""
     names = (entry for entry in storage.list(folder) if is_index_file_name(entry.name))
     return sorted((entry.path, size) for entry in names if (size := _bytes_of(entry)))
 
 
 def _index_sizes(files: Sequence[tuple[str, int]], storage: Storage) -> _Shown:
-    """Return the numbers of slots and items of most IndexFiles. `_size_of` explains which files count."""
+    """Derive the numbers of slots and items from most IndexFiles. `_size_of` explains which files count."""
     if not files:
         return _Shown({})
     try:
@@ -376,7 +380,7 @@ def _index_sizes(files: Sequence[tuple[str, int]], storage: Storage) -> _Shown:
 
 
 def _topics_in_rocksdb(facts: StoreFacts) -> set[str]:
-    """Return the topics of the database, or an empty set without a readable database."""
+    """Return the topics in the queues' RocksDB database; an empty set if there is no readable database."""
     folder = facts.local_database(CONSUME_QUEUE_FOLDER)
     if folder is None:
         return set()
@@ -388,9 +392,9 @@ def _topics_in_rocksdb(facts: StoreFacts) -> set[str]:
 
 
 def _has_record_crc(store: str, storage: Storage) -> bool:
-    """Return whether the first record of a 5.x log has its own CRC."""
+    """Return whether the first record of a 5.x log has a CRC of the whole record."""
     try:
         with closing(CommitLogReader(StoreLog(store, storage))) as log:
             return stated_record_crc(log.get(log.first_offset).properties_bytes) is not None
-    except ReputError:  # The log has no record.
+    except ReputError:  # The log has no readable record.
         return False

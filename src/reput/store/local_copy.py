@@ -1,4 +1,4 @@
-"""A copy of a store in object storage, for operations that read every byte of a store on this machine."""
+"""Copy a store from object storage to this machine, for operations that read every byte."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _MOST_DEPTH = 8
 
 @dataclass(frozen=True, slots=True)
 class LocalCopy:
-    """The copy of a store; `url` is the original."""
+    """A temporary copy of a store. `path` is its folder, `url` the original."""
 
     path: str
     url: str
 
     def as_original(self, finding: Finding) -> Finding:
-        """Return a finding about the copy as a finding about the original."""
+        """Return a finding about the copy as a finding about the original: paths are replaced by URLs."""
         texts = {
             name: getattr(finding, name) for name in ("file", "detail", "cost", "at_next_start")
         }
@@ -42,17 +42,17 @@ def local_copy(
 ) -> Iterator[LocalCopy]:
     """Copy all files of a store into a temporary folder, which is deleted after the body.
 
-    Runs of zeros take no space in it. `TMPDIR` chooses the place of the folder. `progress` is called with the phase
-    fetch.
+    Blocks of zeros take no space in the copy. The environment variable TMPDIR sets the place of the folder. `progress`
+    is called with the phase "fetch".
 
     Raises:
-        UsageError: `url` is an archive.
-        StoreNotFoundError, StoreAccessError: Something cannot be read, or there is not enough space.
+        UsageError: The URL belongs to an archive.
+        StoreNotFoundError, StoreAccessError: A file cannot be read, or there is not enough space.
     """
     storage, store = find_store(url, options)
     if storage.is_archive or storage.is_joined:
         raise UsageError(
-            f"{url}: is an archive; restore it into a folder and use that, or verify it with reput archive"
+            f"{url}: is an archive; restore it into a folder first, or verify it with reput archive --verify"
         )
     files = list(_files(storage, store, _MOST_DEPTH))
     total = sum(file.stat().st_size for file in files)
@@ -84,5 +84,6 @@ def _fetch(storage: Storage, file: FolderEntry, target: Path) -> None:
     with FileWriter(target, size) as output, storage.open_file(file.path) as reader:
         for position in range(0, size, _BLOCK_BYTES):
             block = reader.read(position, min(_BLOCK_BYTES, size - position))
+            # Skipping zeros keeps preallocated log files sparse.
             if any(block):
                 output.write(block, position)

@@ -1,4 +1,4 @@
-"""A store with its name and settings, and the fleet file, which lists such stores (docs/fleet.md)."""
+"""Read fleet files, which list stores with names and settings (docs/fleet.md)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _FIELDS = {
     "name": _TEXT, "path": _TEXT, "log_paths": _TEXTS, "cluster": _TEXT, "broker": _TEXT,
     "broker_id": _NUMBER, "config": _TEXT, "archive": _TEXT, "storage_options": _TABLE_OF_TEXTS,
 }  # fmt: skip
-"""Fields of a store and their types."""
+"""The fields of a store in a fleet file, and their types."""
 _OF_BROKER_CONFIG = {
     "cluster": "brokerClusterName", "broker": "brokerName", "broker_id": "brokerId",
 }  # fmt: skip
@@ -32,18 +32,18 @@ _OF_BROKER_CONFIG = {
 
 @dataclass(frozen=True, slots=True)
 class NamedStore:
-    """One of several stores.
+    """A store with its name and settings.
 
     Attributes:
-        name: Name under which answers list it.
-        path: Its folder or URL.
+        name: The name that answers show.
+        path: The folder or URL of the store.
         options: Arguments of operations for this store only: `config`, `storage_options`.
-        log_paths: Folders of its CommitLog outside of it.
-        cluster: Name of its cluster.
-        broker: Name of its broker. Stores with one cluster and broker may be replicas of one log.
-        broker_id: 0 for a master.
-        config: Path of the broker's configuration file (broker.conf).
-        archive: Folder or URL of its archive.
+        log_paths: Folders of its CommitLog outside of the store.
+        cluster: The name of its cluster.
+        broker: The name of its broker. Stores with the same cluster and broker may be replicas of one log.
+        broker_id: The broker id; 0 for a master.
+        config: The path of the broker's configuration file (broker.conf).
+        archive: The folder or URL of its archive.
     """
 
     name: str
@@ -63,14 +63,14 @@ class NamedStore:
 
     @property
     def log_name(self) -> tuple[str, ...]:
-        """Return the name of the store's log, which only possible replicas of one log share."""
+        """Return a name of the store's log. Stores with the same log name may be replicas of one log."""
         return (self.cluster or "", self.broker) if self.broker else (self.path,)
 
     def arguments(self, *, joined: bool = False) -> tuple[str, dict[str, Any]]:
         """Return the path to open, and the options of operations.
 
         Args:
-            joined: Whether to read the archive as well, if the store has one.
+            joined: Whether to read the store together with its archive, if it has one.
 
         Raises UsageError, StoreNotFoundError, StoreAccessError.
         """
@@ -78,7 +78,8 @@ class NamedStore:
         if self.config is not None:
             options.setdefault("config", StoreConfig.from_broker_config(self.config))
         path = self.path
-        if is_pattern(path):  # Returned by functions for one store, or for none.
+        # It must match exactly one store here: patterns for several were expanded before.
+        if is_pattern(path):
             path = find_store(path, options.get("storage_options"))[1]
         path = with_logs(path, self.log_paths)
         if joined and self.archive is not None:
@@ -87,14 +88,14 @@ class NamedStore:
 
 
 def read_fleet(path: str | PathLike[str]) -> list[NamedStore]:
-    """Read the stores of a fleet file, in its order. Their existence is not checked.
+    """Read the stores of a fleet file, in the order of the file. Whether they exist is not checked.
 
-    Relative paths start at the folder of the file. If the file does not state cluster, broker or broker id, they are
-    taken from the broker's configuration.
+    Relative paths are relative to the folder of the file. Cluster, broker and broker id default to those in the
+    broker's configuration.
 
     Raises:
-        UsageError: an entry is wrong; the message names the file and the entry.
-        StoreNotFoundError, StoreAccessError: the file cannot be read.
+        UsageError: An entry is wrong. The message names the file and the entry.
+        StoreNotFoundError, StoreAccessError: The file cannot be read.
     """
     where = fspath(path)
     entries = _entries(where)
@@ -103,8 +104,7 @@ def read_fleet(path: str | PathLike[str]) -> list[NamedStore]:
     for number, store in enumerate(stores, 1):
         if (earlier := first.setdefault(store.name, number)) != number:
             raise UsageError(
-                f"{where}: [[{_TABLE}]] {earlier} and {number} have the name {store.name!r}; "
-                "give each its own"
+                f"{where}: [[{_TABLE}]] {earlier} and {number} have the same name {store.name!r}; rename one"
             )
     return stores
 
@@ -125,7 +125,9 @@ def _entries(where: str) -> list[Any]:
         raise UsageError(f"{where}: not TOML: {reason}") from None
     for name in content:
         if name != _TABLE:
-            raise UsageError(f"{where}: unknown field {name}; a fleet file has [[{_TABLE}]] only")
+            raise UsageError(
+                f"{where}: unknown field {name}; a fleet file has only [[{_TABLE}]] tables"
+            )
     entries = content.get(_TABLE, [])
     if not isinstance(entries, list):
         raise UsageError(f"{where}: write [[{_TABLE}]] before each store, not [{_TABLE}]")
@@ -153,7 +155,9 @@ def _store(where: str, number: int, entry: Any) -> NamedStore:
         raise UsageError(f"{label}: path is missing")
     path, config = entry["path"], entry.get("config")
     if is_pattern(path) and ("name" in entry or "log_paths" in entry):
-        raise UsageError(f"{label}: path {path} is a pattern; leave out name and log_paths")
+        raise UsageError(
+            f"{label}: path {path} is a pattern, so name and log_paths cannot apply; omit them"
+        )
     folder = os.path.dirname(where)
     config = None if config is None else _placed(folder, config)
     identity = {
@@ -187,13 +191,16 @@ def _fits(wanted: str, value: object) -> bool:
 
 
 def _placed(folder: str, path: str) -> str:
-    """Return a path relative to the fleet file's folder, or an unchanged URL."""
+    """Resolve a path relative to the folder of the fleet file. URLs are returned unchanged."""
     is_elsewhere = is_url(path) or path.startswith("file:")
     return path if is_elsewhere else os.path.join(folder, path)
 
 
 def _stated(config: str | None) -> dict[str, Any]:
-    """Return cluster, broker and broker id of a broker's configuration. If it is missing, operations report that."""
+    """Return cluster, broker and broker id from a broker's configuration.
+
+    An unreadable file is ignored here; operations on the store report it.
+    """
     if config is None:
         return {}
     try:

@@ -32,9 +32,10 @@ class Replicas:
 
 
 def find_replicas(stores: Sequence[NamedStore]) -> Replicas:
-    """Compare samples of the logs of stores with one cluster and broker; the store with the lowest id comes first.
+    """Find replicas: stores with the same cluster and broker name, and the same bytes in samples of their logs.
 
-    A store that cannot be read, or whose log has no byte in common with the first, is not a replica.
+    The store with the lowest broker id counts as the master. A store that cannot be read, or whose log does not overlap
+    with the master's, is not a replica.
     """
     named = sorted((one for one in stores if one.broker), key=lambda one: one.log_name)
     first: dict[str, str] = {}
@@ -55,7 +56,7 @@ def find_replicas(stores: Sequence[NamedStore]) -> Replicas:
 
 
 def replicas_of(stores: Sequence[NamedStore]) -> dict[str, str]:
-    """Return the name of the first store of a broker, by name of each further one. Nothing is read."""
+    """Return replicas by their settings alone: the name of the master by the name of each further store."""
     first: dict[tuple[str, ...], str] = {}
     found: dict[str, str] = {}
     for store in sorted((one for one in stores if one.broker), key=lambda one: one.broker_id or 0):
@@ -69,15 +70,14 @@ def answered_by(
     is_complete: Sequence[bool],
     logs: Sequence[OffsetRange | None] = (),
 ) -> dict[str, str]:
-    """Return the replica with a complete answer, by name of each store without one.
+    """Return for each store without a complete answer the replica that can replace it.
 
-    A slave may lag behind. It therefore replaces the master only if the range of the master's log is known and the
-    slave has all of it.
+    A slave may lag behind its master. It replaces the master only if it has the whole known range of the master's log.
 
     Args:
         stores: All stores.
-        is_complete: Whether each has a complete answer.
-        logs: The range of each store's log, None if unknown.
+        is_complete: Whether each store has a complete answer.
+        logs: The range of each store's log; None if unknown.
     """
     ranges = logs or [None] * len(stores)
     found: dict[str, str] = {}
@@ -98,7 +98,7 @@ def answered_by(
 
 
 def differs(path: str, physical_offset: int, other: str) -> Finding:
-    """Return the finding for a store whose bytes differ from those of the store `other`."""
+    """Return the finding for a store whose log differs from the log of the store `other`."""
     detail = f"differs at physical offset {physical_offset} from {other}, which has the same cluster and broker name"
     return Finding(Kind.REPLICA_DIFFERS, path, detail, physical_offset=physical_offset)
 
@@ -109,7 +109,7 @@ class _Log:
     files: tuple[CommitLogFile, ...]
 
     def read(self, start: int, most: int) -> tuple[bytes, bool]:
-        """Return bytes at a physical offset, and whether they are in the last file, which is being written."""
+        """Return bytes at a physical offset, and whether they lie in the last file, which may still be written."""
         for file in self.files:
             if file.start <= start < file.end:
                 with self.storage.open(file.path) as reader:
@@ -128,14 +128,14 @@ def _log_of(store: NamedStore) -> _Log | None:
 
 
 def _compared(one: _Log, other: _Log) -> tuple[bool, int | None]:
-    """Return whether samples are equal, and the physical offset of the first byte that differs."""
+    """Return whether the samples are equal, and the physical offset of the first difference."""
     has_equal = False
     try:
         for start in _sampled(one, other):
             (left, is_left_last), (right, is_right_last) = (
                 log.read(start, _SAMPLE_BYTES) for log in (one, other)
             )
-            # A file is created full of zeros: a replica that lags behind still has these.
+            # A new log file is full of zeros, and a replica that lags behind still has them. Ignore zeros at the end.
             written = min(
                 _written(left) if is_left_last else len(left),
                 _written(right) if is_right_last else len(right),
@@ -147,7 +147,7 @@ def _compared(one: _Log, other: _Log) -> tuple[bool, int | None]:
                 )
                 return False, start + at
             has_equal |= _written(left) > 0
-    except ReputError:  # It has expired in the meantime, or is unreadable.
+    except ReputError:  # The file expired during the comparison, or is unreadable.
         return False, None
     return has_equal, None
 
@@ -157,7 +157,7 @@ def _written(data: bytes) -> int:
 
 
 def _sampled(one: _Log, other: _Log) -> Iterator[int]:
-    """Yield physical offsets spread over the common part of both logs."""
+    """Yield physical offsets, evenly spread over the common range of both logs."""
     start = max(log.files[0].start for log in (one, other))
     stop = min(log.files[-1].end for log in (one, other))
     step = max((stop - start) // _SAMPLES, _SAMPLE_BYTES)

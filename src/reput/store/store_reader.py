@@ -1,6 +1,6 @@
-"""A store opened for reading: CommitLog, ConsumeQueues, IndexFiles.
+"""Open a store for reading: CommitLog, ConsumeQueues, IndexFiles.
 
-It reads the store of a stopped or a running broker, or a copy of a store. It writes nothing into the store.
+The store may belong to a running broker, to a stopped one, or be a copy. Nothing is written into it.
 """
 
 from __future__ import annotations
@@ -36,11 +36,12 @@ from reput.queues.queue_index import QueueIndex
 from reput.queues.store_queues import open_queues
 from reput.store.facts import StoreFacts, facts_of
 
+# Log files whose first record is examined to find out whether a 5.x broker wrote the store.
 _LOOKED_AT_FILES = 8
 
 
 class ReaderOptions(TypedDict, total=False):
-    """The settings for reading a store; see `StoreReader`."""
+    """The keyword arguments of `StoreReader`."""
 
     config: StoreConfig | None
     broker_config: str | PathLike[str] | None
@@ -51,15 +52,15 @@ class ReaderOptions(TypedDict, total=False):
 
 
 class StoreReader(Closing):
-    """An open store and context manager, for one thread at a time.
+    """An open store. It is a context manager, and can be used by one thread at a time.
 
     Attributes:
-        commit_log, queues, index: its parts
-        storage, path: place of the store
-        log_storage: storage of its log, and of the archive that it is joined with
-        own_log: its log without that archive
-        known_ranges: the store times of ranges of its log, and the ids that no index has
-        config: the settings that its answers depend on
+        commit_log, queues, index: The parts of the store.
+        storage, path: The place of the store.
+        log_storage: The storage of the log. If the store is read together with its archive, it joins both.
+        own_log: The log of the store without the archive.
+        known_ranges: Remembered facts about ranges of the log: store times, and ids that no index has.
+        config: The settings that answers depend on.
     """
 
     @checked
@@ -76,12 +77,15 @@ class StoreReader(Closing):
     ) -> None:
         """Open a store, its commitlog folder, or a pattern that matches one of these.
 
-        `path` is a local path, or a URL of any file system (s3://bucket/store). `storage_options` has the options of
-        that file system (`s3.endpoint_override`, `fsspec.NAME`, ...).
-
-        Settings come from `config` or else from the file `broker_config`. `hash_slots` and `index_items` override them.
-        If unknown, they are derived from the IndexFiles. `index` is another directory with index/, and perhaps
-        consumequeue/.
+        Args:
+            path: A local path, or a URL of any file system (s3://bucket/store).
+            config: The broker's settings.
+            broker_config: The broker's configuration file, instead of `config`.
+            hash_slots, index_items: Sizes of an IndexFile, which override the settings. By default they are derived
+            from
+                the IndexFiles.
+            index: Another directory with index/, and perhaps consumequeue/, to use instead of the store's own.
+            storage_options: Options of the file system (`s3.endpoint_override`, `fsspec.NAME`, ...).
 
         Raises StoreNotFoundError, StoreAccessError, FormatError, UsageError.
         """
@@ -125,13 +129,16 @@ class StoreReader(Closing):
         return CommitLogReader(StoreLog(self.path, self.storage, self._named_folders()))
 
     def _named_folders(self) -> Sequence[str] | None:
-        """Return the folders that the settings name if they are on this machine; a copy has its own folder."""
+        """Return the log folders that the settings name, if they exist on this machine.
+
+        A copy of a store has its log in its own folder, although the settings name the broker's folders.
+        """
         named, storage = self.config.log_folders, self.storage
         is_here = storage.is_local and all(_is_folder(storage, path) for path in named)
         return named if is_here else None
 
     def close(self) -> None:
-        """Close the files. A closed store cannot be read."""
+        """Close all files. The store cannot be used afterwards."""
         self._is_closed = True
         self.commit_log.close()
         self.own_log.close()
@@ -139,7 +146,7 @@ class StoreReader(Closing):
         self.index.close()
 
     def check_open(self) -> None:
-        """Raise UsageError once the store is closed."""
+        """Raise UsageError if the store is closed."""
         if self._is_closed:
             raise UsageError(f"{self.path}: the store is closed; open it again")
 
@@ -152,14 +159,14 @@ class StoreReader(Closing):
         return self.commit_log.get(physical_offset)
 
     def key_planner(self, judge: Judge | None = None) -> Planner:
-        """Return the planner that divides the log into parts that an index covers and parts that must be scanned.
+        """Return the planner of searches by key, which divides the log into indexed parts and parts to scan.
 
-        All searches for keys use this plan. Without a `judge`, remembered proofs are used and the rest is spot-checked.
+        Without a `judge`, remembered proofs are used, and other IndexFiles are spot-checked.
 
         Raises StoreAccessError.
         """
         if self.storage.is_archive:
-            # Imported here, because it loads NumPy.
+            # Imported here, because it loads NumPy, which most queries do without.
             from reput.index.archive_index import archive_index
 
             archived = archive_index(self.storage, self.commit_log)
@@ -175,10 +182,10 @@ class StoreReader(Closing):
 
     @cached_property
     def may_have_replaced_ids(self) -> bool:
-        """Return whether records may have several UNIQ_KEYs, of which an index has the last.
+        """Return whether records may have several UNIQ_KEYs, of which an index has only the last one.
 
-        Messages that a 5.x client sends as a list do. A store without a sign of 5.x is assumed to have none. Raises
-        StoreAccessError.
+        Messages that a 5.x client sends as a list have several. A store without any sign of 5.x is assumed to have no
+        such messages. Raises StoreAccessError.
         """
         if self.storage.is_archive or self.log_storage.is_joined:
             from reput.index.archive_index import may_have_replaced_ids
@@ -190,18 +197,17 @@ class StoreReader(Closing):
         for file in self.own_log.files[:_LOOKED_AT_FILES]:
             with suppress(StoreError):
                 properties = self.own_log.get(file.start + file.gap).properties_bytes
-                if properties.endswith(
-                    PROPERTY_SEPARATOR.encode()
-                ):  # A 4.9 broker writes none of these.
+                # A 5.x broker ends each properties string with a separator; a 4.9 broker never does.
+                if properties.endswith(PROPERTY_SEPARATOR.encode()):
                     return True
         return False
 
     def checkpoint(self) -> Checkpoint:
-        """Return the broker's last checkpoint, or zeros. Raises StoreAccessError."""
+        """Return the broker's last checkpoint; zeros if there is none. Raises StoreAccessError."""
         return self._facts().checkpoint
 
     def _facts(self) -> StoreFacts:
-        """Return the facts of the store as it is now; a broker may be writing it."""
+        """Return the present facts of the store. They are not kept, because a broker may be writing the store."""
         return facts_of(self.path, storage=self.storage)
 
 
@@ -211,13 +217,13 @@ def _is_folder(storage: Storage, path: str) -> bool:
 
 
 def newer_part(storage: Storage) -> tuple[Storage, str]:
-    """Return the store's own part of a storage that joins a store with its archive (`is_joined`)."""
+    """Return storage and path of the store, from a storage that joins a store with its archive (`is_joined`)."""
     joined = _joined(storage)
     return joined.newer, joined.store
 
 
 def joined_queues(storage: Storage, newer: QueueIndex, own_log: CommitLogReader) -> QueueIndex:
-    """Return the queues of a store and of its archive as one. `newer` are the store's, `own_log` its own log."""
+    """Return the queues of a store and its archive as one. `newer` and `own_log` belong to the store."""
     from reput.queues.joined import ContinuedQueues
 
     joined = _joined(storage)

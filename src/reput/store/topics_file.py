@@ -1,4 +1,4 @@
-"""The attributes of a store's topics in `config/topics.json` (`TopicConfigManager`, `TopicAttributes`, 5.3.3)."""
+"""Read the attributes of topics from `config/topics.json` (`TopicConfigManager`, `TopicAttributes`, 5.3.3)."""
 
 from __future__ import annotations
 
@@ -21,14 +21,15 @@ from reput.queues.rocksdb_database import is_database
 TOPICS_PATH = os.path.join(CONFIG_FOLDER, TOPICS_FILE)
 _MOST_BYTES = 64 << 20
 _BATCH_TYPE = "BatchCQ"
+# Two generations of the format; a broker uses the newer one if both exist.
 _DATABASES = {2: ROCKSDB_CONFIG_FOLDER, 1: ROCKSDB_TOPICS_FOLDER}
 
 
 def topic_attributes(store: str, storage: Storage = LOCAL) -> dict[str, dict[str, str]]:
     """Return the attributes of each topic (`queue.type`, `cleanup.policy`, ...).
 
-    Returns an empty mapping if the file is missing or is not JSON. A broker that keeps its configuration in RocksDB
-    (5.x) has the attributes there instead.
+    If a 5.x broker keeps its configuration in RocksDB, the attributes are read from there. Returns an empty mapping if
+    the file is missing or is not JSON.
 
     Raises:
         StoreAccessError: the file cannot be read.
@@ -55,7 +56,7 @@ def _in_database(folder: str, version: int) -> dict[str, dict[str, str]]:
     try:
         with RocksFolder(folder, (FAMILY,)) as database:
             items = [decode_topic(*item, version) for item in database.family_items(FAMILY)]
-    except (MissingExtraError, StoreError):  # Treated like an unreadable file.
+    except (MissingExtraError, StoreError):  # Treated like a missing file.
         return {}
     return dict(_attributes({"topicConfigTable": dict(filter(None, items))}))
 
