@@ -1,7 +1,10 @@
 """Check a store: compare CommitLog, ConsumeQueues and IndexFiles with each other, entry by entry.
 
-The check only reads. Tasks over IndexFiles, then over queues, find out which log files each index has entries for. Then
-one task per log file compares its messages with these entries. All runners return the same findings in the same order.
+The check only reads. Tasks over IndexFiles, then over queues, find the log files into which the entries of each index
+lead. Then one task per log file compares its messages with these entries. All runners return the same findings in the
+same order.
+
+An item is an entry of an IndexFile. A span is the summary of an index's entries that lead into one log file.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from reput.verify.checking.tally import sampled
 from reput.verify.marker_inspection import inspect_checkpoint
 
 CHECK_SCHEMA = "reput-check/1"
-"""Version of the JSON lines of findings; its number grows with every incompatible change (docs/check.md)."""
+"""Version of the JSON lines of findings. Every incompatible change increases its number (docs/check.md)."""
 
 
 def check_store(
@@ -32,16 +35,16 @@ def check_store(
     runner: Runner | None = None,
     progress: Progress = silent,
 ) -> Iterator[Finding]:
-    """Yield the problems of a store as they are found; nothing is written.
+    """Yield the problems of a store as they are found, without writing.
 
-    Identical findings of one file become one, with a count. The first findings of each kind are yielded at once, the
-    others as one with a count at the end, so memory does not grow with the damage. A store that a broker is writing is
-    checked up to the last message dispatched when the check began.
+    Identical findings of one file become one finding with a count. The first findings of each kind are yielded at once,
+    the others at the end as one finding with a count, so memory does not grow with the damage. A store that a broker is
+    writing is checked up to the last message dispatched when the check began.
 
     Args:
         store: The folder that contains `commitlog/`.
         config: The broker's settings; by default derived from the store's files.
-        quick: Examine only names, sizes, headers, ends and samples.
+        quick: Whether to examine only names, sizes, headers, ends and samples.
         runner: Runs the tasks; by default this process does, one after the other.
         progress: Called with the phases index, queues and log.
 
@@ -51,12 +54,12 @@ def check_store(
     Raises:
         StoreNotFoundError: The store has no CommitLog.
         StoreAccessError: A file cannot be read.
-        UsageError: The store is a URL: `reput.check` copies it first.
+        UsageError: The store is a URL. `reput.check` copies such a store first.
     """
     if is_url(store):
         raise UsageError(
             f"{fspath(store)}: check reads only local stores; download the store, or compare it "
-            f"with a local copy with reput diff"
+            f"with a local copy by reput diff"
         )
     found = look_at(Path(store).absolute(), config)
     yield from sampled(_findings(found, quick, runner or SerialRunner(), progress))
@@ -81,6 +84,7 @@ def _findings(
 
 def _checkpoint(store: CheckedStore) -> Iterator[Finding]:
     path = store.path / CHECKPOINT_FILE
+    # A running broker rewrites the file at any time. A link may lead out of the store.
     if store.has_checkpoint and not store.is_live and not path.is_symlink():
         try:
             yield from inspect_checkpoint(str(path)).findings

@@ -1,4 +1,7 @@
-"""Inspect one IndexFile: header, load of the slots, lengths of the chains, damage."""
+"""Inspect one IndexFile: header, load of the slots, lengths of the chains, damage.
+
+A slot leads to its newest item, and each item to the next older item of the slot. These items are the slot's chain.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ _LONGEST = 5
 
 @dataclass(slots=True)
 class LongChain:
-    """One of the longest chains: its slot, its number of entries, and the number of different hashes among them."""
+    """One of the longest chains: its slot, its number of items, and the number of different hashes among them."""
 
     slot: int
     entries: int
@@ -36,10 +39,11 @@ class LongChain:
 
 @dataclass(slots=True)
 class IndexInspection:
-    """The result of an inspection: times in ms, offsets physical. `entries` excludes the unused first item.
+    """The result of an inspection. Times are in ms, offsets are physical.
 
-    chain_lengths  distribution of chain lengths: least entries, most entries, number of slots
-    unreachable    entries that no slot and no other entry leads to
+    entries        number of items, without the unused first one
+    chain_lengths  distribution of chain lengths: minimum, maximum, number of slots
+    unreachable    items to which no slot and no other item leads
     """
 
     path: str
@@ -71,7 +75,7 @@ class IndexInspection:
 def inspect_index_file(
     path: str, hash_slots: int, index_items: int, storage: Storage = LOCAL
 ) -> IndexInspection:
-    """Inspect an IndexFile by reading every slot and item; needs 5 bytes of memory per item and 20 per slot.
+    """Inspect an IndexFile by reading every slot and item. Needs 5 bytes of memory per item and 20 per slot.
 
     Raises StoreNotFoundError, StoreAccessError, StoreChangedError.
     """
@@ -106,7 +110,7 @@ def _read_items(
     hashes: npt.NDArray[np.int32],
     reached: npt.NDArray[np.bool_],
 ) -> None:
-    """Fill `hashes`, and mark in `reached` the items that another item leads to: the next newer one of its slot."""
+    """Fill `hashes`, and mark in `reached` the items to which another item leads."""
     last_offset = -1
     for first in range(1, len(hashes), _BLOCK_ITEMS):
         count = min(_BLOCK_ITEMS, len(hashes) - first)
@@ -174,7 +178,7 @@ def _check_slots(
 
 
 def _measure_chains(found: IndexInspection, hashes: npt.NDArray[np.int32]) -> None:
-    """Count the entries of each slot, which a look-up must walk, and group the counts by powers of two."""
+    """Count the items of each slot, which a look-up must read, and group the counts by powers of two."""
     slot_of = np.abs(hashes[1:].astype(np.int64)) % found.hash_slots
     lengths = np.bincount(slot_of, minlength=found.hash_slots)
     found.distinct_hashes = len(np.unique(hashes[1:]))

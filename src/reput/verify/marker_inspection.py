@@ -23,7 +23,7 @@ class CheckpointInspection:
 
 @dataclass(slots=True)
 class MarkerInspection:
-    """A file `abort` or `lock`, or a file of config/; `meaning` explains it."""
+    """A file `abort` or `lock`, or a file of config/. `meaning` explains it."""
 
     path: str
     size_bytes: int
@@ -33,7 +33,7 @@ class MarkerInspection:
 
 
 def inspect_checkpoint(path: str, storage: Storage = LOCAL) -> CheckpointInspection:
-    """Read a checkpoint. Raises StoreNotFoundError, StoreAccessError, FormatError for a file without three times."""
+    """Read a checkpoint. Raises FormatError if it has fewer than three times, StoreNotFoundError, StoreAccessError."""
     size = size_of(path, storage)
     with storage.open(path) as reader:
         data = reader.read(0, min(size, CHECKPOINT_BYTES))

@@ -1,4 +1,4 @@
-"""Compile the kernels of a check before workers need them: once, not in every worker at the same time."""
+"""Compile the kernels of a check before workers need them: once, instead of in every worker at the same time."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from reput.verify.check import check_store
 
 @cache
 def warm_up() -> None:
-    """Check a newly rebuilt store of three messages; see `reput.pipeline.warm_up`."""
+    """Check a newly rebuilt store of three messages. See `reput.pipeline.warm_up`."""
     with scratch_file(COMMIT_LOG_FOLDER, offset_file_name(0), small_log()) as folder:
         rebuild_store(SerialRunner(), folder, config=SMALL)
         for finding in check_store(folder, config=SMALL):
-            raise RuntimeError(f"the check is broken: it finds in a new store: {finding}")
+            raise RuntimeError(
+                f"reput's check is broken: it reports a problem in a new store: {finding}"
+            )

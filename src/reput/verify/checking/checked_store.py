@@ -1,4 +1,4 @@
-"""Facts that a check needs before it reads a store: files, their sizes, the end of the log, its writer.
+"""Facts that a check needs before it reads a store: files, their sizes, the end of the log, the owner.
 
 Links below the store's folders are not followed.
 """
@@ -36,13 +36,14 @@ from reput.queues.store_queues import open_queues
 from reput.store.facts import StoreFacts, facts_of
 from reput.verify.checking.tally import counted
 
+# An index further back than this is not lagging but disabled, or damaged.
 _BEHIND_BYTES = 64 << 20
-_MORE_LOOKS = 5  # how often to list again after a listed file expired before it was opened
+_MORE_LOOKS = 5  # How often to list again after a listed file expired before it was opened.
 _NO_START = "does not start"
 
 
 def entries_of(folder: Path) -> Iterator[os.DirEntry[str]]:
-    """Return a folder's entries sorted by name, or nothing if the folder is missing."""
+    """Yield a folder's entries, sorted by name; nothing if the folder is missing."""
     try:
         with os.scandir(folder) as entries:
             yield from sorted(entries, key=lambda entry: entry.name)
@@ -54,12 +55,14 @@ def entries_of(folder: Path) -> Iterator[os.DirEntry[str]]:
 class CheckedStore:
     """The state of a store when a check begins.
 
-    facts    facts of the store
-    files    log files, without overlapping ones
-    queues   folder of each queue
-    end      end of the log; for a store in use, the end of the check
-    ends     all ends of the log
-    checked  physical offset from which a broker that starts now checks records
+    facts      facts about the store
+    files      log files, without overlapping ones
+    queues     folder of each queue
+    index      paths of the IndexFiles
+    end        end of the log; in a store in use, the end of the checked part
+    ends       all ends of the log
+    last_file  number of the file that contains the end
+    checked    physical offset from which a broker that starts now checks records
     """
 
     path: Path
@@ -91,7 +94,7 @@ class CheckedStore:
         return not any(one.settings == INDEX_SETTINGS for one in self.facts.doubts)
 
     def lost_end(self, queued: int) -> Finding:
-        """Return the finding for entries of queues that lead to messages after the end of the log."""
+        """Return the finding for queue entries that lead to messages after the end of the log."""
         return Finding(
             Kind.LOST_LOG_END, self.files[self.last_file].path,
             "the log ends here, but ConsumeQueues lead to later messages",
@@ -102,22 +105,23 @@ class CheckedStore:
 
 
 def look_at(path: Path, config: StoreConfig | None) -> CheckedStore:
-    """Read names and sizes, and walk to the end of the log.
+    """Read names and sizes, and find the end of the log.
 
     Args:
         path: Path of the store.
         config: The broker's settings; by default derived from the store's files.
 
     Raises:
-        UsageError: the path is an archive.
-        StoreNotFoundError: the store has no CommitLog.
-        StoreAccessError: a file cannot be read.
+        UsageError: The path is an archive.
+        StoreNotFoundError: The store has no CommitLog.
+        StoreAccessError: A file cannot be read.
     """
     refuse_archive(path)
     for _ in range(_MORE_LOOKS):
         facts = facts_of(path, config)
         try:
             return _look(path, facts)
+        # In a live store, a file may expire between listing and opening.
         except (StoreNotFoundError, FileNotFoundError):
             if not facts.is_live:
                 raise
@@ -126,7 +130,8 @@ def look_at(path: Path, config: StoreConfig | None) -> CheckedStore:
 
 def _look(path: Path, facts: StoreFacts) -> CheckedStore:
     store = CheckedStore(path, facts)
-    horizon = _dispatched(path) if store.is_live else None  # Read before any file is listed.
+    # Read before any file is listed, so that later messages are not reported as missing from the indexes.
+    horizon = _dispatched(path) if store.is_live else None
     _list_log(store)
     _list_queues(store)
     _list_index(store)
@@ -156,7 +161,7 @@ def _list_log(store: CheckedStore) -> None:
         found.append(CommitLogFile(start, size, entry.path, entry.inode(), gap_of(entry.path)))
     found.sort()
     if store.is_live and len(found) > 1 and found[-1].size < found[-2].size:
-        found.pop()  # the owner is creating this file: it has no message yet
+        found.pop()  # The owner is creating this file, which has no message yet.
     if not found:
         # Raises "not a store" if the folder is missing.
         StoreLog(store.path, folders=folders).list()
@@ -181,6 +186,7 @@ def _list_log(store: CheckedStore) -> None:
                 )
             )  # fmt: skip
     for hole in holes(store.files):
+        # A file of another size explains the hole after it.
         if not any(f.size != usual and f.end == hole.start for f in store.files):
             store.findings.append(hole)
 
@@ -225,7 +231,7 @@ def _set_end(store: CheckedStore) -> None:
 
 
 def _dispatched(path: Path) -> int:
-    """Return the physical offset before which every message has been dispatched, according to the indexes."""
+    """Return the physical offset before which all messages are dispatched, according to the indexes."""
     queued = _queued(path)
     indexed = 0
     for entry in entries_of(path / INDEX_FOLDER):
@@ -233,13 +239,14 @@ def _dispatched(path: Path) -> int:
             with FileReader(entry.path) as reader:
                 header = decode_header(reader.read(0, HEADER_BYTES))
             indexed = max(indexed, header.end_physical_offset)
+    # Dispatch writes queues before the index, so the index may be a little behind.
     if 0 < indexed < queued and queued - indexed < _BEHIND_BYTES:
         return indexed
-    return queued or indexed  # queues in a database that cannot be read here are unknown
+    return queued or indexed  # Queues in a database that cannot be read here are unknown.
 
 
 def _queued(path: Path) -> int:
-    """Return the physical offset of the newest message in a queue, or 0 if unknown."""
+    """Return the physical offset of the newest message in any queue, or 0 if unknown."""
     ends = [0]
     try:
         with closing(open_queues(path)) as queues:

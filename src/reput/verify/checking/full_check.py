@@ -1,7 +1,7 @@
 """The full check: every entry of every index, then every record of the log, file by file.
 
-Tasks run in waves: small enough to report findings early, large enough to outweigh the cost of starting a job. At the
-end come findings about the whole store: a lost end of the log, missing queues, a missing index.
+Tasks run in groups: small enough to report findings early, large enough to outweigh the cost of starting a job.
+Findings about the whole store come last: a lost end of the log, missing queues, a missing index.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from reput.verify.checking.other_queues import OtherQueues
 from reput.verify.checking.queue_entries import LightQueues
 from reput.verify.checking.queue_table import CheckedQueue, QueueJob, read_queue_table
 
-# Limits of one wave: tasks per worker, or more if they are small (less than these bytes together), and most tasks.
+# Limits of one group: tasks per worker (more if all together have less than these bytes), and tasks in total.
 _WAVE_TASKS, _WAVE_BYTES, _WAVE_MOST_TASKS = 4, 1 << 30, 256
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -73,7 +73,7 @@ def bytes_of(path: str) -> int:
 
 
 def bytes_below(folder: str) -> int:
-    """Return the size of a folder's files, ignoring expired ones."""
+    """Return the total size of a folder's files, ignoring expired files."""
     try:
         with os.scandir(folder) as entries:
             return sum(bytes_of(entry.path) for entry in entries)
@@ -84,7 +84,7 @@ def bytes_below(folder: str) -> int:
 def beyond(
     store: CheckedStore, index: Sequence[IndexTable], queues: Sequence[CheckedQueue]
 ) -> Iterator[Finding]:
-    """Yield findings for entries at or after the end of the log, whose messages are lost."""
+    """Yield findings for entries whose messages would lie after the end of the log, so are lost."""
     if store.is_live:
         return
     queued = sum(table.spans[BEYOND].total for table in queues if BEYOND in table.spans)
@@ -103,7 +103,10 @@ def beyond(
 
 
 def _partly_copied(store: CheckedStore) -> Iterator[Finding]:
-    """Yield a finding for a last record with a right CRC and a zero as last byte: readers skip it, brokers read it."""
+    """Yield a finding for a last record with a right CRC whose last byte is zero.
+
+    Readers skip such a record, which may be copied only in part. Brokers read it.
+    """
     if store.is_live or store.ends.reader == store.ends.rebuild:
         return
     with closing(CommitLogReader(StoreLog(store.path))) as log:
@@ -127,7 +130,7 @@ class FullCheck:
 
     def run(self) -> Iterator[Finding]:
         """Yield all findings as they are found. Raises StoreAccessError."""
-        # Index and queues first: their spans state which entries lead into each file of the log.
+        # Index and queues first: their spans state which entries lead into each log file.
         yield from self._read_index()
         yield from self._read_queues()
         yield from self._join_index()
@@ -137,6 +140,7 @@ class FullCheck:
         yield from _partly_copied(self._store)
         others = OtherQueues(self._store)
         yield from others.findings()
+        # Messages of queues in RocksDB, or of batch queues, are not without a queue.
         for queue in others.queues if others.cannot_tell is None else set(self._without_queue):
             self._without_queue.pop(queue, None)
         yield from absent(
@@ -189,7 +193,7 @@ class FullCheck:
             table.findings = []
 
     def _join_index(self) -> Iterator[Finding]:
-        """Check that the IndexFiles follow each other."""
+        """Check that each IndexFile begins where the previous one ends."""
         used = [table for table in self._index if table.items]
         for before, after in pairwise(used):
             if after.first < before.last:
@@ -216,6 +220,7 @@ class FullCheck:
     def _log_task(self, number: int) -> LogTask:
         store = self._store
         file = store.files[number]
+        # Messages after the last queue entry are not dispatched yet, which is no damage.
         dispatched = max((table.end for table in self._queues), default=-1)
         is_last = number == store.last_file
         compared = ComparedFile(
@@ -240,7 +245,7 @@ class FullCheck:
         )
 
     def _index_spans(self, number: int) -> Iterator[IndexSpan]:
-        # If the first log files have expired, the first remaining IndexFile may have counted from a deleted file.
+        # An item's time counts from the end time of the previous IndexFile, which may have expired with its log files.
         base: int | None = 0 if self._store.begin == 0 else None
         for place, table in enumerate(self._index):
             span = table.spans.get(number)

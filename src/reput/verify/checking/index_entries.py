@@ -22,7 +22,9 @@ _NEVER = "does not notice it, and never adds an entry to an index that lacks it"
 
 
 class IndexFindings:
-    """Explains the differences in one log file, stretch by stretch.
+    """Explains the differences between items and messages of one log file, stretch by stretch.
+
+    A stretch is a part of the file that is compared at once. A run has the items of one IndexFile within a stretch.
 
     without_index  number of keys without an entry; counted only in a store without IndexFiles
     """
@@ -36,14 +38,14 @@ class IndexFindings:
         folder: str,
         tally: Tally,
     ) -> None:
-        """Prepare to explain one log file; `LogTask` describes the arguments."""
+        """Prepare to explain one log file. `LogTask` describes the arguments."""
         self._files, self._indexed, self._folder = files, indexed, folder
         self._dispatched_to, self._indexed_again = dispatched_to, indexed_again
         self._tally = tally
         self.without_index = 0
 
     def explain(self, runs: list[IndexRun], stretch: LogStretch) -> None:
-        """Record errors in the items of a stretch's messages."""
+        """Record wrong items for the messages of a stretch."""
         if not self._indexed:
             self.without_index += len(stretch.key_hashes)
         else:
@@ -62,6 +64,8 @@ class IndexFindings:
         found = key_pairs(offsets, hashes & _INT32_MAX, begin)
         missing, extra = unmatched([expected], [found])
         self._note_missing(stretch, stretch.key_offsets[missing])
+        # Items that lead into damage are covered by the damage's finding. Negative hashes are damage of the IndexFile,
+        # which the check of the file reports.
         extra = extra[~(stretch.in_damage(offsets[extra]) | (hashes[extra] < 0))]
         repeats = np.isin(found[extra], expected)
         of_runs = np.repeat(np.arange(len(runs)), [len(run.found.numbers) for run in runs])
@@ -105,7 +109,7 @@ class IndexFindings:
         return "indexes them" if first >= again else f"indexes those from {again} on"
 
     def _file_for(self, offset: int) -> str:
-        """Return the IndexFile that should have the entry, or the last one with items of this log file."""
+        """Return the IndexFile that should have the entry, or the last IndexFile with items of this log file."""
         for one in self._files:
             if offset <= one.header.end_physical_offset:
                 return one.path
@@ -136,6 +140,7 @@ class IndexFindings:
         header = place.header
         expected = _seconds(times, header.begin_timestamp)
         is_first = items.numbers == 1
+        # The first item of a file counts from the end time of the previous file.
         if is_first.any():
             base = place.first_base
             first = items.seconds[is_first] if base is None else _seconds(times[is_first], base)
@@ -151,6 +156,7 @@ class IndexFindings:
             ),
             times[wrong],
         )  # fmt: skip
+        # The header of the newest file changes while the check reads it.
         if not place.is_growing:
             ends = (
                 (1, header.begin_physical_offset, header.begin_timestamp, 0),
@@ -169,7 +175,7 @@ class IndexFindings:
         stated: int,
         at: int,
     ) -> None:
-        """Check that the header states the store time of its first, or last, item's message."""
+        """Check that the header states the store time of the message of its first, or last, item."""
         row = np.flatnonzero((items.numbers == number) & (items.offsets == offset))
         if not len(row) or times[row[0]] == stated:
             return
@@ -190,7 +196,7 @@ def _seconds(times: Offsets, base: int) -> Offsets:
     """Return the seconds since `base` that `IndexFile.putKey` (4.9.3) stores for times in ms: at most 31 bits."""
     if base <= 0:
         return np.zeros(len(times), np.int64)
-    with np.errstate(over="ignore"):  # Java's subtraction wraps around as well
+    with np.errstate(over="ignore"):  # Java's subtraction wraps around as well.
         elapsed = times - np.int64(base)
     seconds: Offsets = np.clip(elapsed // 1000, 0, _INT32_MAX)
     return seconds

@@ -1,7 +1,7 @@
-"""Check one IndexFile on its own: whether a look-up reaches each item, and to which log files the items lead.
+"""Check one IndexFile on its own: whether a look-up reaches each item, and into which log files the items lead.
 
 The kernels of `reput.kernels.index_proof` judge slots and chains. Only if they find damage, `index_inspection` locates
-it.
+the damage.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _PIECE_ITEMS = 1 << 18
 
 @dataclass(frozen=True, slots=True)
 class IndexJob:
-    """The common arguments of all tasks on IndexFiles; `is_live` if a process writes the newest file."""
+    """The common arguments of all tasks on IndexFiles. `is_live`: a broker is writing the newest file."""
 
     hash_slots: int
     index_items: int
@@ -46,10 +46,10 @@ class IndexJob:
 
 @dataclass(slots=True)
 class IndexTable:
-    """The content of one IndexFile.
+    """The result of checking one IndexFile.
 
     first, last  physical offsets of its first and last items, or -1
-    spans        items by log file
+    spans        items by number of the log file
     """
 
     path: str
@@ -69,7 +69,7 @@ class IndexTable:
 
 
 def read_index_table(job: IndexJob, path: str) -> IndexTable:
-    """Read the table of one IndexFile; unreadable parts become findings. Never writes."""
+    """Check one IndexFile. Unreadable parts become findings."""
     table = IndexTable(path)
     try:
         with FileReader(path) as reader:
@@ -92,7 +92,7 @@ class _Reading:
     def run(self) -> None:
         job, table, size = self._job, self._table, self._reader.size
         whole = item_position(job.hash_slots, job.index_items)
-        if self._is_live and size < whole:  # a writer is creating the file
+        if self._is_live and size < whole:  # A writer is creating the file.
             return
         if size != whole:
             table.note(
@@ -124,7 +124,7 @@ class _Reading:
         return items
 
     def _as_counted(self, slots: RawEntries, room: int) -> RawEntries:
-        """Return the slots as they were when the header was read: follow links from newer items to older ones."""
+        """Return the slots as they were when the header was read, by following links from newer items to older ones."""
         numbers = slots.byteswap().view(np.int32).astype(np.int64)
         late = np.flatnonzero((numbers > self._table.items) & (numbers < room))
         if len(late):
@@ -137,8 +137,9 @@ class _Reading:
         return numbers.astype(np.int32).view(np.uint32).byteswap()
 
     def _read_items(self, slots: RawEntries) -> bool:
-        """Fill the table; return whether a look-up reaches each item and the items are in order."""
+        """Fill the table. Return whether a look-up reaches each item and the items are in order."""
         table, spans = self._table, Spans(self._job.edges)
+        # A random seed, so that a hostile file cannot be made to have a matching sum.
         seed = np.uint64(int.from_bytes(os.urandom(8), "little"))
         total, _, _ = check_slots(slots, seed)
         before, wrong = -1, 0
@@ -148,7 +149,7 @@ class _Reading:
                 items, first, table.items, len(slots), seed, np.uint64(total), before
             )
             wrong += forwards + disordered
-            # The bisection below needs ascending offsets.
+            # The bisection of `add_ordered` needs ascending offsets.
             if disordered:
                 spans.add(offsets_of_items(items), first)
             else:
@@ -185,7 +186,7 @@ class _Reading:
                 f"{header.end_physical_offset}, but its items lead to {table.first} to {table.last}"
             )
             table.note(Kind.INDEX_HEADER, detail, 16)
-        # If the header's last page was not synced, an older count is left, and look-ups miss the items after it.
+        # If only the header's last page was not synced, its count is too low, and look-ups miss the items after it.
         following = table.items + 1
         if following < job.index_items and self._items(following, following + 1).any():
             detail = f"the header counts {table.items} items, but more are written"

@@ -1,7 +1,7 @@
-"""Check one file of the log: every record, and the entries of ConsumeQueues and IndexFiles that lead to its messages.
+"""Check one log file: every record, and the entries of ConsumeQueues and IndexFiles that lead to its messages.
 
-`reput.compare.log_file` compares them; this module explains each difference. Entries that lead to an unreadable record
-are not reported as wrong: the finding for the record covers them.
+`reput.compare.log_file` compares them, and this module explains each difference. Entries that lead to an unreadable
+record are not reported as wrong: the finding for the record covers them.
 """
 
 from __future__ import annotations
@@ -27,12 +27,13 @@ from reput.verify.checking.tally import Tally, counted
 class LogTask:
     """The check of one log file.
 
-    is_last        no later file has a record
-    is_checked     a broker that starts now checks the records of this file
-    dispatched_to  physical offset up to which messages have been dispatched
-    index_folder   index/ of the store
-    indexed        offsets of the first and last items of each IndexFile
-    indexed_again  physical offset from which a broker that starts now adds index entries; None if it adds none
+    compared         the file, and the spans of the indexes that lead into it
+    is_last          whether no later file has a record
+    is_checked       whether a broker that starts now checks the records of this file
+    dispatched_to    physical offset up to which messages have been dispatched
+    index_folder     index/ of the store
+    indexed          offsets of the first and last item of each IndexFile
+    indexed_again    physical offset from which a broker that starts now adds index entries; None if it adds none
     dispatched_from  physical offset from which it dispatches messages; None if it dispatches none
     """
 
@@ -49,12 +50,12 @@ class LogTask:
 
 @dataclass(slots=True)
 class LogFileFound:
-    """Results for one log file.
+    """The results for one log file.
 
     latest         latest store timestamp, ms
-    without_queue  messages of missing queues, and the offset of the first
+    without_queue  by missing queue: number of its messages, and physical offset of the first
     without_index  number of keys without an entry; counted only in a store without IndexFiles
-    light          by how much queue offsets of messages in %LMQ% queues exceed the numbers of their entries
+    light          by light queue: how much queue offsets of messages exceed the numbers of their entries
     """
 
     latest: int | None = None
@@ -65,7 +66,7 @@ class LogFileFound:
 
 
 def check_log_file(task: LogTask) -> LogFileFound:
-    """Check one file of the log, without writing. A file that expired meanwhile has no findings."""
+    """Check one log file. A file that has expired since it was listed has no findings."""
     found = LogFileFound()
     try:
         _FileCheck(task, found).run()
@@ -85,6 +86,7 @@ class _FileCheck:
     def run(self) -> None:
         task, found = self._task, self._found
         comparison = FileComparison(task.compared)
+        # The usual case: nothing differs, so one quick pass suffices.
         latest = comparison.latest_if_sound(_is_sound)
         if latest is not None:
             found.latest = latest
@@ -176,15 +178,15 @@ class _FileCheck:
 
 
 def _is_sound(piece: ScannedPiece) -> bool:
-    """Return whether all records of a piece have the right CRC."""
+    """Return whether all records of a piece match their CRCs."""
     wrong = wrong_bodies(piece.data, piece.positions, piece.batch.messages)
     return not len(wrong) and not len(_wrong_records(piece))
 
 
 def _wrong_records(piece: ScannedPiece) -> npt.NDArray[np.int64]:
-    """Return numbers of the records that do not match the CRC in their last property (enabledAppendPropCRC, 5.x)."""
+    """Return the rows of records that do not match the CRC in their last property (enabledAppendPropCRC, 5.x)."""
     ends = piece.positions + piece.batch.messages["size"]
-    # Records of 4.9 end otherwise.
+    # Records of 4.9 have no such property, so their last byte differs.
     may_have = np.flatnonzero(piece.data[ends - 1] == CRC_PROPERTY_END)
     data = piece.data.data
     wrong = [

@@ -39,10 +39,11 @@ class Total(Protocol):
 
 
 class SeenIndexFile(Protocol):
-    """The visible state of an IndexFile: `IndexTable`, or the result of a quick check.
+    """The facts about an IndexFile that a prediction needs: an `IndexTable`, or the result of a quick check.
 
-    first, last  physical offsets of its first and last items, or -1
-    spans        items by log file
+    items  number of items
+    last   physical offset of its last item, or -1
+    spans  items by number of the log file
     """
 
     @property
@@ -65,7 +66,7 @@ UNNOTICED = "does not notice it: it never verifies an IndexFile"
 
 
 def next_start(store: CheckedStore, tables: Sequence[SeenIndexFile]) -> Iterator[Finding]:
-    """Yield the findings derived from the store's markers and IndexFiles."""
+    """Yield the findings that follow from the store's markers and IndexFiles."""
     if store.is_live:
         yield Finding(
             Kind.STORE_IN_USE, str(store.path),
@@ -111,7 +112,7 @@ def absent(
     without_index: int,
     has_queues: bool,
 ) -> Iterator[Finding]:
-    """Yield missing queues and missing indexes."""
+    """Yield findings for missing queues and missing indexes."""
     missing = {q: n for q, n in without_queue.items() if is_folder_name(q.topic)}
     if missing and not has_queues:
         messages = sum(count for count, _ in missing.values())
@@ -144,9 +145,9 @@ def absent(
 
 
 def _skipped(store: CheckedStore) -> Iterator[Finding]:
-    """Yield the message that 5.3.3 skips after a clean shutdown: no queue has it, and it begins where the queues end.
+    """Yield the message that a 5.3.3 broker skips after a clean shutdown: it begins where the queues end.
 
-    A copy of a running store without the file `abort` is in this state.
+    A copy of a running store without its file `abort` is in this state.
     """
     at = store.facts.known_offset.physical_offset
     if not store.config.is_five or not store.begin <= at < store.end:
@@ -172,12 +173,12 @@ def _skipped(store: CheckedStore) -> Iterator[Finding]:
 
 
 def _is_queued(store: CheckedStore, message: MessageExt) -> bool:
-    """Return whether the queue of a message that begins where the queues end already has an entry for it.
+    """Return whether the queue of a message that begins where the queues end already has an entry for the message.
 
     A batch queue may have one, because it states where its newest record begins, not where it ends.
     """
     if store.facts.known_offset.in_rocksdb:
-        return False  # a database states where its newest record ends, so it lacks this message
+        return False  # A database states where its newest record ends, so it lacks this message.
     with closing(open_queues(store.path)) as queues:
         try:
             entry = queues.queue(message.topic, message.queue_id).entry(message.queue_offset)
@@ -190,7 +191,7 @@ def dispatched_from(store: CheckedStore) -> int | None:
     """Return the physical offset from which the next start dispatches messages, or None if it dispatches none.
 
     After a crash, this is the begin of the first file that the broker checks. After a clean shutdown, it is the
-    greatest offset in the queues; 5.3.3 skips a message that begins there.
+    greatest offset in the queues. A 5.3.3 broker skips a message that begins exactly there.
     """
     if store.is_live:
         return None
@@ -207,7 +208,7 @@ def is_deleted(store: CheckedStore, table: SeenIndexFile) -> bool:
 
 
 def of_index_file(store: CheckedStore, table: SeenIndexFile) -> str:
-    """Return the reaction of the next start to damage in an IndexFile."""
+    """Return what the next start does with a damaged IndexFile."""
     if is_deleted(store, table):
         return f"deletes the file, as it is after a crash, and indexes again from {store.checked}"
     return UNNOTICED
@@ -238,7 +239,7 @@ def _checkpoint(store: CheckedStore) -> Iterator[Finding]:
 
 
 def checkpoint_ahead(store: CheckedStore, latest: int | None) -> Iterator[Finding]:
-    """Compare the checkpoint with the store timestamp (ms) of the latest message, which may be None."""
+    """Compare the checkpoint with the store timestamp (ms) of the latest message; do nothing if that is None."""
     if latest is None or store.is_live:
         return
     for number, (name, stated) in enumerate(store.facts.checkpoint._asdict().items()):

@@ -28,26 +28,26 @@ from reput.queues.store_queues import ConsumeQueueSetReader, open_queues
 from reput.queues.writer import BatchSizeOf, batch_size_in
 from reput.verify.checking.checked_store import CheckedStore
 
-# Limit of records read one by one, so that a database of another log costs only seconds.
+# Limits the records that are read one by one, so that a database of another log costs only seconds.
 _MOST_CLAIMS = 100_000
 
 
 class _Claims:
     """Identifies entries in RocksDB that belong to another message with the same queue offset.
 
-    A broker puts an entry under the queue offset of its message. Light queues can have several messages with one queue
-    offset after a restart. The last one dispatched keeps its entry, or the first one if they were dispatched
+    A broker stores an entry under the queue offset of its message. In a light queue, several messages can have one
+    queue offset after a restart. The last one dispatched keeps its entry, or the first one if they were dispatched
     together (`RocksDBConsumeQueueStore.putMessagePosition0`).
 
     Attributes:
-        count: number of such entries
+        count: Number of such entries.
     """
 
     def __init__(self, log: CommitLogReader) -> None:
         self._log, self._left, self.count = log, _MOST_CLAIMS, 0
 
     def is_of_another(self, queue: Queue, queue_offset: int, stored: EntryPlace, own: int) -> bool:
-        """Return whether the entry belongs to a message with this queue offset that is not at `own` (physical)."""
+        """Return whether the entry belongs to a message with this queue offset that is not at physical offset `own`."""
         if stored[0] == own or self._left == 0:
             return False
         self._left -= 1
@@ -64,8 +64,8 @@ class OtherQueues:
     """The queues of a store that are not in ConsumeQueue files.
 
     Attributes:
-        queues: all queues that were found, including damaged ones
-        cannot_tell: why queues cannot be listed at all; None if they can
+        queues: All queues that were found, including damaged ones.
+        cannot_tell: The reason why queues cannot be listed at all, or None.
     """
 
     def __init__(self, store: CheckedStore) -> None:
@@ -102,7 +102,7 @@ class OtherQueues:
                 expected[queue] += len(messages.expected.numbers)
                 try:
                     explained = list(_explained(messages, index.queue(*queue), size_of, claims))
-                # The file has expired in the meantime.
+                # The file has expired since it was listed.
                 except (StoreNotFoundError, MessageNotFoundError):
                     continue
                 for one in explained:
@@ -120,12 +120,13 @@ class OtherQueues:
         store = self._store
         if store.is_live:
             return
-        beyond = 0  # This ends the log.
+        beyond = 0
         for queue in sorted(self.queues):
             try:
                 reader = index.queue(*queue)
                 offsets = _stored_offsets(reader, store.begin)
-            except StoreError:  # `_compare` has reported it
+            # `_compare` has reported the error.
+            except StoreError:
                 continue
             offsets.sort()
             edges = np.searchsorted(offsets, np.array(readable, np.int64).reshape(-1, 2))
@@ -138,7 +139,7 @@ class OtherQueues:
 
 
 def _add(found: dict[tuple[Kind, Queue], Finding], queue: Queue, one: Finding) -> None:
-    """Count a finding with others of its kind and queue, of which the first is reported."""
+    """Add a finding to the count of its kind and queue. The first finding of each is reported."""
     first = found.get((one.kind, queue))
     if first is not None:
         one = replace(first, count=first.count + one.count)
@@ -146,7 +147,7 @@ def _add(found: dict[tuple[Kind, Queue], Finding], queue: Queue, one: Finding) -
 
 
 def _stored_offsets(reader: QueueReader, begin: int) -> npt.NDArray[np.int64]:
-    """Return physical offsets of a queue's entries from number `begin` on. Raises StoreError."""
+    """Return physical offsets of a queue's entries from physical offset `begin` on. Raises StoreError."""
     first, stop = reader.min_queue_offset(begin), reader.max_queue_offset()
     parts = [np.empty(0, np.int64)]
     for data in reader.entry_bytes(first, stop):

@@ -1,8 +1,8 @@
 """Find wrong ConsumeQueue entries that lead into one log file.
 
-In light queues (%LMQ%) the number of an entry may be smaller than the queue offset of its message. A task reads one log
-file and notes this lag for the entries of each light queue. `may_skew` decides, in the order of the log, whether the
-broker can have caused a change of the lag.
+In light queues (%LMQ%) the number of an entry may be smaller than the queue offset of its message. The difference is
+the entry's lag. A task reads one log file and notes the lags of each light queue. `may_skew` then decides, in log
+order, whether a broker can have caused a change of the lag.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ class SkewRun(NamedTuple):
     """Consecutive entries with the same lag.
 
     skew         the lag: queue offset of the message minus number of the entry
-    taken        number of messages in this file that took a queue offset, but no entry, since the preceding entry
+    taken        number of messages in this file, since the previous entry, that took a queue offset but no entry
     entries      number of entries
     first, last  the earliest and latest store timestamp (ms)
-    finding      the finding for the first entry, to be reported if the broker cannot have caused the lag
+    finding      the finding for the first entry, which is reported if a broker cannot have caused the lag
     """
 
     skew: int
@@ -49,7 +49,10 @@ class SkewRun(NamedTuple):
 
 @dataclass(slots=True)
 class LightQueue:
-    """The messages of a light queue in one file of the log; `taken` counts queue offsets given after its last entry."""
+    """The entries of a light queue for one log file.
+
+    `taken` counts queue offsets without an entry after the last one.
+    """
 
     runs: list[SkewRun] = field(default_factory=list)
     taken: int = 0
@@ -100,7 +103,7 @@ class _State(NamedTuple):
 
 
 class LightQueues:
-    """Decides which lags of light queues are findings, file by file in the order of the log."""
+    """Decides which lags of light queues are findings, file by file in log order."""
 
     def __init__(self, log_begin: int) -> None:
         self._from_zero = log_begin == 0
@@ -118,13 +121,13 @@ class LightQueues:
 
     def _take_run(self, queue: Queue, run: SkewRun, tally: Tally) -> None:
         state = self._states.get(queue)
-        if state is None:  # the lag of expired messages is unknown
+        if state is None:  # The lag of expired messages is unknown.
             state = _State(0 if self._from_zero else max(run.skew, 0), False, 0)
         skew, is_wrong, taken = state
         taken += run.taken
         if not may_skew(skew, run.skew, taken):
             is_wrong = True
-        elif not 0 <= run.skew - skew <= taken:  # a restarted broker began to count again
+        elif not 0 <= run.skew - skew <= taken:  # A restarted broker began to count again.
             is_wrong = False
         if is_wrong and run.skew:
             times = np.array([run.first, run.last], np.int64)
@@ -134,10 +137,10 @@ class LightQueues:
 
 
 class QueueFindings:
-    """Explains the differences of one file of the log, stretch by stretch.
+    """Explains the differences between entries and messages of one log file, stretch by stretch.
 
-    without_queue  number of messages of each queue without a ConsumeQueue, and physical offset of the first
-    light          lag of the entries of each light queue
+    without_queue  by queue without a ConsumeQueue: number of its messages, and physical offset of the first
+    light          lags of the entries of each light queue
     """
 
     def __init__(
@@ -147,7 +150,7 @@ class QueueFindings:
         dispatched_from: int | None,
         tally: Tally,
     ) -> None:
-        """Prepare to compare entries of these queues; `LogTask` describes the offsets."""
+        """Prepare to compare entries of these queues. `LogTask` describes the offsets."""
         self._dispatched_to, self._dispatched_from = dispatched_to, dispatched_from
         self._tally = tally
         self.without_queue: dict[Queue, tuple[int, int]] = {}
@@ -158,7 +161,7 @@ class QueueFindings:
         }
 
     def explain(self, run: QueueRun, stretch: LogStretch) -> None:
-        """Record errors in the entries of a stretch's messages."""
+        """Record wrong entries for the messages of a stretch."""
         expected, found, place = run.expected, run.found, run.place
         if place is None:
             offsets = expected.offsets
@@ -184,10 +187,10 @@ class QueueFindings:
     def _paired(
         self, stretch: LogStretch, place: QueueSpan, expected: ExpectedEntries, found: FoundEntries
     ) -> tuple[ExpectedEntries, FoundEntries]:
-        """Record messages without an entry and entries without a message; return the matching pairs."""
+        """Record messages without an entry and entries without a message. Return the matching pairs."""
         has_entry = np.isin(expected.offsets, found.offsets)
         self._note_missing(place, expected.at(~has_entry))
-        # Repeated entries count as disorder.
+        # An entry that repeats another one is out of order, which the check of the queue reports.
         first = np.sort(np.unique(found.offsets, return_index=True)[1])
         found = found.at(first)
         is_of_one = np.isin(found.offsets, expected.offsets)
@@ -203,7 +206,7 @@ class QueueFindings:
 
     def _note_missing(self, place: QueueSpan, missing: ExpectedEntries) -> None:
         late = missing.offsets >= self._dispatched_to
-        # A broker drops a message whose number its queue already has; all other missing entries are lost.
+        # A broker drops a message whose number its queue already has. All other missing entries are lost.
         again = (missing.numbers < place.stop) & is_light(place.queue.topic) & ~late
         kinds = (
             (Kind.UNDISPATCHED_TAIL, late),

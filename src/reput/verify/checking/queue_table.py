@@ -1,4 +1,4 @@
-"""Check each ConsumeQueue on its own: whether its entries are ordered and without a gap, and where they lead."""
+"""Check each ConsumeQueue on its own: the order of its entries, gaps, and the log files into which they lead."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _PIECE_ENTRIES = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class QueueJob:
-    """The common arguments of all tasks on ConsumeQueues; `is_live` if they are being appended to."""
+    """The common arguments of all tasks on ConsumeQueues. `is_live`: a broker is appending to them."""
 
     queue_entries: int
     edges: LogEdges
@@ -33,11 +33,12 @@ class QueueJob:
 
 @dataclass(slots=True)
 class CheckedQueue:
-    """The contents of one queue; entries are numbered by queue offset.
+    """The result of checking one queue. Entries are numbered by queue offset.
 
     places  the queue's files
-    end     physical offset at which the message of its last entry within the log ends; -1 without such an entry
-    stop    number of the first entry that is not written
+    spans   entries by number of the log file
+    end     physical offset after the message of its last entry within the log; -1 without such an entry
+    stop    number of the first unwritten entry
     """
 
     queue: Queue
@@ -49,7 +50,7 @@ class CheckedQueue:
 
 
 def read_queue_table(job: QueueJob, task: tuple[Queue, str]) -> CheckedQueue:
-    """Read the table of one queue in its folder; unreadable parts become findings. Never writes."""
+    """Check one queue in its folder. Unreadable parts become findings."""
     queue, folder = task
     table = CheckedQueue(queue, EntryPlaces(folder, ()))
     try:
@@ -85,15 +86,15 @@ def _list_files(job: QueueJob, table: CheckedQueue) -> Iterator[tuple[int, int, 
 
 
 class _QueueReading:
-    """Reads the entries of a queue in order, up to the first unwritten one."""
+    """Reads the entries of a queue in order, including entries after the first unwritten one."""
 
     def __init__(self, job: QueueJob, table: CheckedQueue) -> None:
         self._job, self._table = job, table
         self._spans = Spans(job.edges)
-        self._before = -1  # physical offset at which the message of the last entry ends
-        self._next: int | None = None  # number of the entry that should follow
-        self._gap: int | None = None  # number of the first entry that is not written
-        # The first entry out of order: its number and physical offset.
+        self._before = -1  # Physical offset after the message of the last entry.
+        self._next: int | None = None  # Number of the entry that should follow.
+        self._gap: int | None = None  # Number of the first unwritten entry.
+        # Number and physical offset of the first entry out of order, as a list of at most one pair.
         self._disorder: list[tuple[int, int]] = []
         self._disordered = 0
         self._ended_early = False
@@ -123,6 +124,7 @@ class _QueueReading:
     def _take(self, data: npt.NDArray[np.void], first: int) -> None:
         words = data.view(np.uint32).reshape(-1, ENTRY_BYTES // 4)
         rows, end = entries_follow(words, max(self._before, 0)) if self._gap is None else (0, -1)
+        # The usual case: all entries of the piece follow each other. Only their ends must be looked up.
         if rows and end <= self._job.edges.end:
             self._before = int(end)
             self._table.end = max(self._table.end, int(end))
@@ -159,6 +161,7 @@ class _QueueReading:
             return
         ends = offsets + sizes
         before = np.concatenate([[self._before], ends[:-1]])
+        # Entries of neighbouring messages must not overlap: each begins where the previous message ends, or later.
         wrong = np.flatnonzero(offsets < before)
         self._disorderly(numbers[wrong], offsets[wrong])
         self._before = int(ends[-1])

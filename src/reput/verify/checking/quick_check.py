@@ -1,4 +1,4 @@
-"""Run the quick check, in about the time that a command takes to start: headers, ends and samples.
+"""The quick check, which takes about as long as a command takes to start: headers, ends and samples.
 
 The last entry of each queue, of any kind, must lead to its message. Samples from the whole log show whether queues,
 first files of queues, or IndexFiles are missing.
@@ -55,6 +55,7 @@ from reput.queues.store_queues import BatchQueueSetReader, open_queues
 from reput.verify.checking.checked_store import CheckedStore
 from reput.verify.checking.next_start import absent, next_start, of_index_file
 
+# Each sample reads one record, so this bounds the time for a log of any size.
 _SAMPLES = 128
 
 
@@ -63,7 +64,7 @@ class _Items(NamedTuple):
 
 
 class _IndexEnds(NamedTuple):
-    """The header of an IndexFile; see `next_start.SeenIndexFile`."""
+    """The header of an IndexFile, in the form of `next_start.SeenIndexFile`."""
 
     path: str
     header: IndexHeader
@@ -73,7 +74,7 @@ class _IndexEnds(NamedTuple):
 
     @classmethod
     def of(cls, store: CheckedStore, file: IndexFileReader, last: int) -> _IndexEnds:
-        """Count the items before the file of the log from which the next start indexes again."""
+        """Count the items before the log file from which the next start indexes again."""
         starts = [each.start for each in store.files]
         place = starts.index(store.checked) if store.checked in starts else 0
         before = bisect_left(range(1, last + 1), store.checked, key=file.offset)
@@ -83,7 +84,7 @@ class _IndexEnds(NamedTuple):
 
 
 class _Last(NamedTuple):
-    """The last entry of a queue: its number, and its place in the queue's files, or None in a database."""
+    """The last entry of a queue: its number, and its position in the queue's files (None in a database)."""
 
     queue: Queue
     folder: str
@@ -125,6 +126,7 @@ def _of_files(
 def _compared(store: CheckedStore, log: CommitLogReader, last: _Last) -> Iterator[Finding]:
     queue, folder, number, entry, position = last
     at = entry.physical_offset
+    # The message has expired, and the queue keeps its last entry.
     if at < store.begin:
         return
     try:
@@ -144,12 +146,12 @@ def _compared(store: CheckedStore, log: CommitLogReader, last: _Last) -> Iterato
 
 
 def _may_be_of_others(store: CheckedStore, queue: Queue) -> bool:
-    """Return whether messages of other queues may be in this one."""
+    """Return whether the queue may have messages of other queues."""
     return store.config.enable_multi_dispatch or queue.topic.startswith(LMQ_PREFIX)
 
 
 def _of_database(store: CheckedStore, log: CommitLogReader, folder: str) -> Iterator[Finding]:
-    """Check the ends that a database states, ignoring entries that a broker has not written yet."""
+    """Check the ends that a database states. Entries after the end are ignored, as a broker does."""
     try:
         with closing(RocksDatabase(folder)) as database:
             for end in database.ends():
@@ -161,7 +163,7 @@ def _of_database(store: CheckedStore, log: CommitLogReader, folder: str) -> Iter
 def _of_end(
     store: CheckedStore, log: CommitLogReader, database: RocksDatabase, end: QueueEnd
 ) -> Iterator[Finding]:
-    # A compaction may have dropped the entry, as its message has expired.
+    # The message has expired, and compaction may have dropped its entry.
     if end.physical_offset < store.begin:
         return
     folder = f"{database.folder}/{end.topic}/{end.queue_id}"
@@ -184,7 +186,7 @@ def quick_findings(store: CheckedStore) -> Iterator[Finding]:
         try:
             yield from _first_record(file)
         except StoreNotFoundError:
-            if not store.is_live:  # in a live store, the file has expired
+            if not store.is_live:  # In a live store, the file has expired.
                 raise
     with closing(CommitLogReader(StoreLog(store.path))) as log:
         yield from last_entries(store, log)
@@ -196,13 +198,14 @@ def quick_findings(store: CheckedStore) -> Iterator[Finding]:
 
 
 def missing_indexes(store: CheckedStore, log: CommitLogReader) -> Iterator[Finding]:
-    """Find missing queues, first files of queues, and indexes of sampled messages. Raises StoreAccessError."""
+    """Yield missing queues, missing first files of queues, and missing indexes. Raises StoreAccessError."""
     try:
         with closing(open_queues(store.path, config=store.config)) as index:
             queues = set(index.list())
             known_end = store.facts.known_offset.physical_offset if queues else store.end
             yield from _missing_queues(store, log, index, queues, known_end)
-    except (FormatError, MissingExtraError):  # `last_entries` reports this.
+    # `last_entries` has reported the error.
+    except (FormatError, MissingExtraError):
         return
 
 
@@ -269,7 +272,7 @@ def _first_record(file: CommitLogFile) -> Iterator[Finding]:
 def _index(
     store: CheckedStore, log: CommitLogReader, tables: list[_IndexEnds]
 ) -> Iterator[Finding]:
-    """Check headers and samples of IndexFiles; append each header to `tables`."""
+    """Check headers and samples of IndexFiles. Append each header to `tables`."""
     config = store.config
     files = IndexFileSetReader(store.path / INDEX_FOLDER, config.hash_slots, config.index_items)
     with closing(files):

@@ -13,11 +13,11 @@ import numpy.typing as npt
 from reput.findings import Finding, Kind
 
 MOST_OF_A_KIND = 20
-"""Number of findings of a kind that are reported individually."""
+"""Number of findings of a kind that are yielded individually."""
 NOT_OF_A_CHECK = frozenset(
     {Kind.UNDECODABLE_MESSAGE, Kind.BODY_TOO_LARGE, Kind.EXPIRED_UNREAD, Kind.PARTIAL_QUEUE_ENTRY}
 )
-"""Kinds that a check never reports: only reading, exporting or inspecting a store does."""
+"""Kinds that a check never reports. They come from reading, exporting or inspecting a store."""
 
 
 def time_text(timestamp_ms: int) -> str:
@@ -42,7 +42,7 @@ def counted(count: int, noun: str) -> str:
 class _Alike:
     """Identical findings and their number.
 
-    first, last  store timestamps in ms of the affected messages, or None
+    first, last  earliest and latest store timestamp (ms) of the affected messages, or None
     """
 
     finding: Finding
@@ -65,7 +65,10 @@ class Tally:
         first: Callable[[], Finding],
         times: npt.NDArray[np.int64] | None = None,
     ) -> None:
-        """Add `count` findings of a kind; call `first` for the finding if it is the first of its kind and file."""
+        """Add `count` findings of a kind.
+
+        `first` returns the finding; it is called only for the first of kind and file.
+        """
         if not count:
             return
         alike = self._alike.get((kind, file))
@@ -124,7 +127,7 @@ _COSTS = {
     Kind.RECORD_CRC: ("message", "{} stored {} whose keys, properties or place may be wrong"),
     Kind.MISPLACED_RECORD: ("message", "{} stored {} are at places that no index points to"),
 }
-"""The item that a kind counts, and the cost: placeholders are the count and the time of storage."""
+"""By kind: the noun that is counted, and the cost. Its placeholders are the count and the time of storage."""
 
 _USUAL_COSTS = {
     Kind.INDEX_SLOT: "keys of that slot cannot be found",
@@ -143,4 +146,4 @@ _USUAL_COSTS = {
     Kind.MISSING_LOG_FILE: "all messages of the missing file",
     Kind.CHECKPOINT: "after a crash a broker begins its recovery at the wrong place",
 }
-"""The cost of each kind without counted items; the kind's page in docs/findings has the same text."""
+"""The cost of each kind without counted nouns. The kind's page in docs/findings has the same text."""

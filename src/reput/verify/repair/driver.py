@@ -1,8 +1,8 @@
-"""Repair a store: plan from the findings of a check, build beside the store, check the result, swap it in as a whole.
+"""Repair a store: build the repaired state beside the store, check it, and swap it in as a whole.
 
-Until the swap, which is one rename, the store is unchanged; after it, the store is as planned. The old state stays
-beside it. Both states share unchanged files by hard links, so a process that has such a file open can keep it. A
-CommitLog file whose bytes change is copied first.
+The plan comes from the findings of a check. Until the swap, which is one rename, the store is unchanged. After it, the
+store is as planned, and the old state stays beside it. Both states share unchanged files by hard links, so a process
+that has such a file open can keep it. A CommitLog file whose bytes change is copied first.
 """
 
 from __future__ import annotations
@@ -68,7 +68,9 @@ from reput.verify.repair.places import AtStep, RepairPlaces, look_of_log
 from reput.verify.repair.plan import Plan, below
 from reput.verify.repair.planning import IN_USE, check_unchanged, make_plan, refuse
 
+# Files that a 5.x broker overwrites in place.
 _OVERWRITTEN = frozenset({TIMER_WHEEL_FILE, f"{CONFIG_FOLDER}/{TIMER_CHECK_FILE}"})
+# Files that the repaired store gets new.
 _MADE_ANEW = frozenset(
     {LOCK_FILE, ABORT_FILE, CHECKPOINT_FILE, RECOVERY_POINT_FILE, STAGING_FOLDER}
 )
@@ -77,25 +79,25 @@ _MADE_ANEW = frozenset(
 def build(
     plan: Plan, new: Path, seen: Sequence[TreeEntry], runner: Runner, progress: Progress, at: AtStep
 ) -> Sequence[TreeEntry]:
-    """Build the store that the plan describes in `new`, check it, and make it durable.
+    """Build the repaired store in `new`, check it, and make it durable.
 
     Args:
-        plan: The repaired store to build.
-        new: The folder, to be created.
+        plan: The plan of the repair.
+        new: The folder, which is created.
         seen: The old store's files as they are now.
         runner: Runs the tasks of the rebuild and the check.
         progress: Called as work is done.
         at: Called after each step.
 
     Returns:
-        The old store's files, as they were before the build read the first of them; see `check_still`.
+        The old store's files, as they were before the build read the first of them. See `check_still`.
 
     Raises:
-        StoreChangedError: a file has changed since the plan was made.
-        StoreError: the built store does not match the plan.
-        StoreAccessError: the operating system refuses an operation.
+        StoreChangedError: A file has changed since the plan was made.
+        StoreError: The built store does not match the plan.
+        StoreAccessError: The operating system refuses an operation.
     """
-    # A broker may have started since the plan was created.
+    # A broker may have started since the plan was made.
     check_unchanged(plan, seen)
     make_folder(new)
     linked = _carry_over(plan, new)
@@ -122,7 +124,7 @@ def check_still(plan: Plan, seen: Sequence[TreeEntry]) -> None:
 
 
 def _carry_over(plan: Plan, new: Path) -> set[str]:
-    """Create the store's folders in `new` and hard links for files that stay; return the names of these files."""
+    """Create the store's folders in `new` and hard links for unchanged files. Return the names of these files."""
     changed, linked = plan.changed_files, set()
     for entry in plan.seen:
         if not _stays(plan, entry, changed):
@@ -141,7 +143,7 @@ def _carry_over(plan: Plan, new: Path) -> set[str]:
 def _changes_in_place(store: Path, name: str) -> bool:
     """Return whether a 5.x broker overwrites parts of a file, or appends to it in step with others.
 
-    As a hard link, such a file would change the backup.
+    As a hard link, such a file would change the backup as well.
     """
     folder, file = os.path.split(name)
     is_part = not file.endswith(".sst") and facts_of(store).local_database(folder) is not None
@@ -161,7 +163,7 @@ def _stays(plan: Plan, entry: TreeEntry, changed: frozenset[str]) -> bool:
 
 
 def _change_log(plan: Plan, new: Path) -> None:
-    """Copy the files that change, then fill and cut the copies; the backup keeps the old bytes."""
+    """Copy the files that change, then fill and cut the copies. The backup keeps the old bytes."""
     for name in sorted(plan.changed_files):
         source, target = (root / COMMIT_LOG_FOLDER / name for root in (plan.store, new))
         # A hard link would change the backup as well.
@@ -175,11 +177,11 @@ def _change_log(plan: Plan, new: Path) -> None:
             if plan.cut_at is not None and start <= plan.cut_at < start + plan.file_bytes:
                 _clear(file, target, plan.cut_at - start)
             file.sync()
-        look_like(target, source)  # brokers expire files by time of modification
+        look_like(target, source)  # Brokers expire files by modification time.
 
 
 def _clear(file: FileWriter, path: Path, position: int) -> None:
-    """Zero all bytes from `position` on, so that no remainder can become a record again."""
+    """Zero all bytes from `position` on, so that no remaining bytes can become a record again."""
     with FileReader(str(path)) as reader:
         last = reader.last_nonzero(reader.size)
     file.write_zeros(position, position if last is None else last + 1)
@@ -200,25 +202,29 @@ def _rebuild(plan: Plan, new: Path, runner: Runner, progress: Progress) -> None:
 
 
 def _dispatch_rest(plan: Plan, new: Path) -> None:
-    """Add the entries that a kept database lacks up to the end of the log.
+    """Add the entries up to the end of the log that a kept database lacks.
 
-    The repaired store has no `abort`, and a 5.3.3 broker that starts without it dispatches no message that begins where
-    the database ends.
+    The repaired store has no `abort`. A 5.3.3 broker that starts without `abort` skips a message that begins where the
+    database ends.
     """
     if plan.dispatch_from is not None:
         dispatch_rest(new, batch_topics(str(new)), plan.config)
 
 
 def _prepare_queues(plan: Plan, new: Path) -> QueueForm:
-    """Prepare the parts of the old queues that a rebuild needs; return the form of the new queues."""
+    """Prepare the parts of the old queues that a rebuild needs. Return the form of the new queues."""
     if facts_of(plan.store).has_queue_database_files:
-        _link_below(plan, new, CONSUME_QUEUE_FOLDER)  # the rebuild replaces them all
+        # The rebuild replaces all of these files.
+        _link_below(plan, new, CONSUME_QUEUE_FOLDER)
         return "rocksdb"
-    for entry in plan.seen:  # only the files may show which topics have such queues
+    # The folders may be the only evidence of which topics have batch queues.
+    for entry in plan.seen:
         top, _, topic = entry.name.partition("/")
         if entry.is_folder and top == BATCH_QUEUE_FOLDER and topic and "/" not in topic:
             make_folder(new / entry.name)
-    if facts_of(plan.store).has_extension_files:  # they have the bit maps of units
+    if facts_of(
+        plan.store
+    ).has_extension_files:  # Their units have bit maps, which a rebuild copies.
         _link_below(plan, new, CONSUME_QUEUE_FOLDER)
         _link_below(plan, new, EXTENSION_FOLDER)
     _copy_expired_queues(plan, new)
@@ -233,7 +239,7 @@ def _link_below(plan: Plan, new: Path, folder: str) -> None:
 
 
 def _copy_expired_queues(plan: Plan, new: Path) -> None:
-    """Copy queues whose messages have all expired from the log, because brokers append to them."""
+    """Copy queues whose messages have all expired from the log, because brokers continue their queue offsets."""
     begin = StoreLog(new).list().begin
     for kind in (CONSUME_QUEUE_FOLDER, BATCH_QUEUE_FOLDER):
         for queue in expired_queues(plan.store, begin, kind):
@@ -249,7 +255,7 @@ def _copy_expired_queues(plan: Plan, new: Path) -> None:
 def _write_checkpoint(plan: Plan, new: Path) -> None:
     """Write a checkpoint with which a broker keeps every file, after a clean shutdown and after a crash.
 
-    `reput.pipeline.commit` explains the times. Further fields of 5.x stay.
+    `reput.pipeline.commit` explains the times. The further fields of 5.x stay.
     """
     last = max(_last_timestamp(new), 0)
     ends = [0]
@@ -257,7 +263,7 @@ def _write_checkpoint(plan: Plan, new: Path) -> None:
         with FileReader(str(path)) as reader:
             if reader.size >= HEADER_BYTES:
                 ends.append(decode_header(reader.read(0, HEADER_BYTES)).end_timestamp)
-    # As in `pipeline.commit`, this is the time of ConsumeQueues in files.
+    # As in `pipeline.commit`: this time is only for ConsumeQueue files.
     queued = 0 if facts_of(new).has_queue_database else last
     checkpoint = Checkpoint(last, queued, max(ends))
     if not any(one.kind is Kind.CHECKPOINT for one in plan.findings):
@@ -269,7 +275,7 @@ def _write_checkpoint(plan: Plan, new: Path) -> None:
 
 
 def _last_timestamp(store: Path) -> int:
-    """Return the store timestamp (ms) of the log's last message, or 0 if it has none."""
+    """Return the store timestamp (ms) of the log's last message, or 0 without messages."""
     for file in reversed(StoreLog(store).list().files):
         times = [
             int(batch.messages["store_timestamp"][-1])
@@ -283,7 +289,7 @@ def _last_timestamp(store: Path) -> int:
 
 def _check(plan: Plan, new: Path, runner: Runner, progress: Progress) -> None:
     for finding in check_store(new, config=plan.config, runner=runner, progress=progress):
-        # Damage that the plan leaves in place is expected. Anything else shows that the plan was wrong.
+        # Damage that the plan does not repair is expected. Any other finding shows that the plan was wrong.
         if not plan.expects(finding, new):
             raise StoreError(
                 f"{plan.store}: unchanged, because the repaired store would not be valid: {finding}"
@@ -291,9 +297,9 @@ def _check(plan: Plan, new: Path, runner: Runner, progress: Progress) -> None:
 
 
 def _finish(plan: Plan, new: Path) -> None:
-    """Give the new store the owners and permissions of the old one, a lock for both states, and make it durable."""
-    remove_tree(new / LOCK_FILE)  # the rebuild created it
-    # The store's lock, which may be newer than the plan.
+    """Give the new store the owners and permissions of the old one, and the old one's lock. Make it durable."""
+    remove_tree(new / LOCK_FILE)  # The rebuild has created it.
+    # The store's present lock, which may be newer than the plan. Both states share it.
     link(plan.store / LOCK_FILE, new / LOCK_FILE)
     kept = {(entry.name, entry.inode) for entry in plan.seen}
     for entry in list(tree_entries(new)):
@@ -311,7 +317,7 @@ def _finish(plan: Plan, new: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Undone:
-    """Result of an undo: the number of the repair, and the new place of the repaired state."""
+    """The result of an undo: the number of the repair, and the new place of the repaired state."""
 
     number: int
     repaired: Path
@@ -326,21 +332,21 @@ def plan_repair(
     runner: Runner | None = None,
     progress: Progress = silent,
 ) -> Plan:
-    """Plan a repair of a store; nothing is changed.
+    """Plan a repair of a store, without changing anything.
 
     Args:
         store: The folder that contains `commitlog/`.
         config: The broker's settings; by default derived from the store's files.
-        truncate_tail: Cut the bytes after the last verifiable record of the log.
-        salvage: Fill damaged ranges of the log, so that a broker reads the messages after them.
+        truncate_tail: Whether to cut the bytes after the last verifiable record of the log.
+        salvage: Whether to fill damaged ranges of the log, so that a broker reads the messages after them.
         runner: Runs the tasks; by default this process does, one after the other.
         progress: Called as work is done.
 
     Raises:
-        StoreNotFoundError: the store has no CommitLog.
-        StoreLockedError: a broker or another writer owns the store.
-        StoreAccessError: a file cannot be read.
-        StoreError: the store contains a link, or it cannot be swapped with a folder beside it.
+        StoreNotFoundError: The store has no CommitLog.
+        StoreLockedError: A broker or another writer owns the store.
+        StoreAccessError: A file cannot be read.
+        StoreError: The store contains a link, or it cannot be swapped with a folder beside it.
     """
     places = _places(store)
     check_repairable(store)
@@ -361,16 +367,16 @@ def repair_store(
     """Carry out a plan. After an error or a kill, the store is either unchanged or as planned.
 
     Args:
-        plan: Made by `plan_repair`.
+        plan: The result of `plan_repair`.
         runner: Runs the tasks; by default this process does, one after the other.
         progress: Called as work is done.
         at: Called after each step.
 
     Raises:
-        StoreChangedError: the store has changed since.
-        StoreLockedError: a broker or another writer owns the store, or another repair runs.
-        StoreAccessError: the operating system refuses an operation, or there is too little space.
-        StoreError: the built store does not match the plan; the store is left unchanged.
+        StoreChangedError: The store has changed since the plan was made.
+        StoreLockedError: A broker or another writer owns the store, or another repair runs.
+        StoreAccessError: The operating system refuses an operation, or there is too little space.
+        StoreError: The built store does not match the plan. The store is unchanged.
     """
     if plan.is_empty:
         return
@@ -386,13 +392,13 @@ def _carry_out(
     if plan.needed_bytes > plan.free_bytes:
         raise StoreAccessError(
             f"{plan.store.parent}: the repair needs about {plan.needed_bytes:,} bytes, "
-            f"and {plan.free_bytes:,} are free; free some space and run it again"
+            f"but only {plan.free_bytes:,} are free; free some space and run it again"
         )
     with locked(plan.store / LOCK_FILE, IN_USE), places.owned():
         check_unchanged(plan)
         # An interrupted repair may have left the two states half swapped.
         places.settle(at)
-        # `settle` may have removed hard links to files of the store.
+        # `settle` may have removed hard links to files of the store, which changes their change time.
         seen = check_unchanged(plan, linked=plan.inodes)
         attempt = places.new_attempt(plan.backup)
         with anchored(attempt.folder, owner=plan.store):
@@ -410,8 +416,8 @@ def settle_repair(store: str | PathLike[str], at: AtStep = lambda step: None) ->
     """Finish or drop an interrupted repair or undo, if there is one.
 
     Raises:
-        StoreLockedError: a broker owns the store, or a repair runs.
-        StoreAccessError: the operating system refuses an operation.
+        StoreLockedError: A broker owns the store, or a repair runs.
+        StoreAccessError: The operating system refuses an operation.
     """
     places = _places(store)
     if not places.attempts():
@@ -425,13 +431,13 @@ def settle_repair(store: str | PathLike[str], at: AtStep = lambda step: None) ->
 
 
 def undo_repair(store: str | PathLike[str], at: AtStep = lambda step: None) -> Undone:
-    """Swap the state before the last repair back; keep the repaired state beside the store.
+    """Swap the state before the last repair back. Keep the repaired state beside the store.
 
     Raises:
-        StoreNotFoundError: there is nothing to undo.
-        StoreLockedError: a broker or another writer owns the store, or a repair runs.
-        StoreError: the store was written since the repair, or is another store.
-        StoreAccessError: the operating system refuses something.
+        StoreNotFoundError: There is nothing to undo.
+        StoreLockedError: A broker or another writer owns the store, or a repair runs.
+        StoreError: The store was written since the repair, or is another store.
+        StoreAccessError: The operating system refuses an operation.
     """
     settle_repair(store, at)
     places = _places(store)
@@ -468,10 +474,10 @@ def check_repairable(store: str | PathLike[str]) -> None:
     """Refuse early, by names only, stores that a plan would refuse later.
 
     Raises:
-        StoreNotFoundError: the folder is missing, or a killed repair has left it without its name.
-        StoreLockedError: a broker or another writer owns the store.
-        StoreError: the store contains a link.
-        StoreAccessError: a file cannot be read.
+        StoreNotFoundError: The folder is missing, or a killed repair has left the store without its name.
+        StoreLockedError: A broker or another writer owns the store.
+        StoreError: The store contains a link.
+        StoreAccessError: A file cannot be read.
     """
     places = _places(store)
     if inode_of(places.store) is not None:

@@ -2,12 +2,12 @@
 
 Three kinds of records fill ranges. `CommitLog.checkMessageAndReturnSize` accepts all three (tag rocketmq-all-4.9.3):
 
-- A placeholder for each message that a ConsumeQueue has an entry for: an ordinary message with its queue and queue
-  offset, no keys, no tags, a body of zeros and the property REPUT_SALVAGED. Without it the queue would lack a number.
-  Dispatch closes such a gap by moving all later entries, so consumers' committed offsets would mean other messages.
-- A rolled-back transaction elsewhere: a broker dispatches it neither to a queue nor to the index
+- A placeholder for each message that has a ConsumeQueue entry: an ordinary message with its queue and queue offset, no
+  keys, no tags, a body of zeros and the property REPUT_SALVAGED. Without it, the queue would lack a number. Dispatch
+  closes such a gap by moving all later entries, so consumers' committed offsets would mean other messages.
+- A rolled-back transaction elsewhere. A broker dispatches it neither to a queue nor to the index
   (`DefaultMessageStore.CommitLogDispatcherBuildConsumeQueue`, `IndexService.buildIndex`).
-- A blank up to the end of a file: the broker continues in the next file.
+- A blank up to the end of a file. The broker continues in the next file.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ SALVAGED_TOPIC = "REPUT_SALVAGED"
 SALVAGED_PROPERTY = "REPUT_SALVAGED"
 _PROPERTIES = f"{SALVAGED_PROPERTY}\x01true\x02".encode()
 _NOBODY = Host("0.0.0.0", 0)
-_MOST_BYTES = 1 << 20  # A recovering broker reads each record into memory.
+_MOST_BYTES = 1 << 20  # A broker's recovery reads each record into memory.
 _LEAST_BYTES = MIN_RECORD_BYTES + len(SALVAGED_TOPIC) + len(_PROPERTIES)
 _PIECE_ENTRIES = 1 << 18
 
@@ -70,7 +70,8 @@ class DamagedRange:
     """Physical offsets [start, stop) of one file that must be filled.
 
     store_timestamp  store time of a message near the range, ms
-    ends_file        `stop` is the end of the file
+    ends_file        whether `stop` is the end of the file
+    known            the messages in the range that have ConsumeQueue entries
     """
 
     start: int
@@ -87,7 +88,7 @@ def can_be_filled(damaged: DamagedRange) -> bool:
 
 
 def placeholders_in(damaged: DamagedRange) -> int:
-    """Return how many messages get a placeholder: fewer than have entries if the space is too small."""
+    """Return how many messages get a placeholder. There may be more entries than the space allows."""
     return sum(message is not None for _, _, message in _parts(damaged))
 
 
@@ -100,7 +101,7 @@ def filler(damaged: DamagedRange) -> Iterator[tuple[int, bytes]]:
             size = _size_of(message, stop - start, needs_blank)
             yield start, _record(start, size, damaged.store_timestamp, message)
             position += size
-        if needs_blank:  # without the blank, a broker's recovery would end the log here
+        if needs_blank:  # Without the blank, a broker's recovery would end the log here.
             yield position, encode_blank(stop - position)
             continue
         for size in _sizes(stop - position):
@@ -109,7 +110,7 @@ def filler(damaged: DamagedRange) -> Iterator[tuple[int, bytes]]:
 
 
 def _parts(damaged: DamagedRange) -> Iterator[tuple[int, int, KnownMessage | None]]:
-    """Cut the range where known messages begin, and yield its parts; join a part too short for a record to another."""
+    """Cut the range where known messages begin, and yield its parts. A part too short for a record joins another."""
     parts: list[tuple[int, KnownMessage | None]] = [(damaged.start, None)]
     for message in damaged.known:
         start, before = parts[-1]
@@ -129,7 +130,7 @@ def _parts(damaged: DamagedRange) -> Iterator[tuple[int, int, KnownMessage | Non
 
 
 def _size_of(message: KnownMessage, room: int, needs_blank: bool) -> int:
-    """Return the bytes of a placeholder: the message's size, or more if the rest of its part would be too small."""
+    """Return the size of a placeholder: the message's size, or more if the rest of its part would be too small."""
     if needs_blank:
         room -= BLANK_BYTES
     size = max(min(message.size, room, _MOST_BYTES), message.least_bytes)
@@ -176,8 +177,8 @@ def _record(offset: int, size: int, timestamp: int, message: KnownMessage | None
 class FileDamage:
     """The damage of one log file.
 
-    ranges  unreadable ranges and records with a wrong CRC; ascending, with valid records between them
-    end     physical offset after the last verifiable record, or the file's begin; its end if a blank follows
+    ranges  unreadable ranges and records with a wrong CRC, ascending, with valid records between them
+    end     physical offset after the last verifiable record, or the file's begin; the file's end if a blank follows
     times   store timestamp (ms) of a message near each range
     """
 
@@ -188,10 +189,9 @@ class FileDamage:
 
 
 def damage_of(file: CommitLogFile, whole: int = 0) -> FileDamage:
-    """Return the damage of a file that should reach up to physical offset `whole`; check every CRC.
+    """Return the damage of a file that should reach up to physical offset `whole`. Every CRC is checked.
 
-    Raises:
-        StoreAccessError: the file cannot be read.
+    Raises StoreAccessError if the file cannot be read.
     """
     scan = FileScan(file, file.start, file.end, SALVAGE)
     bad: list[OffsetRange] = []
@@ -257,13 +257,13 @@ def ranges_to_fill(
 
     Args:
         files: The log's files, in order.
-        chosen: Paths of the files to walk.
-        end: Where the log ends, or is cut.
+        chosen: Paths of the files to read.
+        end: Physical offset at which the log ends, or is cut.
         file_bytes: Size of each file after the repair.
         queues: Folder of each queue.
 
     Raises:
-        StoreAccessError: a file cannot be read.
+        StoreAccessError: A file cannot be read.
     """
     found: list[DamagedRange] = []
     for file in files:
@@ -285,7 +285,7 @@ def _with_known(ranges: list[DamagedRange], queues: dict[Queue, str]) -> list[Da
     stops = np.array([one.stop for one in ranges])
     known: dict[int, dict[int, KnownMessage]] = {}
     for queue, folder in sorted(queues.items()):
-        if queue.topic.startswith(LMQ_PREFIX):  # an entry of the message's own queue exists as well
+        if queue.topic.startswith(LMQ_PREFIX):  # The message's own queue also has an entry.
             continue
         for message in _entries_within(queue, folder, starts, stops):
             number = int(np.searchsorted(starts, message.physical_offset, side="right")) - 1

@@ -1,16 +1,16 @@
 """The folders of a repair beside the store, the swap with the store, and the undo.
 
-Beside STORE lies the folder STORE.reput-repair. It has a numbered folder for each repair:
+The folder STORE.reput-repair lies beside STORE. It has a numbered folder for each repair:
 
     owner        locked while a repair, or an undo, runs
     1/
       new/          the new state; swapped with STORE as a whole, by one rename
-      repair.json   written before the swap: which folder is the old state and which the new, by inode
-      backup/       the state of STORE before; `new` is renamed to it after the swap
-      undone/       the state of STORE before an undo; `backup` is renamed to it after the swap back
+      repair.json   written before the swap: the inodes of the old and the new state
+      backup/       the state of STORE before the repair; `new` gets this name after the swap
+      undone/       the state of STORE before an undo; `backup` gets this name after the swap back
 
-Folders are identified by inode, which a rename keeps. So after a kill at any point, `settle` can identify
-each folder, and completes or undoes the swap.
+Folders are identified by inode, which a rename keeps. So after a kill at any point, `settle` can identify each folder,
+and completes or undoes the swap.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _RECORD_FILE, _OWNER_FILE = "repair.json", "owner"
 _MOST_BYTES = 1 << 26
 _FORM = 1
 AtStep = Callable[[str], None]
-"""Called with the name of each step once it is done; tests stop a repair there."""
+"""Called with the name of each step after it. Tests stop a repair there."""
 LogLook = list[list[Any]]
 
 
@@ -76,8 +76,8 @@ class Attempt:
         """Return the record, or None before it is written.
 
         Raises:
-            StoreError: the file has other content.
-            StoreAccessError: the file cannot be read.
+            StoreError: The file has other content.
+            StoreAccessError: The file cannot be read.
         """
         path = self.folder / _RECORD_FILE
         try:
@@ -91,7 +91,7 @@ class Attempt:
         return record
 
     def write_record(self, store: Path) -> Record:
-        """Write the record, durably. Raises StoreChangedError if a folder is gone, StoreAccessError."""
+        """Write the record, durably. Raises StoreChangedError if a folder is missing, StoreAccessError."""
         old, new = inode_of(store), inode_of(self.new)
         if old is None or new is None:
             raise StoreChangedError(f"{store}: was moved meanwhile; repair it again")
@@ -115,11 +115,11 @@ class RepairPlaces:
             raise refused_link(self.root)
 
     def next(self) -> Attempt:
-        """Return the place of the next repair; nothing is created."""
+        """Return the place of the next repair. Nothing is created."""
         return Attempt(self.root / str(max((one.number for one in self.attempts()), default=0) + 1))
 
     def new_attempt(self, backup: Path) -> Attempt:
-        """Create the attempt that a plan has announced. Raises StoreChangedError if another repair has taken it."""
+        """Create the folder that a plan has announced. Raises StoreChangedError if another repair has taken it."""
         attempt = Attempt(backup.parent)
         if inode_of(attempt.folder) is not None:
             raise StoreChangedError(
@@ -151,7 +151,7 @@ class RepairPlaces:
     def owned(self) -> Iterator[None]:
         """Lock out other repairs of the store during the body. Raises StoreLockedError, StoreAccessError.
 
-        A folder that root creates belongs to root during the body, so that no other user changes the new state.
+        If root creates the folder, it belongs to root during the body, so that no other user changes the new state.
         """
         if inode_of(self.root) is None:
             with explained(self.root, "be created"):
@@ -161,9 +161,9 @@ class RepairPlaces:
             yield
 
     def give(self, attempt: Attempt) -> None:
-        """Give the folders that root created beside the store to the store's owner; the states already belong to it.
+        """Give the folders that root created beside the store to the store's owner. The states already belong to it.
 
-        Change only folders that still belong to root: no other user can have put a file there. Raises
+        Only folders that still belong to root are changed: no other user can have put a file there. Raises
         StoreAccessError.
         """
         if os.geteuid() != 0:
@@ -182,7 +182,7 @@ class RepairPlaces:
             )
 
     def settle(self, at: AtStep) -> None:
-        """Finish an interrupted swap; delete a built store that was not swapped in.
+        """Finish an interrupted swap. Delete a built store that was not swapped in.
 
         Raises StoreAccessError, StoreError.
         """
@@ -198,15 +198,15 @@ class RepairPlaces:
             if record is None or (store == record.old and inode_of(attempt.new) == record.new):
                 remove_tree(attempt.folder)
                 at("dropped")
-            # Killed between the swap and the renaming of the old state.
+            # Killed after the swap, before the old state was named.
             elif inode_of(attempt.new) == record.old:
                 self._rename(attempt.new, attempt.backup)
-            # The same during an undo.
+            # Killed at the same point of an undo.
             elif inode_of(attempt.backup) == record.new:
                 self._rename(attempt.backup, attempt.undone)
 
     def _finish_renames(self, attempts: list[Attempt], at: AtStep) -> None:
-        """Give the name of the store to the state that was replacing it, if the store has no name."""
+        """If the store has no name, give it to the state that was replacing the old one."""
         for attempt in attempts:
             record = attempt.record()
             if record is None:
@@ -224,15 +224,14 @@ class RepairPlaces:
     def swap(self, record: Record, fresh: Path, kept: Path, at: AtStep) -> None:
         """Put the state in `fresh` in the store's place and name the old state `kept`, durably.
 
-        Raises StoreChangedError, before any change, if another folder has one of these names now.
-
-        If the file system can exchange two names, one rename does this. Otherwise two do, and a kill between them
-        leaves the store without its name until `settle`.
+        If the file system can exchange two names, one rename does this. Otherwise two renames do, and a kill between
+        them leaves the store without its name until `settle`. Raises StoreChangedError, before any change, if another
+        folder now has one of these names.
         """
         states = {record.old, record.new}
         with explained(self.store, "be swapped"):
             exchanged = exchange_at_once(self.store, fresh)
-            # Someone replaced one of the folders since the record was written: exchange them back.
+            # Another program replaced one of the folders since the record was written: exchange them back.
             if exchanged and {inode_of(self.store), inode_of(fresh)} != states:
                 exchange_at_once(self.store, fresh)
                 raise StoreChangedError(f"{self.store}: was replaced meanwhile; repair it again")

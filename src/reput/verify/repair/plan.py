@@ -59,7 +59,7 @@ OF_LOG = frozenset({Kind.UNREADABLE_RECORD, Kind.RECORD_SIZE_MISMATCH, Kind.BODY
 class Step:
     """One line of a plan: the change to a file or folder of the store, and the findings that require it.
 
-    why  names of the findings' kinds, or a reason in words if no finding requires the step
+    why  kinds of these findings, or a reason in words if no finding requires the step
     """
 
     verb: Verb
@@ -70,7 +70,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Remaining:
-    """A finding that the repair does not remove; `asked` is the argument with which it would."""
+    """A finding that the repair does not remove. With the argument `asked`, a repair would remove it."""
 
     finding: Finding
     asked: Asked | None = None
@@ -80,14 +80,18 @@ class Remaining:
 class Plan:
     """The plan of a store's repair.
 
-    findings      findings of the check, including findings for information only
-    dispatch_from physical offset from which messages are dispatched to a database that stays, or None
-    cut_at        physical offset at which the log is cut, or None
-    file_bytes    size of a CommitLog file
-    dropped       names in commitlog/ that the repaired store does not have
-    seconds       estimated duration in seconds, derived from the duration of the check
-    needed_bytes  estimate of the bytes written beside the store
-    seen          state of every file when the plan was made
+    backup         place of the old state after the repair
+    findings       findings of the check, including findings for information only
+    queues, index  whether ConsumeQueues and IndexFiles are rebuilt
+    dispatch_from  physical offset from which messages are dispatched to a database that stays, or None
+    ranges         damaged ranges of the log that are filled
+    cut_at         physical offset at which the log is cut, or None
+    file_bytes     size of a CommitLog file
+    dropped        names in commitlog/ that the repaired store does not have
+    sizes_assumed  whether the sizes of new IndexFiles are a broker's defaults
+    seconds        estimated duration in seconds, derived from the duration of the check
+    needed_bytes   estimate of the bytes written beside the store
+    seen           state of every file when the plan was made
     """
 
     store: Path
@@ -111,12 +115,12 @@ class Plan:
 
     @property
     def inodes(self) -> dict[str, int]:
-        """Return the state of each file and folder when the plan was created, by its path in the store."""
+        """Return the inode of each file and folder when the plan was made, by its path in the store."""
         return {one.name: one.inode for one in self.seen}
 
     @property
     def is_empty(self) -> bool:
-        """Return whether nothing needs to be done."""
+        """Return whether there is nothing to do."""
         return not self.steps
 
     @property
@@ -145,7 +149,7 @@ class Plan:
     def entries_move(self) -> bool:
         """Whether entries may get another number, because a lost message gets no placeholder.
 
-        In a queue that is not light, the gap stays if the log shows it.
+        In other queues than light queues, the gap stays if the log shows it.
         """
         lost = any(
             one.finding.kind in _LOSSES and one.asked != "truncate_tail" for one in self.remaining
@@ -154,13 +158,16 @@ class Plan:
         return self.queues and (lost or bare)
 
     def expects(self, finding: Finding, root: Path) -> bool:
-        """Return whether the plan leaves or causes this finding in the repaired store, built in `root`."""
+        """Return whether the plan leaves or causes this finding in the repaired store, which was built in `root`."""
         if not finding.is_wrong:
             return True
-        if finding.kind in _MOVED and (self.entries_move or self.ranges):  # queues may lack entries
+        if finding.kind in _MOVED and (
+            self.entries_move or self.ranges
+        ):  # Queues may lack entries.
             return True
         left = [one.finding for one in self.remaining if one.finding.kind is finding.kind]
-        if len(left) > MOST_OF_A_KIND:  # the last finding counts those of any number of files
+        # The last finding of the kind counts those of any number of files.
+        if len(left) > MOST_OF_A_KIND:
             return True
         name = os.path.relpath(finding.file, root)
         return any(os.path.relpath(one.file, self.store) == name for one in left)
@@ -234,7 +241,7 @@ class _Steps:
         yield from self._kept()
 
     def _why(self, kinds: Iterable[Kind], start: int = 0, stop: int = 1 << 63) -> tuple[str, ...]:
-        """Return names of the kinds found in this part of the log, or outside the log."""
+        """Return the kinds of findings in this part of the log, or outside the log."""
         found = (one for one in self._wrong if one.kind in kinds)
         here = (one for one in found if one.physical_offset is None or start <= one.start < stop)
         return tuple(dict.fromkeys(str(one.kind) for one in here))

@@ -53,7 +53,7 @@ IN_USE = "a broker or another writer owns this store; stop it before a repair"
 
 
 def rebuilt_bytes(files: Sequence[CommitLogFile], end: int, config: StoreConfig) -> tuple[int, int]:
-    """Estimate the bytes of all ConsumeQueues, and of all IndexFiles, from their first messages.
+    """Estimate the total size of all ConsumeQueues, and of all IndexFiles, from the first messages of the log.
 
     Raises StoreAccessError.
     """
@@ -85,13 +85,13 @@ def make_plan(
     runner: Runner,
     progress: Progress,
 ) -> Plan:
-    """Check a store, and plan its repair; nothing is changed.
+    """Check a store, and plan its repair, without changing anything.
 
     Raises:
-        StoreNotFoundError: the store has no CommitLog.
-        StoreLockedError: a broker or another writer owns the store.
-        StoreError: the store contains a link, or files with messages of the log have wrong names.
-        StoreAccessError: a file cannot be read.
+        StoreNotFoundError: The store has no CommitLog.
+        StoreLockedError: A broker or another writer owns the store.
+        StoreError: The store contains a link, or files with messages of the log have wrong names.
+        StoreAccessError: A file cannot be read.
     """
     seen = refuse(store)
     _refuse_options(store, truncate_tail, salvage)
@@ -103,6 +103,7 @@ def make_plan(
     if not facts_of(store).ledger_folders:
         check_none_renamed(store, found.files)
     plan = Plan(store, backup, found.config, findings, seen=seen)
+    # A repair checks the result once more, and rebuilds in between.
     plan.seconds = 2 * (time.monotonic() - begin)
     _Planning(plan, found, truncate_tail, salvage).run(config is not None)
     return plan
@@ -135,7 +136,7 @@ def _refuse_options(store: Path, truncate_tail: bool, salvage: bool) -> None:
 
 
 def _refuse_exchanged(found: CheckedStore, findings: Iterable[Finding]) -> None:
-    """Raise StoreError if log files have exchanged names: indexes of such a log would be wrong."""
+    """Raise StoreError if log files have exchanged names, because indexes of such a log would be wrong."""
     if not any(one.kind is Kind.MISPLACED_RECORD for one in findings):
         return
     stated = {
@@ -167,20 +168,20 @@ def _refuse_exchanged(found: CheckedStore, findings: Iterable[Finding]) -> None:
 def check_unchanged(
     plan: Plan, before: Sequence[TreeEntry] | None = None, linked: Collection[str] = ()
 ) -> Sequence[TreeEntry]:
-    """Return the store's files, if none has changed since the plan was made or since `before`.
+    """Return the store's files if none has changed since the plan was made, or since `before`.
 
     Args:
         plan: The plan for the store.
         before: An earlier state to compare with; by default the plan's.
         linked: Files and folders whose change time is ignored, because the repair has added or removed a hard link.
-            Only their time of modification is compared, although a program can set it back.
+            Only their modification time is compared, although a program can set it back.
 
     Raises:
         StoreChangedError: A file has changed.
     """
     now = tuple(tree_entries(plan.store))
     if facts_of(plan.store).has_queue_database_files:
-        # A process that reads a RocksDB database creates hard links to its files.
+        # Programs that read a RocksDB database create hard links to its files.
         linked = {*linked, CONSUME_QUEUE_FOLDER}
 
     def look(entries: Sequence[TreeEntry]) -> dict[str, tuple[int, ...]]:
@@ -231,7 +232,7 @@ class _Planning:
         self._estimate()
 
     def _is_dropped(self, finding: Finding) -> bool:
-        """Return whether a file that does not belong to a CommitLog is dropped; a DLedger log stays unchanged."""
+        """Return whether a file that does not belong to a CommitLog is dropped. Files of a DLedger log stay."""
         folder = Path(finding.file).parent.name
         return finding.kind is Kind.FOREIGN_LOG_FILE and folder == COMMIT_LOG_FOLDER
 
@@ -239,7 +240,7 @@ class _Planning:
         return any(finding.kind in kinds for finding in self._wrong)
 
     def _plan_log(self) -> int:
-        """Plan the requested filling and cutting; return the new end of the log."""
+        """Plan the requested filling and cutting. Return the new end of the log."""
         plan, found = self._plan, self._found
         end = found.end
         if self._truncate_tail:
@@ -268,8 +269,9 @@ class _Planning:
         )
 
     def _damaged_files(self) -> set[str]:
-        """Return the log files with damage; all of them if findings were grouped."""
+        """Return the log files with damage, or all files if findings were grouped."""
         found = [one for one in self._wrong if one.kind in OF_LOG or one.kind is Kind.LOG_FILE_SIZE]
+        # The last finding of a kind stands for damage in unknown files.
         if max(Counter(one.kind for one in found).values(), default=0) > MOST_OF_A_KIND:
             return {file.path for file in self._found.files}
         return {one.file for one in found}
