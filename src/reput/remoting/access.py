@@ -1,12 +1,12 @@
-"""Permissions: accounts of a `plain_acl.yml`, as a broker reads it.
+"""Permissions: the accounts of a `plain_acl.yml`, as a broker reads it.
 
 Mirrors `PlainAccessValidator`, `PlainPermissionManager`, `RemoteAddressStrategyFactory` and `AclUtils` (tag
 rocketmq-all-4.9.3), with the resources of `DefaultAuthorizationContextBuilder` (tag rocketmq-all-5.3.3). A request
 contains the account's access key, and a signature of its fields and body with the secret. As in RocketMQ, requests to a
 name server need no permission.
 
-`_NEEDS` lists the resources that each request names. If a request reads messages, its handler checks each message by
-the message's own topic, with the `Rights` of the request.
+`_NEEDS` lists the resources that each kind of request needs. If a request reads messages, its handler also checks the
+topic of each message, with the `Rights` of the request.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class AccessList:
         return cls({each.access_key: each for each in accounts}, white_list)
 
     def check(self, request: Command, address: str) -> Rights:
-        """Return the rights of a request's sender. Raises AccessError for a request that is not allowed."""
+        """Return the rights of a request's sender. Raises AccessError if the request is not allowed."""
         if any(matches(pattern, address) for pattern in self._white_list):
             return FREE
         key = request.optional_text("AccessKey")
@@ -72,6 +72,7 @@ class AccessList:
         if account.addresses and matches(account.addresses, address):
             return FREE
         given = request.optional_text("Signature") or ""
+        # A comparison in constant time: its duration must not reveal how much of a guess is right.
         if not hmac.compare_digest(signature(request, account.secret), given.encode()):
             raise AccessError(f"Check signature failed for accessKey={key}")
         rights = Rights(account)
@@ -84,7 +85,7 @@ class AccessList:
 
 
 def signature(request: Command, secret: bytes) -> bytes:
-    """Return a request's valid `Signature`: the HMAC-SHA1 of its fields, in order of their names, and its body."""
+    """Return a request's valid `Signature`: the HMAC-SHA1 of its fields, in the order of their names, and its body."""
     names = sorted(request.fields.keys() - _UNSIGNED)
     content = "".join(request.optional_text(name) or "" for name in names).encode()
     signing = hmac.new(secret, content, hashlib.sha1)
@@ -114,7 +115,7 @@ def _matches_part(pattern: str, part: str) -> bool:
 
 
 _Needs = Iterator[tuple[str | None, int]]
-"""Topics, and groups as their retry topics, each with a permission; None for administration."""
+"""Topics, and groups as their retry topics, each with the needed permission; None for administration."""
 
 
 def _sends(request: Command) -> _Needs:
@@ -197,7 +198,7 @@ def _administration(request: Command) -> _Needs:
 
 
 def _nothing(request: Command) -> _Needs:
-    """Require no permission: the answer names no topics and groups, or only readable ones."""
+    """Require no permission: the answer contains no topics or groups, or only readable ones."""
     yield from ()
 
 
@@ -280,7 +281,7 @@ def _account(found: Mapping[str, Any]) -> Account:
 
 
 def _permission(text: Any) -> int:
-    """Return the permission; like a broker, return DENY for an unknown text."""
+    """Return the permission. Like a broker, return DENY for an unknown text."""
     return _PERMISSIONS.get(str(text).strip(), 0)
 
 

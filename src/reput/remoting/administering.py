@@ -1,8 +1,8 @@
-"""Answer tools' requests that change a broker: topics, groups and the offsets of groups.
+"""Answer requests of tools that change a broker: topics, groups and the offsets of groups.
 
 Mirrors `AdminBrokerProcessor` and `Broker2Client.resetOffset` (tags rocketmq-all-4.9.3 and rocketmq-all-5.3.3). The
-store's version decides which behaviour applies: a 4.9 broker asks the members of a group to reset their offsets. A 5.3
-broker resets them itself, and members learn of this with their next pull.
+store's version decides which behaviour applies. A 4.9 broker asks the members of a group to reset their offsets. A 5.3
+broker resets them itself, and members learn of the reset with their next pull.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ _ATTRIBUTES = {
     "queue.type": ("SimpleCQ",),
     "reserve.time": None,
 }
-"""Supported attributes of topics and their values (`TopicAttributes`, 5.3.3); None for a number of 64 bits."""
-_STATUS = re.compile(
-    rb'"messageQueueTable":(\{(?:\{[^{}]*+\}:-?[0-9]++,?)*+\})'
-)  # a map with queues as names
+"""Supported attributes of topics and their values (`TopicAttributes`, 5.3.3). None stands for any 64-bit number."""
+# A JSON map whose keys are queues, which are JSON objects themselves. JSON parsers refuse such a map. Possessive
+# quantifiers (++, *+) prevent a hostile body from causing exponential backtracking.
+_STATUS = re.compile(rb'"messageQueueTable":(\{(?:\{[^{}]*+\}:-?[0-9]++,?)*+\})')
 _CHANGEABLE = ("message.type", "reserve.time")
 _MOST_DIGITS = 20
 _PATIENCE_S = 4.0
-"""Maximum wait during the deletion of a topic, in seconds; mqadmin waits 5 s for the answer."""
-_NOT_SET = "not set any response code"  # a broker's answer in places, which all tools accept
+"""Maximum wait during the deletion of a topic, in seconds. mqadmin waits 5 s for the answer."""
+_NOT_SET = "not set any response code"  # A broker sends this remark in some answers, and all tools accept it.
 
 
 class Administering:
     """Handles changes of one broker with a writable store."""
 
     def __init__(self, broker: ServedBroker, on_reset: Callable[[str, str], None]) -> None:
-        """Prepare; `on_reset` is called with group and topic after their offsets were reset here."""
+        """Prepare. `on_reset` is called with group and topic after their offsets were reset here."""
         self._broker, self._on_reset = broker, on_reset
 
     def handlers(self) -> dict[int, Handler]:
@@ -97,7 +97,7 @@ class Administering:
         return InThread(work)
 
     def _bad_topic(self, request: Command, topic: str) -> Command | None:
-        """Return the refusal of a change, if the topic's name is invalid or the topic is internal; else None."""
+        """Return the refusal of a change to an invalid or internal topic, else None."""
         code = ResponseCode.INVALID_PARAMETER if self._broker.is_five else ResponseCode.SYSTEM_ERROR
         try:
             check_name(topic, "topic")
@@ -114,6 +114,7 @@ class Administering:
 
         def work() -> Command:
             broker = self._broker
+            # The ends of the queues must include all messages that were sent before the deletion.
             if not broker.wait_dispatched(timeout_s=_PATIENCE_S):
                 remark = f"{broker.name} dispatches messages of the topic; try again"
                 return request.answer(ResponseCode.SYSTEM_BUSY, remark)
@@ -256,7 +257,7 @@ class Administering:
         return InThread(work, then)
 
     def _offset_at(self, topic: str, queue_id: int, timestamp: int) -> int:
-        """Return the queue offset at a time; the queue's end for a time below 0."""
+        """Return the queue offset at a time, or the queue's end for a time below 0."""
         if timestamp < 0:
             return self._broker.max_offset(topic, queue_id)
         return self._broker.offset_by_time(topic, queue_id, timestamp)
@@ -301,7 +302,7 @@ class Asking:
         return ask_member(self._broker, request, group, client_id, request.fields, b"")
 
     def _status(self, asked: Command, peer: Peer) -> Answer:
-        """Return the progress of each member; like a broker, exclude members that do not answer."""
+        """Return the progress of each member. Like a broker, exclude members that do not answer."""
         group, topic = asked.text("group"), asked.text("topic")
         wanted = (asked.optional_text("clientAddr") or "").strip()
         everybody = asked_members(self._broker, group)
@@ -328,7 +329,7 @@ class Asking:
 
 
 def asked_members(broker: ServedBroker, group: str, body_bytes: int = 0) -> list[Client]:
-    """Return the consumers of a group, to which the same request will be sent.
+    """Return the members of a group, all of which will receive one request.
 
     Raises LimitError if there are too many, or if the requests have too many bytes together.
     """
@@ -387,13 +388,13 @@ def _offset_table(found: dict[MessageQueue, int]) -> bytes:
 
 
 def _offset_list(found: dict[MessageQueue, int]) -> bytes:
-    """Return the offsets as a list, for clients in C++, which cannot read maps with objects as names."""
+    """Return the offsets as a list for clients in C++, which cannot read maps with objects as names."""
     rows = [queue_as_json(queue) | {"offset": offset} for queue, offset in found.items()]
     return encode_body({"offsetTable": rows})
 
 
 def _joined_status(asked: Command, tables: dict[str, bytes], most_bytes: int) -> Command:
-    """Join the answers of several members; their tables, which have objects as names, are copied unparsed."""
+    """Join the answers of several members. Their tables have objects as names, so they are copied without parsing."""
     size = sum(map(len, tables.values()))
     if size > most_bytes:
         remark = f"the members answer {size} bytes: there may be {most_bytes}"
@@ -432,6 +433,7 @@ def _is_attribute(name: str, value: str) -> bool:
     if allowed is not None:
         return value in allowed
     try:
-        return len(value) <= _MOST_DIGITS and parse_int64(value) >= -1  # zeros may precede it
+        # The length is checked first, because leading zeros are allowed.
+        return len(value) <= _MOST_DIGITS and parse_int64(value) >= -1
     except ValueError:
         return False

@@ -17,13 +17,13 @@ _QUIET = frozenset(
         RequestCode.GET_MIN_OFFSET, RequestCode.QUERY_ASSIGNMENT,
     }
 )  # fmt: skip
-"""Frequent requests that read no message, and are not audited."""
+"""Frequent requests that read no message. They are not audited."""
 _FIELDS = {
     "topic": ("topic", "b"), "key": ("key",), "message": ("offset", "msgId"),
     "group": ("consumerGroup", "group", "producerGroup", "groupName", "a"),
     "queue": ("queueId", "e"), "queue_offset": ("queueOffset",),
 }  # fmt: skip
-"""Names in the audit, and the header fields for each; SEND_MESSAGE_V2 has single letters."""
+"""By name in the audit: the header fields that may have the value. SEND_MESSAGE_V2 has single letters."""
 
 
 _REQUESTS = {int(code): code.name for code in RequestCode}
@@ -31,12 +31,12 @@ _OUTCOMES = {int(code): code.name for code in ResponseCode}
 
 
 def request_name(code: int) -> str:
-    """Return the name of a request's code; all unknown codes share one name."""
+    """Return the name of a request code. All unknown codes share one name, so clients cannot invent names."""
     return _REQUESTS.get(code, "other")
 
 
 def response_name(code: int) -> str:
-    """Return the name of an answer's code; all unknown codes share one name."""
+    """Return the name of a response code. All unknown codes share one name."""
     return _OUTCOMES.get(code, "other")
 
 
@@ -53,7 +53,7 @@ def is_audited(request: Command, answer: Command | None) -> bool:
 def audit_fields(
     request: Command, answer: Command | None, client: Host, seconds: float | None
 ) -> dict[str, object]:
-    """Return the audit fields of a request; `seconds` is None if it waited for messages."""
+    """Return the audit fields of a request. `seconds` is None if it waited for messages."""
     asked: dict[str, object] = {}
     for name, places in _FIELDS.items():
         for place in places:

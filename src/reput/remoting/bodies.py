@@ -21,7 +21,7 @@ def encode_body(content: object) -> bytes:
 
 
 def decode_body(request: Command) -> dict[str, Any]:
-    """Return a request's body, decoding it only once. Raises FieldError unless it is a JSON object."""
+    """Return a request's body, decoding it only once. Raises FieldError if it is not a JSON object."""
     if request.content is None:
         try:
             found = msgspec.json.decode(request.body)
@@ -44,7 +44,7 @@ def objects_of(body: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
 
 
 def queue_map(values: Iterable[tuple[MessageQueue, Any]]) -> msgspec.Raw:
-    """Return a map whose names are queues. These are JSON objects, as fastjson writes and reads them."""
+    """Return a map whose names are queues. The names are JSON objects, as fastjson writes and reads them."""
     entries = (
         encode_body(queue_as_json(queue)) + b":" + encode_body(value) for queue, value in values
     )
@@ -57,7 +57,7 @@ def queue_as_json(queue: MessageQueue) -> dict[str, Any]:
 
 
 def queues_of(body: Mapping[str, Any], name: str, most: int) -> list[MessageQueue]:
-    """Return the queues that a request names. Raises FieldError, LimitError for more than `most`."""
+    """Return the queues that a request contains. Raises FieldError, LimitError for more than `most`."""
     found = objects_of(body, name)
     if len(found) > most:
         raise LimitError(f"{len(found)} queues in one request: there may be {most}")

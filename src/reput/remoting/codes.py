@@ -5,11 +5,11 @@ from __future__ import annotations
 from enum import IntEnum
 
 VERSION = 399
-"""Number of version 4.9.3 (`MQVersion.Version.V4_9_3`) in answers, on which clients' behaviour depends."""
+"""Number of version 4.9.3 (`MQVersion.Version.V4_9_3`). Clients behave according to the version in answers."""
 VERSION_5 = 479
 """Number of version 5.3.3."""
 RETRY_LIMIT_VERSION = 121
-"""Number of version 3.4.9: from this version on, clients state how often a message may be retried."""
+"""Number of version 3.4.9. From this version on, clients state how often a message may be retried."""
 
 
 class RequestCode(IntEnum):
@@ -119,7 +119,7 @@ class ResponseCode(IntEnum):
 PLAIN_SENDS = frozenset(
     {RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE}
 )
-"""Requests that are answered once their messages are put."""
+"""Requests that are answered after their messages were put."""
 SENDS = PLAIN_SENDS | {RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2}
 """Requests whose bodies are messages."""
 WITH_BODY = frozenset(

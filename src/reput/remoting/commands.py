@@ -23,23 +23,23 @@ _TRUE = {"true", "1"}
 
 
 class FieldError(RemotingError):
-    """A field of a request is missing or has the wrong type: the request fails, but the connection stays."""
+    """A field of a request is missing or has the wrong type. The request fails, but the connection stays."""
 
 
 class Command(msgspec.Struct):
     """A request, or an answer to one.
 
     Attributes:
-        code: of the request (RequestCode) or of its outcome (ResponseCode)
-        opaque: number of the request, which its answer repeats
-        flag: bit 0 is set in answers, bit 1 in requests without an answer
-        remark: a text for people
-        fields: the fields of this code (`extFields`)
-        language: name of the client's language
-        serialization: form of the header; an answer has the form of its request
-        content: the decoded body, or None before it is decoded
-        rights: rights of the sender
-        begun_s: time at which the request arrived, by the monotonic clock; 0 once it waits for messages
+        code: Code of the request (RequestCode) or of its outcome (ResponseCode).
+        opaque: Number of the request, which its answer repeats.
+        flag: Bit 0 is set in answers, bit 1 in requests without an answer.
+        remark: A text for people.
+        fields: The fields of this code (`extFields`).
+        language: Name of the client's language.
+        serialization: Form of the header. An answer has the form of its request.
+        content: The decoded body, or None before it is decoded.
+        rights: Rights of the sender.
+        begun_s: Time at which the request arrived, by the monotonic clock; 0 if it has waited for messages.
     """
 
     code: int
@@ -90,11 +90,11 @@ class Command(msgspec.Struct):
         return value if value is None or type(value) is str else _as_text(value)
 
     def int32(self, name: str, default: int | None = None) -> int:
-        """Return a field of 32 bits. Raises FieldError for another value, or if it is missing without a default."""
+        """Return a 32-bit field. Raises FieldError for another value, or if it is missing without a default."""
         return self._number(name, default, 31)
 
     def int64(self, name: str, default: int | None = None) -> int:
-        """Return a field of 64 bits. Raises as `int32` does."""
+        """Return a 64-bit field. Raises as `int32` does."""
         return self._number(name, default, 63)
 
     def boolean(self, name: str, default: bool = False) -> bool:
@@ -104,6 +104,7 @@ class Command(msgspec.Struct):
 
     def _number(self, name: str, default: int | None, bits: int) -> int:
         value = self.fields.get(name)
+        # The usual case: a short decimal text needs no check of its range.
         if type(value) is str and len(value) <= _FEW_DIGITS and value.isascii() and value.isdigit():
             return int(value)
         if value is None and default is not None:
@@ -124,7 +125,7 @@ class Command(msgspec.Struct):
 
 
 def request(code: int, fields: Mapping[str, Any] | None = None, body: bytes = b"") -> Command:
-    """Return a request of this server to a client, without an answer."""
+    """Return a request of this server to a client, which needs no answer."""
     return Command(code, 0, _IS_ONE_WAY, None, dict(fields) if fields else {}, body)
 
 

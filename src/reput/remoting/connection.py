@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _WRITE_BYTES = 1 << 20
 """Unsent bytes above which no more requests are read from a connection."""
 _PIECE_BYTES = 256 << 10
-"""Bytes passed to the transport at once, because a TLS transport does not report all bytes that it holds."""
+"""Bytes passed to the transport at once. A TLS transport does not report all bytes that it holds."""
 _JOINED_BYTES = 64 << 10
 """Answers up to this size are written together."""
 _HANDED_S = 0.005
@@ -41,7 +41,7 @@ _ASKED_S = 10.0
 
 
 class _OwnRequest(NamedTuple):
-    """A request of this server that a client has not answered."""
+    """A request of this server that a client has not answered yet."""
 
     then: Callable[[Command | None], object]
     timer: asyncio.TimerHandle
@@ -64,14 +64,14 @@ class Answering(Protocol):
 
 
 class Connection(asyncio.Protocol):
-    """One client.
+    """One client's connection.
 
     Attributes:
-        port: the handler of its requests
+        port: The handler of its requests.
     """
 
     def __init__(self, server: Server, port: Answering, peer: RelayedPeer | None = None) -> None:
-        """Prepare a connection; `peer` is the client's address if another process relays the connection."""
+        """Prepare a connection. `peer` is the client's address if another process relays the connection."""
         self._server, self.port, self._relayed_from = server, port, peer
         self._session = Session(server.limits)
         self._outgoing: list[bytes] = []
@@ -140,14 +140,16 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         now = time.monotonic()
         self._last_seen = now
+        # The time limit for a request begins with its first byte.
         if not self._session.buffered_bytes:
             self._frame_begun = now
         self._session.feed(data)
         self._work()
 
     def eof_received(self) -> bool:
-        """Note that the client sends no more; answer its requests, without waiting for messages."""
+        """Note that the client sends no more. Its requests are answered, without waiting for messages."""
         transport, self._is_ended = self._transport, True
+        # A TLS connection cannot be closed in one direction only.
         if transport is None or transport.get_extra_info("sslcontext") is not None:
             return False
         self._close_if_ended()
@@ -163,12 +165,12 @@ class Connection(asyncio.Protocol):
         self._work()
 
     def push(self, command: Command) -> None:
-        """Send it a request without an answer, unless the client has stopped reading."""
+        """Send the client a request without an answer, unless the client has stopped reading."""
         if self._transport is not None and self._choked_since is None:
             self._transport.write(self._session.send(command))
 
     def ask(self, command: Command, then: Callable[[Command | None], object]) -> None:
-        """Send it a request that it answers (see Peer)."""
+        """Send the client a request that it answers (see Peer)."""
         is_busy = len(self._asked) >= self._server.limits.asked
         if self._transport is None or self._choked_since is not None or is_busy:
             then(None)
@@ -227,13 +229,14 @@ class Connection(asyncio.Protocol):
         self._account()
 
     def _begin(self) -> bool:
-        """Return whether a thread may build an answer now; reserve memory for this answer."""
+        """Return whether a thread may compute an answer now. If so, reserve memory for this answer."""
         limits, transport = self._server.limits, self._transport
         if transport is None or transport.is_closing() or self._choked_since is not None:
             return False
         if not self._is_reading and _is_reset(transport):
             transport.abort()
             return False
+        # A client may always have one job, so that a large answer can be sent at all.
         if self._user.running and self.held_bytes + limits.answer_bytes > limits.client_bytes:
             return False
         self._reserved_bytes += limits.answer_bytes
@@ -260,6 +263,7 @@ class Connection(asyncio.Protocol):
 
     def _work(self) -> None:
         """Answer received requests, within the client's limits and while it reads answers."""
+        # Answers are sent from within this loop, and sending calls this method again.
         if self._is_working:
             return
         self._is_working = True
@@ -273,7 +277,7 @@ class Connection(asyncio.Protocol):
                 request = session.next()
             except RemotingError as error:
                 self._server.warn(f"{self.address}: closed: {error}")
-                self._is_draining = self._is_ended = True  # earlier requests are answered
+                self._is_draining = self._is_ended = True  # Earlier requests are still answered.
                 break
             if request is None:
                 break
@@ -287,7 +291,7 @@ class Connection(asyncio.Protocol):
                 self._server.put_later(self, request, size)
                 continue
             if self._unput:
-                self._server.put_now()  # earlier messages are stored first
+                self._server.put_now()  # A client's requests take effect in order, so put its earlier messages first.
             if request.is_response:
                 self._answered(request.opaque, request)
             else:
@@ -306,7 +310,7 @@ class Connection(asyncio.Protocol):
         self._close_if_ended()
 
     def settle_sends(self, answered: Sequence[tuple[Command, int, Answer]]) -> None:
-        """Send the answers to sends of `Server.put_later`; each comes with its request and the request's size."""
+        """Send the answers to sends of `Server.put_later`. Each has its request and the request's size."""
         if self._transport is None:
             return
         is_working, self._is_working = self._is_working, True
@@ -345,6 +349,7 @@ class Connection(asyncio.Protocol):
         if self._in_flight or self._unsent_bytes:
             asyncio.get_running_loop().call_later(_HANDED_S, self._hand_back)
             return
+        # The other process receives the request again, and the bytes after it.
         data = encode_command(request) + self._session.rest()
         is_encrypted = transport.get_extra_info("sslcontext") is not None
         if is_encrypted:
@@ -394,7 +399,8 @@ class Connection(asyncio.Protocol):
         if request.is_one_way:
             return
         try:
-            if len(answer.body) > _JOINED_BYTES:  # avoid copying a large body
+            # Joining would copy the large body.
+            if len(answer.body) > _JOINED_BYTES:
                 self._outgoing.append(self._session.send_head(answer))
                 self._flush()
                 self._unwritten.append(memoryview(answer.body))
@@ -420,7 +426,7 @@ class Connection(asyncio.Protocol):
             self._write()
 
     def _write(self) -> None:
-        """Pass answers to the transport until it accepts no more; the rest waits until the client has read."""
+        """Pass answers to the transport until it accepts no more. The rest waits until the client has read."""
         while self._unwritten and self._choked_since is None and self._transport is not None:
             data = self._unwritten.popleft()
             if len(data) > _PIECE_BYTES:
@@ -459,12 +465,12 @@ class Connection(asyncio.Protocol):
 
 
 def _plain(address: str) -> str:
-    """Return an address without its scope, and an IPv4 address that is mapped to IPv6 as IPv4."""
+    """Return an address without its scope. An IPv4 address that is mapped to IPv6 becomes IPv4."""
     return address.removeprefix("::ffff:").partition("%")[0]
 
 
 def _is_reset(transport: asyncio.Transport) -> bool:
-    """Return whether the client is gone, which the event loop does not notice while it reads nothing."""
+    """Return whether the client has left. The event loop does not notice this while it does not read."""
     watch = select.poll()
     watch.register(transport.get_extra_info("socket").fileno(), 0)
     return bool(watch.poll(0))

@@ -84,7 +84,7 @@ class Consuming:
         self._changed.setdefault(group, {}).update(dict.fromkeys(connections))
 
     def notify(self) -> None:
-        """Notify members of changed groups, so that they share queues again; call this several times per second.
+        """Notify members of changed groups, so that they share queues again. Call this several times per second.
 
         Each member gets one notice for all changes since the last call.
         """
@@ -126,7 +126,7 @@ class Consuming:
         if self._broker.writable is not None:
             self._broker.topics.create(f"{RETRY_TOPIC_PREFIX}{group}", config.retry_queues)
             return
-        # Nothing is sent to a retry topic of a read-only store, so a group works without it.
+        # Nothing is sent to a retry topic of a read-only store, so a group works without the topic.
         with suppress(LimitError):
             self._broker.topics.create(f"{RETRY_TOPIC_PREFIX}{group}", config.retry_queues)
 
@@ -170,7 +170,7 @@ class Consuming:
         queue_id = request.int32("queueId")
         offset = self._broker.offsets.committed(group, topic, queue_id)
         if offset is None and (floor := self._broker.topics.floor(topic, queue_id)):
-            offset = floor  # the topic was deleted, and created again
+            offset = floor  # The topic was deleted, and created again.
         if offset is not None and offset >= 0:
             return request.answer(fields={"offset": str(offset)})
 
@@ -185,9 +185,9 @@ class Consuming:
         return InThread(work)
 
     def _begins_at_zero(self, topic: str, queue_id: int) -> bool:
-        """Return whether a group that is new to a queue begins at its first message, regardless of its settings.
+        """Return whether a group that is new to a queue begins at its first message, regardless of the settings.
 
-        A broker does this if the first message is still in memory. Here, this applies if the queue still has all its
+        A broker does this if the first message is still in memory. Here, it is done if the queue still has all its
         messages, because consumers of an old store want to read them.
         """
         try:
@@ -199,7 +199,7 @@ class Consuming:
         group, topic = request.text("consumerGroup"), request.text("topic")
         queue_id, offset = request.int32("queueId"), request.int64("commitOffset")
         config = self._broker.topics.get(topic)
-        # Like a 5.x broker; otherwise, offsets of a deleted topic would stay for ever.
+        # As a 5.x broker does. Otherwise, offsets of a deleted topic would stay for ever.
         if config is None:
             return request.answer(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
         if not 0 <= queue_id < max(config.read_queues, config.write_queues):
@@ -255,7 +255,7 @@ def _joining(data: dict[str, Any]) -> Joining:
 def _name(data: Mapping[str, Any]) -> str:
     name = data.get("groupName")
     if not isinstance(name, str) or not name:
-        raise FieldError("a group without a groupName")
+        raise FieldError("a group has no groupName")
     return name
 
 

@@ -2,8 +2,8 @@
 
     length 4 | header length 4 | header | body
 
-Both lengths are big endian. `length` counts all bytes after it. The first byte of the header length is the header's
-form (`Serialization`); the other three bytes are its length.
+Both lengths are big endian. `length` counts all bytes after itself. The first byte of the header length is the header's
+form (`Serialization`). The other three bytes are its length.
 """
 
 from __future__ import annotations
@@ -21,9 +21,11 @@ _LENGTH_BYTES, _LENGTHS_BYTES = _LENGTH.size, _LENGTHS.size
 _length_at, _lengths_at = _LENGTH.unpack_from, _LENGTHS.unpack_from
 _HEADER_BITS = 24
 _MOST_HEADER_BYTES = (1 << _HEADER_BITS) - 1
-_KEPT_BYTES = 64 << 10  # of frames that were taken, before the rest is moved to the front
+_KEPT_BYTES = (
+    64 << 10
+)  # Bytes of returned frames after which the remaining bytes are moved to the front.
 _JOINED_BYTES = 8 << 10
-"""Bytes of an incomplete frame up to which it is joined with the next bytes; larger ones go into a buffer."""
+"""Incomplete frames up to this size are joined with the next bytes. Larger ones are collected in a buffer."""
 
 
 class Serialization(IntEnum):
@@ -68,7 +70,7 @@ class FrameReader:
     def __init__(
         self, most_bytes: int = MOST_FRAME_BYTES, most_header_bytes: int = _MOST_HEADER_BYTES
     ) -> None:
-        """Prepare to read; the arguments are the maximum sizes of a frame and of its header."""
+        """Prepare to read. The arguments are the maximum sizes of a frame and of its header."""
         self._most_bytes, self._most_header_bytes = most_bytes, most_header_bytes
         self._data: bytes | bytearray = b""
         self._position = 0
@@ -94,6 +96,7 @@ class FrameReader:
         """Add received bytes."""
         left = len(self._data) - self._position
         if not left:
+            # The usual case: no bytes are left, so the new bytes are taken without a copy.
             self._data, self._position = data, 0
         elif left < _JOINED_BYTES:
             self._data, self._position = bytes(self._data[self._position :]) + data, 0
@@ -105,7 +108,7 @@ class FrameReader:
     def next(self) -> Frame | None:
         """Return the next frame, or None if it is incomplete.
 
-        Raises RemotingError for invalid lengths; nothing can be read afterwards.
+        Raises RemotingError for invalid lengths. Nothing can be read afterwards.
         """
         size = self._size()
         if size is None or len(self._data) - self._position < size:
@@ -129,6 +132,7 @@ class FrameReader:
             raise RemotingError(
                 f"a frame of {length} bytes: it has {_LENGTH_BYTES} to {self._most_bytes - _LENGTH_BYTES}"
             )
+        # Refuse a wrong header length now, before its bytes are collected.
         if left >= _LENGTHS_BYTES:
             header_bytes = _lengths_at(self._data, self._position)[1] & _MOST_HEADER_BYTES
             room = length - _LENGTH_BYTES

@@ -1,4 +1,4 @@
-"""Answer a request with a handler, at once or later; convert errors to answers."""
+"""Answer a request with a handler, at once or later. Convert errors to answers."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ class Peer(Protocol):
     """The client at the other end of a connection.
 
     Attributes:
-        address: address of the client
-        server_host: the address of this server that the client used, which routes for it contain
+        address: Address of the client.
+        server_host: The address of this server that the client used. Routes for the client contain it.
     """
 
     address: Host
     server_host: str
 
     def __hash__(self) -> int:
-        """Return a hash by identity, by which clients are compared."""
+        """Return a hash of the identity, by which clients are compared."""
 
     def push(self, command: Command) -> None:
-        """Send it a request without an answer, unless the client has stopped reading."""
+        """Send the client a request without an answer, unless the client has stopped reading."""
 
     def ask(self, command: Command, then: Callable[[Command | None], object]) -> None:
-        """Send it a request that it answers.
+        """Send the client a request that it answers.
 
         `then` is called once, in the thread that serves the connections: with the answer, or with None if the client
-        is gone, does not answer in time, or has too many requests of this server to answer.
+        has left, does not answer in time, or has too many unanswered requests of this server.
         """
 
     def run(
@@ -56,7 +56,7 @@ class Later:
         self._taker: Callable[[Command | InThread], None] | None = None
 
     def resolve(self, answer: Command | InThread) -> None:
-        """Set the answer, or the work that returns it; a second one is ignored.
+        """Set the answer, or the work that returns it. A second answer is ignored.
 
         Call this in the thread that serves the connections.
         """
@@ -75,7 +75,7 @@ class Later:
 class InThread:
     """A slow answer: `work` runs in a thread, and other requests do not wait for it.
 
-    `then` may replace the answer that `work` returns, in the thread that serves the connections.
+    `then` may replace the answer of `work`. It runs in the thread that serves the connections.
     """
 
     def __init__(
@@ -86,11 +86,11 @@ class InThread:
 
 Answer = Command | Later | InThread | None
 Handler = Callable[[Command, Peer], Answer]
-"""Answers a request; returns None if the protocol has no answer."""
+"""Answers a request. Returns None if the protocol has no answer."""
 
 
 def answer_with(handlers: Mapping[int, Handler], request: Command, peer: Peer) -> Answer:
-    """Return the answer of the handler for the request's code; convert errors to answers."""
+    """Return the answer of the handler for the request's code. Convert errors to answers."""
     handler = handlers.get(request.code)
     if handler is None:
         return request.answer(
@@ -103,7 +103,7 @@ def answer_with(handlers: Mapping[int, Handler], request: Command, peer: Peer) -
 
 
 def failed(request: Command, error: BaseException) -> Command:
-    """Return the answer to a failed request, with the reason; its code is never "not found"."""
+    """Return the answer to a failed request, with the reason. Its code is never "not found"."""
     if isinstance(error, AccessError):
         return request.answer(ResponseCode.NO_PERMISSION, str(error))
     if isinstance(error, ReputError):

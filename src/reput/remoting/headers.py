@@ -4,7 +4,7 @@ The binary form is big endian:
 
     code 2 | language 1 | version 2 | opaque 4 | flag 4 | remark length 4 | remark | fields length 4 | fields
 
-and each of its fields:
+Each of its fields is:
 
     name length 2 | name | value length 4 | value
 """
@@ -29,13 +29,13 @@ _LANGUAGES = (
 )  # fmt: skip
 _OTHER = _LANGUAGES.index("OTHER")
 _INT32 = 1 << 31
-_JSON, _BINARY = Serialization.JSON, Serialization.ROCKETMQ  # a look-up in an enum takes longer
+_JSON, _BINARY = Serialization.JSON, Serialization.ROCKETMQ  # Faster than a look-up in an enum.
 
 
 class _JsonHeader(msgspec.Struct, omit_defaults=True):
     code: int
     opaque: int
-    flag: int = -1  # always written
+    flag: int = -1  # A default that never occurs, so that the field is always written.
     version: int = -1
     language: Any = None
     remark: str | None = None
@@ -82,7 +82,7 @@ def _decode_json(frame: Frame) -> Command:
     code, opaque, language = found.code, found.opaque, found.language
     for value in (code, opaque, flag, version):
         if not -_INT32 <= value < _INT32:
-            raise RemotingError(f"a JSON header with {value}, which is no number of 32 bits")
+            raise RemotingError(f"malformed JSON header: {value} does not fit into 32 bits")
     return Command(
         code, opaque, flag, found.remark, found.extFields or {}, frame.body,
         language if type(language) is str else "OTHER", version, _JSON,
@@ -115,7 +115,7 @@ def _decode_binary(frame: Frame) -> Command:
     remark, position = _part(header, _HEAD.size)
     fields, position = _part(header, position)
     if position != len(header):
-        raise RemotingError(f"a ROCKETMQ header with {len(header) - position} bytes too many")
+        raise RemotingError(f"malformed ROCKETMQ header: {len(header) - position} bytes too many")
     return Command(
         code, opaque, flag, remark.decode() if remark else None, _decode_fields(fields), frame.body,
         _LANGUAGES[language] if language < len(_LANGUAGES) else "OTHER", version,
@@ -128,7 +128,9 @@ def _part(data: bytes, position: int, length_field: struct.Struct = _INT) -> tup
     length: int = length_field.unpack_from(data, position)[0]
     begin = position + length_field.size
     if not 0 <= length <= len(data) - begin:
-        raise RemotingError(f"a part of {length} bytes, where {len(data) - begin} are left")
+        raise RemotingError(
+            f"malformed ROCKETMQ header: a part of {length} bytes, but {len(data) - begin} bytes are left"
+        )
     return data[begin : begin + length], begin + length
 
 

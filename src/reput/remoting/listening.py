@@ -1,4 +1,4 @@
-"""Bind addresses and accept connections; a callback serves each connection."""
+"""Bind addresses and accept connections. A callback serves each connection."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _AT_ONCE = 64
 
 
 def bind(address: Host) -> tuple[socket.socket, Host]:
-    """Bind an address, which refuses connections until it is listened at; return the socket and the real address.
+    """Bind an address, and return the socket and the real address. Connections are refused until `listen` is called.
 
     Raises OSError, OverflowError.
     """
@@ -26,6 +26,7 @@ def bind(address: Host) -> tuple[socket.socket, Host]:
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if is_v6:
+            # Otherwise, an IPv6 socket would also take the IPv4 address of the same port.
             bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         bound.bind(address)
     except BaseException:
@@ -41,7 +42,7 @@ class Listening:
     def __init__(
         self, bound: socket.socket, take: Callable[[socket.socket], Coroutine[None, None, None]]
     ) -> None:
-        """Begin to listen; `take` receives each connection. Raises OSError."""
+        """Begin to listen. `take` receives each connection. Raises OSError."""
         self._bound, self._take = bound, take
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -54,7 +55,7 @@ class Listening:
             self._loop.add_reader(self._bound.fileno(), self._accept)
 
     def close(self) -> None:
-        """Accept nothing more."""
+        """Accept no more connections."""
         self._loop.remove_reader(self._bound.fileno())
         self._bound.close()
 
@@ -64,12 +65,15 @@ class Listening:
                 connection, _ = self._bound.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
-            except OSError as error:  # for instance too many open files; try again later
+            # For example too many open files. Without a pause, the event loop would report the connection again and
+            # again.
+            except OSError as error:
                 _log.warning("cannot accept a connection: %s", error.strerror)
                 self._loop.remove_reader(self._bound.fileno())
                 self._loop.call_later(_PAUSE_S, self._begin)
                 return
             connection.setblocking(False)
+            # Answers are small and written at once, so waiting to join them would only delay them.
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             task = self._loop.create_task(self._take(connection))
             self._tasks.add(task)

@@ -14,8 +14,8 @@ class Holder(Protocol):
     """A connection.
 
     Attributes:
-        held_bytes: bytes of its unanswered requests and unread answers
-        held_since: last time at which it held nothing, by the monotonic clock
+        held_bytes: Size of its unanswered requests and unread answers.
+        held_since: Last time at which it held nothing, by the monotonic clock.
     """
 
     held_bytes: int
@@ -26,15 +26,16 @@ class Holder(Protocol):
 
 
 class Memory:
-    """The bytes of all connections together, and their limit."""
+    """The memory of all connections together, and its limit."""
 
     def __init__(self, most_bytes: int, holders: Callable[[], Collection[Holder]]) -> None:
         self.held_bytes, self._most_bytes, self._holders = 0, most_bytes, holders
 
     def hold(self, holder: Holder, held_bytes: int) -> None:
-        """Note the bytes that a connection holds now. If the sum is too large, close the heaviest connection.
+        """Record the bytes that a connection holds now. If the sum is too large, close the heaviest connection.
 
-        This need not be the connection that exceeded the limit: otherwise, one client could lock out all others.
+        The heaviest connection need not be the one that exceeded the limit. Otherwise, one client could lock out all
+        others.
         """
         if not holder.held_bytes:
             holder.held_since = time.monotonic()
@@ -48,6 +49,6 @@ class Memory:
 
 
 def _burden(holder: Holder) -> tuple[float, float]:
-    """Return the rank of a connection for closing: large before small, because small waiting requests last long."""
+    """Return the rank of a connection for closing. Large connections come first: small requests may wait for long."""
     age = 1 + min(time.monotonic() - holder.held_since, _MOST_AGE_S)
     return max(holder.held_bytes - _FREE_BYTES, 0) * age, holder.held_bytes * age

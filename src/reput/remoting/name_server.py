@@ -17,7 +17,10 @@ class NameServer:
     """Answers name server requests for all brokers of a cluster, on each broker's port."""
 
     def __init__(self, cluster: Cluster, advertised: str | None = None) -> None:
-        """Prepare; routes have the host `advertised`, or by default the host by which clients reached this server."""
+        """Prepare.
+
+        Routes have the host `advertised`, or by default the host by which the client reached this server.
+        """
         self._cluster, self._advertised = cluster, advertised
 
     def handlers(self) -> dict[int, Handler]:
@@ -37,7 +40,10 @@ class NameServer:
         }
 
     def changes(self) -> dict[int, Handler]:
-        """Return the handlers of requests that change something, by code, for brokers with writable stores."""
+        """Return the handlers of requests that change something, by code.
+
+        Only brokers with writable stores have them.
+        """
         return {
             RequestCode.PUT_KV_CONFIG: self._put_value,
             RequestCode.DELETE_KV_CONFIG: self._delete_value,
@@ -49,7 +55,7 @@ class NameServer:
         return request.answer(body="\n".join(lines).encode())
 
     def _no_topics(self, request: Command, peer: Peer) -> Command:
-        """Answer with an empty list: topics of units are not supported."""
+        """Answer with an empty list, because topics of units are not supported."""
         return request.answer(body=encode_body({"topicList": []}))
 
     def _put_value(self, request: Command, peer: Peer) -> Command:

@@ -26,11 +26,11 @@ class PortOptions:
     """Options of a port.
 
     Attributes:
-        advertised: host in routes; None for the host by which a client reached this server
-        most_exact: maximum messages of an exact query by key; None to answer queries as a broker does
-        is_stateless: whether another process has the state of groups; it gets connections that need this state
-        is_synced: whether senders wait until their messages are durable
-        has_sql_filters: whether clients may filter by SQL92
+        advertised: Host in routes; None for the host by which a client reached this server.
+        most_exact: Maximum number of messages of an exact query by key; None to answer queries as a broker does.
+        is_stateless: Whether another process has the state of groups, and gets connections that need this state.
+        is_synced: Whether senders wait until their messages are durable.
+        has_sql_filters: Whether clients may filter by SQL92.
     """
 
     advertised: str | None = None
@@ -50,7 +50,7 @@ class Port:
         access: AccessList | None = None,
         limits: Limits | None = None,
     ) -> None:
-        """Prepare; with `access`, requests to a broker are checked against its permissions."""
+        """Prepare. With `access`, requests to a broker are checked against its permissions."""
         self._options, self._access = options or PortOptions(), access
         self._limits = limits or Limits()
         self._name_server = NameServer(cluster, self._options.advertised)
@@ -108,11 +108,11 @@ class Port:
         return answer_with(self._handlers, request, peer)
 
     def _forbidden(self, request: Command, peer: Peer) -> Command | None:
-        """Note the rights of a request's sender, or return the answer that refuses it."""
+        """Set the rights of a request's sender, or return the answer that refuses the request."""
         if self._access is not None:
             try:
                 request.rights = self._access.check(request, peer.address.address)
-            except Exception as error:  # a request that cannot be checked is refused as well
+            except Exception as error:  # A request that cannot be checked is refused.
                 return failed(request, error)
         return None
 
@@ -151,17 +151,17 @@ class Port:
         return request.answer(ResponseCode.SYSTEM_ERROR, remark)
 
     def is_awaited(self, topic: str, queue_id: int) -> bool:
-        """Return whether a client waits for messages of a queue. Thread-safe."""
+        """Return whether a client waits for messages of a queue. Any thread may call this."""
         pulling = self._pulling
         return pulling is not None and pulling.is_awaited(topic, queue_id)
 
     def wake_up(self, topic: str, queue_id: int, end: int) -> None:
-        """Note that a queue of the store has grown to `end`."""
+        """Record that a queue of the store has grown to `end`."""
         if self._pulling is not None:
             self._pulling.wake_up(topic, queue_id, end)
 
     def look(self) -> None:
-        """Answer pulls that have waited long enough, and notify groups; call this several times per second."""
+        """Answer pulls that have waited long enough, and notify groups. Call this several times per second."""
         if self._pulling is not None:
             self._pulling.look()
         if self._consuming is not None:

@@ -27,9 +27,9 @@ from reput.remoting.handling import Answer, Handler, InThread, Later, Peer
 from reput.remoting.rights import holds_others, may_be_of_others
 
 _COMMITS, _WAITS, _HAS_SUBSCRIPTION = 1, 2, 4
-_MOST_BYTES = 256 << 10  # maxTransferBytesOnMessageInMemory
+_MOST_BYTES = 256 << 10  # As a broker's maxTransferBytesOnMessageInMemory.
 _MOST_WAIT_MS = 60_000
-_MOST_WOKEN = 500  # pulls woken in a row, before other requests are answered
+_MOST_WOKEN = 500  # Pulls woken in a row, before other requests are answered.
 _MOST_LOOKED_AT = 1024
 """Maximum number of messages that one pull with a filter examines."""
 _OUTCOMES = {
@@ -78,7 +78,7 @@ class _Waiting:
 
 
 class Pulling:
-    """Answers pulls from one broker's store. Used only in the thread that serves the connections."""
+    """Answers pulls from one broker's store. Use it only in the thread that serves the connections."""
 
     def __init__(self, broker: ServedBroker, clock_ms: Callable[[], int] = now_ms) -> None:
         self._broker, self._clock_ms = broker, clock_ms
@@ -97,7 +97,7 @@ class Pulling:
         }
 
     def is_awaited(self, topic: str, queue_id: int) -> bool:
-        """Return whether a pull waits for messages of a queue. Thread-safe."""
+        """Return whether a pull waits for messages of a queue. Any thread may call this."""
         return (topic, queue_id) in self._waiting
 
     def wake_up(self, topic: str, queue_id: int, end: int) -> None:
@@ -119,7 +119,7 @@ class Pulling:
             asyncio.get_running_loop().call_soon(self._wake)
 
     def look(self) -> None:
-        """Answer pulls that have waited long enough; called several times a second."""
+        """Answer pulls that have waited long enough. Call this several times per second."""
         now = self._clock_ms()
         for _ in range(_MOST_WOKEN):
             if not self._by_time or self._by_time[0][0] > now:
@@ -132,13 +132,13 @@ class Pulling:
     def growth(self) -> Callable[[], list[tuple[str, int, int]]] | None:
         """Return a function that finds the ends of awaited queues, in any thread, or None if there are none.
 
-        This is for stores that another process writes, without notifying this one.
+        This is for stores that another process writes: the other process does not notify this one.
         """
         queues = list(self._waiting)
         return (lambda: [(*queue, self._end(*queue)) for queue in queues]) if queues else None
 
     def answer_all(self) -> None:
-        """Answer all waiting pulls, and later ones without waiting, because the server ends."""
+        """Answer all waiting pulls. Later pulls are answered without waiting, because the server ends."""
         self._is_ending = True
         for waiting in list(self._waiting.values()):
             for each in list(waiting):
@@ -153,7 +153,7 @@ class Pulling:
     def _end(self, topic: str, queue_id: int) -> int:
         try:
             return self._broker.max_offset(topic, queue_id)
-        except Exception:  # the pull is tried again then, and reports the error
+        except Exception:  # The pull is then tried again, and reports the error.
             return (1 << 63) - 1
 
     def _pull(self, request: Command, peer: Peer) -> Answer:
@@ -166,7 +166,9 @@ class Pulling:
             return moved
         if sys_flag & _COMMITS:
             offset = request.int64("commitOffset")
-            with suppress(LimitError, NameRefusedError):  # the request also asks for messages
+            with suppress(
+                LimitError, NameRefusedError
+            ):  # The request also asks for messages, so continue.
                 self._broker.offsets.commit(pull.group, pull.topic, pull.queue_id, offset)
         wait_ms = min(max(request.int64("suspendTimeoutMillis"), 0), _MOST_WAIT_MS)
 
@@ -186,7 +188,7 @@ class Pulling:
         return InThread(lambda: self._answer(pull), then)
 
     def _note(self, pull: _Pull, answer: Command) -> None:
-        """Remember how far a group has pulled: 5.x tools show it."""
+        """Record how far a group has pulled, because 5.x tools show it."""
         if self._broker.is_five and answer.code == ResponseCode.SUCCESS:
             next_offset = int(answer.fields["nextBeginOffset"])
             self._broker.pulled.note(pull.group, pull.topic, pull.queue_id, next_offset)
@@ -207,7 +209,7 @@ class Pulling:
         )
 
     def reset(self, group: str, topic: str) -> None:
-        """Answer the waiting pulls of a group and topic: its offsets were reset."""
+        """Answer the waiting pulls of a group and topic, because its offsets were reset."""
         for (of, _), waiting in list(self._waiting.items()):
             for each in list(waiting) if of == topic else ():
                 if each.pull.group == group and (answer := self._moved(each.pull)) is not None:
@@ -220,6 +222,7 @@ class Pulling:
         self._by_peer.setdefault(waiting.peer, {})[waiting] = None
         heappush(self._by_time, (waiting.until_ms, next(self._numbers), waiting))
         self._count += 1
+        # Pulls that were answered early stay in the heap. Remove them before they fill the memory.
         if len(self._by_time) > 2 * self._count + _MOST_WOKEN:
             self._by_time = [each for each in self._by_time if not each[2].is_over]
             heapify(self._by_time)
@@ -306,7 +309,7 @@ class Pulling:
         self._broker.counters.pulled(pull.topic, pull.group, found.messages, len(found.body))
         code, remark = _OUTCOMES[PullStatus.FOUND]
         least = max(found.min_offset, pull.floor)
-        body = cast(bytes, found.body)  # which is sent as it is, not copied into bytes first
+        body = cast(bytes, found.body)  # A memory view, which is sent without a copy.
         return _answered(
             pull.request, code, remark, found.next_begin_offset, least, found.max_offset, body
         )
@@ -315,7 +318,7 @@ class Pulling:
         most = max(pull.request.int32("maxMsgNums"), 1)
         try:
             found = self._records(pull, most)
-        except MessageNotFoundError:  # the queue exists, but has never had a message
+        except MessageNotFoundError:  # The queue exists, but has never had a message.
             code = (
                 ResponseCode.PULL_OFFSET_MOVED if pull.queue_offset else ResponseCode.PULL_NOT_FOUND
             )

@@ -21,7 +21,7 @@ from reput.remoting.handling import Answer, Handler, InThread, Peer
 from reput.remoting.rights import AccessError
 
 _BY_UNIQUE_KEY = "_UNIQUE_KEY_QUERY"
-_DEFAULT_MOST = 32  # defaultQueryMaxNum
+_DEFAULT_MOST = 32  # As a broker's defaultQueryMaxNum.
 _MOST_ENTRIES = 1 << 14
 
 
@@ -29,7 +29,7 @@ class Reading:
     """Answers requests for messages from one broker's store."""
 
     def __init__(self, broker: ServedBroker, most_exact: int | None = None) -> None:
-        """Prepare; with `most_exact`, a query by key is exact, and returns at most this many messages."""
+        """Prepare. With `most_exact`, queries by key are exact, and return at most this many messages."""
         self._broker, self._store, self._most_exact = broker, broker.store, most_exact
         self._most_bytes = broker.limits.answer_bytes
 
@@ -56,16 +56,17 @@ class Reading:
 
         def answer(answered: tuple[QueryMessageResult, list[bytes], bool]) -> Command:
             found, records, is_cut = answered
+            # A message of another topic may have the same hash, so check the rights for each.
             return self._found(
                 request,
-                request.rights.readable(records),  # another topic's may have the same hash
+                request.rights.readable(records),
                 found.index_last_update_timestamp,
                 found.index_last_update_physical_offset,
                 is_cut,
             )
 
         def work() -> Command:
-            self._broker.wait_dispatched()  # a client may ask for a message that it has just sent
+            self._broker.wait_dispatched()  # A client may ask for a message that it has just sent.
             return answer(self._store.query_records(*asked, self._most_bytes))
 
         # Running a query in a thread takes several times as long, because threads wait for the interpreter's lock.
@@ -136,7 +137,7 @@ class Reading:
         return work() if self._broker.is_quick else InThread(work)
 
     def _min_offset(self, request: Command, peer: Peer) -> InThread:
-        """Answer in a thread, because the log may have to be walked for messages before the queue's first entry."""
+        """Answer in a thread, because the log may have to be read for messages before the queue's first entry."""
         return InThread(self._offset(request, self._broker.min_offset))
 
     def _offset(self, request: Command, find: Callable[[str, int], int]) -> Callable[[], Command]:
@@ -146,7 +147,8 @@ class Reading:
     def _offset_by_time(self, request: Command, peer: Peer) -> InThread:
         topic, queue_id = request.text("topic"), request.int32("queueId")
         timestamp = request.int64("timestamp")
-        if looks_like_seconds(timestamp):  # a broker would take it for a time before every message
+        # A broker would read seconds as milliseconds, a time in 1970 before every message. Return the same result.
+        if looks_like_seconds(timestamp):
             timestamp = 0
 
         def work() -> Command:

@@ -11,7 +11,7 @@ from typing import cast
 
 
 class Relay(asyncio.Protocol):
-    """One of two joined connections; its bytes are written to the other, as fast as the other accepts them."""
+    """One of two joined connections. Its bytes are written to the other one, as fast as that one accepts them."""
 
     def __init__(self, transport: asyncio.Transport | None = None) -> None:
         self._transport = transport
@@ -19,7 +19,10 @@ class Relay(asyncio.Protocol):
 
     @classmethod
     async def between(cls, client: asyncio.Transport, own: socket.socket) -> Relay:
-        """Join a client's connection, which nobody else may read, with one end of a socket pair. Raises OSError."""
+        """Join a client's connection, which must not be read elsewhere, with one end of a socket pair.
+
+        Raises OSError.
+        """
         loop = asyncio.get_running_loop()
         inner = cls()
         outer = cls(client)

@@ -27,7 +27,7 @@ _BOX_PREFIXES = (RETRY_TOPIC_PREFIX, DEAD_LETTER_TOPIC_PREFIX, SYSTEM_TOPIC_PREF
 
 
 class AccessError(RemotingError):
-    """The sender has no right to make the request."""
+    """The sender is not allowed to make the request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Account:
     groups: Mapping[str, int] = field(default_factory=dict)
 
     def may(self, resource: str, permission: int) -> bool:
-        """Return whether the account may read or send; a group is named by its retry topic."""
+        """Return whether the account may read or send. A group is named by its retry topic."""
         if resource.startswith(RETRY_TOPIC_PREFIX):
             group = resource.removeprefix(RETRY_TOPIC_PREFIX)
             owned = self.groups.get(group, self.default_group)
@@ -58,7 +58,7 @@ class Rights:
     """The rights of one sender."""
 
     def __init__(self, account: Account | None = None) -> None:
-        """Prepare; without an account (the server has none, or the address needs none), everything is allowed."""
+        """Prepare. Without an account, everything is allowed: the server has no accounts, or the address needs none."""
         self._account = account
 
     @property
@@ -68,7 +68,7 @@ class Rights:
 
     @property
     def owner(self) -> str:
-        """Return the access key of the sender; empty without accounts."""
+        """Return the access key of the sender, or an empty string without accounts."""
         return "" if self._account is None else self._account.access_key
 
     @property
@@ -76,7 +76,7 @@ class Rights:
         return self._account is None or self._account.is_admin
 
     def may(self, resource: str, permission: int) -> bool:
-        """Return whether the sender may read (SUB) or send (PUB); a group is named by its retry topic."""
+        """Return whether the sender may read (SUB) or send (PUB). A group is named by its retry topic."""
         return self._account is None or self._account.may(resource, permission)
 
     def may_group(self, group: str) -> bool:
@@ -84,11 +84,11 @@ class Rights:
         return self.may(f"{RETRY_TOPIC_PREFIX}{group}", SUB)
 
     def may_read(self, message: MessageExt) -> bool:
-        """Return whether the sender may read a message's topic, and the topic that it waits for or comes from."""
+        """Return whether the sender may read a message's topic, and the topic where it will go or came from."""
         topics = [message.topic]
         if holds_others(message.topic):
             topics += [message.properties.get(name, "") for name in (REAL_TOPIC, RETRY_TOPIC)]
-        # An account may have the rights of a group that has the name of another group and a topic.
+        # The names of a group and a topic, joined, may be the name of another group, for which the account has rights.
         for topic in tuple(topics):
             topics += popped_topics(topic, message.properties)
         return all(self.may(topic, SUB) for topic in topics if topic)
@@ -113,5 +113,5 @@ def may_be_of_others(topic: str, records: Iterable[bytes]) -> bool:
 
 
 def holds_others(topic: str) -> bool:
-    """Return whether this topic holds messages of other topics, which wait or end there."""
+    """Return whether this topic contains messages of other topics, which wait or end there."""
     return topic in _BOX_TOPICS or topic.startswith(_BOX_PREFIXES)

@@ -64,14 +64,17 @@ _SHORT_NAMES = dict(
 )  # fmt: skip
 """Names of the fields of SEND_MESSAGE, and the short names in SEND_MESSAGE_V2."""
 _LONG_NAMES = {name: name for name in _SHORT_NAMES}
-_OF_EACH = ("bornTimestamp", "properties")  # differ between messages; other fields are mostly equal
+_OF_EACH = (
+    "bornTimestamp",
+    "properties",
+)  # These fields differ between messages. Others mostly repeat.
 _REPEATED = tuple(name for name in _SHORT_NAMES if name not in _OF_EACH)
 _REPEATED_SHORT = tuple(_SHORT_NAMES[name] for name in _REPEATED)
 _MOST_KNOWN, _MOST_KNOWN_CHARACTERS = 1024, 512
 
 
 class _AcceptedSend(NamedTuple):
-    """A message to put for a request; `topic` and `queue_id` are the ones that the client named."""
+    """A message to put for a request. `topic` and `queue_id` are those that the client named."""
 
     number: int
     request: Command
@@ -82,21 +85,21 @@ class _AcceptedSend(NamedTuple):
 
 
 class _Commits:
-    """Answers that wait until their messages are durable; one sync serves all answers that wait when it begins."""
+    """Answers that wait until their messages are durable. One sync serves all answers that wait when it begins."""
 
     def __init__(self, sync: Callable[[], None]) -> None:
-        """Prepare; `sync` makes all puts durable, and is called in a thread."""
+        """Prepare. `sync` makes all puts durable, and is called in a thread."""
         self._sync, self._is_syncing = sync, False
         self._waiting: list[tuple[Command, Command, Later]] = []
 
     def add(self, request: Command, answer: Command) -> Later:
-        """Send the answer to a request after the end of a sync that begins later than this call."""
+        """Send the answer to a request after a sync that begins later than this call."""
         later = Later()
         self._waiting.append((request, answer, later))
         if not self._is_syncing:
             self._is_syncing = True
             loop = asyncio.get_running_loop()
-            loop.call_soon(self._begin)  # requests that arrived with it share the sync
+            loop.call_soon(self._begin)  # Requests that arrived together share the sync.
         return later
 
     def _begin(self) -> None:
@@ -143,7 +146,7 @@ class Sending:
                 topic, queue_id = queue_of_prepared(stored)
                 group = stored.properties.get(PRODUCER_GROUP, "")
                 known = self._broker.groups.producers(group)
-                # Any client can register as a producer of the group, and must not see the message without permission.
+                # Any client can register as a producer of the group, but must not see the message without permission.
                 if producers := [each for each in known if each.may_send(topic)]:
                     asked = replace(stored, topic=topic, queue_id=queue_id)
                     _ask(producers[stored.queue_offset % len(producers)], stored, asked)
@@ -158,7 +161,7 @@ class Sending:
         return handle
 
     def send_all(self, sends: Sequence[tuple[Command, Peer]]) -> list[Answer]:
-        """Return the answers of sends that arrived together; their messages are put together."""
+        """Return the answers to sends that arrived together. Their messages are put together."""
         answers: list[Answer] = [None] * len(sends)
         run: list[_AcceptedSend] = []
         for number, (each, peer) in enumerate(sends):
@@ -184,19 +187,19 @@ class Sending:
         return self.send_all(((request, peer),))[0]
 
     def _waits_for_topic(self, sent_to: str, put_to: str) -> bool:
-        """Return whether a send must wait until a new topic is saved, which it or an earlier send has created."""
+        """Return whether a send must wait until a new topic is saved, which this or an earlier send has created."""
         topics = self._broker.topics
         return not (topics.is_saved(sent_to) and topics.is_saved(put_to))
 
     def _in_thread(self, request: Command, waits: bool, put: Callable[[], Command]) -> InThread:
         def work() -> Command:
-            self._broker.topics.save()  # a message is acknowledged only once its topic is kept
+            self._broker.topics.save()  # A message is acknowledged only after its topic is saved.
             return put()
 
         return self._durable(request, waits, work)
 
     def _put_run(self, run: list[_AcceptedSend], answers: list[Answer]) -> None:
-        """Put messages together and answer their senders; `run` is empty after that."""
+        """Put messages together and answer their senders. `run` is empty after that."""
         if not run:
             return
         try:
@@ -232,7 +235,7 @@ class Sending:
         repeated = (request.code, *map(request.fields.get, wanted))
         try:
             known = self._known.get(repeated)
-        except TypeError:  # a value is a list or a map, which is invalid for every field
+        except TypeError:  # A value is a list or a map, which is invalid for every field.
             known = None
         if known is None:
             sent = _sent(request, names, born_host)
@@ -241,6 +244,7 @@ class Sending:
             if all(value is None or type(value) is str for value in repeated[1:]):
                 if len(self._known) >= _MOST_KNOWN:
                     self._known.clear()
+                # Long fields of hostile clients must not fill the memory.
                 if sum(len(str(value)) for value in repeated) <= _MOST_KNOWN_CHARACTERS:
                     self._known[repeated] = sent._replace(body=b"", properties=""), is_batch
             return sent, is_batch
@@ -275,7 +279,7 @@ class Sending:
 
     def _recall_handle(self, topic: str, message: Message) -> str:
         found = decode_properties(decode_utf8(properties_of(message)))
-        # The time was rounded down, and will be rounded down again.
+        # The time was rounded down before. One more millisecond, because it will be rounded down again.
         due = int(found[TIMER_OUT_MS]) + 1
         return RecallHandle(topic, self._broker.name, due, found[UNIQ_KEY]).encode()
 
@@ -339,7 +343,7 @@ class Sending:
         sent = _sent(asked, _LONG_NAMES if is_long else _SHORT_NAMES, peer.address)
         properties = decode_properties(sent.properties)
         client_id = properties.get(REPLY_TO_CLIENT)
-        # A client of 5.x takes a queue number from the route of another topic.
+        # A 5.x client takes the queue id from the route of another topic, so the queue may not exist.
         queues = max(self._written.sending.topic_of(sent._replace(queue_id=0)).write_queues, 1)
         queue_id = sent.queue_id % queues if sent.queue_id >= 0 else -1
         put = self._prepared(0, asked, sent._replace(queue_id=queue_id))
@@ -406,7 +410,7 @@ class Sending:
     def _end_transaction(self, request: Command, peer: Peer) -> Answer:
         decision = request.int32("commitOrRollback")
         if decision not in (SYS_FLAG_COMMIT, SYS_FLAG_ROLLBACK):
-            return None  # not decided yet: the producer is asked later
+            return None  # The producer has not decided yet, and is asked later.
         place = request.int64("commitLogOffset"), request.int64("tranStateTableOffset")
         group = request.text("producerGroup")
 
@@ -430,7 +434,7 @@ class Sending:
             try:
                 answer = work()
                 if waits and self._is_synced:
-                    self._written.store.flush()  # one sync is for all that wait
+                    self._written.store.flush()  # One sync serves all waiting senders.
             except ReputError as error:
                 return _refused(request, error)
             return answer

@@ -29,7 +29,7 @@ _MOST_WARNED = 1000
 _MOST_TOGETHER, _LARGE_BYTES = 32, 32 << 10
 """Maximum number of sends that are put together, and the size above which a send is put at once."""
 _SHARED_AGAIN = 16
-"""Number of puts for a single connection after which the server checks again whether several send at once."""
+"""Number of puts for a single connection after which the server checks again whether several connections send."""
 _UnputSend = tuple[Connection, Command, int]
 """A connection, its request, and the request's size."""
 
@@ -38,15 +38,15 @@ class Server:
     """The connections of all addresses, in one event loop.
 
     Attributes:
-        limits: limits of clients
-        connections: open connections
-        handshakes: encrypted connections during their handshake
-        memory: bytes held by connections
-        threads: threads for slow answers
-        traffic: counts of requests
-        audit: called after each request that reads or changes something
-        hand_back: gives a connection to a port, its received bytes, and its client if it is relayed, to the process
-            with the state; None in that process
+        limits: Limits of clients.
+        connections: Open connections.
+        handshakes: Encrypted connections during their handshake.
+        memory: Bytes held by connections.
+        threads: Threads for slow answers.
+        traffic: Counts of requests.
+        audit: Called after each request that reads or changes something.
+        hand_back: Gives a connection to the process with the state; None in that process. The arguments are the
+            connection, its port, its received bytes, and its client if it is relayed.
     """
 
     def __init__(self, limits: Limits | None = None, threads: int = 4) -> None:
@@ -84,7 +84,7 @@ class Server:
         tls: ssl.SSLContext | None = None,
         hand_on: Callable[[socket.socket], bool] = lambda connection: False,
     ) -> None:
-        """Accept connections at a bound address, and serve them unless `hand_on` takes them. Raises OSError."""
+        """Accept connections at a bound address, and serve those that `hand_on` does not take. Raises OSError."""
 
         async def take(connection: socket.socket) -> None:
             if hand_on(connection):
@@ -102,7 +102,7 @@ class Server:
         received: bytes = b"",
         peer: RelayedPeer | None = None,
     ) -> None:
-        """Serve an accepted connection, if the limits allow it; `received` are bytes that were already read from it.
+        """Serve an accepted connection, if the limits allow it. `received` are bytes that were already read from it.
 
         `peer` is the client if another process relays the connection.
         """
@@ -119,19 +119,19 @@ class Server:
             await loop.connect_accepted_socket(lambda: made, connection, ssl=tls, **limits)
             if received:
                 made.data_received(received)
-        except OSError:  # the client has left, or its handshake failed
+        except OSError:  # The client has left, or its handshake failed.
             connection.close()
         finally:
             self.handshakes.discard(made)
 
     def put_later(self, connection: Connection, request: Command, size: int) -> None:
-        """Queue a send, to be put together with others that arrive at the same time; call `put_soon` next."""
+        """Queue a send, to be put together with others that arrive at the same time. Call `put_soon` next."""
         self._unput.append((connection, request, size))
         if len(self._unput) >= _MOST_TOGETHER or size > _LARGE_BYTES:
             self.put_now()
 
     def put_soon(self) -> None:
-        """Put queued sends at once, or, if several connections send, after reading all connections with data."""
+        """Put queued sends. If several connections send, first read all connections with data."""
         self._puts += 1
         if not (self._is_shared or self._puts % _SHARED_AGAIN == 0):
             self.put_now()
@@ -173,7 +173,10 @@ class Server:
         task.add_done_callback(self._tasks.discard)
 
     def _has_room(self) -> bool:
-        """Return whether there is room for another connection; close a long silent one if needed."""
+        """Return whether there is room for another connection.
+
+        If there is none, close a connection that was long silent.
+        """
         if (
             len(self.connections) + len(self.handshakes) + len(self._relays)
             < self.limits.connections
@@ -193,14 +196,14 @@ class Server:
         return True
 
     def note(self, connection: Connection, request: Command, answer: Command | None) -> None:
-        """Count an answered request, and write it into the audit."""
+        """Count an answered request, and write it to the audit."""
         seconds = time.monotonic() - request.begun_s if request.begun_s else None
         self.traffic.note(request.code, None if answer is None else answer.code, seconds)
         if self.audit is not None and is_audited(request, answer):
             self.audit(audit_fields(request, answer, connection.address, seconds))
 
     def warn(self, text: str) -> None:
-        """Log a warning at a limited rate, because many clients can cause it."""
+        """Log a warning at a limited rate, because clients can cause many."""
         now, kind = time.monotonic(), text.rpartition(": ")[2]
         if now - self._warned.get(kind, -_WARNED_S) >= _WARNED_S:
             if len(self._warned) >= _MOST_WARNED:
@@ -209,7 +212,7 @@ class Server:
             _log.warning("%s", text)
 
     def prepare(self, work: Callable[[], object]) -> None:
-        """Start slow preparations for the first answers, which report the error if these fail."""
+        """Start slow preparations for the first answers. If these fail, the first answers report the error."""
 
         def attempt() -> None:
             with suppress(ReputError):
@@ -218,13 +221,13 @@ class Server:
         threading.Thread(target=attempt, name="reput-prepare", daemon=True).start()
 
     def close_idle(self) -> None:
-        """Close connections that were silent for too long; call it every few seconds."""
+        """Close connections that were silent for too long. Call this every few seconds."""
         now = time.monotonic()
         for connection in list(self.connections):
             connection.close_if_idle(now)
 
     async def drain(self, timeout_s: float) -> None:
-        """Accept nothing more, and wait for the requests in flight."""
+        """Accept no more connections, and wait for the requests in flight."""
         for listening in self._listening:
             listening.close()
         for connection in list(self.connections):

@@ -28,9 +28,8 @@ from reput.remoting.stores import broker_name, find_stores, is_store, missing_st
 
 _log = logging.getLogger("reput.serve")
 _LOOK_S, _WATCH_S, _HOUSE_S = 0.1, 1.0, 5.0
-_SAVE_PAUSES = _LIST_PAUSES = (
-    9  # pause in durations of the task, which so takes a tenth of the time
-)
+# Pause after a task, in multiples of its duration: the task then takes at most a tenth of the time.
+_SAVE_PAUSES = _LIST_PAUSES = 9
 Result = TypeVar("Result")
 
 
@@ -39,15 +38,15 @@ class ServiceOptions:
     """The stores to serve, and their addresses.
 
     Attributes:
-        listen: address of the first store; other stores get the following ports. None to serve no RocketMQ clients
-        accepts_sends: whether stores are written, and created if missing
-        port: the handler of each port
-        limits: the limits of clients
-        tls: TLS settings of connections; None for no encryption
-        access: permissions; None allows everything
-        cluster: name of the cluster of all stores
-        clock_ms: clock for the delivery of delayed messages and for checks of transactions
-        names: names of brokers by path of the store; other brokers are named by their folders
+        listen: Address of the first store; other stores get the following ports. None to serve no RocketMQ clients.
+        accepts_sends: Whether stores are written, and created if missing.
+        port: Options of each port.
+        limits: Limits of clients.
+        tls: TLS settings of connections; None for no encryption.
+        access: Permissions; None allows everything.
+        cluster: Name of the cluster of all stores.
+        clock_ms: Clock for the delivery of delayed messages and for checks of transactions.
+        names: Names of brokers by path of the store. Other brokers are named by their folders.
     """
 
     listen: Host | None
@@ -95,7 +94,7 @@ class Service:
     stores that the first process announces.
 
     Attributes:
-        served: all stores that were ever seen, in order of their ports
+        served: All stores that were ever seen, in the order of their ports.
     """
 
     def __init__(
@@ -105,7 +104,7 @@ class Service:
         options: ServiceOptions,
         others: OtherProcesses | None = None,
     ) -> None:
-        """Prepare the service; `open_store` opens a store for an address."""
+        """Prepare the service. `open_store` opens a store for an address."""
         self._paths, self._open_store, self._options = paths, open_store, options
         self._others = others
         self._cluster = Cluster(options.cluster)
@@ -119,11 +118,13 @@ class Service:
         found = list(self._paths) if self._options.accepts_sends else find_stores(self._paths)
         for path in found:
             await self._serve(path, waits=len(found) > 1 and not self._options.accepts_sends)
-        if not self.served:  # the address is known before there is a store
+        if (
+            not self.served
+        ):  # Listen already, so that clients know the address before the store exists.
             await self._serve(self._paths[0], is_there=False)
 
     async def run(self, stop: asyncio.Event, *, finds_stores: bool = True) -> None:
-        """Serve until `stop` is set; a process that follows another one does not search for stores."""
+        """Serve until `stop` is set. A process that follows another one does not search for stores."""
         async with asyncio.TaskGroup() as tasks:
             work: list[tuple[float, Callable[[], object]]] = [
                 (_LOOK_S, self._look), (_LOOK_S, self._follow_growth), (_LOOK_S, self._deliver), (_LOOK_S, self._save),
@@ -138,7 +139,7 @@ class Service:
                 task.cancel()
 
     async def close(self, timeout_s: float = 10.0) -> None:
-        """Finish the requests in flight and close the stores. Raises ReputError if one cannot be closed cleanly."""
+        """Finish the requests in flight and close the stores. Raises ReputError if a store cannot be closed cleanly."""
         for each in self.served:
             each.port.stop_waiting()
         await self.server.drain(timeout_s)
@@ -163,7 +164,7 @@ class Service:
         known = {one.path for one in gone}
         for path, reason in reasons.items():
             since_ms = self._since_ms.setdefault(path, now_ms())
-            # A folder of stores that is gone is named by the stores that were in it.
+            # For a missing folder of stores, the stores that were in it are reported instead.
             if not any(one == path or one.startswith(f"{path.rstrip('/')}/") for one in known):
                 gone.append(MissingStore(self._name_of(path), path, since_ms, reason))
         return gone
@@ -185,7 +186,7 @@ class Service:
         port = Port(self._cluster, self._options.port, self._options.access, self._options.limits)
         first, bound = self._options.listen, None
         if first is None:
-            address = Host("127.0.0.1", len(self.served) + 1)  # distinguishes stores
+            address = Host("127.0.0.1", len(self.served) + 1)  # Only distinguishes stores.
         else:
             wanted = first.port + len(self.served) if first.port else 0
             with _listening_at(Host(first.address, wanted)) as place:
@@ -195,10 +196,8 @@ class Service:
         try:
             if is_there and waits:
                 self._try_to_open(served)
-            elif (
-                is_there
-                # Refuse clients until the store is open, because they would send waiting requests again.
-            ):
+            elif is_there:
+                # Accept connections only after the store is open. Clients whose requests wait would send them again.
                 self._open(served)
             else:
                 self._tell(served)
@@ -252,7 +251,7 @@ class Service:
             await self.server.take(served.port, connection, self._options.tls, received, peer)
 
     def _try_to_open(self, served: Served) -> None:
-        """Open a store, or note why it cannot be opened, for instance before its first message."""
+        """Open a store, or record why it cannot be opened, for example before its first message."""
         try:
             self._open(served)
         except ReputError as error:
@@ -267,7 +266,9 @@ class Service:
     def _open(self, served: Served) -> None:
         name = self._name_of(served.path)
         store = self._open_store(served.path, served.address)
-        if self._options.listen is not None:  # listing the topics of clusters takes long
+        if (
+            self._options.listen is not None
+        ):  # Only clients need a broker, and listing its topics takes long.
             try:
                 served.broker = self._broker_of(served, name, store)
             except BaseException:
@@ -302,7 +303,7 @@ class Service:
             store.close()
 
     async def _in_thread(self, work: Callable[[], Result]) -> Result:
-        """Return the result of `work`, which continues if the caller is cancelled; `close` waits for it."""
+        """Return the result of `work`. It continues if the caller is cancelled, and `close` waits for it."""
         running = asyncio.create_task(asyncio.to_thread(work))
         self._at_work.add(running)
         running.add_done_callback(self._at_work.discard)
@@ -316,7 +317,7 @@ class Service:
             each.port.look()
 
     async def _follow_growth(self) -> None:
-        """Wake up pulls of queues that have grown; do it less often if pulls wait for many queues."""
+        """Wake up pulls of queues that have grown. Pause longer if pulls wait for many queues."""
         begun = time.monotonic()
         for each in self.served:
             if (growth := each.port.growth()) is not None:
@@ -336,7 +337,7 @@ class Service:
                 each.port.ask_producers(due)
 
     async def _save(self) -> None:
-        """Write the changes; less often if writing is slow."""
+        """Write the changes. Pause longer if writing is slow."""
         begun = time.monotonic()
         for broker in self._brokers():
             for save in broker.unsaved():
@@ -344,7 +345,7 @@ class Service:
         await asyncio.sleep(_SAVE_PAUSES * (time.monotonic() - begun))
 
     async def _list_topics(self) -> None:
-        """List the queues again; less often if there are many."""
+        """List the queues again. Pause longer if there are many."""
         begun = time.monotonic()
         for broker in self._brokers():
             if broker.topics.is_stale:
@@ -384,13 +385,13 @@ class Service:
 def _arrived(
     loop: asyncio.AbstractEventLoop, port: Port, topic: str, queue_id: int, end: int
 ) -> None:
-    """Note, in the thread of dispatch, that a queue has grown."""
+    """Report, from the thread of dispatch, that a queue has grown."""
     if port.is_awaited(topic, queue_id):
         loop.call_soon_threadsafe(port.wake_up, topic, queue_id, end)
 
 
 async def _every(seconds: float, work: Callable[[], object]) -> None:
-    """Repeat a task. Failures are logged, and retried the next time."""
+    """Repeat a task. Failures are logged, and the task is repeated all the same."""
     while True:
         await asyncio.sleep(seconds)
         try:
@@ -405,7 +406,7 @@ async def _every(seconds: float, work: Callable[[], object]) -> None:
 
 @contextmanager
 def _listening_at(address: Host) -> Iterator[Host]:
-    """Listen at an address. Raises StoreAccessError if it is not available."""
+    """Convert errors of binding or listening at an address. Raises StoreAccessError if it is not available."""
     try:
         yield address
     except (OSError, OverflowError) as error:

@@ -13,7 +13,7 @@ class Session:
     """The state of the protocol on one connection.
 
     Attributes:
-        error: the error after which no further bytes can be read, or None
+        error: The error after which no further bytes can be read, or None.
     """
 
     def __init__(self, limits: Limits | None = None) -> None:
@@ -43,7 +43,7 @@ class Session:
     def next(self) -> Command | None:
         """Return the next complete command, or None.
 
-        Raises RemotingError for bytes that violate the protocol; the connection cannot be used any further.
+        Raises RemotingError for bytes that violate the protocol. The connection cannot be used any further.
         """
         if self.error is not None:
             raise self.error
@@ -54,7 +54,7 @@ class Session:
             command = decode_command(frame)
             if len(command.fields) > self._most_fields:
                 raise RemotingError(
-                    f"a header of {len(command.fields)} fields: it has at most {self._most_fields}"
+                    f"malformed header: {len(command.fields)} fields, but at most {self._most_fields} are allowed"
                 )
             return command
         except RemotingError as error:
@@ -62,10 +62,9 @@ class Session:
             raise
 
     def receive(self, data: bytes) -> list[Command]:
-        """Return the commands that are whole with these bytes.
+        """Return the commands that are complete with these bytes.
 
-        Commands before bytes that are not the protocol's are returned, however the bytes arrive; then `error` is set.
-
+        Commands before bytes that violate the protocol are returned, however the bytes arrive, and `error` is set.
         Raises RemotingError if no command comes before such bytes.
         """
         self.feed(data)
@@ -82,5 +81,5 @@ class Session:
         return encode_head(command)
 
     def send(self, command: Command) -> bytes:
-        """Return the bytes to write for a command; in any thread. Raises RemotingError."""
+        """Return the bytes to write for a command. Any thread may call this. Raises RemotingError."""
         return encode_command(command)

@@ -272,7 +272,7 @@ class Statistics:
 
         def work() -> Command:
             used_ratio, disk = 0.0, dict[str, str]()
-            with suppress(StoreAccessError):  # it is on this machine
+            with suppress(StoreAccessError):  # A remote store has no disk usage.
                 used, free = Disk().usage(Path(store.path))
                 used_ratio = used / max(used + free, 1)
                 disk = _disk(Path(store.path), used, free)
@@ -432,7 +432,7 @@ class Statistics:
 
 _NEVER = (1 << 31) - 1
 _LAG_BYTES = 150
-"""Approximate bytes in an answer per queue of a group."""
+"""Approximate bytes per queue of a group in an answer."""
 _NOT_COUNTED = (
     "sendThreadPoolQueueSize", "sendThreadPoolQueueCapacity", "pullThreadPoolQueueSize",
     "pullThreadPoolQueueCapacity", "sendThreadPoolQueueHeadWaitTimeMills",
@@ -440,7 +440,7 @@ _NOT_COUNTED = (
     "pageCacheLockTimeMills", "queryThreadPoolQueueSize", "queryThreadPoolQueueCapacity",
     "EndTransactionQueueSize", "EndTransactionThreadPoolQueueCapacity", "dispatchMaxBuffer",
 )  # fmt: skip
-"""Names of a broker's queues and locks that this server lacks; they are answered with numbers, as tools expect."""
+"""Names of a broker's queues and locks that this server lacks. Tools expect numbers, so the answer has zeros."""
 _ONLY_OF_FIVE = {
     "brokerActive": "true",
     **dict.fromkeys(

@@ -12,7 +12,7 @@ from reput.files.storage import is_url
 from reput.format.file_names import COMMIT_LOG_FOLDER
 from reput.log.sources import StoreLog
 
-_PLAIN_NAME = "store"  # the default name of a broker's folder, which identifies nothing
+_PLAIN_NAME = "store"  # The default name of a broker's folder, which identifies no broker.
 
 
 def find_stores(paths: Iterable[str]) -> list[str]:
@@ -46,7 +46,7 @@ def missing_stores(paths: Iterable[str]) -> dict[str, str]:
 def _folders(path: str) -> list[str]:
     try:
         return sorted(entry.path for entry in os.scandir(path) if entry.is_dir())
-    except OSError:  # the folder does not exist yet
+    except OSError:  # The folder does not exist yet.
         return []
 
 
@@ -54,7 +54,7 @@ def is_store(path: str) -> bool:
     """Return whether a folder has a CommitLog: in commitlog/, in several folders, or of DLedger."""
     try:
         return any(map(os.path.isdir, StoreLog(path).folders))
-    except ReputError:  # it is not there, or cannot be read
+    except ReputError:  # The folder is missing, or cannot be read.
         return False
 
 

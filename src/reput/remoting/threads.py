@@ -15,16 +15,16 @@ from typing import Any, NamedTuple
 
 _HALF_LIFE_S = 10.0
 _FIRST_S, _LIGHT_S, _LOOK_S = 1.0, 0.9, 0.5
-_WAITED = 0.1  # share of waiting time that counts as usage, because other work may be the cause
+_WAITED = 0.1  # Share of waiting time that counts as usage, because other work may cause the wait.
 _NOTHING = -math.inf
 
 
 class Usage:
-    """Processor time of threads, and a tenth of the time for which they waited; it halves every 10 seconds.
+    """Processor time of threads, and a tenth of the time for which they waited. Usage halves every 10 seconds.
 
     Attributes:
-        rank: logarithm of the usage, converted to a fixed time. All usages halve at the same rate, so the order of
-            ranks is the order of usages at any time, and a rank changes only if time is added.
+        rank: Logarithm of the usage, converted to a fixed time. All usages halve at the same rate, so the order of
+            ranks is the order of usages at any time. A rank changes only if time is added.
     """
 
     __slots__ = ("rank",)
@@ -50,10 +50,10 @@ class User(Usage):
     """A client of the threads.
 
     Attributes:
-        begin: called before each job; if it returns False, the client's jobs wait until `FairThreads.wake`
-        waiting: jobs that no thread has begun
-        running: number of jobs in threads
-        is_gone: whether the client has left, so that outcomes of its jobs are ignored
+        begin: Called before each job. If it returns False, the client's jobs wait until `FairThreads.wake`.
+        waiting: Jobs that no thread has begun.
+        running: Number of jobs in threads.
+        is_gone: Whether the client has left, so that results of its jobs are ignored.
     """
 
     __slots__ = ("begin", "is_gone", "is_queued", "running", "waiting")
@@ -65,16 +65,16 @@ class User(Usage):
         self.running, self.is_queued, self.is_gone = 0, False, False
 
     def leave(self) -> None:
-        """Drop the client's waiting jobs; running jobs finish."""
+        """Drop the client's waiting jobs. Running jobs finish."""
         self.is_gone = True
         self.waiting.clear()
 
 
 class FairThreads:
-    """Runs jobs of clients in threads. Call it only in the event loop's thread; jobs must not raise errors.
+    """Runs jobs of clients in threads. Call it only in the event loop's thread. Jobs must not raise errors.
 
     While other clients wait, each client has at most one job in threads. If all threads except one are busy, the last
-    is kept for clients that use little, or have waited for some time, so that they need not wait for slow answers.
+    one is kept for clients that use little, or have waited for some time. So they need not wait for slow answers.
     """
 
     def __init__(self, threads: int, clock: Callable[[], float] = time.monotonic) -> None:
@@ -86,7 +86,7 @@ class FairThreads:
         self._timer: asyncio.TimerHandle | None = None
 
     def submit(self, user: User, work: Callable[[], Any], done: Callable[[Any], object]) -> None:
-        """Run `work` in a thread; call `done` with its outcome in the calling thread."""
+        """Run `work` in a thread, then call `done` with its result in the calling thread."""
         if user.rank == _NOTHING:
             user.rank = self._usual_rank()
         user.waiting.append(Job(work, done))
@@ -136,6 +136,7 @@ class FairThreads:
                 return None
             rank, _, user = heappop(self._queue)
             user.is_queued = False
+            # The usage has changed since the client was queued. Queue the client at its new place.
             if rank != user.rank:
                 self._enqueue(user)
             elif user.waiting and not user.running and user.begin():
@@ -160,7 +161,7 @@ class FairThreads:
         outcome = job.work()
         used_s = time.thread_time() - begun_at_work
         used_s += _WAITED * max(self._clock() - begun - used_s, 0.0)
-        with suppress(RuntimeError):  # the loop has ended
+        with suppress(RuntimeError):  # The loop has ended.
             loop.call_soon_threadsafe(self._finish, user, job.done, outcome, used_s)
 
     def _finish(

@@ -1,7 +1,7 @@
 """Distribute connections among processes: the first process accepts them, and gives each to a worker or to itself.
 
 The first process has the state of groups. A worker gives a connection that needs this state back, with the bytes that
-were received. A TLS connection is relayed: the worker continues to decrypt it.
+it has received. A TLS connection is relayed: the worker continues to decrypt it.
 
 Only the first process decides at which address a store is served, and informs the workers. Messages are JSON, one per
 packet of a Unix socket. A packet for a connection has its file descriptor.
@@ -25,19 +25,19 @@ from reput.remoting.connection import RelayedPeer
 from reput.remoting.service import Service
 
 _log = logging.getLogger("reput.serve")
-_MESSAGE_BYTES = 1 << 16  # a path has at most 4 KiB
+_MESSAGE_BYTES = 1 << 16  # A path has at most 4 KiB.
 _PATIENCE_S = 10.0
 
 
 class _Message(msgspec.Struct):
-    """The state of a store at a port, from the first process.
+    """A message between the processes: the state of a store at a port, or a connection.
 
     Attributes:
-        port: port of the store
-        host: host of the store's address; None if the message has a connection
-        path: folder of the store
-        is_there: whether the store can be opened
-        peer: client of the connection, if a worker relays it
+        port: Port of the store.
+        host: Host of the store's address; None if the message has a connection.
+        path: Folder of the store.
+        is_there: Whether the store can be opened.
+        peer: Client of the connection, if a worker relays it.
     """
 
     port: int
@@ -51,7 +51,8 @@ def channel() -> tuple[socket.socket, socket.socket]:
     """Return the two ends of a channel between processes."""
     try:
         return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    except OSError:  # on macOS; then a worker does not notice that the first process was killed
+    # macOS has no such sockets. There, a worker does not notice that the first process was killed.
+    except OSError:
         return socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
 
 
@@ -59,11 +60,9 @@ class Workers:
     """The workers, as the first process sees them."""
 
     def __init__(self, channels: Sequence[socket.socket]) -> None:
-        """Prepare; `channels` has one channel per worker."""
-        self._channels: list[socket.socket | None] = [
-            None,
-            *channels,
-        ]  # None stands for this process
+        """Prepare. `channels` has one channel per worker."""
+        # None stands for this process.
+        self._channels: list[socket.socket | None] = [None, *channels]
         self._turn = 0
         self._service: Service | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -87,7 +86,7 @@ class Workers:
             return
         except OSError:
             data, descriptors = b"", []
-        if not data:  # the worker has ended; the next message to it removes it
+        if not data:  # The worker has ended. The next message to it removes it.
             asyncio.get_running_loop().remove_reader(channel.fileno())
             return
         if len(descriptors) != 2 or self._service is None:
@@ -117,7 +116,7 @@ class Workers:
         for channel in list(self._channels):
             if channel is None or self._send(channel, message):
                 continue
-            if channel in self._channels:  # the worker is busy
+            if channel in self._channels:  # The worker is busy.
                 watch = select.poll()
                 watch.register(channel, select.POLLOUT)
                 watch.poll(_PATIENCE_S * 1000)
@@ -125,7 +124,7 @@ class Workers:
                     self._drop(channel)
 
     def hand_on(self, connection: socket.socket, port: int) -> bool:
-        """Give a connection to a port to a worker; return whether one has taken it, so that the caller closes it."""
+        """Give a connection to a worker. Return whether a worker has taken it; then the caller closes its own copy."""
         self._turn = (self._turn + 1) % len(self._channels)
         channel = self._channels[self._turn]
         return channel is not None and self._send(channel, _Message(port), [connection.fileno()])
@@ -135,7 +134,7 @@ class Workers:
     ) -> bool:
         try:
             socket.send_fds(channel, [msgspec.json.encode(message)], list(descriptors))
-        except BlockingIOError:  # the worker is busy
+        except BlockingIOError:  # The worker is busy.
             return False
         except OSError:
             self._drop(channel)
@@ -157,7 +156,7 @@ class Worker:
     def __init__(
         self, channel: socket.socket, service: Service, gone: Callable[[], object]
     ) -> None:
-        """Prepare; `gone` is called when the first process has ended."""
+        """Prepare. `gone` is called when the first process has ended."""
         self._channel, self._service, self._gone = channel, service, gone
         self._tasks: set[asyncio.Task[None]] = set()
         service.server.hand_back = self._hand_back
@@ -165,9 +164,10 @@ class Worker:
     def _hand_back(
         self, connection: socket.socket, port: int, received: bytes, peer: RelayedPeer | None
     ) -> bool:
-        """Give a connection back to the first process; return whether it has taken it."""
+        """Give a connection back to the first process. Return whether the first process has taken it."""
         try:
-            with passed_bytes(received) as descriptor:  # a message has no room for a large request
+            # The bytes are passed as a descriptor, because a message has no room for a large request.
+            with passed_bytes(received) as descriptor:
                 descriptors = [connection.fileno(), descriptor]
                 message = msgspec.json.encode(_Message(port, peer=peer))
                 socket.send_fds(self._channel, [message], descriptors)
