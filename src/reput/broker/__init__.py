@@ -1,4 +1,6 @@
-"""The state of a broker beside its store: topics, groups, offsets, locks, retries, delayed delivery.
+"""The state of a broker outside its store: topics, groups, offsets, locks, retries, delayed delivery.
 
 This package opens no sockets.
+
+A prepared (half) message belongs to an undecided transaction. A timer message (5.x) states the time of its delivery.
 """

@@ -1,4 +1,4 @@
-"""Serve a store as a broker, with the state that a broker keeps beside it; and join brokers to a cluster."""
+"""Serve a store as a broker, with the state that a broker keeps in config/, and join brokers to a cluster."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from reput.format.commit_log import MessageExt
 from reput.format.properties import HALF_TOPIC, OP_TOPIC, REPLY_TOPIC, SCHEDULE_TOPIC, TRACE_TOPIC
 from reput.query.shared_store import SharedStore
 
-if TYPE_CHECKING:  # these modules import the kernels
+if TYPE_CHECKING:  # These modules import the kernels, which take time to load.
     from reput.query.writable_store import WritableStore
 
 MASTER_ID = 0
-_VALUE_BYTES = 256  # memory per value, besides its characters
+_VALUE_BYTES = 256  # Approximate memory per value, in addition to its characters.
 _PATIENCE_S = 1.0
 
 
@@ -42,9 +42,10 @@ class Written:
     """The parts of a broker that only a writable store needs.
 
     Attributes:
-        store: takes the messages
-        sending, delays, timers, transactions: put messages, deliver delayed and timer messages,
-            and settle transactions
+        store: The store, into which messages are put.
+        sending: Converts sent messages to their stored form.
+        delays, timers: Deliver delayed messages and timer messages.
+        transactions: Commits, rolls back and checks prepared messages.
     """
 
     def __init__(
@@ -62,7 +63,7 @@ class Written:
         self._delivering = Lock()
 
     def deliver_due(self) -> int:
-        """Deliver the delayed messages that are due, some of each level; return how many.
+        """Deliver the delayed messages that are due, some of each level. Return their number.
 
         Raises StoreFailedError, StoreAccessError.
         """
@@ -71,22 +72,22 @@ class Written:
 
 
 class ServedBroker:
-    """A store that is served. Only one thread may call its methods; any thread may call the methods of `store`.
+    """A store that is served. Only one thread may call its methods. Any thread may call the methods of `store`.
 
     Attributes:
-        name: the broker name that clients see
-        store: the store to read
-        writable: the same store if messages may be sent to it
-        is_five: whether it is a store of RocketMQ 5, so that requests are answered as 5.3.3 does
-        is_quick: whether the ends of a queue are read from local files, so that the event loop need not wait
-        limits: budgets of each client, and of all clients together
-        topics, groups, offsets, locks, subscriptions: state beside the store
-        counters: counters of messages put and pulled
-        pulled: offsets up to which groups have pulled
-        cluster, port: name of the cluster, and the broker's port
-        has_sql_filters: whether clients may filter by SQL92 (enablePropertyFilter)
-        is_encrypted: whether the broker's connections are encrypted
-        written: the parts for a writable store, or None
+        name: The broker name that clients see.
+        store: The store to read.
+        writable: The same store if messages may be sent to it, else None.
+        is_five: Whether it is a store of RocketMQ 5, so that requests are answered as 5.3.3 does.
+        is_quick: Whether the ends of a queue are read from local files, so that the event loop need not wait.
+        limits: Budgets of each client, and of all clients together.
+        topics, groups, offsets, locks, subscriptions: State outside the store.
+        counters: Counters of messages put and pulled.
+        pulled: Offsets up to which groups have pulled.
+        cluster, port: Name of the cluster, and the broker's port.
+        has_sql_filters: Whether clients may filter by SQL92 (enablePropertyFilter).
+        is_encrypted: Whether the broker's connections are encrypted.
+        written: The parts for a writable store, or None.
     """
 
     def __init__(
@@ -97,7 +98,7 @@ class ServedBroker:
         limits: Limits | None = None,
         cluster: str = CLUSTER,
     ) -> None:
-        """Open a broker's state; only a WritableStore accepts messages. Raises StoreAccessError, FormatError."""
+        """Open a broker's state. Only a WritableStore accepts messages. Raises StoreAccessError, FormatError."""
         self.limits = limits = limits or Limits()
         path = Path(store.path)
         self.name, self.store = name, store
@@ -113,7 +114,7 @@ class ServedBroker:
         self.offsets = ConsumerOffsets(path, is_writable, limits.offsets_bytes, uses_backup=True)
         if is_writable:
             check_kept_in_files(path)
-        elif self.is_quick and is_kept_elsewhere(path):  # on this machine
+        elif self.is_quick and is_kept_elsewhere(path):
             self.offsets.take_over(committed_offsets(path))
         self.offsets.drop_strangers(lambda topic: self.topics.get(topic) is not None)
         self.subscriptions = SubscriptionGroups(
@@ -129,7 +130,7 @@ class ServedBroker:
         self.written = Written(self, self.writable, clock_ms) if self.writable else None
 
     def min_offset(self, topic: str, queue_id: int, *, check: bool = True) -> int:
-        """Return the queue offset of the first message; 0 for an unknown queue. Raises FormatError."""
+        """Return the queue offset of the first message, 0 for an unknown queue. Raises FormatError."""
         floor = self.topics.floor(topic, queue_id)
         try:
             return max(floor, self.store.min_queue_offset(topic, queue_id, check=check))
@@ -137,14 +138,14 @@ class ServedBroker:
             return floor
 
     def max_offset(self, topic: str, queue_id: int) -> int:
-        """Return the queue offset of the next message; 0 for an unknown queue."""
+        """Return the queue offset of the next message, 0 for an unknown queue."""
         try:
             return self.store.max_queue_offset(topic, queue_id)
         except MessageNotFoundError:
             return 0
 
     def offset_by_time(self, topic: str, queue_id: int, timestamp: int) -> int:
-        """Return the queue offset of the first message stored at or after a time; 0 for an unknown queue."""
+        """Return the queue offset of the first message stored at or after a time, 0 for an unknown queue."""
         floor = self.topics.floor(topic, queue_id)
         try:
             return max(floor, self.store.offset_by_time(topic, queue_id, timestamp))
@@ -152,10 +153,10 @@ class ServedBroker:
             return floor
 
     def is_stored(self, message: MessageExt, physical_offset: int) -> bool:
-        """Return whether a message read at this offset was put there: its queue must have an entry for the offset.
+        """Return whether a message read at this offset was put there. Its queue must have an entry for the offset.
 
-        Otherwise a client could send a body that looks like a record, request the offset inside this body, and pretend
-        to have a message of another topic.
+        Otherwise, a client could send a body that contains a record, and request the offset inside this body. It would
+        then own a message of another topic.
         """
         if message.physical_offset != physical_offset:
             return False
@@ -169,7 +170,7 @@ class ServedBroker:
     def wait_dispatched(
         self, physical_offset: int | None = None, timeout_s: float = _PATIENCE_S
     ) -> bool:
-        """Wait until all messages, or those before an offset, are in queues and index; return whether they are."""
+        """Wait until all messages, or those before an offset, are in queues and index. Return whether they are."""
         if self.writable is None:
             return True
         end = self.writable.end_offset()
@@ -185,13 +186,16 @@ class ServedBroker:
             return -1
 
     def forget_silent(self) -> None:
-        """Forget clients that have sent no heartbeat for too long; call this every few seconds."""
+        """Forget clients that have sent no heartbeat for too long. Call this every few seconds."""
         self.groups.forget_silent()
         self.counters.roll()
         self.locks.forget_expired()
 
     def unsaved(self) -> list[Callable[[], None]]:
-        """Return a function for each changed part that saves it, in any thread; they raise StoreAccessError."""
+        """Return a function for each changed part that saves it, in any thread.
+
+        The functions raise StoreAccessError.
+        """
         return [
             *self.offsets.unsaved(),
             *(() if self.written is None else self.written.delays.unsaved()),
@@ -210,7 +214,7 @@ class ServedBroker:
 
 
 class KeyValues:
-    """The tools' values at the name server (`KVConfigManager`), in memory, within a limit."""
+    """The values that tools keep at the name server (`KVConfigManager`), in memory, within a limit."""
 
     def __init__(self, most_bytes: int = Limits().values_bytes) -> None:
         self._most_bytes, self._bytes = most_bytes, 0
@@ -226,7 +230,9 @@ class KeyValues:
         size = _value_bytes(namespace, key, value)
         freed = 0 if known is None else _value_bytes(namespace, key, known)
         if self._bytes + size - freed > self._most_bytes:
-            raise LimitError(f"the values take {self._bytes} bytes of {self._most_bytes}")
+            raise LimitError(
+                f"the values already take {self._bytes} bytes; at most {self._most_bytes} are kept"
+            )
         self._bytes += size - freed
         self._tables.setdefault(namespace, {})[key] = value
 
@@ -244,10 +250,10 @@ def _value_bytes(namespace: str, key: str, value: str) -> int:
 
 
 class Cluster:
-    """The brokers of a server by port; they appear and disappear with their stores.
+    """The brokers of a server by port. They appear and disappear with their stores.
 
     Attributes:
-        values: key-value configuration that tools keep at the name server
+        values: Key-value configuration that tools keep at the name server.
     """
 
     def __init__(self, name: str = CLUSTER) -> None:
@@ -259,7 +265,7 @@ class Cluster:
         self._by_port[port] = broker
 
     def remove(self, port: int) -> None:
-        """Remove the broker of a port, whose store is gone."""
+        """Remove the broker of a port, because its store is gone."""
         self._by_port.pop(port, None)
 
     def at(self, port: int) -> ServedBroker | None:
@@ -267,5 +273,5 @@ class Cluster:
         return self._by_port.get(port)
 
     def brokers(self) -> Iterator[tuple[int, ServedBroker]]:
-        """Yield port and broker, in order of ports."""
+        """Yield port and broker, in the order of ports."""
         return iter(sorted(self._by_port.items()))

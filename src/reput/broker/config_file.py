@@ -1,6 +1,6 @@
-"""Read and write the files of a store's config/, with a broker's state outside the log (`ConfigManager`, 4.9.3).
+"""Read and write the files of a store's config/, which have a broker's state outside the log (`ConfigManager`, 4.9.3).
 
-Each file is replaced as a whole; its previous version is kept with `.bak` at the end of its name.
+Each file is replaced as a whole. Its previous version is kept with `.bak` at the end of its name.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _log = logging.getLogger("reput.broker")
 
 
 class ConfigFile:
-    """One file of config/. Any thread may save it; saves run one after the other.
+    """One file of config/. Any thread may save it. Saves run one after the other.
 
     Attributes:
-        path: path of the file
-        is_changed: whether there is something to save; set by the owner of this object
+        path: Path of the file.
+        is_changed: Whether there are unsaved changes. The owner of this object sets it.
     """
 
     def __init__(
@@ -38,23 +38,23 @@ class ConfigFile:
         disk: Disk | None = None,
         most_bytes: int = _MOST_BYTES,
     ) -> None:
-        """Prepare to read and write a file; with `is_kept` false, nothing is written."""
+        """Prepare to read and write a file. If `is_kept` is false, nothing is written."""
         self.path, self._is_kept, self._disk = store / CONFIG_FOLDER / name, is_kept, disk or Disk()
         self._most_bytes, self._guard = most_bytes, Lock()
         self._saved: bytes | None = None
         self.is_changed = False
 
     def load(self) -> dict[str, Any]:
-        """Read the file; return an empty map if it is missing. Raises StoreAccessError, FormatError."""
+        """Read the file, or return an empty map if it is missing. Raises StoreAccessError, FormatError."""
         found, self._saved = self._read(self.path)
         return found
 
     def load_either(self, parse: Callable[[Path, dict[str, Any]], Parsed]) -> Parsed:
-        """Parse the file or, if it is damaged, its predecessor, as a broker does (`loadBak`).
+        """Parse the file or, if it is damaged, its previous version, as a broker does (`loadBak`).
 
         Raises:
-            FormatError: the file is damaged, and its predecessor is damaged or missing.
-            StoreAccessError: a file cannot be read.
+            FormatError: The file is damaged, and its previous version is damaged or missing.
+            StoreAccessError: A file cannot be read.
         """
         try:
             return parse(self.path, self.load())
@@ -69,6 +69,7 @@ class ConfigFile:
                 reason = f"{error.reason}; move the file away to begin without it"
                 raise FormatError(self.path, error.offset, reason) from None
             _log.warning("%s; %s is used instead", error, backup)
+            # Keep the damaged file for people, and out of the way of the next save.
             if self._is_kept:
                 self._disk.rename(self.path, self.path.with_name(f"{self.path.name}.damaged"))
                 self._saved, self.is_changed = data, True
@@ -80,7 +81,7 @@ class ConfigFile:
         except StoreNotFoundError:
             return {}, None
         if len(data) > self._most_bytes:
-            raise FormatError(path, self._most_bytes, "longer than such a file can be")
+            raise FormatError(path, self._most_bytes, "is longer than such a file can be")
         try:
             found = parse_java_json(data) if data else {}
         except ValueError as error:
@@ -90,7 +91,8 @@ class ConfigFile:
         return found, data
 
     def saving(self, encode: Callable[[], bytes]) -> Callable[[], None]:
-        """Return a function that saves the result of `encode`, in any thread; it raises StoreAccessError."""
+        """Return a function that saves the result of `encode`, in any thread. The function raises StoreAccessError."""
+        # Cleared before the state is encoded, so that a later change is saved next time.
         self.is_changed = False
 
         def save() -> None:

@@ -1,7 +1,7 @@
 """The counters of a broker: messages put and pulled, by topic and by group.
 
 Mirrors `StatsItem`, `BrokerStatsManager`, `StoreStatsService` and `BrokerStats` (tag rocketmq-all-4.9.3). A broker
-samples all counters every few seconds. Here a counter takes samples only when it is used, so unused counters cost
+samples all counters every few seconds. Here, a counter takes samples only when it is used, so unused counters cost
 nothing.
 """
 
@@ -20,7 +20,7 @@ GROUP_GET_NUMS, GROUP_GET_SIZE = "GROUP_GET_NUMS", "GROUP_GET_SIZE"
 BROKER_PUT_NUMS, BROKER_GET_NUMS = "BROKER_PUT_NUMS", "BROKER_GET_NUMS"
 SEND_BACK_NUMS = "SNDBCK_PUT_NUMS"
 FOUND, MISSED = "found", "missed"
-"""Names of the counters of pulls that found messages, and of pulls that did not."""
+"""Names of the counters of pulls that found messages, and of pulls that found none."""
 TEN_S, MINUTE, TEN_MIN, HOUR, DAY = range(5)
 _WINDOWS = (
     (10_000, 1_000), (60_000, 10_000), (600_000, 60_000), (3_600_000, 600_000),
@@ -42,8 +42,8 @@ class Counter:
     """One counter.
 
     Attributes:
-        value: the sum of all numbers
-        calls: number of calls of `add`
+        value: The sum of all numbers.
+        calls: Number of calls of `add`.
     """
 
     __slots__ = ("_due", "_samples", "calls", "value")
@@ -63,7 +63,7 @@ class Counter:
         self.calls += 1
 
     def rate(self, window: int, now: int) -> Rate:
-        """Return the rate over a window; the window's begin is exact to the time between two samples."""
+        """Return the rate over a window. The begin of the window is exact to the time between two samples."""
         since = now - _WINDOWS[window][0]
         for begin, value, calls in self._samples[window]:
             if begin >= since:
@@ -74,7 +74,10 @@ class Counter:
 
 
 class Counters:
-    """The counters of one broker; thread-safe. Beyond `most` topics and groups, a new one replaces the oldest."""
+    """The counters of one broker.
+
+    Any thread may use them. At `most` topics and groups, a new one replaces the oldest.
+    """
 
     def __init__(self, most: int, clock_ms: Callable[[], int] = now_ms) -> None:
         self._most, self._clock_ms = most, clock_ms
@@ -124,10 +127,11 @@ class Counters:
         counter.add(number, now)
 
     def rates(self, name: str, key: str, cluster: str) -> tuple[Rate, Rate, Rate] | None:
-        """Return a counter of the last minute, hour and day; None for an unknown counter.
+        """Return a counter of the last minute, hour and day, or None for an unknown counter.
 
         Args:
-            name, key: As a tool names it: `TOPIC_PUT_NUMS` and a topic, `GROUP_GET_NUMS` and `topic@group`.
+            name, key: Name and key as a tool sends them: `TOPIC_PUT_NUMS` and a topic, `GROUP_GET_NUMS` and
+                `topic@group`.
             cluster: The key of counters of the whole broker.
         """
         now = self._clock_ms()
@@ -152,7 +156,7 @@ class Counters:
                 del self._counters[name, key]
 
     def roll(self) -> None:
-        """After midnight, remember the totals as the day's begin; call this every few seconds."""
+        """After midnight, record the totals as the begin of the day. Call this every few seconds."""
         today = self._today()
         if today != self._day:
             with self._guard:
@@ -168,6 +172,7 @@ class Counters:
             found, missed = self._total[FOUND], self._total[MISSED]
             table = {
                 "putTps": _three(now, puts),
+                # 4.9 misspells this name, and 5.x corrects it.
                 "getTransferedTps": _three(now, gets),
                 "getTransferredTps": _three(now, gets),
                 "getFoundTps": _three(now, found),

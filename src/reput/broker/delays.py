@@ -1,8 +1,9 @@
 """Deliver delayed messages (`ScheduleMessageService`, tag rocketmq-all-4.9.3).
 
-A delayed message waits in its level's queue of SCHEDULE_TOPIC_XXXX, whose entries state when messages are due. Then it
-is put again, into its real queue. The file config/delayOffset.json has the progress of each level. After a crash,
-messages that were delivered since the last write of this file are delivered again, as by a broker.
+A delayed message waits in its level's queue of SCHEDULE_TOPIC_XXXX. The tags codes of these entries are the times at
+which messages are due. A due message is put again, into its real queue. The file config/delayOffset.json has the
+progress of each level. After a crash, messages that were delivered since the last write of this file are delivered
+again, as by a broker.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class DelayedDelivery:
         self._offsets = _offsets(self._file)
 
     def deliver_due(self) -> int:
-        """Deliver due messages, some of each level; return their number. Raises StoreFailedError, StoreAccessError."""
+        """Deliver due messages, some of each level. Return their number. Raises StoreFailedError, StoreAccessError."""
         return sum(self._deliver(level) for level in range(1, len(self._delays_ms) + 1))
 
     def offsets(self) -> dict[int, int]:
@@ -79,6 +80,8 @@ class DelayedDelivery:
         for queue_offset, entry in self._entries(level, queue_id):
             if entry != PRE_BLANK:
                 now = self._clock_ms()
+                # A time beyond the level's delay is wrong, for example because the clock was changed. As in a broker,
+                # such a message is delivered at once.
                 is_due_ever = entry.tags_code <= now + self._delays_ms[level - 1]
                 if is_due_ever and entry.tags_code > now:
                     break
@@ -101,7 +104,7 @@ class DelayedDelivery:
                 begin = min(max(begin, least), end)
                 entries = queue.entries(begin, min(end, begin + _MOST_AT_ONCE))
                 return list(enumerate(entries, begin))
-        except MessageNotFoundError:  # no message has used this level yet
+        except MessageNotFoundError:  # No message has used this level yet.
             return []
 
     def _put(self, entry: ConsumeQueueEntry) -> None:
@@ -118,14 +121,14 @@ class DelayedDelivery:
             return
         try:
             self._store.put(message)
-        except MessageRefusedError as error:  # it must not hold up the messages after it
+        except MessageRefusedError as error:  # A refused message must not hold up later messages.
             _log.warning(
                 "a delayed message is lost: physical offset %d: %s", entry.physical_offset, error
             )
 
 
 def due_message(stored: MessageExt) -> Message | None:
-    """Return the message to put when a delayed message is due; None if its destination is unknown."""
+    """Return the message to put when a delayed message is due, or None if its destination is unknown."""
     queue = held_queue(stored.properties)
     if queue is None or queue[0] == HALF_TOPIC:
         return None

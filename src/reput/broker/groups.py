@@ -20,7 +20,7 @@ from reput.format.file_names import SUBSCRIPTION_GROUP_FILE
 from reput.format.java_json import java_json_file
 
 SILENT_MS = 120_000
-"""Time without a heartbeat after which a client counts as gone, in ms."""
+"""Time without a heartbeat after which a client is removed, in ms."""
 TAG_TYPE = "TAG"
 _TABLE = "subscriptionGroupTable"
 _MOST_RETRY_QUEUES = 1024
@@ -28,7 +28,7 @@ _MOST_RETRY_QUEUES = 1024
 
 @dataclass(frozen=True, slots=True)
 class TopicSubscription:
-    """The subscription of a group to a topic; `raw` is the client's own JSON, for tools."""
+    """The subscription of a group to a topic. `raw` is the client's own JSON, which tools receive."""
 
     topic: str
     expression: str
@@ -46,8 +46,8 @@ class Client:
     """One member of a group.
 
     Attributes:
-        may_send: whether it may send to a topic
-        owner: account with which the client is connected; empty without accounts
+        may_send: Returns whether the client may send to a topic.
+        owner: Account with which the client is connected; empty without accounts.
     """
 
     connection: Hashable
@@ -72,11 +72,11 @@ class ConsumerGroup:
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of the group's subscriptions."""
+        """Size of the group's subscriptions."""
         return sum(len(each.raw) for each in self.subscriptions.values())
 
     def subscribe(self, wanted: Sequence[TopicSubscription]) -> bool:
-        """Apply a heartbeat; return whether topics were added or removed."""
+        """Apply a heartbeat. Return whether topics were added or removed."""
         given = {each.topic: each for each in wanted}
         is_changed = given.keys() != self.subscriptions.keys()
         for topic, each in given.items():
@@ -102,7 +102,7 @@ class Joining:
 
 @dataclass(slots=True)
 class _Membership:
-    """The groups of one connection: subscriptions and their bytes by consumer group, and producer groups."""
+    """The groups of one connection: by consumer group, the number and size of subscriptions; and producer groups."""
 
     consumers: dict[str, tuple[int, int]] = field(default_factory=dict)
     producers: set[str] = field(default_factory=set)
@@ -112,7 +112,7 @@ class _Membership:
 
 
 class ClientGroups:
-    """All groups of one broker. `on_change` is called with a group and its connections when its members change."""
+    """All groups of one broker. When the members of a group change, `on_change` gets the group and its connections."""
 
     def __init__(
         self,
@@ -136,7 +136,7 @@ class ClientGroups:
         return list(self._producers.get(group, {}).values())
 
     def producer(self, client_id: str) -> Client | None:
-        """Return the producer with a client id, the newest one of several."""
+        """Return the producer with a client id. Of several, the newest one is returned."""
         return self._by_client_id.get(client_id)
 
     def all_producers(self) -> dict[str, list[Client]]:
@@ -144,19 +144,19 @@ class ClientGroups:
         return {group: list(clients.values()) for group, clients in self._producers.items()}
 
     def subscription(self, group: str, topic: str) -> TopicSubscription | None:
-        """Return a group's subscription to a topic."""
+        """Return a group's subscription to a topic, or None."""
         found = self._consumers.get(group)
         return found.subscriptions.get(topic) if found else None
 
     def consumers_of(self, topic: str) -> list[str]:
-        """Return the groups that subscribe to a topic, sorted; in any thread."""
+        """Return the groups that subscribe to a topic, sorted. Any thread may call this."""
         groups = list(self._consumers.items())
         return sorted(name for name, group in groups if topic in group.subscriptions)
 
     def register(
         self, client: Client, joining: Sequence[Joining], producers: Sequence[str] = ()
     ) -> None:
-        """Take over a heartbeat, all of it or nothing. Raises LimitError, NameRefusedError."""
+        """Apply a heartbeat, all of it or nothing. Raises LimitError, NameRefusedError."""
         for name in (*(each.group for each in joining), *producers):
             check_name(name, "group")
         self._check_limits(client.connection, joining, producers)
@@ -165,7 +165,7 @@ class ClientGroups:
         known = self._by_client_id.get(client.client_id)
         if producers and known is not None and known.owner != client.owner:
             # Otherwise, replies to the other account's requests would go to this client.
-            raise NameRefusedError(f"the client id {client.client_id} is of another account")
+            raise NameRefusedError(f"the client id {client.client_id} belongs to another account")
         client.seen_ms = self._clock_ms()
         membership = self._memberships.setdefault(client.connection, _Membership())
         self._members -= len(membership)
@@ -197,7 +197,7 @@ class ClientGroups:
             ("bytes of subscriptions", self._held_bytes + new_bytes, limits.total_registered_bytes),
         ):
             if found > most:
-                raise LimitError(f"{found} {name}: there may be {most}")
+                raise LimitError(f"{found} {name}: at most {most} are allowed")
 
     def _register_consumer(self, client: Client, joining: Joining) -> None:
         found = joining.found
@@ -292,7 +292,7 @@ class GroupConfig:
 
     @classmethod
     def of_json(cls, name: str, found: Mapping[str, Any]) -> GroupConfig:
-        """Parse a group. Raises ValueError, TypeError, AttributeError for a malformed one."""
+        """Parse a group. Raises ValueError, TypeError, AttributeError if it is malformed."""
         return cls(
             name,
             bool(found.get("consumeEnable", True)),
@@ -309,7 +309,7 @@ _OWN = {
 
 
 _INT32, _INT64 = 1 << 31, 1 << 63
-# Of the file per group, so that the file stays readable with the most groups.
+# Limit per group, so that a file with the maximum number of groups stays readable.
 _MOST_CONFIG_BYTES = 1024
 _KINDS: Mapping[str, Callable[[Any], bool]] = {
     **dict.fromkeys(
@@ -340,16 +340,16 @@ def group_of_tool(found: Mapping[str, Any]) -> GroupConfig:
     """Return the settings of a group that a tool sends, without fields that are unknown to a broker.
 
     Raises:
-        ValueError: a broker could not read a field.
-        LimitError: the settings are too long.
-        NameRefusedError.
+        ValueError: A broker could not read a field.
+        LimitError: The settings are too long.
+        NameRefusedError: A broker would refuse the name.
     """
     known = {name: value for name, value in found.items() if name in _KINDS and value is not None}
     for name, value in known.items():
         if not _KINDS[name](value):
-            raise ValueError(f"{name} is not of its type")
+            raise ValueError(f"{name} has the wrong type")
     if "groupName" not in known:
-        raise ValueError("a group without a groupName")
+        raise ValueError("groupName is missing")
     check_name(known["groupName"], "group")
     config = GroupConfig.of_json(known["groupName"], known)
     try:
@@ -358,13 +358,13 @@ def group_of_tool(found: Mapping[str, Any]) -> GroupConfig:
         raise ValueError("nested too deeply") from None
     if size > _MOST_CONFIG_BYTES:
         raise LimitError(
-            f"the settings of a group take {size} bytes: there may be {_MOST_CONFIG_BYTES}"
+            f"the settings of a group take {size} bytes: at most {_MOST_CONFIG_BYTES} are allowed"
         )
     return config
 
 
 class SubscriptionGroups:
-    """The settings of one store's groups; thread-safe."""
+    """The settings of one store's groups. Any thread may use them."""
 
     def __init__(
         self,
@@ -375,7 +375,7 @@ class SubscriptionGroups:
     ) -> None:
         """Read the file of groups. Raises StoreAccessError, FormatError.
 
-        `is_kept` states whether changes are written; `most` is the maximum number of groups.
+        `is_kept` states whether changes are written. `most` is the maximum number of groups.
         """
         self._file = ConfigFile(store, SUBSCRIPTION_GROUP_FILE, is_kept)
         self._is_kept, self._clock_ms, self._most = is_kept, clock_ms, most
@@ -393,7 +393,7 @@ class SubscriptionGroups:
         self._others = {k: v for k, v in content.items() if k not in (_TABLE, "dataVersion")}
 
     def get(self, group: str) -> GroupConfig:
-        """Return the settings of a group, by default a broker's defaults."""
+        """Return the settings of a group, or a broker's defaults."""
         return self._known.get(group) or GroupConfig(group)
 
     def is_known(self, group: str) -> bool:
@@ -414,7 +414,7 @@ class SubscriptionGroups:
             self.update(GroupConfig(group))
 
     def update(self, config: GroupConfig) -> None:
-        """Create a group, or change its settings; kept by the next `save`. Raises LimitError, NameRefusedError."""
+        """Create a group, or change its settings. The next `save` writes it. Raises LimitError, NameRefusedError."""
         check_name(config.name, "group")
         with self._guard:
             if config.name not in self._known and len(self._known) >= self._most:
@@ -424,7 +424,7 @@ class SubscriptionGroups:
             self._change()
 
     def delete(self, group: str) -> None:
-        """Delete a group's settings, if there are any; kept by the next `save`."""
+        """Delete a group's settings, if there are any. The next `save` writes this."""
         with self._guard:
             if self._known.pop(group, None) is not None:
                 self._change()
@@ -440,7 +440,7 @@ class SubscriptionGroups:
             yield self.save
 
     def save(self) -> None:
-        """Save the changes, in any thread; one save serves all waiting threads. Raises StoreAccessError."""
+        """Save the changes, in any thread. One save serves all waiting threads. Raises StoreAccessError."""
         with self._saving:
             if self._file.is_changed:
                 self._file.saving(self._encode)()

@@ -1,9 +1,9 @@
 """Budgets of the server's clients in both protocols, and checks of names that clients send.
 
-SECURITY.md lists the budgets; a test compares the two.
+SECURITY.md lists the budgets, and a test compares the two.
 
-A client is a connection. If a budget applies to all clients together, the client that exceeds it may not be the client
-that used most of it: `reput.remoting.memory` decides which connection is closed.
+A client is a connection. If all clients together exceed a budget, the client that made the last request is not always
+the one that uses most of it: `reput.remoting.memory` decides which connection is closed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MOST_CHARACTERS = {"topic": 127, "group": 255}
 
 
 class LimitError(ReputError):
-    """A request exceeds a budget: the client's, or the budget of all clients together."""
+    """A request exceeds the budget of its client, or of all clients together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,36 +30,36 @@ class Limits:
     """The limits of clients of RocketMQ's protocol per process.
 
     Attributes:
-        frame_bytes: bytes of one request
-        header_bytes, header_fields: bytes and fields of a request's header
-        body_bytes: bytes of the body of a request that sends no message
-        connections: connections at a time, including TLS handshakes
-        in_flight: unanswered requests of one connection
-        at_work: requests of one connection that threads process or that wait for a thread
-        asked: requests of this server that a client has not answered
-        asked_members: members of a group that the server asks on behalf of one request
-        answer_bytes: bytes of messages in one answer, which has at least one message; reserved while a thread builds
-            the answer
-        client_bytes: bytes of one connection: unfinished, waiting and unanswered requests, and unread answers
-        total_bytes: bytes of all connections, counted like `client_bytes`
-        idle_s: seconds after which a connection is closed that is silent, or does not finish a request or read an
-            answer
-        handshake_s: seconds for a TLS handshake
-        groups, subscriptions: groups and subscriptions of one connection, over all its heartbeats
-        registered_bytes: bytes of one connection's registrations
-        members: sum of the group members of a store
-        total_registered_bytes: bytes of all registrations with a store
-        topics: topics of a store; beyond this number, clients cannot create topics
-        topic_queues: queues of one topic
-        subscription_groups: groups whose settings are kept
-        counters: topics and groups with counters; beyond this number, a new one replaces the oldest
-        locked_queues: queues in one request for locks
-        total_locked_queues: locked queues of a store
-        waiting: pulls of a store that wait for messages; further pulls are answered at once
-        expression_chars: characters of a subscription expression (`a || b`)
-        offsets_bytes: bytes of the file of committed offsets
-        batch_messages: messages in one batch
-        values_bytes: bytes of the key-value configuration that tools keep at the name server
+        frame_bytes: Size of one request.
+        header_bytes, header_fields: Size and number of fields of a request's header.
+        body_bytes: Size of the body of a request that sends no message.
+        connections: Connections at a time, including TLS handshakes.
+        in_flight: Unanswered requests of one connection.
+        at_work: Requests of one connection that threads process or that wait for a thread.
+        asked: Requests of this server that a client has not answered.
+        asked_members: Members of a group that the server asks on behalf of one request.
+        answer_bytes: Size of the messages in one answer, which has at least one message. It is reserved while a thread
+            builds the answer.
+        client_bytes: Memory of one connection: unfinished, waiting and unanswered requests, and unread answers.
+        total_bytes: Memory of all connections, counted like `client_bytes`.
+        idle_s: Seconds after which a connection is closed that is silent, or does not finish a request or read an
+            answer.
+        handshake_s: Seconds for a TLS handshake.
+        groups, subscriptions: Groups and subscriptions of one connection, over all its heartbeats.
+        registered_bytes: Size of one connection's registrations.
+        members: Sum of the group members of a store.
+        total_registered_bytes: Size of all registrations with a store.
+        topics: Topics of a store. Beyond this number, clients cannot create topics.
+        topic_queues: Queues of one topic.
+        subscription_groups: Groups whose settings are kept.
+        counters: Topics and groups with counters. Beyond this number, a new one replaces the oldest.
+        locked_queues: Queues in one request for locks.
+        total_locked_queues: Locked queues of a store.
+        waiting: Pulls of a store that wait for messages. Further pulls are answered at once.
+        expression_chars: Characters of a subscription expression (`a || b`).
+        offsets_bytes: Size of the file of committed offsets.
+        batch_messages: Messages in one batch.
+        values_bytes: Size of the key-value configuration that tools keep at the name server.
     """
 
     frame_bytes: int = MOST_FRAME_BYTES
@@ -99,15 +99,15 @@ class HttpLimits:
     """The limits of HTTP clients per process.
 
     Attributes:
-        answer_bytes: bytes of messages (decompressed, as JSON) or list entries in one answer; a cursor continues it
-        connections: connections at a time
-        request_s: seconds in which a request must arrive
-        idle_s: seconds after which a connection is closed that is silent or does not read its answer
-        unsent_bytes: bytes of unread answers of all clients
-        searches: searches of all connections at a time
-        search_threads: searches that run at the same time; others wait
-        search_s: seconds after which a search ends with a cursor
-        ready_s: seconds in which the stores must answer for the server to be ready
+        answer_bytes: Size of messages (decompressed, as JSON) or list entries in one answer. A cursor continues it.
+        connections: Connections at a time.
+        request_s: Seconds in which a request must arrive.
+        idle_s: Seconds after which a connection is closed that is silent or does not read its answer.
+        unsent_bytes: Size of unread answers of all clients.
+        searches: Searches of all connections at a time, including waiting ones.
+        search_threads: Searches that run at the same time. Others wait.
+        search_s: Seconds after which a search ends with a cursor.
+        ready_s: Seconds in which the stores must answer for the server to be ready.
     """
 
     answer_bytes: int = 4 << 20
@@ -125,7 +125,7 @@ HTTP = HttpLimits()
 
 
 class NameRefusedError(ReputError):
-    """A name that a broker refuses."""
+    """A broker refuses this name."""
 
 
 def check_name(name: str, kind: str) -> None:

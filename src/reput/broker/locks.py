@@ -33,7 +33,7 @@ class QueueLocks:
     def lock(
         self, group: str, client_id: str, queues: Iterable[MessageQueue]
     ) -> list[MessageQueue]:
-        """Lock or renew the queues that are free or locked by this client; return the queues that it has locked.
+        """Lock or renew the queues that are free or locked by this client. Return the queues that it has locked.
 
         Raises LimitError if too many queues are locked.
         """
@@ -41,7 +41,9 @@ class QueueLocks:
         for queue in queues:
             known = self._holders.get((group, queue))
             if known is None and len(self._holders) >= self._most:
-                raise LimitError(f"{self._most} queues are locked: there may be no more")
+                raise LimitError(
+                    f"{self._most} queues are locked, and no more locks are allowed; try again later"
+                )
             holder, since = known or (client_id, now)
             if holder == client_id or now - since > LOCK_MS:
                 self._holders[group, queue] = client_id, now
@@ -49,7 +51,7 @@ class QueueLocks:
         return held
 
     def unlock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> None:
-        """Release the given queues that the client holds."""
+        """Release the given queues that the client has locked."""
         for queue in queues:
             if self._holders.get((group, queue), ("", 0))[0] == client_id:
                 del self._holders[group, queue]

@@ -1,7 +1,7 @@
 """Keep the committed offsets of each group in each queue (`ConsumerOffsetManager`, tag rocketmq-all-4.9.3).
 
 A served store keeps them in config/consumerOffset.json, under `topic@group`. `committed_offsets` reads them from every
-place in which a broker may keep them: it mirrors `LmqConsumerOffsetManager`, and the managers of `broker.config.v1` and
+place in which a broker may keep them. It mirrors `LmqConsumerOffsetManager`, and the managers of `broker.config.v1` and
 `.v2` (tag rocketmq-all-5.3.3). `consumer_lag` compares them with the ends of the queues.
 """
 
@@ -39,10 +39,9 @@ from reput.store.facts import facts_of
 
 _SEPARATOR = "@"
 _TABLE = "offsetTable"
-_MOST_READ_BYTES = (
-    256 << 20
-)  # far more than reput writes, because files of other writers are read as well
-# Most bytes of an entry and of a pair in the file: 5 digits, 20 of a number, and the punctuation.
+# Far more than reput writes, because it also reads files of other writers.
+_MOST_READ_BYTES = 256 << 20
+# Maximum size of an entry and of a pair in the file: 5 digits, 20 digits of a number, and the punctuation.
 _ENTRY_BYTES, _PAIR_BYTES = 27, 16
 _log = logging.getLogger("reput.broker")
 _DATABASES = (
@@ -54,7 +53,7 @@ _LMQ_FILE, _LMQ_TABLE = "lmqConsumerOffset.json", "lmqOffsetTable"
 class PulledOffsets:
     """The next offset of each group's last pull of a queue (`pullOffsetTable` of 5.3.3), in memory.
 
-    Only `get` is thread-safe. Beyond `most` queues, a new one replaces the oldest.
+    Any thread may call `get`, but only one thread the other methods. At `most` queues, a new one replaces the oldest.
     """
 
     def __init__(self, most: int = Limits().counters) -> None:
@@ -62,7 +61,7 @@ class PulledOffsets:
         self._next: dict[tuple[str, str, int], int] = {}
 
     def note(self, group: str, topic: str, queue_id: int, next_offset: int) -> None:
-        """Remember the queue offset at which the next pull begins."""
+        """Record the queue offset at which the next pull begins."""
         key = group, topic, queue_id
         if key not in self._next and len(self._next) >= self._most:
             del self._next[next(iter(self._next))]
@@ -90,11 +89,11 @@ class ConsumerOffsets:
             store: Folder of the store.
             is_kept: Whether changes are written.
             most_bytes: Maximum size of the file.
-            uses_backup: Whether the previous file is used if the file is damaged.
+            uses_backup: Whether the previous version is used if the file is damaged.
 
         Raises:
-            FormatError: the file is damaged.
-            StoreAccessError: the file cannot be read.
+            FormatError: The file is damaged.
+            StoreAccessError: The file cannot be read.
         """
         self._file = ConfigFile(store, CONSUMER_OFFSET_FILE, is_kept, most_bytes=_MOST_READ_BYTES)
         self._is_kept, self._most_bytes = is_kept, most_bytes
@@ -119,8 +118,8 @@ class ConsumerOffsets:
         """Set the queue offset of the group's next message in a queue.
 
         Raises:
-            LimitError: the file would become too long.
-            NameRefusedError.
+            LimitError: The file would become too long.
+            NameRefusedError: A broker would refuse a name.
         """
         key = f"{topic}{_SEPARATOR}{group}"
         with self._guard:
@@ -135,7 +134,7 @@ class ConsumerOffsets:
             self._file.is_changed = self._is_kept
 
     def reset(self, group: str, topic: str, queue_id: int, queue_offset: int) -> None:
-        """Set an offset of which the group's consumer learns with its next pull; until then its commits are ignored.
+        """Set an offset, which the group's consumer learns with its next pull. Until then, its commits are ignored.
 
         Raises as `commit` does.
         """
@@ -149,8 +148,8 @@ class ConsumerOffsets:
         return queue_id in self._resets.get(f"{topic}{_SEPARATOR}{group}", ())
 
     def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
-        """Return the offset to which a queue was reset, once; None if it was not."""
-        if not self._resets:  # quick, because every pull calls this
+        """Return the offset to which a queue was reset, only once; None if it was not reset."""
+        if not self._resets:  # Every pull calls this, so the usual case is quick.
             return None
         key = f"{topic}{_SEPARATOR}{group}"
         with self._guard:
@@ -163,7 +162,7 @@ class ConsumerOffsets:
         return found
 
     def remove(self, is_wanted: Callable[[str, str], bool]) -> None:
-        """Remove the offsets of each topic and group for which `is_wanted` is true."""
+        """Remove the offsets of each topic and group for which `is_wanted` returns true."""
         with self._guard:
             for topic, group in self._pairs():
                 if is_wanted(topic, group):
@@ -245,8 +244,8 @@ class ConsumerOffsets:
             yield self.save
 
     def save(self) -> None:
-        """Save the changes, in any thread; one save serves all waiting threads. Raises StoreAccessError."""
-        with self._saving:  # so that no older state is written after this one
+        """Save the changes, in any thread. One save serves all waiting threads. Raises StoreAccessError."""
+        with self._saving:  # Otherwise, an older state could be written after this one.
             if not self._file.is_changed:
                 return
             with self._guard:
@@ -254,6 +253,7 @@ class ConsumerOffsets:
             save()
 
     def _pairs(self) -> list[tuple[str, str]]:
+        # Topics and groups contain no `@`. Other keys of the file belong to no group.
         pairs = (key.split(_SEPARATOR) for key in list(self._table))
         return [(pair[0], pair[1]) for pair in pairs if len(pair) == 2]
 
@@ -271,7 +271,7 @@ def _size(pair: tuple[str, dict[int, int]]) -> int:
 
 
 def numbers(values: dict[str, Any]) -> dict[int, int]:
-    """Convert the keys of a map from the file to numbers. Raises ValueError, TypeError, AttributeError."""
+    """Convert the keys and values of a map from the file to numbers. Raises ValueError, TypeError, AttributeError."""
     return {int(key): int(value) for key, value in values.items()}
 
 
@@ -281,7 +281,7 @@ def check_kept_in_files(store: Path) -> None:
         folder = store / CONFIG_FOLDER / name
         if folder.is_dir() and facts_of(store).local_database(CONFIG_FOLDER, name) is not None:
             raise UsageError(
-                f"{folder}: the broker keeps its configuration in RocksDB, which is only read here; have the broker "
+                f"{folder}: the broker keeps its configuration in RocksDB, which reput only reads; let the broker "
                 "write it as files (mqadmin rocksDBConfigToJson), and move the database away"
             )
 
@@ -295,12 +295,12 @@ def is_kept_elsewhere(store: Path) -> bool:
 def committed_offsets(store: Path) -> list[CommittedOffset]:
     """Return each group's offset in each queue, unordered: from RocksDB if it has offsets, else from files.
 
-    A broker that keeps them in RocksDB leaves old files in place and no longer reads them.
+    A broker that keeps offsets in RocksDB leaves old files in place and no longer reads them.
 
     Raises:
         MissingExtraError: rocksdict is not installed.
-        FormatError: a file or database is damaged.
-        StoreAccessError.
+        FormatError: A file or database is damaged.
+        StoreAccessError: A file cannot be read.
     """
     offsets: dict[tuple[str, str, int], CommittedOffset] = {}
     for read in (_of_version_2, _of_version_1, _in_files):
@@ -353,10 +353,10 @@ class QueueLag:
     """The lag of a group in one queue.
 
     Attributes:
-        group, topic, queue_id: the group and the queue
-        committed: queue offset of the group's next message
-        min_offset: queue offset of the first message that has not expired; None if the queue does not exist
-        max_offset: queue offset that the next message gets; None if the queue does not exist
+        group, topic, queue_id: The group and the queue.
+        committed: Queue offset of the group's next message.
+        min_offset: Queue offset of the first message that has not expired; None if the queue does not exist.
+        max_offset: Queue offset that the next message gets; None if the queue does not exist.
     """
 
     group: str
@@ -381,13 +381,13 @@ def consumer_lag(store: AnyStore, path: str | Path) -> Iterator[QueueLag]:
     """Yield the lag in every queue with a committed offset, by group, topic and queue id.
 
     Args:
-        store: an open store.
-        path: the store's folder on this machine, whose config/ has the offsets.
+        store: An open store.
+        path: The store's folder on this machine, whose config/ has the offsets.
 
     Raises:
-        MissingExtraError: the offsets are in RocksDB, and rocksdict is not installed.
-        FormatError: the file or database of offsets is damaged.
-        StoreAccessError: a file cannot be read.
+        MissingExtraError: The offsets are in RocksDB, and rocksdict is not installed.
+        FormatError: The file or database of offsets is damaged.
+        StoreAccessError: A file cannot be read.
     """
     for group, topic, queue_id, committed in sorted(committed_offsets(Path(path))):
         try:

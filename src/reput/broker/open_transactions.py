@@ -1,7 +1,7 @@
 """Find half messages that wait for a decision: neither committed nor rolled back.
 
 Mirrors `TransactionalMessageServiceImpl.fillOpRemoveMap` and `.check` (tags rocketmq-all-4.9.3 and
-rocketmq-all-5.3.3). The body of an op message lists queue offsets (one in 4.9, several with commas in 5.x): it decides
+rocketmq-all-5.3.3). The body of an op message lists queue offsets (one in 4.9, several with commas in 5.x). It decides
 the half messages at these offsets, in the queue with the same id. Before a broker asks the producer, it appends a copy
 of the half message with a higher TRANSACTION_CHECK_TIMES. It writes no op message for the old copy, but commits an
 offset after it.
@@ -24,7 +24,7 @@ from reput.query.message_store import MessageStore
 
 @dataclass(frozen=True, slots=True)
 class OpenTransaction:
-    """An undecided half message; `message` is its newest copy, in the topic of half messages."""
+    """An undecided half message. `message` is its newest copy, in the topic of half messages."""
 
     message: MessageExt
 
@@ -41,9 +41,9 @@ def open_transactions(store: MessageStore) -> Iterator[OpenTransaction]:
     committed offset of CID_RMQ_SYS_TRANS (if config/ of a local store has one). Expired op messages are ignored.
 
     Raises:
-        MissingExtraError: the offsets are in RocksDB, and rocksdict is not installed.
-        FormatError: the file of offsets is damaged.
-        StoreAccessError: a file cannot be read.
+        MissingExtraError: The offsets are in RocksDB, and rocksdict is not installed.
+        FormatError: The file of offsets is damaged.
+        StoreAccessError: A file cannot be read.
     """
     passed = _passed_offsets(store)
     for topic, queue_id in store.list_queues():
@@ -70,7 +70,7 @@ def _undecided(store: MessageStore, queue_id: int, start: int) -> list[MessageEx
         for offset in decided_offsets(message.body)
     }
     found: dict[int, MessageExt] = {}
-    newest: dict[str, tuple[int, list[int]]] = {}  # per unique key: check times, queue offsets
+    newest: dict[str, tuple[int, list[int]]] = {}  # By unique key: check times, queue offsets.
     for message in queue_messages(store, HALF_TOPIC, queue_id, start):
         offset, times = message.queue_offset, check_times(message.properties)
         if message.unique_key is not None:

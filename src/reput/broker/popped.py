@@ -4,6 +4,9 @@ Mirrors `PopReviveService`, `PopConsumerService` and `ConsumerOrderInfoManager` 
 checkpoints and acknowledgements, which wait in the timer until they are due, then move to the revive topic. With other
 settings, brokers keep records in `kvStore/`, a RocksDB database. For pops in order, config/ has only the last pop of
 each queue.
+
+A popped message is hidden from other consumers of its group for an invisible time. If it is not acknowledged by then,
+the broker revives it: it puts a copy into a retry topic.
 """
 
 from __future__ import annotations
@@ -49,10 +52,10 @@ class Revived:
     """A message that was not acknowledged in time, so the broker put a copy of it into a retry topic.
 
     Attributes:
-        queue_offset: queue offset of the popped message
-        retry_topic, retry_queue_offset, retry_physical_offset: place of the copy, in queue 0; None if the store lacks
-            it
-        is_waiting: whether the group has not popped the copy yet
+        queue_offset: Queue offset of the popped message.
+        retry_topic, retry_queue_offset, retry_physical_offset: Place of the copy, in queue 0; None if the store has no
+            copy.
+        is_waiting: Whether the group has not popped the copy yet.
     """
 
     queue_offset: int
@@ -67,13 +70,13 @@ class Popped:
     """Messages that one pop gave to a consumer.
 
     Attributes:
-        group, topic, queue_id: the group, and the queue
-        offsets: queue offsets of the messages; a message whose invisible time the consumer changed is a separate pop
-        unacked: queue offsets of messages that were neither acknowledged nor revived
-        pop_time: time of the pop, ms
-        revive_time: time at which unacknowledged messages are delivered again, ms
-        in_order: whether it is a pop in order (FIFO), which blocks its queue and is never revived
-        revived: messages that were not acknowledged in time
+        group, topic, queue_id: The group, and the queue.
+        offsets: Queue offsets of the messages. A message whose invisible time the consumer changed is a separate pop.
+        unacked: Queue offsets of messages that were neither acknowledged nor revived.
+        pop_time: Time of the pop, ms.
+        revive_time: Time at which unacknowledged messages are delivered again, ms.
+        in_order: Whether it is a pop in order (FIFO), which blocks its queue and is never revived.
+        revived: Messages that were not acknowledged in time.
     """
 
     group: str
@@ -94,17 +97,17 @@ class Popped:
 
 @dataclass(slots=True)
 class _Noted:
-    """A checkpoint, and, once it is due, its queue and queue offset in the revive topic."""
+    """A checkpoint. After it is due, `place` is its topic, queue id and queue offset in the revive topic."""
 
     checkpoint: PopCheckpoint
     place: tuple[str, int, int] | None = None
 
 
 class PoppedMessages:
-    """The pops of an open store; iterate over them, in order of the time at which they are delivered again.
+    """The pops of an open store. Iterate over them, in the order of the time at which they are delivered again.
 
     Attributes:
-        damage: unreadable notes; complete after the iteration
+        damage: Unreadable notes; complete after the iteration.
     """
 
     def __init__(self, store: MessageStore) -> None:
@@ -116,9 +119,9 @@ class PoppedMessages:
         """Yield all pops.
 
         Raises:
-            MissingExtraError: pops or committed offsets are in RocksDB, and rocksdict is not installed.
-            FormatError: the file of committed offsets is damaged.
-            StoreAccessError: a file cannot be read.
+            MissingExtraError: Pops or committed offsets are in RocksDB, and rocksdict is not installed.
+            FormatError: The file of committed offsets is damaged.
+            StoreAccessError: A file cannot be read.
         """
         if self._store.storage.is_local:
             offsets = committed_offsets(Path(self._store.path))
@@ -245,14 +248,14 @@ class _Copies:
 
     def __init__(self, store: MessageStore, committed: dict[tuple[str, str, int], int]) -> None:
         self._store, self._committed = store, committed
-        self._of: dict[tuple[PopKey, int], tuple[str, int]] = {}  # unique key, reconsume times
+        self._of: dict[tuple[PopKey, int], tuple[str, int]] = {}  # Unique key, reconsume times.
         self._wanted: dict[str, dict[tuple[str, int], list[MessageExt]]] = {}
 
     def want(self, key: PopKey, offsets: tuple[int, ...]) -> None:
         for offset in offsets:
             try:
                 message = self._store.get_by_queue(key.topic, key.queue_id, offset)
-            except StoreError:  # expired or damaged; a check reports damage
+            except StoreError:  # The message has expired, or is damaged, which a check reports.
                 continue
             if message.unique_key is not None:
                 name = message.unique_key, message.reconsume_times + 1
@@ -271,7 +274,7 @@ class _Copies:
     def revived(
         self, key: PopKey, offsets: tuple[int, ...], is_settled: bool
     ) -> tuple[Revived, ...]:
-        """Return the revived ones of these messages: all if the pop is settled, else each message with a copy."""
+        """Return the revived messages among these: all if the pop is settled, else those with a copy."""
         found = []
         for offset in offsets:
             copy = self._take(key, offset)

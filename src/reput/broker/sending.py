@@ -62,29 +62,30 @@ from reput.writer.put.message import Message
 from reput.writer.put.record_form import RecordForm
 
 _new = tuple.__new__
-_BATCHED = struct.Struct(">iiiii")  # TOTALSIZE, MAGIC, BODYCRC, FLAG, body length
+_BATCHED = struct.Struct(">iiiii")  # TOTALSIZE, MAGIC, BODYCRC, FLAG, body length.
 _PROPERTIES_LENGTH = struct.Struct(">h")
 _SEPARATOR = PROPERTY_SEPARATOR.encode()
+# A 5.x broker creates the map of properties with this capacity, which determines their order.
 _BUCKETS_OF_FIVE = 128
 _TRACED = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
 _TIMES = (TIMER_DELIVER_MS, TIMER_DELAY_MS, TIMER_DELAY_SEC)
 _MOVING = frozenset({DELAY, PREPARED, *_TIMES})
-"""Properties that move a message to another queue than its own."""
+"""Properties that move a message to another queue than the one it names."""
 _WAIT_IS = WAIT + NAME_SEPARATOR
 _MOST_SHAPES, _MOST_SHAPE_CHARACTERS = 1024, 512
-_TIMER_STEP_MS = 1000  # timerPrecisionMs
+_TIMER_STEP_MS = 1000  # As a broker's timerPrecisionMs.
 MOST_TIMER_MS = 3 * 24 * 3600 * 1000
 """The longest delay of a timer message (timerMaxDelaySec)."""
 _RECORD_BYTES = 91
-"""Bytes of a record with IPv4 hosts, without its body, topic and properties."""
+"""Size of a record with IPv4 hosts, without its body, topic and properties."""
 _ADDED_BYTES = 256
-"""Room for the fields that a delivery adds to a record: hosts of IPv6, times and counters of timers, a CRC."""
+"""Room for the fields that a delivery adds to a record: IPv6 hosts, times and counters of timers, a CRC."""
 DEAD_LETTER_QUEUES = 1
 _FIRST_LEVEL = 3
 
 
 class SendRefusedError(ReputError):
-    """A message that a broker refuses."""
+    """A broker refuses this message."""
 
 
 class NoSuchTopicError(SendRefusedError):
@@ -99,10 +100,10 @@ class Sent(NamedTuple):
     """One message from a client, or a batch for one queue.
 
     Attributes:
-        example: topic whose settings a new topic copies, with at most `example_queues` queues
-        queue_id: the queue, or a number below 0 for any queue
-        properties: the properties string as it was sent
-        most_retries: maximum number of retries of a message of a retry topic; None for its group's limit
+        example: Topic whose settings a new topic copies, with at most `example_queues` queues.
+        queue_id: The queue, or a number below 0 for any queue.
+        properties: The properties string as it was sent.
+        most_retries: Maximum number of retries of a message of a retry topic; None for its group's limit.
     """
 
     topic: str
@@ -137,9 +138,9 @@ class _StoredShape(NamedTuple):
     """The stored form of messages that have the same property names.
 
     Attributes:
-        order: numbers of the parts of the properties string, in the order of the stored one
-        added: parts that the broker adds, numbered after the parts that were sent
-        wait: number of WAIT, or -1
+        order: Numbers of the parts of the sent properties string, in the stored order.
+        added: Parts that the broker adds, numbered after the parts that were sent.
+        wait: Number of the part WAIT, or -1.
     """
 
     order: tuple[int, ...]
@@ -150,11 +151,11 @@ class _StoredShape(NamedTuple):
 class SentMessages:
     """Converts clients' requests to messages to put, with the properties that a broker stores.
 
-    Attributes:
-        takes_timers: whether timer messages are accepted
-
     A 4.9 broker stores WAIT only if it encodes the properties string again: for messages that wait in another topic. A
     5.3 broker always stores WAIT, its region, and whether it traces.
+
+    Attributes:
+        takes_timers: Whether timer messages are accepted.
     """
 
     def __init__(
@@ -196,7 +197,7 @@ class SentMessages:
         if is_prepared:
             if self._is_five and UNIQ_KEY in given:
                 given[TRANSACTION_ID] = given[UNIQ_KEY]
-            for name in (DELAY, *_TIMES):  # half messages are not delayed
+            for name in (DELAY, *_TIMES):  # Half messages are not delayed.
                 given.pop(name, None)
             given |= {REAL_TOPIC: topic, REAL_QUEUE_ID: str(queue_id)}
             topic, queue_id, flags = HALF_TOPIC, 0, flags & ~SYS_FLAG_TRANSACTION_MASK
@@ -215,8 +216,8 @@ class SentMessages:
     def _plain(self, text: str) -> tuple[bytes, bool] | None:
         """Return the stored properties of a message that stays in its topic and queue, and whether its sender waits.
 
-        Most messages have the same property names as an earlier one, and no property that moves them. For these, the
-        parts are ordered without a map. Returns None for other messages.
+        Most messages have the same property names as an earlier one, and no property that moves them. For these
+        messages, the parts are ordered without a map. Returns None for other messages.
         """
         parts = text.split(PROPERTY_SEPARATOR)
         if not parts[-1]:
@@ -272,7 +273,7 @@ class SentMessages:
         return given
 
     def _delayed(self, topic: str, queue_id: int, given: dict[str, str]) -> tuple[str, int]:
-        """Return topic and queue in which the message is stored; if it is delayed, change its properties."""
+        """Return topic and queue in which the message is stored. If it is delayed, change its properties."""
         level = self._level(given)
         timed = TIMER_TOPIC, 0
         if level > 0:
@@ -297,7 +298,7 @@ class SentMessages:
         try:
             return 0 if delay is None else parse_int32(delay)
         except ValueError:
-            raise MessageRefusedError(f"DELAY {delay!r} is not a number") from None
+            raise MessageRefusedError(f"DELAY must be a whole number, not {delay!r}") from None
 
     def batch_queue(self, sent: Sent) -> tuple[int, bool]:
         """Return the queue of a batch, and whether its sender waits until it is durable. Raises SendRefusedError."""
@@ -307,7 +308,7 @@ class SentMessages:
     def batch(self, sent: Sent, queue_id: int) -> list[Message]:
         """Return the messages of a batch, in any thread. Raises MessageRefusedError, LimitError.
 
-        A broker appends the properties of the batch to the unchanged properties of each message.
+        As in a broker, the properties of the batch are appended to the unchanged properties of each message.
         """
         messages: list[Message] = []
         ending = encoded(self._properties(sent.properties), self._is_five)
@@ -322,9 +323,10 @@ class SentMessages:
         return messages
 
     def topic_of(self, sent: Sent) -> TopicConfig:
-        """Return the topic of a message; create it if a broker would. Raises SendRefusedError."""
+        """Return the topic of a message. Create it if a broker would. Raises SendRefusedError."""
         topic = sent.topic
-        # A broker's timers and deliveries put messages from internal topics into any topic that the message names.
+        # A broker's timers and deliveries put messages from internal topics into any topic that the messages name, so
+        # clients could reach topics without permission.
         is_internal = topic.startswith(SYSTEM_TOPIC_PREFIX)
         is_traced = topic.startswith(TRACE_TOPIC_PREFIX)
         if topic in NOT_ALLOWED_SEND_TOPICS or (is_internal and not is_traced):
@@ -356,7 +358,7 @@ class SentMessages:
 
 
 def check_fits(config: StoreConfig, topic: str, body_bytes: int, properties_bytes: int) -> None:
-    """Check that a waiting message will fit at its destination, because a failed delivery would go unnoticed.
+    """Check that a waiting message will fit at its destination, because nobody would notice a failed delivery.
 
     Raises MessageRefusedError for a topic that a record cannot hold, and for a record or properties that would exceed
     their limit at delivery.
@@ -366,13 +368,13 @@ def check_fits(config: StoreConfig, topic: str, body_bytes: int, properties_byte
     most = min(config.max_message_bytes, config.commit_log_file_bytes - BLANK_BYTES)
     if size > most or properties_bytes + _ADDED_BYTES > MAX_PROPERTIES_BYTES:
         raise MessageRefusedError(
-            f"a message of {size} bytes, {properties_bytes} of them properties, is too large at its destination: "
+            f"message of {size} bytes, {properties_bytes} of them properties, is too large for its destination: "
             f"the limits are {most} and {MAX_PROPERTIES_BYTES - _ADDED_BYTES}"
         )
 
 
 def dead_letter_topic(topics: TopicTable, group: GroupConfig) -> str:
-    """Return the topic of a group's dead letters, and create it if it is missing."""
+    """Return the topic of a group's dead letters. Create it if it is missing."""
     name = f"{DEAD_LETTER_TOPIC_PREFIX}{group.name}"
     return topics.create(name, DEAD_LETTER_QUEUES, PERM_READ | PERM_WRITE).name
 
@@ -380,7 +382,7 @@ def dead_letter_topic(topics: TopicTable, group: GroupConfig) -> str:
 def encoded(properties: Mapping[str, str], is_five: bool = False) -> bytes:
     """Return the properties string that a broker encodes from a map.
 
-    A 5.x broker uses a larger hash table, so another order, and ends each property with a separator.
+    A 5.x broker uses a larger hash table, and so another order, and ends each property with a separator.
     """
     text = encode_properties(properties, _stored_order(tuple(properties), is_five))
     return encode_utf8(text + PROPERTY_SEPARATOR if is_five and text else text)
@@ -405,20 +407,21 @@ def timer_due(given: Mapping[str, str], now: int) -> int | None:
         else:
             due = parse_int64(given[TIMER_DELIVER_MS])
     except ValueError:
-        raise MessageRefusedError("the time of a timer message is not a number") from None
+        raise MessageRefusedError("the time of a timer message must be a whole number") from None
     if due <= now:
         if TIMER_RECALLED in given:
-            raise MessageRefusedError("the message to recall is due already")
+            raise MessageRefusedError("the message to recall is already due")
         return None
     if due - now > MOST_TIMER_MS:
         raise MessageRefusedError(
             f"timer message illegal, the delay time should not be bigger than the max delay {MOST_TIMER_MS}ms"
         )
+    # A broker rounds down to a step, and a full step to the one before it.
     return due - _TIMER_STEP_MS if due % _TIMER_STEP_MS == 0 else due - due % _TIMER_STEP_MS
 
 
 def message_bytes(message: Message) -> int:
-    """Return the bytes of a message in the log, without properties that the store adds."""
+    """Return the size of a message in the log, without properties that the store adds."""
     size = _RECORD_BYTES + len(message.body) + len(message.topic)
     return size + len(properties_of(message))
 
@@ -470,12 +473,14 @@ def _batched(data: bytes) -> Iterator[tuple[int, bytes, bytes]]:
             properties_at = body_at + body_bytes + _PROPERTIES_LENGTH.size
             stop = properties_at + length
             if min(body_bytes, length) < 0 or stop != position + total or stop > len(data):
-                raise MessageRefusedError(f"a batch whose message at byte {position} is cut off")
+                raise MessageRefusedError(
+                    f"malformed batch: the message at byte {position} is cut off"
+                )
             own = data[properties_at:stop]
             own.decode()
         except (struct.error, UnicodeDecodeError):
             raise MessageRefusedError(
-                f"a batch whose message at byte {position} is cut off"
+                f"malformed batch: the message at byte {position} is cut off"
             ) from None
         yield flag, data[body_at : body_at + body_bytes], own
         position = stop
@@ -492,13 +497,13 @@ def sent_back(
     """Return the message to put if a group sends a message back; None if the group has no retries.
 
     Args:
-        topics: topics of the store
-        group: settings of the group
-        stored: the message as it is stored
-        delay_level: delay level of the next attempt; 0 for a delay that grows with the attempts, below 0 for no further
-            attempt
-        most: attempts after which the message becomes a dead letter; None for the group's setting
-        config: settings of the store
+        topics: Topics of the store.
+        group: Settings of the group.
+        stored: The message as it is stored.
+        delay_level: Delay level of the next attempt; 0 for a delay that grows with the attempts, below 0 for no further
+            attempt.
+        most: Attempts after which the message becomes a dead letter; None for the group's setting.
+        config: Settings of the store.
     """
     if group.retry_queues <= 0:
         return None

@@ -1,10 +1,11 @@
 """Filter messages by their properties with RocketMQ's SQL92 expressions.
 
 Mirrors `SelectorParser.jj` and the classes of `org.apache.rocketmq.filter.expression` (tags rocketmq-all-4.9.3 and
-rocketmq-all-5.3.3, which adds CONTAINS, STARTSWITH and ENDSWITH). Properties are texts. To compare a text with a
-number, the text is parsed as a number of the same kind. If this fails, the message does not match, regardless of the
-rest of the expression. A comparison with a missing property is unknown (None), as in SQL. Like the broker's parser,
-this one ignores text after a complete expression.
+rocketmq-all-5.3.3, which adds CONTAINS, STARTSWITH and ENDSWITH).
+
+Properties are texts. To compare a text with a number, the text is parsed as a number of the same kind. If this fails,
+the message does not match, regardless of the rest of the expression. A comparison with a missing property is unknown
+(None), as in SQL. Like the broker's parser, this one ignores text after a complete expression.
 """
 
 from __future__ import annotations
@@ -54,9 +55,9 @@ class _Operand:
     """A part of an expression.
 
     Attributes:
-        evaluate: returns its value for the properties of a message
-        kind: "constant", "property", "boolean" (has a truth value) or "other"
-        value: value of a constant, else None
+        evaluate: Returns its value for the properties of a message.
+        kind: "constant", "property", "boolean" (it has a truth value) or "other".
+        value: Value of a constant, else None.
     """
 
     __slots__ = ("evaluate", "kind", "value")
@@ -66,7 +67,7 @@ class _Operand:
 
     @property
     def is_boolean(self) -> bool:
-        """Whether it can be an operand of AND, OR and NOT."""
+        """Whether the part can be an operand of AND, OR and NOT."""
         is_truth = self.value is None or isinstance(self.value, bool)
         return self.kind == "boolean" or (self.kind == "constant" and is_truth)
 
@@ -90,7 +91,7 @@ def compile_filter(expression: str, is_five: bool) -> Matcher:
 
 
 def property_names(expression: str, is_five: bool) -> list[str]:
-    """Return the properties that an expression names, sorted. Raises UsageError as `compile_filter` does."""
+    """Return the properties that an expression contains, sorted. Raises UsageError as `compile_filter` does."""
     parser = _FilterParser(expression, is_five)
     parser.truth(parser.disjunction())
     return sorted(parser.names)
@@ -130,7 +131,7 @@ class _FilterParser:
             raise UsageError(f"SQL filter: more than {MOST_TERMS} parts")
 
     def _take(self, *tokens: str) -> str | None:
-        """Take one of these symbols or words, if it is next."""
+        """Consume one of these symbols or words if it comes next, and return it."""
         if self._kind in ("word", "symbol") and self._token in tokens:
             token = self._token
             self._advance()
@@ -155,7 +156,10 @@ class _FilterParser:
         return parts[0] if len(parts) == 1 else _joined([*map(self.truth, parts)], False)
 
     def truth(self, node: _Operand) -> _Operand:
-        """Check that an operand of AND, OR and NOT, or the whole expression, is a boolean; a property is a text."""
+        """Check that an operand of AND, OR and NOT, or the whole expression, is a boolean.
+
+        As in a broker, a property counts as a boolean that is never true, because its value is a text.
+        """
         if node.is_boolean:
             return node
         if node.kind != "property":
@@ -334,7 +338,10 @@ def _constant(value: Value) -> _Operand:
 
 
 def _joined(parts: list[_Operand], stops_at: bool) -> _Operand:
-    """Join parts by OR (`stops_at` true) or AND; the first value equal to `stops_at` decides, else an unknown one."""
+    """Join parts by OR (`stops_at` true) or AND.
+
+    The first value equal to `stops_at` decides. Without such a value, the result is unknown if any part is unknown.
+    """
     evaluates = [part.evaluate for part in parts]
 
     def joined(properties: Properties) -> Value:
@@ -379,7 +386,10 @@ def _is_null(node: _Operand, is_negated: bool) -> _Operand:
 
 
 def _contains(node: _Operand, word: str, text: str, is_negated: bool) -> _Operand:
-    """Return False for a message without the property, and for an empty text, negated or not."""
+    """Return a test for a text.
+
+    Like a broker, it is False without the property or for an empty text, even if negated.
+    """
     evaluate = node.evaluate
 
     def contains(properties: Properties) -> Value:
@@ -408,7 +418,7 @@ def _is_same(a: Value, b: Value) -> bool:
 
 
 def _compare(a: Value, b: Value) -> int:
-    """Return the order of two values, below, at or above 0 (`__compare`). Raises _NoMatchError."""
+    """Return a number below, at or above 0 for the order of two values (`__compare`). Raises _NoMatchError."""
     if isinstance(a, bool) and isinstance(b, str):
         raise _NoMatchError
     if isinstance(a, str) and isinstance(b, bool):
@@ -420,7 +430,7 @@ def _compare(a: Value, b: Value) -> int:
     elif isinstance(a, bool) is not isinstance(b, bool):
         return -1
     if isinstance(a, float) and isinstance(b, float) and (isnan(a) or isnan(b)):
-        return isnan(a) - isnan(b)  # in Java, NaN is above all other numbers, and equal to itself
+        return isnan(a) - isnan(b)  # In Java, NaN is above all other numbers, and equal to itself.
     return (a > b) - (a < b)  # type: ignore[operator]  # of one kind
 
 
@@ -435,7 +445,7 @@ def _as_number(text: str, example: int | float) -> int | float:
 
 
 def _java_double(text: str) -> float:
-    """Parse as `Double.valueOf` does; hexadecimal numbers are not supported. Raises _NoMatchError."""
+    """Parse as `Double.valueOf` does, without hexadecimal numbers. Raises _NoMatchError."""
     stripped = text.strip("".join(map(chr, range(33))))
     if _DOUBLE.fullmatch(stripped) is None:
         raise _NoMatchError

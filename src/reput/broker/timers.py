@@ -2,11 +2,11 @@
 
 Mirrors `TimerMessageStore` and `RecallMessageProcessor` (tag rocketmq-all-5.3.3).
 
-A timer message waits in queue 0 of `rmq_sys_wheel_timer`; its property TIMER_OUT_MS states when it is due. A broker
+A timer message waits in queue 0 of `rmq_sys_wheel_timer`. Its property TIMER_OUT_MS states when it is due. A broker
 enters it into a wheel in files (`timerlog/`, `timerwheel`). Here, the waiting messages are in memory. When the store is
-opened, their queue is read from the first undelivered message on, whose position is in config/timercheck; a broker that
-takes over the store reads this file as well. After a crash, messages that were delivered since its last write are
-delivered again, as by a broker.
+opened, their queue is read from the first undelivered message on. The position of this message is in config/timercheck,
+which a broker that takes over the store reads as well. After a crash, messages that were delivered since the last write
+of this file are delivered again, as by a broker.
 
 If the store has a broker's timer log, it is left to the broker: timer messages are neither accepted nor delivered.
 """
@@ -99,7 +99,7 @@ def recalling(handle: RecallHandle, queue_properties: dict[str, str]) -> dict[st
 
 
 class _Timed(NamedTuple):
-    """A waiting message; sorts by the time at which it is due."""
+    """A waiting message. Sorts by the time at which it is due."""
 
     due_ms: int
     queue_offset: int
@@ -128,7 +128,7 @@ class TimedDelivery:
         self._read_to = self._first = max(fields[2], 0)
         self._delivered_to = fields[0]
         self._heap: list[_Timed] = []
-        self._offsets: OrderedDict[int, int] = OrderedDict()  # queue offset -> physical offset
+        self._offsets: OrderedDict[int, int] = OrderedDict()  # Physical offset by queue offset.
         self._rolled: set[int] = set()
         self._recalled: dict[tuple[str, str], int] = {}
         self._guard, self._saving = Lock(), Lock()
@@ -139,7 +139,7 @@ class TimedDelivery:
         return self._clock_ms()
 
     def deliver_due(self) -> int:
-        """Deliver due messages, some at a time; return their number. Raises StoreFailedError, StoreAccessError."""
+        """Deliver due messages, some at a time. Return their number. Raises StoreFailedError, StoreAccessError."""
         if self.is_kept_for_broker or not self._store.config.is_five:
             return 0
         self._follow()
@@ -160,7 +160,7 @@ class TimedDelivery:
         return count
 
     def _follow(self) -> None:
-        """Read new messages. If too many are waiting, read the rest after others were delivered."""
+        """Read new messages. If too many are waiting, the rest are read after others were delivered."""
         while len(self._heap) < self._most:
             position = self._read_to
             for stored in self._next():
@@ -177,14 +177,14 @@ class TimedDelivery:
             if begin >= self._store.max_queue_offset(TIMER_TOPIC, 0):
                 return iter(())
             return iter(self._store.pull(TIMER_TOPIC, 0, begin, _MOST_AT_ONCE).messages)
-        except MessageNotFoundError:  # the queue does not exist yet
+        except MessageNotFoundError:  # The queue does not exist yet.
             return iter(())
 
     def _enter(self, stored: MessageExt) -> None:
         due = stored.properties.get(TIMER_OUT_MS, "")
         due_ms = int(due) if due.isascii() and due.isdigit() else 0
         key, topic = recalled_key(stored.properties), stored.properties.get(REAL_TOPIC)
-        # A client can send this property to any of its topics.
+        # A client can send this property to any of its topics, so a recall counts only within its own topic.
         if key is not None and topic and key[0].startswith(f"{topic}+"):
             self._recalled[key] = due_ms
         with self._guard:
@@ -218,7 +218,7 @@ class TimedDelivery:
         )  # fmt: skip
         try:
             self._store.put(message)
-        except MessageRefusedError as error:  # it must not hold up the messages after it
+        except MessageRefusedError as error:  # A refused message must not hold up later messages.
             _log.warning(
                 "a timer message is lost: physical offset %d: %s", stored.physical_offset, error
             )
@@ -233,7 +233,8 @@ class TimedDelivery:
     def _roll(self) -> None:
         """Put the oldest waiting messages again, if many messages after them were delivered.
 
-        The next process begins with the first waiting message, and delivers all messages after it again.
+        The next process begins with the first waiting message, and delivers all messages after it again. Putting that
+        message at the end of the queue keeps the number of repeated messages small.
         """
         for _ in range(_MOST_AT_ONCE):
             delivered = self._read_to - self._first - len(self._offsets)
@@ -245,13 +246,13 @@ class TimedDelivery:
             text = encoded(properties, is_five=True)
             try:
                 self._store.put(replace(Message.of(stored), properties=text, keys=None, tags=None))
-            except MessageRefusedError:  # it stays, so a restart delivers more messages again
+            except MessageRefusedError:  # The message stays, so a restart repeats more messages.
                 return
             self._rolled.add(queue_offset)
             self._done(queue_offset)
 
     def unsaved(self) -> Iterator[Callable[[], None]]:
-        """Yield a function that saves the position, for any thread; nothing if it has not changed."""
+        """Yield a function that saves the position, in any thread; nothing if it has not changed."""
         if self._is_changed and not self.is_kept_for_broker:
             yield self.save
 

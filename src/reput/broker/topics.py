@@ -26,7 +26,7 @@ from reput.query.shared_store import AnyStore
 PERM_INHERIT, PERM_WRITE, PERM_READ = 1, 2, 4
 _DEFAULT_QUEUES = 8
 _MOST_QUEUES = 1 << 16
-_LISTED_FOR_MS = 1_000  # minimum time between two listings of the folders of queues
+_LISTED_FOR_MS = 1_000  # Minimum time between two listings of the folders of queues.
 _TABLE, _DELETED, _VERSION = "topicConfigTable", "deletedTopicTable", "dataVersion"
 
 
@@ -73,7 +73,7 @@ class TopicConfig:
 
     @classmethod
     def of_json(cls, name: str, found: dict[str, Any]) -> TopicConfig:
-        """Parse a topic. Raises ValueError, TypeError for a malformed one."""
+        """Parse a topic. Raises ValueError, TypeError if it is malformed."""
         return cls(
             name,
             _queues(found.get("readQueueNums", 16)),
@@ -100,10 +100,10 @@ class TopicView:
     """A snapshot of a store's topics, for any thread.
 
     Attributes:
-        known: topics in the file
-        found: number of queues by topic, according to the folders
-        deleted: ends of the queues of deleted topics
-        is_writable: whether messages may be sent to the store
+        known: Topics in the file.
+        found: Number of queues by topic, according to the folders.
+        deleted: Ends of the queues of deleted topics.
+        is_writable: Whether messages may be sent to the store.
     """
 
     known: Mapping[str, TopicConfig]
@@ -118,7 +118,7 @@ class TopicView:
             if not queues or topic in self.deleted:
                 return None
             known = TopicConfig(topic, queues, queues)
-        if known.read_queues < queues:  # all existing queues must be readable
+        if known.read_queues < queues:  # All existing queues must be readable.
             known = replace(known, read_queues=queues)
         return known if self.is_writable else replace(known, perm=known.perm & ~PERM_WRITE)
 
@@ -133,7 +133,7 @@ class TopicView:
 
 
 class TopicTable:
-    """The topics of one store, as clients see them. Thread-safe are only the methods that say so."""
+    """The topics of one store, as clients see them. Only one thread may call methods that do not allow any thread."""
 
     def __init__(
         self,
@@ -144,7 +144,10 @@ class TopicTable:
         most: int = Limits().topics,
         own: Sequence[TopicConfig] = (),
     ) -> None:
-        """Read the topics; `most` limits new ones, `own` are internal ones. Raises StoreAccessError, FormatError."""
+        """Read the topics.
+
+        `most` limits new topics, `own` are internal topics. Raises StoreAccessError, FormatError.
+        """
         self._store, self._is_writable = store, is_writable
         self._own = frozenset(config.name for config in own)
         self._clock_ms, self._most = clock_ms, most
@@ -174,7 +177,9 @@ class TopicTable:
         """Return a topic, or None if it does not exist."""
         known = self._known.get(topic)
         if known and self._is_writable and known.read_queues >= self._found.get(topic, 0):
-            return known  # the view's result, but faster, because every message needs it
+            return (
+                known  # The same result as the view's, but faster, because every message needs it.
+            )
         return TopicView(self._known, self._found, self._deleted, self._is_writable).get(topic)
 
     def view(self) -> TopicView:
@@ -189,9 +194,9 @@ class TopicTable:
     def create(
         self, topic: str, queues: int, perm: int = PERM_READ | PERM_WRITE, sys_flag: int = 0
     ) -> TopicConfig:
-        """Return a topic, and create it if it is missing; the next `save` writes it. Thread-safe.
+        """Return a topic, and create it if it is missing. The next `save` writes it. Any thread may call this.
 
-        Raises LimitError if there are too many.
+        Raises LimitError if there are too many topics.
         """
         with self._creating:
             existing = self.get(topic)
@@ -216,16 +221,16 @@ class TopicTable:
         self._file.is_changed = self._is_writable
 
     def update(self, config: TopicConfig) -> None:
-        """Create a topic, or change its settings; the next `save` writes it. Thread-safe.
+        """Create a topic, or change its settings. The next `save` writes it. Any thread may call this.
 
-        Raises LimitError if there are too many.
+        Raises LimitError if there are too many topics.
         """
         with self._creating:
             if self._known.get(config.name) != config:
                 self._put(config)
 
     def delete(self, topic: str, end_of: Callable[[int], int]) -> None:
-        """Delete a topic if it exists; the next `save` writes this. Thread-safe.
+        """Delete a topic if it exists. The next `save` writes this. Any thread may call this.
 
         Args:
             topic: Name of the topic.
@@ -253,7 +258,7 @@ class TopicTable:
             yield self.save
 
     def save(self) -> None:
-        """Save the changes; thread-safe, and one save serves all waiting threads. Raises StoreAccessError."""
+        """Save the changes, in any thread. One save serves all waiting threads. Raises StoreAccessError."""
         with self._guard:
             if not self._file.is_changed:
                 return
@@ -279,7 +284,7 @@ class TopicTable:
         return self._clock_ms() - self._found_at >= _LISTED_FOR_MS
 
     def find(self) -> dict[str, int]:
-        """Return the number of queues by topic, according to the folders. Thread-safe. Raises StoreAccessError."""
+        """Return the number of queues by topic, according to the folders. Any thread may call this."""
         found: dict[str, int] = {}
         for topic, queue_id in self._store.list_queues():
             if queue_id < _MOST_QUEUES:

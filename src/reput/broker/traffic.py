@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 BOUNDS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-"""Upper bounds of a latency's buckets, in seconds; the last bucket has no bound."""
+"""Upper bounds of a latency's buckets, in seconds. The last bucket has no bound."""
 
 
 @dataclass(slots=True)
@@ -26,9 +26,9 @@ class Traffic:
     """The requests of all connections of a process.
 
     Attributes:
-        requests: number of requests by names of request and outcome
-        seconds: durations until the answer, by name of the request, except for requests that wait for messages
-        gauges: figures that are computed on request: name, explanation, function that returns the value
+        requests: Number of requests by names of request and outcome.
+        seconds: Durations until the answer, by name of the request, except for requests that wait for messages.
+        gauges: Figures that are computed on request: name, explanation, function that returns the value.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Traffic:
         self.gauges = gauges
 
     def note(self, code: int, outcome: int | None, seconds: float | None) -> None:
-        """Count a request; `outcome` is None without an answer, `seconds` if the request waited for messages."""
+        """Count a request. `outcome` is None without an answer, `seconds` if the request waited for messages."""
         name = self._name_of(code)
         of = name, "none" if outcome is None else self._outcome_of(outcome)
         self.requests[of] = self.requests.get(of, 0) + 1

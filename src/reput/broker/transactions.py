@@ -1,7 +1,7 @@
 """Keep transactions: prepared messages that wait for their producer's decision.
 
 Mirrors `TransactionalMessageServiceImpl`, `TransactionalMessageBridge` and `EndTransactionProcessor` (tag
-rocketmq-all-4.9.3). Prepared messages wait in the topic of half messages; a decision is an op message, in another
+rocketmq-all-4.9.3). Prepared messages wait in the topic of half messages. A decision is an op message, in another
 topic, that states the prepared message's queue offset. A broker puts a prepared message again whenever it asks the
 producer. Here, the number of checks is kept in memory instead, and the committed offset is the queue offset of the
 first undecided message.
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 GROUP = "CID_RMQ_SYS_TRANS"
 _REMOVE_TAG = "d"
+# As a broker's transactionTimeOut, transactionCheckInterval and transactionCheckMax.
 _TIMEOUT_MS, _INTERVAL_MS, _MOST_CHECKS = 6_000, 60_000, 15
 _MOST_AT_ONCE = 256
 
@@ -54,7 +55,7 @@ class _Open:
 
 
 class Transactions:
-    """The prepared messages of one store; thread-safe."""
+    """The prepared messages of one store. Any thread may use them."""
 
     def __init__(
         self,
@@ -87,11 +88,13 @@ class Transactions:
         """Commit (SYS_FLAG_COMMIT) or roll back a message. Raises TransactionError, and the errors of a put."""
         with self._guard:
             if decision == SYS_FLAG_COMMIT:
+                # Put the message before the decision. After a crash in between, the producer is asked again, and the
+                # message may be stored twice, but is not lost.
                 self._store.put(_committed(prepared))
             self._decide(prepared.queue_offset)
 
     def to_check(self) -> list[MessageExt]:
-        """Return messages to check with their producers now, some at a time; discard messages checked too often.
+        """Return messages to check with their producers now, some at a time. Discard messages checked too often.
 
         Raises StoreFailedError, StoreAccessError.
         """
@@ -109,12 +112,12 @@ class Transactions:
                 continue
             try:
                 stored = self._store.get(each.physical_offset)
-            except StoreError:  # expired
+            except StoreError:  # The message has expired.
                 self._open.pop(queue_offset, None)
                 continue
             if each.checks >= _MOST_CHECKS:
                 discarded = replace(Message.of(stored), topic=DISCARDED_HALF_TOPIC, queue_id=0)
-                with suppress(MessageRefusedError):  # other messages must not wait for this one
+                with suppress(MessageRefusedError):  # Other messages must not wait for this one.
                     self._store.put(discarded)
                 self._decide(queue_offset)
                 continue
@@ -134,6 +137,7 @@ class Transactions:
             self._op_at = decided.queue_offset + 1
             if decided.tags == _REMOVE_TAG and decided.body.isdigit():
                 number = int(decided.body)
+                # Decisions are read first, so a decision may precede its prepared message here.
                 if self._open.pop(number, None) is None and number >= self._half_at:
                     self._decided_early.add(number)
         for prepared in self._new(HALF_TOPIC, self._half_at):
