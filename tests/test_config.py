@@ -127,7 +127,7 @@ def test_delay_levels_that_no_broker_starts_with_are_refused(levels: str) -> Non
 
 
 def test_a_missing_file_is_told(tmp_path: Path) -> None:
-    with pytest.raises(StoreNotFoundError, match="no such broker configuration file"):
+    with pytest.raises(StoreNotFoundError, match="no such file"):
         StoreConfig.from_broker_config(tmp_path / "none.conf")
 
 

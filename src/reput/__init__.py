@@ -7,8 +7,8 @@ with reput.open_store("/data/rocketmq/store") as store:
 report = reput.check("/data/rocketmq/store")
 print(report)
 
-The names in `__all__` are public, and `reput.reports` (their results), `reput.errors`, `reput.spark` and
-`reput.testing`. A public name stays for at least one release after a warning says that it will go.
+Public are the names in `__all__` and the modules `reput.reports` (types of results), `reput.errors`, `reput.spark` and
+`reput.testing`. A public name is removed only after it has caused a DeprecationWarning for at least one release.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.3.0"
 
-# Imported when asked for, so that no name waits for the libraries of the others.
+# Each module is imported when one of its names is first used: importing all of them would take seconds.
 _NAMES = {
     "reput.config": "StoreConfig",
     "reput.errors": "ReputError",
@@ -89,10 +89,10 @@ def __getattr__(name: str) -> Any:
     if name in _HOMES:
         return getattr(import_module(_HOMES[name]), name)
     if name == "to_arrow":
-        _warn("reput.to_arrow(...) is reput.dataset(...).to_reader() now")
+        _warn("reput.to_arrow(...) is deprecated: use reput.dataset(...).to_reader()")
         return import_module("reput.table.arrow").to_arrow
     if name in (reports := import_module("reput.reports")).__all__:
-        _warn(f"reput.{name} has moved to reput.reports.{name}")
+        _warn(f"reput.{name} has moved: use reput.reports.{name}")
         return getattr(reports, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 

@@ -1,4 +1,4 @@
-"""`python -m reput` is the `reput` command."""
+"""Run the `reput` command as `python -m reput`."""
 
 import sys
 

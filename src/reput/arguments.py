@@ -1,7 +1,8 @@
-"""Checks of arguments at the entrance of public functions, worded once.
+"""Check the arguments of public functions.
 
-`checked` reads the annotations of a function: `str`, `int`, `bool`, paths, times, collections of these, classes, and
-unions. An argument of another type raises UsageError, which names the expected type. Other annotations are not checked.
+The decorator `checked` compares arguments with a function's annotations: `str`, `int`, `bool`, paths, times,
+collections of these, classes, and unions. An argument of another type raises UsageError, which names the expected type.
+Other annotations are not checked.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ Time = int | datetime
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS = timedelta(milliseconds=1)
-# As seconds 2001 to 2106, as milliseconds within fifty days of 1970, when no broker ran.
+# As seconds, these numbers are the years 2001 to 2106. As milliseconds they are days in 1970, when no broker ran.
 SECONDS = range(1_000_000_000, 4_300_000_000)
 _MISSING = object()
 _BYTES = (bytes, bytearray, memoryview)
@@ -39,27 +40,28 @@ _Is = Callable[[Any], bool]
 
 
 def milliseconds(time: Time) -> int:
-    """Return a checked time in milliseconds since 1970."""
+    """Convert a time to milliseconds since 1970. It must have been checked."""
     return (time - _EPOCH) // _MS if isinstance(time, datetime) else int(time)
 
 
 def optional_milliseconds(time: Time | None) -> int | None:
-    """Convert as `milliseconds` does; None stays None."""
+    """Convert a time as `milliseconds` does. None stays None."""
     return None if time is None else milliseconds(time)
 
 
 def looks_like_seconds(time: float) -> bool:
-    """Return whether a number that should be milliseconds since 1970 is obviously seconds."""
+    """Return whether a number that should be milliseconds since 1970 is probably seconds."""
     return SECONDS.start <= time < SECONDS.stop
 
 
 def checked(function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:
-    """Have a public function, or a method, refuse arguments of another type than its annotations say."""
+    """Make a public function or method raise UsageError for arguments that do not have the annotated types."""
     checks: list[tuple[int, str, _Check]] | None = None
 
     @wraps(function)
     def entrance(*given: _Parameters.args, **named: _Parameters.kwargs) -> _Result:
         nonlocal checks
+        # Annotations are read at the first call, because they may name classes that are defined later.
         if checks is None:
             checks = _checks_of(function)
         for place, name, check in checks:
@@ -78,11 +80,11 @@ def checked(function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _
 
 
 def check_fields(instance: object, *, of: str = "") -> None:
-    """Raise UsageError for a field of a dataclass whose value is of another type than its annotation says.
+    """Raise UsageError if a field of a dataclass does not have its annotated type.
 
     Args:
         instance: The dataclass.
-        of: Name that precedes the field.
+        of: Prefix of the field's name in the message.
     """
     kind = type(instance)
     if kind not in _of_fields:
@@ -116,9 +118,9 @@ def _checks_of(function: Callable[..., Any]) -> list[tuple[int, str, _Check]]:
 class _Check:
     """The values that an annotation allows.
 
-    exact    types that need no further look
-    wanted   the same in words
-    is_time  whether it is a time
+    exact: types that are accepted without calling a test
+    wanted: the allowed types in words
+    is_time: whether the value is a time
     """
 
     def __init__(self, parts: list[tuple[tuple[type, ...], _Is, str]], is_time: bool) -> None:
@@ -130,7 +132,7 @@ class _Check:
         self.is_time = is_time
 
     def accepts(self, value: Any) -> bool:
-        # A generator would lose an interrupt that comes while it is closed.
+        # Not `any(...)`: a KeyboardInterrupt while its generator is being closed would be lost.
         for test in self._tests:  # noqa: SIM110
             if test(value):
                 return True
@@ -150,15 +152,14 @@ class _Check:
 
 
 def _check_time(name: str, value: Any) -> None:
-    if isinstance(value, str):  # functions that accept texts parse them
+    if isinstance(value, str):  # Functions that accept times as texts parse them.
         return
-    if type(value) is not int and isinstance(
-        value, datetime
-    ):  # a class of numbers takes long to ask
+    # Test for int first: isinstance with classes of the module `numbers` is slow.
+    if type(value) is not int and isinstance(value, datetime):
         if value.utcoffset() is None:
             raise UsageError(
-                f"{name}: {value} has no timezone; pass {name}={value.isoformat()}+00:00 as a datetime "
-                "with a timezone, for instance value.replace(tzinfo=timezone.utc)",
+                f"{name}: {value} has no timezone; pass a datetime with a timezone, for instance "
+                "value.replace(tzinfo=timezone.utc)",
                 arguments=[name],
             )
     elif looks_like_seconds(int(value)):
@@ -169,7 +170,7 @@ def _check_time(name: str, value: Any) -> None:
 
 
 def _check_of(annotation: Any, names: Mapping[str, Any]) -> _Check | None:
-    """Return the check for an annotation, or None if nothing is checked."""
+    """Return the check for an annotation; None if it is not checked."""
     if not isinstance(annotation, str):
         return None
     parts, is_time = [], False
@@ -222,7 +223,7 @@ def _mapping(of_strings: bool) -> tuple[tuple[type, ...], _Is, str]:
 
 
 class _Elements:
-    """The allowed elements of a collection; only strings, integers and paths are checked."""
+    """The allowed elements of a collection. Only strings, integers and paths are checked."""
 
     def __init__(self, nodes: list[ast.expr], names: Mapping[str, Any]) -> None:
         parts = [_part(node, names) for node in nodes if not isinstance(node, ast.Constant)]
@@ -235,6 +236,7 @@ def _collection(elements: _Elements) -> tuple[tuple[type, ...], _Is, str]:
     def accepts(value: Any) -> bool:
         if isinstance(value, (str, *_BYTES, Mapping)) or not isinstance(value, Iterable):
             return False
+        # Elements of an iterator cannot be checked without consuming it.
         if elements.tests and isinstance(value, list | tuple | set | frozenset):
             return all(any(test(one) for test in elements.tests) for one in value)
         return True
@@ -243,7 +245,7 @@ def _collection(elements: _Elements) -> tuple[tuple[type, ...], _Is, str]:
 
 
 def _of_class(name: str, names: Mapping[str, Any]) -> tuple[tuple[type, ...], _Is, str] | None:
-    """Return a class of the function's module; None for protocols and for names imported for types only."""
+    """Return the check for a class that the function's module knows; None for protocols and type-only imports."""
     kind = names.get(name, getattr(builtins, name, None))
     if get_origin(kind) is Callable:
         return (), callable, "a function"
@@ -254,7 +256,7 @@ def _of_class(name: str, names: Mapping[str, Any]) -> tuple[tuple[type, ...], _I
 
 
 def is_spark_session(value: object) -> bool:
-    """Return whether a value is a SparkSession, classic or of Spark Connect, without importing PySpark."""
+    """Return whether a value is a SparkSession (classic or Spark Connect), without importing PySpark."""
     return any(
         kind.__name__ == "SparkSession" and kind.__module__.startswith("pyspark.sql.")
         for kind in type(value).__mro__

@@ -1,6 +1,6 @@
-"""The clock of stores; times and durations as people write and read them.
+"""Read the clock, and convert times and durations from and to text.
 
-Inside, times are always milliseconds since 1970 in UTC.
+In this package, times are always milliseconds since 1970 in UTC.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _LONG_UNITS_MS = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_
 
 
 def now_ms() -> int:
-    """Return the time in milliseconds since 1970 in UTC."""
+    """Return the present time in milliseconds since 1970 in UTC."""
     return time.time_ns() // 1_000_000
 
 
 def format_duration(duration_ms: int) -> str:
-    """Return the two largest units: `6 d 23 h`, `20 h 51 min`, `3.2 s`, `12 ms`."""
+    """Format a duration in its two largest units: `6 d 23 h`, `20 h 51 min`, `3.2 s`, `12 ms`."""
     sign, rest = ("-" if duration_ms < 0 else ""), abs(duration_ms)
     if rest < 1_000:
         return f"{sign}{rest} ms"
@@ -46,16 +46,16 @@ def format_duration(duration_ms: int) -> str:
 
 
 def format_days(days: float) -> str:
-    """Return an estimate: `12.3`, `413`, or a phrase for more than ten years."""
+    """Format an estimated number of days: `12.3`, `413`, or `> 3,650` for more than ten years."""
     if days >= _MOST_DAYS:
         return f"> {_MOST_DAYS:,}"
     return f"{days:.1f}" if days < 100 else f"{days:,.0f}"
 
 
 def parse_time(text: str, now_ms: int) -> int:
-    """Return a time in milliseconds since 1970; ISO 8601 without a zone is UTC.
+    """Parse a time: ISO 8601 (UTC if it has no zone), milliseconds since 1970, `2h ago` or `now`.
 
-    Raises ValueError with a text for users.
+    Returns milliseconds since 1970. Raises ValueError, whose message is for users.
     """
     text = text.strip()
     if _EPOCH_MS.fullmatch(text):
@@ -75,7 +75,7 @@ def parse_time(text: str, now_ms: int) -> int:
 
 
 def format_time(timestamp_ms: int) -> str:
-    """Return a time as `2026-10-14T08:35:06.637Z`, or as a number if the calendar does not reach it."""
+    """Format a time as `2026-10-14T08:35:06.637Z`; as a number if it is outside the calendar."""
     try:
         moment = _EPOCH + timestamp_ms * _MS
     except OverflowError:
@@ -84,9 +84,9 @@ def format_time(timestamp_ms: int) -> str:
 
 
 def _checked_ms(text: str) -> int:
-    # int() of a text of any length would take quadratic time
+    # Check the length first: int() takes quadratic time.
     if len(text) > 20 or not -_INT64 <= int(text) < _INT64:
-        raise ValueError(f"{text[:24]!r} is more milliseconds than 64 bits hold")
+        raise ValueError(f"{text[:24]!r} does not fit into 64 bits as milliseconds")
     return int(text)
 
 

@@ -1,4 +1,4 @@
-"""The context manager that everything with a `close` is."""
+"""Provide a base class for context managers with a method `close`."""
 
 from __future__ import annotations
 
@@ -17,5 +17,5 @@ class Closing:
         self.close()
 
     def close(self) -> None:
-        """Give back what is held."""
+        """Release all resources."""
         raise NotImplementedError

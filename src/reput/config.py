@@ -1,6 +1,6 @@
-"""The broker's settings that a store's bytes depend on.
+"""Read the broker's settings on which the bytes of a store depend.
 
-Mirrors `org.apache.rocketmq.store.config.MessageStoreConfig` (tag rocketmq-all-4.9.3): names and defaults.
+Names and defaults mirror `org.apache.rocketmq.store.config.MessageStoreConfig` (tag rocketmq-all-4.9.3).
 """
 
 from __future__ import annotations
@@ -20,42 +20,41 @@ STORE_VERSIONS = ("4.9", "5.3")
 LOG_SETTING = "commit_log_file_bytes"
 QUEUE_SETTINGS = ("queue_entries", "batch_queue_file_bytes", "extension_file_bytes")
 INDEX_SETTINGS = ("hash_slots", "index_items")
-"""The fields of StoreConfig with sizes of files."""
+"""The fields of StoreConfig that are sizes of files."""
 _INT32_MAX, _INT64_MAX = 2**31 - 1, 2**63 - 1
 _INDEX_HEADER_BYTES = 40
 _DELAY_UNIT_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _NUMBER = re.compile(r"[+-]?[0-9]{1,19}")
-# Name and value of a logical line: the name ends at the first separator that is not escaped.
+# Name and value of a line in a properties file. The name ends at the first separator that is not escaped.
 _PROPERTY = re.compile(r"((?:[^\\=: \t\f]|\\.?)*)[ \t\f]*[=:]?[ \t\f]*(.*)", re.DOTALL)
 _ESCAPE = re.compile(r"\\(u[0-9A-Fa-f]{4}|.|$)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
 class StoreConfig:
-    """Settings that decide the bytes of ConsumeQueue and IndexFile, then settings for the broker's answers.
+    """The broker's settings on which the bytes of a store, or a broker's answers, depend.
 
     Attributes:
-        commit_log_file_bytes: size of a CommitLog file (mappedFileSizeCommitLog)
-        queue_entries: entries of 20 bytes in a ConsumeQueue file (mappedFileSizeConsumeQueue / 20, rounded
-            up)
-        hash_slots: slots of an IndexFile (maxHashSlotNum)
-        index_items: items of an IndexFile, of which the first is never used (maxIndexNum)
-        delay_levels: delays of SCHEDULE_TOPIC_XXXX, level 1 first (messageDelayLevel)
-        enable_multi_dispatch: dispatch INNER_MULTI_DISPATCH to further queues (enableMultiDispatch)
-        enable_lmq: such queues whose name starts with %LMQ% have queue id 0 (enableLmq)
-        max_query_messages: cap of one IndexService.queryOffset (maxMsgsNumBatch)
-        max_message_bytes: longest record that is put (maxMessageSize)
-        batch_queue_file_bytes: size of a file of a batch queue (mapperFileSizeBatchConsumeQueue, 5.x)
-        extension_files: entries have a unit in consumequeue_ext/ (enableConsumeQueueExt)
-        extension_file_bytes: size of a file of these (mappedFileSizeConsumeQueueExt)
-        queues_in_rocksdb: queues are in a RocksDB database (storeType=defaultRocksDB, 5.x)
-        log_folders: of a CommitLog in several folders (storePathCommitLog, readOnlyCommitLogStorePaths), with the
-            broker's names
-        store_version: "4.9" or "5.3", the broker version whose records are written; None for the store's version,
-            and 4.9 for a new store
-        append_record_crc: end each record with its own CRC (enabledAppendPropCRC, 5.x)
-        check_record_crc: recovery compares that CRC, not the body's, and ends the log at a record without one
-            (forceVerifyPropCRC, 5.x)
+        commit_log_file_bytes: Size of a CommitLog file (mappedFileSizeCommitLog).
+        queue_entries: Number of 20-byte entries in a ConsumeQueue file (mappedFileSizeConsumeQueue / 20, rounded up).
+        hash_slots: Number of slots of an IndexFile (maxHashSlotNum).
+        index_items: Number of items of an IndexFile, of which the first is never used (maxIndexNum).
+        delay_levels: Delays of SCHEDULE_TOPIC_XXXX, level 1 first (messageDelayLevel).
+        enable_multi_dispatch: Whether to dispatch messages to the queues in INNER_MULTI_DISPATCH (enableMultiDispatch).
+        enable_lmq: Whether such queues with names that start with %LMQ% have queue id 0 (enableLmq).
+        max_query_messages: Maximum number of offsets from one IndexService.queryOffset (maxMsgsNumBatch).
+        max_message_bytes: Longest record that can be put (maxMessageSize).
+        batch_queue_file_bytes: Size of a batch queue file (mapperFileSizeBatchConsumeQueue, 5.x).
+        extension_files: Whether ConsumeQueue entries have units in consumequeue_ext/ (enableConsumeQueueExt).
+        extension_file_bytes: Size of a file of such units (mappedFileSizeConsumeQueueExt).
+        queues_in_rocksdb: Whether queues are in a RocksDB database (storeType=defaultRocksDB, 5.x).
+        log_folders: Folders of a CommitLog in several folders, as the broker names them (storePathCommitLog,
+            readOnlyCommitLogStorePaths).
+        store_version: "4.9" or "5.3", the version whose records are written. None stands for the version of the store,
+            and for 4.9 in a new store.
+        append_record_crc: Whether to end each record with its own CRC (enabledAppendPropCRC, 5.x).
+        check_record_crc: Whether recovery verifies this CRC instead of the body's, and ends the log at a record
+            without it (forceVerifyPropCRC, 5.x).
     """
 
     commit_log_file_bytes: int = 1 << 30
@@ -77,7 +76,8 @@ class StoreConfig:
     queues_in_rocksdb: bool = False
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "log_folders", tuple(self.log_folders))  # a list, out of JSON
+        # It is a list if it comes from JSON.
+        object.__setattr__(self, "log_folders", tuple(self.log_folders))
         check_fields(self)
         _require(self.queue_entries >= 1, "queue_entries must be at least 1", "queue_entries")
         _require(
@@ -112,7 +112,7 @@ class StoreConfig:
 
     @property
     def is_five(self) -> bool:
-        """Return whether records are written as by a 5.x broker."""
+        """Return whether records are written in the form of 5.x."""
         return self.store_version == "5.3"
 
     @property
@@ -126,7 +126,7 @@ class StoreConfig:
     def delay_table_ms(self) -> list[int]:
         """Return the delay of each level (ms), level 1 at position 0 (ScheduleMessageService.parseDelayLevel).
 
-        Raises UsageError for a text the broker would not start with.
+        Raises UsageError for a text with which the broker would not start.
         """
         table = []
         for text in self.delay_levels.rstrip(" ").split(" "):
@@ -153,7 +153,7 @@ class StoreConfig:
     def from_broker_settings(
         cls, settings: Mapping[str, str], where: str = "settings"
     ) -> StoreConfig:
-        """Return the same from a mapping of the broker's own names (`maxHashSlotNum`, ...) to texts."""
+        """Return the settings from a mapping of the broker's names (`maxHashSlotNum`, ...) to texts."""
         changes: dict[str, int | bool | str | tuple[str, ...]] = {}
         for name, text in settings.items():
             field = _BROKER_NAMES.get(name)
@@ -161,7 +161,8 @@ class StoreConfig:
                 continue
             changes[field] = _convert(field, text, f"{where}: {name}")
         queue_bytes = changes.get("queue_entries")
-        if isinstance(queue_bytes, int):  # the broker rounds the file size up to whole entries
+        # Like the broker, round the file size up to whole entries.
+        if isinstance(queue_bytes, int):
             changes["queue_entries"] = -(-queue_bytes // CONSUME_QUEUE_ENTRY_BYTES)
         folders = [part for name in _LOG_PATHS for part in settings.get(name, "").split(",")]
         if len(named := tuple(part.strip() for part in folders if part.strip())) > 1:
@@ -193,16 +194,14 @@ _FIELD_TYPES = {field.name: field.type for field in fields(StoreConfig)}
 
 
 def read_properties(path: str | PathLike[str]) -> dict[str, str]:
-    """Return names and values of a Java properties file (java.util.Properties.load); the last value of a name wins.
+    """Read a Java properties file as java.util.Properties.load does. The last value of a name wins.
 
     Raises StoreNotFoundError, StoreAccessError.
     """
     try:
         text = Path(path).read_text(encoding="latin-1")
     except FileNotFoundError:
-        raise StoreNotFoundError(
-            f"{fspath(path)}: there is no such broker configuration file"
-        ) from None
+        raise StoreNotFoundError(f"{fspath(path)}: no such file (broker configuration)") from None
     except OSError as error:
         raise StoreAccessError(f"{fspath(path)}: cannot be read: {error.strerror}") from error
     settings = {}
@@ -213,14 +212,15 @@ def read_properties(path: str | PathLike[str]) -> dict[str, str]:
 
 
 def _logical_lines(text: str) -> Iterator[str]:
-    """Yield lines without comments and blank lines; a backslash at the end continues a line."""
+    """Yield lines without comments and blank lines. A line that ends with a backslash is joined with the next one."""
     line = ""
     for part in text.split("\n"):
         part = part.lstrip(" \t\f")
         if not line and (not part or part[0] in "#!"):
             continue
         line += part
-        if (len(line) - len(line.rstrip("\\"))) % 2:  # an even number are escaped backslashes
+        # An even number of backslashes are escaped backslashes.
+        if (len(line) - len(line.rstrip("\\"))) % 2:
             line = line[:-1]
         else:
             yield line
@@ -247,7 +247,7 @@ def _convert(field: str, text: str, where: str) -> int | bool | str:
 
 
 def whole_number(text: str, where: str) -> int:
-    """Return a number as a broker reads it. Raises UsageError, which begins with `where`."""
+    """Parse a 32-bit integer as a broker does. Raises UsageError, whose message begins with `where`."""
     if not _NUMBER.fullmatch(text) or not -_INT32_MAX - 1 <= int(text) <= _INT32_MAX:
         raise UsageError(f"{where} must be an integer of 32 bits, not {text!r}")
     return int(text)

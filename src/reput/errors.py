@@ -1,4 +1,4 @@
-"""All errors that reput raises.
+"""Define the errors that reput raises.
 
 `ReputError` is their base class. A class also inherits the built-in exception with the same meaning. Each message
 is one line that names the file, the offset if there is one, and the remedy. Messages name arguments as in Python:
@@ -18,11 +18,11 @@ _TRANSIENT = frozenset({
     errno.ECONNABORTED, errno.ECONNREFUSED, errno.ECONNRESET, errno.ENOTCONN, errno.EPIPE,
     errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ENETDOWN, errno.ENETRESET, errno.ENETUNREACH,
 })  # fmt: skip
-"""Errors of a network file system whose server is away. A bad disk also returns EIO, but repeatedly."""
+"""Errors that a network file system returns while its server is down. A bad disk returns EIO again and again."""
 
 
 def is_transient(error: BaseException) -> bool:
-    """Return whether an error, or the error of the system that it explains, may be gone when the work is done again."""
+    """Return whether an error, or the system error that caused it, may disappear when the work is repeated."""
     if isinstance(error, StoreUnreachableError):
         return True
     if isinstance(error, StoreAccessError):
@@ -31,10 +31,10 @@ def is_transient(error: BaseException) -> bool:
 
 
 class ReputError(Exception):
-    """Root of everything that reput raises on purpose.
+    """The base class of all errors that reput raises on purpose.
 
     Attributes:
-        arguments: The arguments of the caller that the message names, as it names them.
+        arguments: The names of function arguments that occur in the message.
     """
 
     def __init__(self, message: str = "", *, arguments: Iterable[str] = ()) -> None:
@@ -42,10 +42,10 @@ class ReputError(Exception):
         super().__init__(message)
 
     def worded(self, name_of: Callable[[str], str]) -> str:
-        """Return the message with each argument under another name: an option's, say."""
+        """Return the message with each argument's name replaced, for example by the name of an option."""
         text = str(self)
         for argument in sorted(self.arguments, key=len, reverse=True):
-            # Not where the same letters are a part of a path or of a longer name.
+            # Do not replace the letters within a path or a longer name.
             text = re.sub(
                 rf"(?<![\w/.-]){re.escape(argument)}(?![\w/-]|\.\w)", name_of(argument), text
             )
@@ -53,15 +53,15 @@ class ReputError(Exception):
 
 
 class UsageError(ReputError, ValueError):
-    """An invalid argument; the message names it and the valid values."""
+    """An argument is invalid. The message names it and the valid values."""
 
 
 class MissingExtraError(UsageError, ImportError):
-    """A package is not installed that only this needs; says how to install it."""
+    """An optional package is not installed. The message states how to install it."""
 
 
 class JavaNotFoundError(ReputError, FileNotFoundError):
-    """Spark needs a Java 17 runtime and none was found."""
+    """No Java runtime was found, which Spark needs (Java 17)."""
 
 
 class SparkJobError(ReputError):
@@ -69,27 +69,27 @@ class SparkJobError(ReputError):
 
 
 class WorkerLostError(ReputError):
-    """A process that ran a task ended before the task did: killed, perhaps for want of memory."""
+    """A worker process ended before its task did. It was probably killed, perhaps because memory ran out."""
 
 
 class StoreError(ReputError):
-    """Something about a store: its place, its files, its bytes."""
+    """The base class of errors about a store: its place, its files, its bytes."""
 
 
 class StoreNotFoundError(StoreError, FileNotFoundError):
-    """No store, or no such file in it."""
+    """A store does not exist, or lacks a file."""
 
 
 class MessageNotFoundError(StoreError, LookupError):
-    """No message there: expired, not written yet, or never there."""
+    """There is no message at a place: it has expired, is not written yet, or never existed."""
 
 
 class StoreAccessError(StoreError, OSError):
-    """The operating system refused: permissions, a full disk, a read error."""
+    """The operating system refused an operation: permissions, a full disk, a read error."""
 
 
 class StoreUnreachableError(StoreAccessError):
-    """Object storage did not answer, or asked to come back later: transient, so run it again."""
+    """Object storage did not answer, or asked for a retry later. The error is transient: run the operation again."""
 
 
 class ObjectConflictError(StoreError):
@@ -97,35 +97,35 @@ class ObjectConflictError(StoreError):
 
 
 class StoreLockedError(StoreError):
-    """Another process, a broker for instance, owns the store."""
+    """Another process, such as a broker, owns the store."""
 
 
 class StoreChangedError(StoreError):
-    """The store changed under the job that was reading it."""
+    """The store changed while an operation was reading it."""
 
 
 class StoreFailedError(StoreError):
-    """A write or a sync failed, or another process changed a file of the open store: it takes no more messages."""
+    """A writable store can take no more messages: a write failed, or another process changed one of its files."""
 
 
 class RejectedRowsError(ReputError):
-    """More messages do not fit a table than an export was allowed to reject; it committed nothing."""
+    """More messages did not fit the table than an export was allowed to reject. Nothing was committed."""
 
 
 class MessageRefusedError(ReputError, ValueError):
-    """A message that a store could not give back as it was put; says the limit."""
+    """A message cannot be stored so that it could be read back unchanged. The message of the error names the limit."""
 
 
 class RemotingError(ReputError, ValueError):
-    """Bytes from a client that are not RocketMQ's remoting protocol, or a request that cannot be answered."""
+    """A client's bytes violate RocketMQ's remoting protocol, or its request cannot be answered."""
 
 
 class IndexFullError(StoreError):
-    """An IndexFile that holds `index_items - 1` entries takes no more."""
+    """An IndexFile is full: it has `index_items - 1` entries."""
 
 
 class FormatError(StoreError, ValueError):
-    """Bytes that do not have the format of their file name.
+    """Bytes do not have the format that the name of their file implies.
 
     Attributes:
         path: The file.
@@ -154,10 +154,10 @@ class FormatError(StoreError, ValueError):
 
 
 class CorruptMessageError(FormatError):
-    """A CommitLog record that cannot be read, or whose body is not what was put.
+    """A CommitLog record cannot be read, or its body differs from the body that was put.
 
     Attributes:
-        physical_offset: Offset in the CommitLog; `offset` is the one in the file.
+        physical_offset: Offset in the CommitLog, whereas `offset` is the position in the file.
     """
 
     def __init__(
@@ -173,7 +173,7 @@ class CorruptMessageError(FormatError):
         super().__init__(path, offset, reason, arguments=arguments)
 
     def _place(self) -> str:
-        """Return the place as a finding does: with the physical offset if that differs."""
+        """Return the place in the form of a finding: with the physical offset if it differs from the position."""
         place = super()._place()
         is_same = self.physical_offset == self.offset
         return place if is_same else f"{place}: physical offset {self.physical_offset}"

@@ -1,22 +1,22 @@
-"""Suggest the names that are most similar to an unknown name."""
+"""Suggest known names that are similar to an unknown name."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-_MOST_COMPARED = 10_000  # a comparison takes some ten microseconds
+_MOST_COMPARED = 10_000  # Bounds the time to 0.1 s: a comparison takes about ten microseconds.
 _LIKE = 0.6
 
 
 def nearest_first(name: str, names: Sequence[str]) -> list[str]:
-    """Return the names, those most like `name` first; case does not matter."""
+    """Sort names by their similarity to `name`, ignoring case."""
     return [other for _, other in _compared(name, names[:_MOST_COMPARED])] + list(
         names[_MOST_COMPARED:]
     )
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:
-    """Return the end of an error's line: "; did you mean topic?", nothing where no name is much like it."""
+    """Return a suggestion for the end of an error message: "; did you mean topic?". Empty if no name is similar."""
     compared = _compared(name, list(names)[:_MOST_COMPARED])
     near = [other for likeness, other in compared[:3] if likeness >= _LIKE]
     return f"; did you mean {' or '.join(near)}?" if near else ""

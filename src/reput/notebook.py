@@ -1,4 +1,4 @@
-"""How results print themselves as text, and as HTML in a notebook."""
+"""Provide base classes for results, which print themselves as text, and as HTML in a notebook."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MOST_CHARACTERS = 200
 
 
 class Report:
-    """A result that prints itself: `str()` gives the text of its command, `as_dict()` gives data for JSON."""
+    """A result of an operation. `str()` returns the text that its command prints, `as_dict()` data for JSON."""
 
     __slots__ = ()
 
@@ -24,7 +24,7 @@ class Report:
         raise NotImplementedError
 
     def as_dict(self) -> dict[str, Any]:
-        """Return everything as values that `json.dumps` takes."""
+        """Return all fields as values for `json.dumps`."""
         raise NotImplementedError
 
     @property
@@ -34,17 +34,17 @@ class Report:
 
     @property
     def is_complete(self) -> bool:
-        """Return whether all could be read that the result is about."""
+        """Return whether everything that the result covers could be read."""
         return True
 
     @property
     def is_valid(self) -> bool:
-        """Return whether nothing is wrong."""
+        """Return whether the result has no errors."""
         return True
 
     @property
     def severity(self) -> Severity | None:
-        """Return how bad the worst is; None if nothing is wrong."""
+        """Return the severity of the worst problem; None if there is none."""
         return None if self.is_valid and self.is_complete else Severity.DAMAGE
 
     def __str__(self) -> str:
@@ -58,12 +58,12 @@ class Report:
 
 
 class Sealable:
-    """A report that its operation fills in; after `sealed` nothing can be assigned."""
+    """A report that becomes immutable. Its operation sets the fields, and then calls `sealed`."""
 
     __slots__ = ("_is_sealed",)
 
     def sealed(self) -> Self:
-        """Return the report, which stays as it is from now on."""
+        """Make the report immutable, and return it."""
         object.__setattr__(self, "_is_sealed", True)
         return self
 
@@ -73,12 +73,13 @@ class Sealable:
         object.__setattr__(self, name, value)
 
     def __setstate__(self, state: tuple[object, dict[str, object]]) -> None:
-        for name, value in state[1].items():  # in any order: the seal may come first
+        # Bypass __setattr__: the seal may come before other fields.
+        for name, value in state[1].items():
             object.__setattr__(self, name, value)
 
 
 class ShownAsTable:
-    """Has a notebook show a dataclass as a table of its fields that say something."""
+    """Makes notebooks show a dataclass as a table of its fields that are not empty."""
 
     __slots__ = ()
 
@@ -89,7 +90,7 @@ class ShownAsTable:
 
 
 def table_of(title: str, names: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """Return a table with a title, the names of its columns if there are any, and a row each; values are escaped."""
+    """Return an HTML table with a title, column names if there are any, and rows. Values are escaped."""
     parts = ["<table>", f"<caption>{_text(title)}</caption>"]
     if names:
         heads = "".join(f"<th>{_text(name)}</th>" for name in names)
@@ -100,7 +101,7 @@ def table_of(title: str, names: Sequence[str], rows: Iterable[Sequence[Any]]) ->
 
 
 def cell_of(value: Any) -> str:
-    """Return the HTML of a value: numbers with thousands separators, lists cut after some lines."""
+    """Return the HTML of a value: numbers with thousands separators, lists shortened to some lines."""
     match value:
         case None:
             return ""
@@ -123,7 +124,7 @@ def cell_of(value: Any) -> str:
 
 
 def time_of(milliseconds: int) -> str:
-    """Return a message's time in ISO 8601; a number outside the calendar unchanged."""
+    """Format a message's time in ISO 8601; as a number if it is outside the calendar."""
     try:
         return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="milliseconds")
     except (ValueError, OverflowError, OSError):

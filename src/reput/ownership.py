@@ -1,4 +1,4 @@
-"""Whether another user could exchange a folder, or one above it, while root works there."""
+"""Check whether another user could replace a folder in a path while root works in it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ _MOST_LINKS = 40
 
 
 def is_out_of_reach(path: str | os.PathLike[str]) -> bool:
-    """Return whether only root can replace a path, or a folder or link on the way to it.
+    """Return whether only root can replace a path, or any folder or link in it.
 
-    For users other than root this is True: their commands give nobody further rights.
+    For users other than root this is always True: tricking their commands gives nobody further rights.
     """
     if os.geteuid() != 0:
         return True
@@ -22,7 +22,7 @@ def is_out_of_reach(path: str | os.PathLike[str]) -> bool:
         place = os.path.normpath(os.path.join(place, names.pop()))
         try:
             status = os.lstat(place)
-        except OSError:  # files that root creates there belong to root
+        except OSError:  # The rest does not exist yet: root will create and own it.
             return True
         if stat.S_ISLNK(status.st_mode):
             links += 1
@@ -37,8 +37,9 @@ def is_out_of_reach(path: str | os.PathLike[str]) -> bool:
 
 
 def _is_closed(status: os.stat_result) -> bool:
-    """Return whether only root can rename or delete root's entries of a folder."""
+    """Return whether only root can rename or delete entries of root in a folder."""
     if status.st_uid != 0:
         return False
     is_group_s = status.st_mode & stat.S_IWGRP and status.st_gid != 0
+    # In a sticky folder, such as /tmp, only its owner and the owner of an entry can rename the entry.
     return not (status.st_mode & stat.S_IWOTH or is_group_s) or bool(status.st_mode & stat.S_ISVTX)

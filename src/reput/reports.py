@@ -1,4 +1,4 @@
-"""What operations and stores return: reports, answers, and the types in them."""
+"""Provide the types of results: reports, answers, and the types of their fields."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     from reput.writer.subscribers import Subscription as Subscription
     from reput.writer.writer_settings import WriterOptions as WriterOptions
 
-# Imported when asked for, so that no name waits for the libraries of the others.
+# Each module is imported when one of its names is first used: importing all of them would take seconds.
 _NAMES = {
     "reput.archives.report": "ArchiveReport ProvenMessage RestoreReport VerifyReport",
     "reput.erasing.report": "EraseReport ErasedMessages Mention TableRows",

@@ -1,4 +1,4 @@
-"""Numbers of bytes as people write them, and as they read them."""
+"""Parse and format numbers of bytes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ _STEPS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 def parse_size(text: str) -> int:
-    """Bytes; k, m, g, t are powers of 1024 unless followed by a bare B. Raises ValueError."""
+    """Parse a number of bytes. k, m, g and t are powers of 1024, but kB, MB, GB and TB powers of 1000.
+
+    Raises ValueError.
+    """
     match = _SIZE.fullmatch(text.strip())
     if match is None or int(match[1]) == 0:
         raise ValueError(f"{text!r} is not a size: write 128MiB, or a number of bytes")
@@ -18,7 +21,7 @@ def parse_size(text: str) -> int:
 
 
 def format_size(size_bytes: float) -> str:
-    """`6.2 MiB`."""
+    """Format a number of bytes, as in `6.2 MiB`."""
     for step in _STEPS[:-1]:
         if abs(size_bytes) < 1024:
             return f"{size_bytes:,.0f} {step}" if step == "B" else f"{size_bytes:,.1f} {step}"

@@ -1,4 +1,4 @@
-"""Escape text of a store for a terminal, which control characters in it must not reach."""
+"""Escape text from a store, so that its control characters do not reach the terminal."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ if TYPE_CHECKING:
 
 
 def printable(text: str, keep: str = "") -> str:
-    r"""Return `text` with every unprintable character except those in `keep` escaped (\x1b, \u202e)."""
+    r"""Escape all unprintable characters of a text, as in \x1b or \u202e, except those in `keep`."""
     if text.isprintable():
         return text
-    # Not one by one: a text of megabytes would take a hundred times as much memory.
+    # Escape with a table, not character by character: a text of megabytes would take a hundred times its memory.
     hidden = (char for char in set(text) if not (char in keep or char.isprintable()))
     return text.translate({ord(char): char.encode("unicode_escape").decode() for char in hidden})
 
 
 def one_line(text: str, limit: int) -> str:
-    """At most `limit` characters of `text`, in one line, white space made single."""
+    """Return the beginning of a text in one line of at most `limit` characters. White space is collapsed."""
     words = " ".join(text[: 2 * limit].split())
     shown = printable(words)
     return shown if len(shown) <= limit and len(text) <= 2 * limit else shown[: limit - 1] + "…"
 
 
 def lines_of(renderable: RenderableType, console: Console) -> list[str]:
-    """Return what a console would print, line by line."""
+    """Render something as a console would, and return the lines without trailing spaces."""
     with console.capture() as captured:
         console.print(renderable)
     return [line.rstrip() for line in captured.get().splitlines()]

@@ -70,7 +70,7 @@ def test_cluster_and_broker_come_from_the_broker_s_configuration(tmp_path: Path)
     [
         ("", r"has no \[\[store\]\]"),
         ("[[store]\n", r"not TOML: .*line 1"),
-        ('[[stores]]\npath = "a"\n', r"unknown field stores; a fleet file has \[\[store\]\] only"),
+        ('[[stores]]\npath = "a"\n', r"unknown field stores; a fleet file has only \[\[store\]\] tables"),
         ('[store]\npath = "a"\n', r"write \[\[store\]\] before each store, not \[store\]"),
         ("store = [1]\n", r"\[\[store\]\] 1 must be a table"),
         ('[[store]]\nname = "a"\n', r"\[\[store\]\] 1 \(a\): path is missing"),

@@ -261,7 +261,7 @@ def told(path: Path, capsys: pytest.CaptureFixture[str], **options: str) -> list
 def test_options_decide_what_is_read(golden: Golden, capsys: pytest.CaptureFixture[str]) -> None:
     store = golden("orders").path
     (row,) = rows_of(read(store, ["keys", "unique_key"]).slice(9000, 1))
-    through = f"reput: {store}: topic through its ConsumeQueues, as far as they have every message"
+    through = f"reput: {store}: topic found through the ConsumeQueues, where these are complete"
     assert through in told(store, capsys, topic="payments")
     assert through not in told(store, capsys, topic="payments", useIndexes="false")
     by_unique = told(store, capsys, uniqueKey=row["unique_key"])
@@ -272,4 +272,4 @@ def test_options_decide_what_is_read(golden: Golden, capsys: pytest.CaptureFixtu
         assert int(line.split(": ")[-1].split()[0]) < 1 << 20 < LOG_BYTES / 5
     until = datetime(2026, 10, 12, 6, tzinfo=UTC)
     by_time = told(store, capsys, endingTimestamp=str(int(until.timestamp() * 1000)))
-    assert f"reput: {store}: 6 of 7 files left out by store_timestamp" in by_time
+    assert f"reput: {store}: 6 of 7 files skipped, excluded by store_timestamp" in by_time

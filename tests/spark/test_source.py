@@ -119,10 +119,13 @@ def test_the_readers_log_says_what_was_left_out(
     assert printed[:3] == [
         "reput: store_timestamp < 2026-10-12 06:00:00+00:00",
         "reput: topic = 'payments'",
-        f"reput: {store}: 6 of 7 files left out by store_timestamp",
+        f"reput: {store}: 6 of 7 files skipped, excluded by store_timestamp",
     ]
-    assert printed[3] == f"reput: {store}: 6483472 of 6549067 bytes left out by store_timestamp"
-    assert printed[4].startswith(f"reput: {store}: topic through its ConsumeQueues")
+    assert (
+        printed[3]
+        == f"reput: {store}: 6483472 of 6549067 bytes skipped, excluded by store_timestamp"
+    )
+    assert printed[4].startswith(f"reput: {store}: topic found through the ConsumeQueues")
     assert printed[5] == "reput: 1 ranges of 65595 bytes to look at, in 1 tasks"
     (partition,) = reader.partitions()
     capsys.readouterr()

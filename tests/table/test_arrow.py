@@ -108,7 +108,7 @@ def test_a_log_file_that_is_missing_is_damage(golden: Golden, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"columns": []}, "columns: name at least one"),
+        ({"columns": []}, "columns is empty; name at least one"),
         ({"columns": ["nothing"]}, "no column nothing"),
         ({"on_corrupt": "ignore"}, "on_corrupt must be fail, skip or row, not ignore"),
     ],

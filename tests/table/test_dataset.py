@@ -149,7 +149,7 @@ def test_damage_is_raised_by_each_reader(golden: Golden, tmp_path: Path) -> None
 def test_parts_of_pyarrow_that_need_its_own_datasets_are_refused(
     golden: Golden, refused: Callable[[Any], Any]
 ) -> None:
-    with pytest.raises(UsageError, match="not for a dataset of messages"):
+    with pytest.raises(UsageError, match="a dataset of messages does not support"):
         refused(reput.dataset(golden("basic").path))
 
 

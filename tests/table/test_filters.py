@@ -149,8 +149,8 @@ def test_times_leave_out_files_and_ranges(golden: Golden) -> None:
     planned = plan(store, wanted, split_bytes=100_000)
     read_bytes = sum(task.part.stop - task.part.start for task in planned.tasks)
     assert read_bytes <= 500_000
-    assert any("files left out by store_timestamp" in note for note in planned.notes)
-    assert any("bytes left out by store_timestamp" in note for note in planned.notes)
+    assert any("files skipped, excluded by store_timestamp" in note for note in planned.notes)
+    assert any("bytes skipped, excluded by store_timestamp" in note for note in planned.notes)
     found = rows_of(
         read(store, ["store_timestamp", "physical_offset"], wanted, split_bytes=100_000)
     )
@@ -166,7 +166,7 @@ def test_offsets_leave_out_files(golden: Golden) -> None:
     ]
     planned = plan(store, wanted)
     assert len(planned.tasks) == 1
-    assert "left out by physical_offset" in planned.notes[0]
+    assert "skipped, excluded by physical_offset" in planned.notes[0]
     found = read(store, ["physical_offset"], wanted)["physical_offset"].to_pylist()
     assert found == offsets[801:806]
 
@@ -175,17 +175,17 @@ def test_stores_are_left_out_by_name(golden: Golden) -> None:
     sources = find_logs([str(golden(name).path) for name in ("basic", "timed")])
     planned = plan_reading(sources, [Condition("store", "=", sources[1].name)])
     assert {task.part.store for task in planned.tasks} == {sources[1].name}
-    assert planned.notes == [f"{sources[0].name}: left out by store"]
+    assert planned.notes == [f"{sources[0].name}: skipped, excluded by store"]
 
 
 @pytest.mark.parametrize(
     ("condition", "problem"),
     [
-        (("colour", "=", 1), "no column colour"),
+        (("colour", "=", 1), "cannot filter by colour"),
         (("queue_id", "=", "one"), "queue_id = 'one': not a value of type int32"),
         (("queue_id", "=", 1 << 40), "not a value of type int32"),
-        (("queue_id", "starts", "1"), "that is for texts"),
-        (("topic", "~", "x"), "no such comparison"),
+        (("queue_id", "starts", "1"), "works for texts only"),
+        (("topic", "~", "x"), "no such operator"),
         (("keys", "=", ("a",)), "cannot filter by this column"),
         (("topic", "in", 3), "not a value of type string"),
     ],
@@ -220,4 +220,4 @@ def test_nothing_is_read_of_a_store_without_messages(tmp_path: Path) -> None:
     (folder / f"{0:020d}").write_bytes(bytes(10_000))
     planned = plan(tmp_path / "store")
     assert planned.tasks == []
-    assert planned.notes == [f"{tmp_path / 'store'}: holds no message"]
+    assert planned.notes == [f"{tmp_path / 'store'}: has no messages"]

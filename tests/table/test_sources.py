@@ -117,9 +117,11 @@ def test_files_with_names_of_a_log_that_are_none_are_refused(
 
 def test_a_job_of_too_many_tasks_is_refused(golden: Golden) -> None:
     sources = find_logs([str(golden("defaults").path)])
-    with pytest.raises(UsageError, match=r"splitBytes 1, .*: that makes \d+ tasks; 100000 are"):
+    with pytest.raises(
+        UsageError, match=r"splitBytes 1, .*: this would make \d+ tasks; at most 100000 are"
+    ):
         plan_reading(sources, split_bytes=1)
-    with pytest.raises(UsageError, match="minPartitions 1000000: that makes"):
+    with pytest.raises(UsageError, match="minPartitions 1000000: this would make"):
         plan_reading(sources, least_tasks=1_000_000)
 
 

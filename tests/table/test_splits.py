@@ -225,4 +225,4 @@ def test_a_window_of_the_table_has_all_messages_whatever_the_clock_did(
             assert bodies == [b"%d" % time for time in times if begin <= time <= end]
     if most_scanned_bytes > 9000:
         planned = plan(store, selected(begin_ms=times[0], end_ms=times[0]))
-        assert any("files left out by store_timestamp" in note for note in planned.notes)
+        assert any("files skipped, excluded by store_timestamp" in note for note in planned.notes)

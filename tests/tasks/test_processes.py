@@ -50,7 +50,7 @@ def test_an_error_is_the_one_that_the_task_raised() -> None:
 
 def test_a_worker_that_is_killed_is_told_of_and_the_next_run_has_others() -> None:
     with ProcessRunner(1) as runner:
-        with pytest.raises(WorkerLostError, match="run this again"):
+        with pytest.raises(WorkerLostError, match="run it again"):
             runner.run(die, [1], [1], lambda *done: None)
         assert runner.run(refuse, [1], [1], lambda *done: None) == [1]
 

@@ -1,4 +1,4 @@
-"""Replicas: stores of one broker with the same log, found by their names and confirmed by samples of their bytes."""
+"""Find replicas: stores with the same cluster and broker name, confirmed by samples of their logs."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _SAMPLES, _SAMPLE_BYTES = 16, 4096
 
 @dataclass(frozen=True, slots=True)
 class Replicas:
-    """The result of a search for stores with the same log.
+    """The replicas among some stores.
 
     Attributes:
-        first: Name of the store with the same log, by name of its replica.
-        differing: Stores of one cluster and broker with different bytes.
+        first: The name of the master, by name of each of its replicas.
+        differing: Findings about stores with the same cluster and broker name, but different bytes.
     """
 
     first: dict[str, str]

@@ -1,1 +1,1 @@
-"""Messages as Arrow tables: columns, sources, filters. Knows nothing of Spark."""
+"""Read messages as Arrow tables: plan which ranges to read, filter rows, decode columns. Independent of Spark."""

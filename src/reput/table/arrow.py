@@ -42,7 +42,7 @@ _WILD = frozenset("*?")
 
 @dataclass(frozen=True)
 class _Request:
-    """The arguments of a dataset, as its scans need them."""
+    """The arguments of `dataset`, in the form that scans need."""
 
     stores: tuple[str | NamedStore, ...]
     name_from: str | None
@@ -59,11 +59,11 @@ class _Request:
 
 
 class _BatchSteps:
-    """Stops other libraries' threads that read batches before the interpreter ends.
+    """Stops threads of other libraries that read batches, before the interpreter ends.
 
-    Polars continues to read in a thread after a limit is reached. If such a thread needs the interpreter during its
-    shutdown, CPython before 3.14 ends the thread, and with it the process (SIGABRT). A thread that waits for a lock
-    does not need the interpreter.
+    Polars continues to read in a thread after a limit is reached. If such a thread calls into the interpreter during
+    its shutdown, CPython before 3.14 terminates the thread, which aborts the process (SIGABRT). Therefore such a thread
+    is made to wait for a lock forever, which does not need the interpreter.
     """
 
     def __init__(self) -> None:
@@ -74,7 +74,7 @@ class _BatchSteps:
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Count a scan that has not reached its end yet."""
+        """Count a scan as unfinished during the body."""
         self._unfinished += 1
         try:
             yield
@@ -99,7 +99,8 @@ class _BatchSteps:
     def _end(self) -> None:
         self._is_ending = True
         if self._unfinished:
-            time.sleep(_PAUSE_S)  # lets a thread between two batches reach the next one
+            # Lets a thread that is between two batches reach the next one, where it stops.
+            time.sleep(_PAUSE_S)
         with self._changed:
             self._changed.wait_for(lambda: not self._running, _LONGEST_STEP_S)
 
@@ -110,8 +111,8 @@ _steps = _BatchSteps()
 class DatasetScanner(ds.Scanner):  # type: ignore[misc]
     """Reads a dataset with columns and a filter, in the calling thread.
 
-    pyarrow's own scanner reads ahead in threads, which need the interpreter to create a batch. DuckDB would wait for
-    these threads while it holds the interpreter's lock.
+    pyarrow's own scanner reads ahead in threads, which need the interpreter to create a batch. DuckDB waits for these
+    threads while it holds the interpreter's lock, which would be a deadlock.
     """
 
     def __init__(
@@ -126,7 +127,7 @@ class DatasetScanner(ds.Scanner):  # type: ignore[misc]
 
     @property
     def projected_schema(self) -> pa.Schema:
-        """Return the columns of the rows."""
+        """Return the schema of the batches."""
         return self._schema
 
     dataset_schema = projected_schema
@@ -139,7 +140,7 @@ class DatasetScanner(ds.Scanner):  # type: ignore[misc]
         return ds.InMemoryDataset(rows).to_table(columns=names, filter=self._filter)
 
     def to_batches(self) -> Generator[pa.RecordBatch]:
-        """Read batches; a batch has at least one row."""
+        """Yield batches. No batch is empty."""
         with _steps.reading():
             reader = iter(self._open_reader())
             while True:
@@ -159,7 +160,7 @@ class DatasetScanner(ds.Scanner):  # type: ignore[misc]
         return pa.Table.from_batches(self.to_batches(), self._schema)
 
     def head(self, num_rows: int) -> pa.Table:
-        """Read the first rows, and no more batches than they need."""
+        """Read the first rows. Reading stops after the batch that completes them."""
         parts, missing = [], num_rows
         with closing(self.to_batches()) as batches:
             while missing > 0 and (batch := next(batches, None)) is not None:
@@ -172,19 +173,19 @@ class DatasetScanner(ds.Scanner):  # type: ignore[misc]
         return sum(map(len, self.to_batches()))
 
     def take(self, indices: Any) -> pa.Table:
-        """Read all rows and return the rows with these numbers."""
+        """Read all rows, and return the rows with these numbers."""
         return self.to_table().take(indices)
 
 
 class Dataset(ds.Dataset):  # type: ignore[misc]
     """Messages of stores as an Arrow dataset, created by `reput.dataset`.
 
-    It can be read any number of times, and each read returns the messages that exist at that time. Only the requested
-    columns are read and decoded. Filters on topic, queue, store time or unique key use ConsumeQueues and IndexFiles
-    that can be trusted, like the arguments of `reput.dataset`.
+    It can be read any number of times. Each read returns the messages that exist at that time. Only the requested
+    columns are decoded. Filters on topic, queue, store time or unique key use ConsumeQueues and proven or spot-checked
+    IndexFiles, as the arguments of `reput.dataset` do.
 
-    Reading raises CorruptMessageError, StoreNotFoundError (if a file expired meanwhile), StoreAccessError and
-    StoreChangedError. A reader in C, such as DuckDB, raises its own error with the same text.
+    Reading raises CorruptMessageError, StoreNotFoundError (if a file expired in the meantime), StoreAccessError and
+    StoreChangedError. Libraries that read through C, such as DuckDB, raise their own error with the same text.
     """
 
     def __init__(self, request: _Request) -> None:
@@ -202,14 +203,15 @@ class Dataset(ds.Dataset):  # type: ignore[misc]
         filter: pc.Expression | None = None,
         **_: Any,
     ) -> DatasetScanner:
-        """Begin to read.
+        """Return a scanner for some columns and rows.
 
         Args:
             columns: Names of columns, or expressions by name; None for all.
             filter: The condition for rows.
 
         Returns:
-            A scanner, which reads when rows are requested. Other arguments of `pyarrow.dataset.Scanner` are ignored.
+            A scanner, which reads only when rows are requested. Other arguments of `pyarrow.dataset.Scanner` are
+            ignored.
         """
         wanted = [] if filter is None else used_columns(filter, self._schema)
         if isinstance(columns, Mapping):
@@ -217,6 +219,7 @@ class Dataset(ds.Dataset):  # type: ignore[misc]
                 wanted += used_columns(expression, self._schema)
         else:
             wanted += self._schema.names if columns is None else columns
+        # A batch needs at least one column, because it has the number of rows.
         names = [name for name in self._schema.names if name in wanted] or self._schema.names[:1]
         pushed = [] if filter is None else conditions_of(filter, self._schema)
         return DatasetScanner(lambda: self._reader(names, pushed), select(names), columns, filter)
@@ -232,12 +235,12 @@ class Dataset(ds.Dataset):  # type: ignore[misc]
         return _read(request, request.logs())
 
     def count_rows(self, filter: pc.Expression | None = None, **_: Any) -> int:
-        """Count the messages that meet a filter; only the columns that it names are decoded."""
+        """Count the messages that meet a filter. Only columns that the filter names are decoded."""
         columns = [] if filter is None else used_columns(filter, self._schema)
         return self.scanner(columns or self._schema.names[:1], filter).count_rows()
 
     def filter(self, expression: pc.Expression) -> NoReturn:
-        """Refuse: `scanner`, `to_table` and the like take a filter."""
+        """Raise UsageError: pass the filter to `scanner` or `to_table` instead."""
         self._refuse("filter")
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
@@ -257,32 +260,34 @@ class Dataset(ds.Dataset):  # type: ignore[misc]
     # These methods of pyarrow need a dataset implemented in C++.
 
     def get_fragments(self, *_: Any, **__: Any) -> NoReturn:
-        """Refuse: a dataset of messages has no fragments of Arrow."""
+        """Raise UsageError: a dataset of messages has no Arrow fragments."""
         self._refuse("get_fragments")
 
     def replace_schema(self, *_: Any) -> NoReturn:
-        """Refuse: the columns of messages are fixed."""
+        """Raise UsageError: the columns of messages are fixed."""
         self._refuse("replace_schema")
 
     def sort_by(self, *_: Any, **__: Any) -> NoReturn:
-        """Refuse: read the dataset first."""
+        """Raise UsageError: read the dataset into a table first."""
         self._refuse("sort_by")
 
     def join(self, *_: Any, **__: Any) -> NoReturn:
-        """Refuse: read the dataset first."""
+        """Raise UsageError: read the dataset into a table first."""
         self._refuse("join")
 
     def join_asof(self, *_: Any, **__: Any) -> NoReturn:
-        """Refuse: read the dataset first."""
+        """Raise UsageError: read the dataset into a table first."""
         self._refuse("join_asof")
 
     @property
     def partition_expression(self) -> NoReturn:
-        """Refuse: a dataset of messages has no partitions of Arrow."""
+        """Raise UsageError: a dataset of messages has no Arrow partitions."""
         self._refuse("partition_expression")
 
     def _refuse(self, name: str) -> NoReturn:
-        raise UsageError(f"{name}: not for a dataset of messages; use to_table(columns, filter)")
+        raise UsageError(
+            f"{name}: a dataset of messages does not support this; use to_table(columns, filter)"
+        )
 
 
 @checked
@@ -302,36 +307,37 @@ def dataset(
     storage_options: Mapping[str, str] | None = None,
     name_from: str | None = None,
 ) -> Dataset:
-    """Return messages as an Arrow dataset, in the order of the log, for DuckDB, Polars, pandas and pyarrow.
+    """Return an Arrow dataset of messages, in the order of the log, for DuckDB, Polars, pandas and pyarrow.
 
-    It can be read any number of times, one batch after the other, so a store may be larger than memory. Messages are
-    found through ConsumeQueues and IndexFiles that can be trusted; the rest of the log is read. Nothing is written into
-    the store.
+    The dataset can be read any number of times, batch by batch, so a store may be larger than memory. Messages are
+    found through ConsumeQueues and IndexFiles where these are complete; the rest of the log is scanned. Nothing is
+    written into the store.
 
     Args:
         stores: A store directory, its commitlog folder, CommitLog files, a pattern or URL of these, or a NamedStore;
             or several of them.
         columns: Names from `reput.messages.schema`, in the desired order; None for all columns of a message.
-        topic: Only messages of this topic, or of one of these. `orders-*` matches all topics that begin with `orders-`;
-            a pattern is compared with the topic of every message. If no store has a topic, this prints a warning.
-        key: Only messages with this key, or one of these, in their KEYS, as dispatch indexes them.
+        topic: Only messages of this topic, or of one of these topics. `orders-*` matches all topics that begin with
+            `orders-`; a pattern is compared with the topic of every message. A topic that no store has causes a
+            warning.
+        key: Only messages with this key, or one of these keys, in their KEYS.
         unique_key: Only messages with this unique key, or one of these. A message that a 5.x client sent in a list has
             two unique keys, its own and the list's.
-        queue_id: Only messages of this queue of their topic, or of one of these.
+        queue_id: Only messages of queues with this id, or one of these ids.
         begin: Only messages stored at this time or later: milliseconds since 1970, a datetime with a timezone, or a
             text such as "2026-10-14T08:35:06" (UTC) or "2h ago".
         end: Only messages stored at this time or earlier.
-        on_corrupt: "fail" raises an error at damage of the log. "skip" skips it with a warning in the log
-            "reput.table". "row" returns a row for it, if the lost messages may meet the conditions; the column
+        on_corrupt: "fail" raises an error at a damaged range of the log. "skip" skips it with a warning of the logger
+            "reput.table". "row" returns a row for the range, if the lost messages might meet the conditions; the column
             `corrupt_reason` describes the loss.
-        decompressed: Whether to decompress bodies. A body that cannot be decompressed is returned as it is stored, with
-            a warning; the column `body_error` has the reason.
-        unwrap_batches: Whether to return an inner batch (5.x) as the messages that it contains, each with its own queue
-            offset, keys, properties and decompressed body, instead of one message. Keys are then searched in the whole
-            log. A batch that cannot be unwrapped is returned as it is stored, with a warning.
+        decompressed: Whether to decompress bodies. A body that cannot be decompressed is returned as stored, with a
+            warning; the column `body_error` has the reason.
+        unwrap_batches: Whether to return the messages of an inner batch (5.x) instead of the batch, each with its own
+            queue offset, keys, properties and decompressed body. Keys are then searched in the whole log, because
+            indexes do not have them. A batch that cannot be unwrapped is returned as stored, with a warning.
         storage_options: Options of the file system of URLs, such as `s3.endpoint_override`.
-        name_from: A path such as "/data/{cluster}/{broker}/store", from which stores get their names, and the columns
-            `cluster` and `broker` their values. NamedStores have their own.
+        name_from: A path such as "/data/{cluster}/{broker}/store". Stores whose paths match get their names, and the
+            values of the columns `cluster` and `broker`, from their paths. NamedStores have their own.
 
     Raises:
         UsageError, StoreNotFoundError, StoreAccessError, FormatError.
@@ -342,7 +348,7 @@ def dataset(
         names = [*select(None).names, CORRUPT_REASON.name]
     schema = select(names)
     if not schema.names:
-        raise UsageError("columns: name at least one", arguments=["columns"])
+        raise UsageError("columns is empty; name at least one column", arguments=["columns"])
     topics = _several(topic)
     is_pattern = topics is not None and any(_WILD.intersection(name) for name in topics)
     conditions = selected(
@@ -368,7 +374,7 @@ def dataset(
 
 
 def to_arrow(*given: Any, **named: Any) -> pa.RecordBatchReader:
-    """Return a reader of the messages that exist now, which reads them once.
+    """Return a reader of the present messages, which can be read once.
 
     The arguments are the same as for `dataset`.
     """

@@ -1,4 +1,4 @@
-"""Find the places of messages with a key through the index of a store."""
+"""Find the places of messages with a key through the indexes of a store."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from reput.store.store_reader import StoreReader
 from reput.table.found_records import FoundRecords
 
 _CANDIDATE_BYTES = 128 << 10
-"""Bytes of a log that a scan reads in the time in which the driver verifies one candidate of an index."""
+"""Bytes of log that a scan reads in the time that the driver needs to verify one candidate of an index."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyedStretch:
-    """A range of physical offsets, and the requested messages that begin in it.
+    """A range of the log, and the requested messages that begin in it.
 
-    records      the requested messages; None if the whole range must be read to find them
-    is_frequent  whether there are so many of them that reading the whole range is faster
+    records: the requested messages; None if the whole range must be read to find them
+    is_frequent: whether the whole range must be read because it has too many candidates
     """
 
     range: OffsetRange
@@ -41,12 +41,12 @@ class KeyedStretch:
 
 
 class IndexBesideLog:
-    """IndexFiles and checkpoint of a log's store, opened on first use; a context manager.
+    """The IndexFiles and the checkpoint of the store that a log belongs to. A context manager.
 
-    Without a readable store beside the log, methods return nothing, and the table reads the log.
+    The store is opened on first use. If it cannot be read, methods find nothing, and the table scans the log.
 
     Attributes:
-        log_end: physical offset after the last complete record, after a call of `find_lost_end`
+        log_end: Physical offset after the last complete record; set by `find_lost_end`.
     """
 
     def __init__(self, source: LogListing) -> None:
@@ -69,14 +69,13 @@ class IndexBesideLog:
         *,
         with_replaced_ids: bool = False,
     ) -> list[KeyedStretch] | None:
-        """Return stretches of the log, oldest first, with every message of these topics with one of these keys.
-
-        Keys are unique keys and the keys in KEYS.
+        """Return stretches of the log, oldest first, with all messages that have one of these topics and keys.
 
         Args:
-            topics: the topics, or None for all that have ConsumeQueues
-            keys: the keys
-            with_replaced_ids: whether to find also ids that a later UNIQ_KEY of the same record replaces (5.x)
+            topics: The topics; None for all topics with ConsumeQueues.
+            keys: Unique keys, or keys in KEYS.
+            with_replaced_ids: Whether to find also ids that no index has, because a later UNIQ_KEY of the same record
+                replaces them (5.x).
         """
         with suppress(StoreError, UsageError):
             if (opened := self._opened()) is not None:
@@ -90,8 +89,8 @@ class IndexBesideLog:
         return None
 
     def find_lost_end(self) -> list[Finding]:
-        """Return a finding if index or checkpoint show that the newest messages of the log are lost."""
-        if self.source.folder is None:  # elsewhere, this would cost requests in every query
+        """Return a finding if the index or the checkpoint shows that the newest messages of the log are lost."""
+        if self.source.folder is None:  # For a remote log, this would cost requests in every query.
             return []
         with suppress(StoreError, UsageError):
             if (opened := self._opened()) is not None:
@@ -103,7 +102,7 @@ class IndexBesideLog:
         return []
 
     def _opened(self) -> tuple[StoreReader, Planner] | None:
-        """Open the store. Raises StoreError, UsageError."""
+        """Return the opened store and its planner; None without a store. Raises StoreError, UsageError."""
         place, options = self.source.elsewhere or (self.source.folder, None)
         if place is None:
             return None
@@ -115,7 +114,7 @@ class IndexBesideLog:
 
 
 def _joined(stretches: list[KeyedStretch]) -> list[KeyedStretch]:
-    """Join adjacent stretches that are read as a whole, because finding the first record of a range takes time."""
+    """Join adjacent stretches that must be read as a whole: finding the first record of each would take time."""
     joined: list[KeyedStretch] = []
     for each in stretches:
         last = joined[-1] if joined else None
@@ -129,12 +128,12 @@ def _joined(stretches: list[KeyedStretch]) -> list[KeyedStretch]:
 
 
 def _look_up(log: CommitLogReader, segment: Segment, hashes: Collection[int]) -> KeyedStretch:
-    """Return the index's entries of a segment; None if it has no trusted index or a scan costs less."""
+    """Return the records to which a segment's index leads, or the whole segment if a scan is necessary or faster."""
     if segment.part is None:
         return KeyedStretch(segment.range)
     most = max((segment.stop - segment.start) // _CANDIDATE_BYTES, 1)
     try:
-        # Counting candidates is fast, because it reads none of them.
+        # Counting candidates reads only the index, not the messages, and so is fast.
         counted = islice(segment.part.candidates(hashes, segment.range), most + 1)
         if sum(1 for _ in counted) > most:
             return KeyedStretch(segment.range, is_frequent=True)
@@ -148,7 +147,7 @@ def _look_up(log: CommitLogReader, segment: Segment, hashes: Collection[int]) ->
 def _with_replaced_ids(
     store: StoreReader, stretch: KeyedStretch, hashes: Collection[int]
 ) -> KeyedStretch:
-    """Add the records with replaced ids to a stretch; if a part is unreadable, return it to be read as a whole."""
+    """Add records with replaced ids to a stretch. If a part is unreadable, the whole stretch must be read."""
     if stretch.records is None or not store.may_have_replaced_ids:
         return stretch
     log, (start, stop) = store.commit_log, stretch.range

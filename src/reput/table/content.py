@@ -1,7 +1,8 @@
-"""Match the content of messages: a text, a regular expression, a value at a JSON path, a property.
+"""Match the content of messages: by a text, a regular expression, a value at a JSON path, or a property.
 
-Arrow runs regular expressions with RE2, in time that is linear in the length of a body. The time also grows with the
-size of the pattern after its repetitions are expanded (2 minutes per MiB for 5,000 states), so this size is limited.
+Arrow runs regular expressions with RE2, whose time is linear in the length of a body. It also grows with the number of
+states, that is the size of the pattern after its repetitions are expanded: 5,000 states take 2 minutes per MiB.
+Therefore the number of states is limited.
 """
 
 from __future__ import annotations
@@ -25,10 +26,11 @@ from reput.errors import UsageError
 Mask = npt.NDArray[np.bool_]
 
 MOST_JSON_BYTES = 1 << 20
-"""Size of the largest body that is parsed for a JSON path, because its objects take up to 30 times as much memory."""
+"""Largest body that is parsed for a JSON path. Its Python objects may take 30 times as much memory."""
 
 _MOST_CHARACTERS, _MOST_STATES = 1_000, 200
-_MOST_DIGITS = 300  # Python refuses to parse integers of thousands of digits
+_MOST_DIGITS = 300  # Python refuses to parse integers of thousands of digits.
+# A searched text is also looked for in this encoding, which many Chinese applications use.
 _OTHER_ENCODING = "gb18030"
 _STEP = re.compile(r"""\.?([^\s.\[\]=!<>~'"]+)|\[(\d{1,9}|\*)\]|\[(?:"([^"]*)"|'([^']*)')\]""")
 _COMPARISON = re.compile(r"\s*(==|=|!=|<=|>=|<|>|contains\s)\s*(.+)", re.DOTALL)
@@ -51,11 +53,11 @@ class How(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """A condition on bodies and properties; see `parse_content`.
+    """A condition on bodies and properties, from `parse_content`.
 
     Attributes:
         how: The kind of condition.
-        text: The text that was given.
+        text: The text of the condition, as the user wrote it.
         reads_bodies: Whether the condition needs bodies.
         reads_properties: Whether the condition needs properties.
     """
@@ -74,11 +76,11 @@ class Content:
         return self._properties is not None
 
     def of_bodies(self, bodies: pa.Array) -> Mask:
-        """Return a mask of the bodies that meet the condition; bodies are binary and decompressed."""
+        """Return a mask of the bodies that meet the condition. Bodies must be binary and decompressed."""
         return np.zeros(len(bodies), np.bool_) if self._bodies is None else self._bodies(bodies)
 
     def of_properties(self, properties: pa.MapArray) -> Mask:
-        """Return a mask of the maps of properties that meet the condition."""
+        """Return a mask of the rows whose properties meet the condition."""
         if self._properties is None:
             return np.zeros(len(properties), np.bool_)
         return self._properties(properties)
@@ -96,16 +98,18 @@ def parse_content(how: str, text: str) -> Content:
 
     Args:
         how: One of `How`.
-        text: For `text`, a part of a body or of a property's value; case matters. For `regex`, a regular expression
-            of RE2 for these. For `json`, a path and optionally a comparison, as in `$.items[*].price >= 10`. For
-            `property`, NAME or NAME=VALUE.
+        text: The condition, whose form depends on `how`:
+            text: a part of a body or of a property's value; case matters
+            regex: a regular expression (RE2) that matches such a part
+            json: a path and optionally a comparison, as in `$.items[*].price >= 10`
+            property: NAME or NAME=VALUE
 
     Raises:
-        UsageError: The text is too long, or is invalid for this kind.
+        UsageError: The text is too long or invalid.
     """
     if how not in tuple(How):
         raise UsageError(
-            f"content: must be one of {', '.join(How)}, not {how!r}", arguments=["how"]
+            f"content: the kind must be one of {', '.join(How)}, not {how!r}", arguments=["how"]
         )
     if len(text) > _MOST_CHARACTERS:
         raise UsageError(
@@ -139,7 +143,7 @@ def _text_matcher(text: str) -> Callable[[pa.Array], Mask]:
 def _regex_matcher(pattern: str) -> Callable[[pa.Array], Mask]:
     if _states(pattern) > _MOST_STATES:
         raise UsageError(
-            f"regular expression: too large with its repetitions written out; at most {_MOST_STATES} characters",
+            f"regular expression: too large after its repetitions are expanded; at most {_MOST_STATES} characters",
             arguments=["contains"],
         )
 
@@ -155,7 +159,7 @@ def _regex_matcher(pattern: str) -> Callable[[pa.Array], Mask]:
 
 
 def _states(pattern: str) -> int:
-    """Return the approximate number of characters of a pattern after each repetition is expanded."""
+    """Return the approximate number of characters of a pattern after its repetitions are expanded."""
     sums, last, at = [0], 0, 0
     while at < len(pattern):
         repeated = _REPEATED.match(pattern, at)
@@ -180,7 +184,7 @@ def _states(pattern: str) -> int:
 
 
 def _any_value(match: Callable[[pa.Array], Mask]) -> Callable[[pa.MapArray], Mask]:
-    """Match a row if one of its values does."""
+    """Return a function that matches a row if `match` matches one of its property values."""
 
     def match_maps(maps: pa.MapArray) -> Mask:
         return _any_of_row(maps, match(maps.items.cast(pa.binary())))
@@ -232,7 +236,7 @@ def _json_matcher(text: str) -> Callable[[pa.Array], Mask]:
 
 
 def _parse_path(text: str) -> tuple[list[str | int | None], Callable[[Any], bool]]:
-    """Return the steps of a path, None for each element of a list, and the comparison after it."""
+    """Return the steps of a path and the comparison after it. A step is a name, an index, or None for [*]."""
     rest = text.strip().removeprefix("$")
     steps: list[str | int | None] = []
     while found := _STEP.match(rest):
@@ -268,6 +272,7 @@ def _comparison(sign: str, text: str) -> Callable[[Any], bool]:
         needle = wanted if isinstance(wanted, str) else text
         return lambda value: isinstance(value, str) and needle in value
     if sign in ("=", "==", "!="):
+        # `value == text` also matches texts that were written without quotes.
         is_equal = sign != "!="
         return lambda value: (_is_same(value, wanted) or value == text) is is_equal
     order = _ORDERS[sign]
@@ -307,5 +312,5 @@ def _integer(digits: str) -> int | str:
 
 
 def _text(value: str) -> str:
-    """Replace characters that UTF-8 cannot encode."""
+    """Replace characters that UTF-8 cannot encode, which Arrow would reject."""
     return value.encode("utf-8", "replace").decode()

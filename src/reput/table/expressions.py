@@ -1,8 +1,9 @@
 """Derive conditions from an Arrow filter, which DuckDB and Polars push down to a dataset.
 
-pyarrow does not expose the parts of an expression to Python, but writes them as Substrait, a protocol buffer. This
-module reads comparisons of a column with a value, and combinations by `and`. It ignores other parts: conditions only
-reduce the rows to read, and the whole filter is applied to the rows afterwards.
+pyarrow does not expose the parts of an expression to Python, but it can serialize an expression as Substrait, a
+protocol buffer. This module decodes comparisons of a column with a value, and their combinations by `and`. It ignores
+all other parts. That is correct because conditions only reduce the rows to read: the whole filter is applied to the
+rows afterwards.
 
 Source: Substrait, proto/substrait/algebra.proto and extended_expression.proto.
 """
@@ -22,7 +23,7 @@ from reput.table.filters import Condition
 _COMPARISONS = {"equal": "=", "not_equal": "!=", "lt": "<", "lte": "<=", "gt": ">", "gte": ">="}
 _SWAPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _MAX_DEPTH = 100
-# Numbers of fields in messages of the protocol.
+# Field numbers of the Substrait messages.
 _EXTENSIONS, _REFERRED = 2, 3
 _LITERAL, _SELECTION, _FUNCTION, _IF_THEN, _ONE_OF = 1, 2, 3, 6, 8
 _INTEGERS = (2, 3, 5, 7, 27)
@@ -33,11 +34,11 @@ _Fields = dict[int, list[Any]]
 
 
 class _UnknownError(Exception):
-    """A part of an expression yields no condition."""
+    """Raised for a part of an expression that cannot be turned into a condition."""
 
 
 def used_columns(expression: pc.Expression, schema: pa.Schema) -> list[str]:
-    """Return the columns that an expression names, by trying to bind it to schemas without one of the columns."""
+    """Return the columns that an expression uses: binding it to a schema without such a column fails."""
     return [name for name in schema.names if not _binds(expression, schema, name)]
 
 
@@ -51,7 +52,7 @@ def _binds(expression: pc.Expression, schema: pa.Schema, without: str) -> bool:
 
 
 def conditions_of(expression: pc.Expression, schema: pa.Schema) -> list[Condition]:
-    """Return conditions that follow from an expression; there may be others."""
+    """Return conditions that every row must meet for the expression to be true. They may be incomplete."""
     try:
         message = _message(bytes(expression.to_substrait(schema)))
         names = {}
@@ -69,7 +70,7 @@ class _Conditions:
         self._functions, self._schema = functions, schema
 
     def of(self, expression: bytes, depth: int) -> Iterator[Condition]:
-        """Yield the conditions of an expression that must be true."""
+        """Yield the conditions that follow if this expression is true."""
         if depth > _MAX_DEPTH:
             return
         parts = _message(expression)
@@ -93,7 +94,10 @@ class _Conditions:
         return self._functions.get(_number(function, 1), ""), arguments
 
     def _only_way(self, choice: _Fields) -> bytes:
-        """Return the only branch of an if-then-else that can be true: DuckDB guards lists against null with it."""
+        """Return the branch of an if-then-else whose other branch is false or null.
+
+        DuckDB generates this form to guard comparisons with lists against null.
+        """
         clause = _message(_one(choice, 1))
         otherwise = _message(_one(_message(_one(choice, 2)), _LITERAL))
         if 29 not in otherwise and otherwise.get(1) != [0]:  # Neither null nor false.
@@ -116,7 +120,7 @@ class _Conditions:
     def _column(self, expression: bytes) -> str:
         selection = _message(_one(_message(expression), _SELECTION))
         segment = _message(_one(_message(_one(selection, 1)), 2))
-        if 2 in segment:  # a field of a struct in the column
+        if 2 in segment:  # The expression selects a field of a struct column.
             raise _UnknownError
         place = _number(segment, 1)
         if place >= len(self._schema):
@@ -143,7 +147,7 @@ def _one(message: _Fields, number: int) -> bytes:
 
 
 def _number(message: _Fields, number: int) -> int:
-    """Return the value of a number field; a missing field is 0, as zeros are not written."""
+    """Return the value of a number field. A missing field is 0, because protobuf does not write zeros."""
     values = message.get(number, [0])
     if len(values) != 1 or not isinstance(values[0], int):
         raise _UnknownError
@@ -151,7 +155,7 @@ def _number(message: _Fields, number: int) -> int:
 
 
 def _message(data: bytes) -> _Fields:
-    """Return the fields of a protocol buffer by their numbers: int for a varint, bytes for the rest."""
+    """Decode a protocol buffer into values by field number: int for a varint, bytes for other types."""
     fields: _Fields = {}
     at = 0
     while at < len(data):

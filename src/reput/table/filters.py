@@ -1,6 +1,6 @@
-"""Conditions on the columns of a table, and the choices for damage in the log.
+"""Define conditions on columns of a table, and derive from them what must be read.
 
-A row must meet all conditions. Null meets only "is null".
+A row must meet all conditions. A null value meets only "is null".
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _TEXT_MATCHES = {
 }
 _NULL_MATCHES = {"is null": pc.is_null, "is not null": pc.is_valid}
 _MEMBERSHIPS = ("in", "not in")
-# For each operator, the distances of the least and greatest matching value from the compared value; None for no limit.
+# For each operator: distances from the compared value to the greatest and to the least matching value. None: no limit.
 _BOUNDS: dict[str, tuple[int | None, int | None]] = {
     "=": (0, 0),
     "in": (0, 0),
@@ -44,26 +44,32 @@ _BOUNDS: dict[str, tuple[int | None, int | None]] = {
 }
 _HOLDS = "holds"
 _LISTS = ("keys", "unique_keys")
-_UNANSWERED = (*_LISTS, "properties", "body", "corrupt_reason")  # large, or without an order
+# Large columns, or columns without an order. Only the lists can be filtered, by `holds`.
+_UNANSWERED = (*_LISTS, "properties", "body", "corrupt_reason")
 
 Mask = npt.NDArray[np.bool_]
 
 _INT64 = 1 << 63
 
 OnCorrupt = Literal["fail", "skip", "row"]
-"""How to handle damage: raise an error, skip it with a warning, or return a row for it."""
+"""How to handle a damaged range: raise an error, skip it with a warning, or return a row for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """`column` `operator` `value`, as in "queue_id" ">=" 3.
+    """A condition on one column, such as Condition("queue_id", ">=", 3).
 
-    Operators: = != < <= > >=; in, not in (with a tuple); starts, ends, contains, matches (for texts; `matches` takes a
-    regular expression); is null, is not null; and, only for the lists `keys` and `unique_keys`, holds (with a tuple:
-    the list has at least one of its values). Texts compare by their UTF-8 bytes. Raises UsageError if values cannot be
-    compared.
+    Operators:
 
-    keeps_damage  whether rows of damage meet the condition as well, because lost messages may have met it
+    = != < <= > >=
+    in, not in                         the value is a tuple
+    starts, ends, contains, matches    only for texts; `matches` takes a regular expression
+    is null, is not null               without a value
+    holds                              only for the lists `keys` and `unique_keys`: the list has a value of the tuple
+
+    Texts are compared by their UTF-8 bytes. Raises UsageError if values cannot be compared.
+
+    keeps_damage: whether rows for damaged ranges meet the condition too, because lost messages may have met it
     """
 
     column: str
@@ -73,17 +79,19 @@ class Condition:
 
     def __post_init__(self) -> None:
         if self.column not in ALL_COLUMNS.names:
-            raise UsageError(f"no column {self.column} to filter by")
+            raise UsageError(f"cannot filter by {self.column}: no such column")
         if self.operator == _HOLDS and self.column not in _LISTS:
-            raise UsageError(f"{self.column} {self.operator}: only for {' and '.join(_LISTS)}")
+            raise UsageError(
+                f"{self.column} {self.operator}: this operator works for {' and '.join(_LISTS)} only"
+            )
         if self.column in _UNANSWERED and self.operator != _HOLDS:
             raise UsageError(f"{self.column} {self.operator}: cannot filter by this column")
         if self.operator in _NULL_MATCHES:
             return
         if self.operator in _TEXT_MATCHES and not pa.types.is_string(self._kind):
-            raise UsageError(f"{self.column} {self.operator}: that is for texts")
+            raise UsageError(f"{self.column} {self.operator}: this operator works for texts only")
         if self.operator not in (*_COMPARISONS, *_TEXT_MATCHES, *_MEMBERSHIPS, _HOLDS):
-            raise UsageError(f"{self.column} {self.operator}: no such comparison")
+            raise UsageError(f"{self.column} {self.operator}: no such operator")
         try:
             self.scalars()
         except (pa.ArrowException, TypeError, ValueError, OverflowError):
@@ -93,7 +101,7 @@ class Condition:
 
     @property
     def _kind(self) -> pa.DataType:
-        """The type of the compared values; for a list column, the type of its elements."""
+        """Return the type of the compared values; for a list column, the type of its elements."""
         kind = ALL_COLUMNS.field(self.column).type
         return kind.value_type if self.operator == _HOLDS else kind
 
@@ -103,7 +111,7 @@ class Condition:
         return [pa.scalar(value, self._kind) for value in values]
 
     def keeps(self, column: pa.Array) -> Mask:
-        """Return a mask of the column's values that meet the condition."""
+        """Return a mask of the values that meet the condition."""
         if self.operator == _HOLDS:
             return self._holding(column)
         if self.operator in _NULL_MATCHES:
@@ -118,7 +126,7 @@ class Condition:
         return np.asarray(met.fill_null(False).to_numpy(zero_copy_only=False), np.bool_)
 
     def excludes(self, column: str, value: Any) -> bool:
-        """Return whether no row with this value in this column meets the condition."""
+        """Return whether this condition excludes all rows that have this value in this column."""
         kind = ALL_COLUMNS.field(column).type
         return self.column == column and not self.keeps(pa.array([value], kind))[0]
 
@@ -136,17 +144,17 @@ class Condition:
 
 
 def kept_rows(batch: pa.RecordBatch, conditions: Iterable[Condition]) -> pa.RecordBatch:
-    """Return the rows of a batch that meet all conditions; the batch must have every column that they name."""
+    """Return the rows of a batch that meet all conditions. The batch must have all columns that the conditions name."""
     for condition in conditions:
         batch = batch.filter(pa.array(condition.keeps(batch.column(condition.column))))
     return batch
 
 
 def dispatched_under(column: str, keys: Collection[str]) -> tuple[Condition, ...]:
-    """Return conditions for messages that have one of these keys in a column and were not rolled back.
+    """Return conditions for messages that dispatch indexes under one of these keys.
 
-    The column is `keys` or `unique_keys`. Dispatch indexes such messages under the key, except under ids that a later
-    UNIQ_KEY replaces.
+    They have the key in `column`, `keys` or `unique_keys`, and were not rolled back. Dispatch does not index ids that a
+    later UNIQ_KEY of the same record replaces; these conditions include them.
     """
     return (
         Condition(column, _HOLDS, tuple(keys), keeps_damage=True),
@@ -155,7 +163,7 @@ def dispatched_under(column: str, keys: Collection[str]) -> tuple[Condition, ...
 
 
 def limits(conditions: Iterable[Condition], column: str) -> tuple[int | None, int | None]:
-    """Return the least and the greatest value of a column that can meet all conditions; None for no limit.
+    """Return the least and the greatest value of a column that can meet all conditions; None if there is no limit.
 
     The column has numbers or times (microseconds). If the least exceeds the greatest, no value meets all conditions.
     """
@@ -180,7 +188,7 @@ def limits(conditions: Iterable[Condition], column: str) -> tuple[int | None, in
 
 
 def choices(conditions: Iterable[Condition], column: str) -> frozenset[str] | None:
-    """Return the only texts that a column may have; None if any text may occur."""
+    """Return the only texts that can meet all conditions on a column; None if there is no such restriction."""
     chosen: frozenset[str] | None = None
     for condition in conditions:
         if condition.column == column and condition.operator in ("=", "in"):
@@ -190,10 +198,10 @@ def choices(conditions: Iterable[Condition], column: str) -> frozenset[str] | No
 
 
 def sought_keys(conditions: Sequence[Condition]) -> tuple[str, frozenset[str]] | None:
-    """Return a column and keys if IndexFiles can answer the conditions, else None.
+    """Return a column and the keys to look up in IndexFiles; None if IndexFiles cannot answer the conditions.
 
-    They can if every message that meets all conditions has one of the keys in the column and is indexed. Messages
-    without keys, or rolled-back ones, have no index entries.
+    IndexFiles can answer if every message that meets all conditions has one of the keys, and is indexed. Rolled-back
+    messages and messages without keys have no index entries.
     """
     if not any(condition.excludes("transaction", "rollback") for condition in conditions):
         return None
@@ -207,7 +215,7 @@ def sought_keys(conditions: Sequence[Condition]) -> tuple[str, frozenset[str]] |
 
 
 def by_cost(conditions: Sequence[Condition]) -> list[Condition]:
-    """Return the conditions in order of cost: conditions that need few parts of a record come first."""
+    """Sort conditions by cost: cheap ones first, so that expensive columns are decoded for few rows only."""
     dear = ("message_id", "born_host", "store_host", "unique_key", "tags", "body_crc_ok", *_LISTS)
     return sorted(conditions, key=lambda condition: condition.column in dear)
 
@@ -221,13 +229,13 @@ def selected(
     begin_ms: int | None = None,
     end_ms: int | None = None,
 ) -> tuple[Condition, ...]:
-    """Return conditions for messages that meet all arguments. Rows of damage meet them as well.
+    """Return conditions for messages that meet all arguments. Rows for damaged ranges also meet them.
 
     Args:
-        topics: Topics of the messages.
-        keys: Keys; messages must have one of these in their KEYS, as dispatch indexes them.
-        unique_keys: Unique keys; messages must have one of these.
-        queue_ids: Queue ids of the messages.
+        topics: Allowed topics.
+        keys: Keys, of which a message must have one in its KEYS.
+        unique_keys: Unique keys, of which a message must have one.
+        queue_ids: Allowed queue ids.
         begin_ms: Earliest store time, in milliseconds since 1970.
         end_ms: Latest store time, in milliseconds since 1970.
 
@@ -253,7 +261,7 @@ def _micros(milliseconds: int) -> int:
 
 
 def check_on_corrupt(value: str) -> OnCorrupt:
-    """Return the choice unchanged. Raises UsageError for an unknown one."""
+    """Return the value unchanged if it is valid. Raises UsageError."""
     if value not in get_args(OnCorrupt):
         raise UsageError(
             f"on_corrupt must be fail, skip or row, not {value}", arguments=["on_corrupt"]

@@ -1,8 +1,8 @@
-"""Read the records of a CommitLog file that an index leads to, as if they were consecutive.
+"""Read scattered records of a CommitLog file, to which an index leads, as if they were consecutive.
 
-ConsumeQueues lead to the records of some topics. A ConsumeQueue may lack messages: prepared and rolled-back messages
-have no entries, queues may be lost, and dispatch may be late. So ConsumeQueues are used only for the first part of
-the file that the entries of all queues together cover without a gap. The rest of the file is scanned.
+ConsumeQueues lead to the records of some topics. They may be incomplete: prepared and rolled-back messages have no
+entries, queues may be lost, and dispatch may be late. Therefore ConsumeQueues are used only up to the first gap: the
+part of the file that the entries of all queues together cover completely. The rest of the file is scanned.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from reput.queues.queue_index import QueueIndex
 from reput.queues.store_queues import open_queues
 
 _MAX_QUEUES = 1 << 11
-_SELECTIVE_SHARE = 0.1  # share of the file's bytes above which reading the whole file is faster
+_SELECTIVE_SHARE = 0.1  # Above this share of the file's bytes, reading the whole file is faster.
 
 
 @dataclass(frozen=True)
 class FoundRecords:
-    """Records of a file: int64 physical offsets, ascending, and sizes. The index has all of them before `end`."""
+    """Requested records of a file: physical offsets, ascending, and sizes. No such record before `end` is missing."""
 
     physical_offset: npt.NDArray[np.int64]
     size: npt.NDArray[np.int64]
@@ -41,20 +41,20 @@ class FoundRecords:
 
     @classmethod
     def of(cls, places: Iterable[tuple[int, int]], end: int) -> FoundRecords:
-        """Return records from pairs of offset and size."""
+        """Return the records with these pairs of physical offset and size."""
         rows = np.array(list(places), np.int64).reshape(-1, 2)
         return cls(rows[:, 0].copy(), rows[:, 1].copy(), end)
 
     def between(self, start: int, stop: int) -> FoundRecords:
-        """Return the records that begin in [start, stop); the index has all of them up to `stop`."""
+        """Return the records that begin in [start, stop)."""
         first, last = np.searchsorted(self.physical_offset, [start, stop]).tolist()
         return FoundRecords(self.physical_offset[first:last], self.size[first:last], stop)
 
 
 class PackedRecords:
-    """Scattered records as a consecutive file: a `reput.files.reader.RangeReader`.
+    """Presents scattered records as one consecutive file. A `reput.files.reader.RangeReader`.
 
-    begin  int64[n + 1], the position of each record in this file
+    begin: int64[n + 1], the position of each record in this file, and the end of the file
     """
 
     def __init__(
@@ -99,9 +99,10 @@ class PackedRecords:
 
 
 class OpenedQueues:
-    """The queues of the last store, kept open.
+    """Keeps the queues of the most recent store open.
 
-    A task's ranges belong to few stores, one after the other, and opening a database takes longer than reading a range.
+    The ranges of a task belong to few stores, one after the other. Opening a RocksDB database takes longer than reading
+    a range.
     """
 
     def __init__(self) -> None:
@@ -109,7 +110,7 @@ class OpenedQueues:
         self._queues: QueueIndex | None = None
 
     def of(self, folder: str) -> QueueIndex:
-        """Return the ConsumeQueues of a folder; the last folder stays open. Raises StoreAccessError."""
+        """Return the ConsumeQueues of a store's folder, and keep them open. Raises StoreAccessError."""
         if self._queues is None or folder != self._folder:
             self.close()
             self._folder, self._queues = folder, open_queues(folder)
@@ -131,12 +132,12 @@ def find_queued(
 ) -> FoundRecords | None:
     """Return the records of these topics that begin in [start, stop) of a file.
 
-    They come from the ConsumeQueues in the store's folder. Returns None if these are incomplete, or lead to so many
-    records that a scan costs less.
+    They are found through the ConsumeQueues in the store's folder. Returns None if these are incomplete, or lead to so
+    many records that a scan is faster.
     """
     try:
         return _find(opened.of(folder), file, topics, start, stop)
-    except (StoreError, MissingExtraError):  # damaged or expired; the log has the same records
+    except (StoreError, MissingExtraError):  # Damaged or expired queues: scan the log instead.
         opened.close()
         return None
 
@@ -151,6 +152,8 @@ def _find(
     listed = queues.list()
     if len(listed) > _MAX_QUEUES:
         return None
+    # Entries of all queues cover [file.start, end) without a gap if their steps from record to record form one path.
+    # This sum of hashed steps tests it without a sort. The random seed prevents forged entries from passing.
     seed = np.uint64(secrets.randbits(64))
     total, end = np.uint64(0), -1
     wanted = [np.empty(0, ENTRY_DTYPE)]

@@ -1,4 +1,4 @@
-"""Plan which ranges of CommitLog files to read, and pack them into tasks. Notes say why other ranges are skipped."""
+"""Plan which ranges of CommitLog files to read, and pack them into tasks. Notes explain why ranges are skipped."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ from reput.tasks import Runner, no_progress, waiting
 
 _LEAST_BYTES = 16 << 20
 _TASKS = 8
+# Costs, as bytes read in the same time: opening a file, and one scattered read.
 _RANGE_BYTES = 64 << 10
 _RECORD_BYTES = 8 << 10
 SPLIT_BYTES = 2 * DEFAULT_SPLIT_BYTES
@@ -45,12 +46,13 @@ Task = TypeVar("Task", bound=HasPart)
 
 
 def pack(tasks: Sequence[Task], split_bytes: int, least_tasks: int = 1) -> list[tuple[Task, ...]]:
-    """Pack consecutive ranges together.
+    """Pack consecutive ranges into tasks.
 
     Args:
-        tasks: Ranges in order, not much larger than `split_bytes`.
-        split_bytes: Maximum bytes of the log per task, unless a single range is larger.
-        least_tasks: Minimum number of tasks, if there are enough ranges. By default 8, of at least 16 MiB each.
+        tasks: Ranges in order, each not much larger than `split_bytes`.
+        split_bytes: Maximum log bytes per task. A single larger range is a task of its own.
+        least_tasks: Minimum number of tasks, if there are enough ranges. The default of 1 means 8 tasks, but at least
+            16 MiB each.
     """
     total = sum(cost_of(task.part) for task in tasks)
     share = -(-total // least_tasks) if least_tasks > 1 else max(total // _TASKS, _LEAST_BYTES)
@@ -72,12 +74,12 @@ def _packed(tasks: Sequence[Task], most_bytes: int) -> Iterator[tuple[Task, ...]
 
 
 def bytes_of(part: LogRange) -> int:
-    """Return the bytes of the log that reading a range takes."""
+    """Return the number of log bytes that must be read for a range."""
     return part.stop - part.start if part.found is None else int(part.found.size.sum())
 
 
 def cost_of(part: LogRange) -> int:
-    """Return the cost of reading a range: its bytes, and the costs of opening a file and scattered reads as bytes."""
+    """Return the cost of a range in bytes: bytes to read, plus the costs of opening a file and of scattered reads."""
     reads = 0 if part.found is None else len(part.found) * _RECORD_BYTES
     return bytes_of(part) + reads + _RANGE_BYTES
 
@@ -99,13 +101,13 @@ class MissingLog(NamedTuple):
 
     @classmethod
     def of(cls, source: LogListing, found: Iterable[Finding]) -> list[MissingLog]:
-        """Return a MissingLog for each finding in a log."""
+        """Return a MissingLog for each finding about a log."""
         return [cls(source.name, lost, source.names) for lost in found]
 
 
 @dataclass(slots=True)
 class ReadPlan:
-    """Ranges to read in order, missing files between them, and a note for each reason to skip ranges."""
+    """What to read: the ranges in order, missing ranges between them, and notes about skipped ranges."""
 
     tasks: list[ReadTask] = field(default_factory=list)
     missing: list[MissingLog] = field(default_factory=list)
@@ -114,7 +116,7 @@ class ReadPlan:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Physical offsets [start, stop) of one store; None for the begin or the end of its log."""
+    """Physical offsets [start, stop) of one store. None stands for the beginning or the end of its log."""
 
     start: int | None = None
     stop: int | None = None
@@ -134,13 +136,13 @@ def plan_reading(
     unwrap_batches: bool = False,
     runner: Runner | None = None,
 ) -> ReadPlan:
-    """Plan to read every message that meets the conditions.
+    """Plan how to read every message that meets the conditions.
 
-    bounds       bounds by name of a store
-    split_bytes  maximum bytes of the log per task; fewer if there would be less than `least_tasks` tasks
-    use_indexes  whether to find messages through ConsumeQueues and IndexFiles
-    unwrap_batches  whether to find messages of inner batches, whose keys IndexFiles do not have
-    runner       runs a task for each store; None for this process
+    bounds: bounds by name of a store
+    split_bytes: maximum log bytes per task; fewer if there would be less than `least_tasks` tasks
+    use_indexes: whether to find messages through ConsumeQueues and IndexFiles
+    unwrap_batches: whether to read messages of inner batches; IndexFiles lack their keys
+    runner: runs a planning task for each store; None for this process
 
     Raises StoreError; UsageError if there are more tasks than a driver holds.
     """
@@ -150,12 +152,12 @@ def plan_reading(
     if wanted_bytes < SPLIT_BYTES and total // wanted_bytes > _MAX_TASKS:
         raise UsageError(
             f"splitBytes {split_bytes}, minPartitions {least_tasks}: "
-            f"that makes {total // wanted_bytes} tasks; {_MAX_TASKS} are the most"
+            f"this would make {total // wanted_bytes} tasks; at most {_MAX_TASKS} are possible"
         )
     left_out = {
         source.name: column for source in sources if (column := _excluding(source, conditions))
     }
-    plan.notes += [f"{name}: left out by {column}" for name, column in left_out.items()]
+    plan.notes += [f"{name}: skipped, excluded by {column}" for name, column in left_out.items()]
     tasks = [
         (source, (bounds or {}).get(source.name, EVERYTHING))
         for source in sources
@@ -171,7 +173,7 @@ def plan_reading(
 
 
 def _excluding(source: LogListing, conditions: Sequence[Condition]) -> str | None:
-    """Return a column that has one value in all rows of a store, and whose value excludes the store; else None."""
+    """Return a column with the same value in all rows of a store, if conditions on it exclude the store; else None."""
     values = {"store": source.name, **source.names._asdict()}
     for column, value in values.items():
         named = choices(conditions, column)
@@ -197,9 +199,10 @@ def _planned(
 def plan_between(
     sources: Sequence[LogListing], bounds: Mapping[str, Bounds], *, split_bytes: int = SPLIT_BYTES
 ) -> ReadPlan:
-    """Plan to read each store between two offsets, at which records begin or the log ended.
+    """Plan how to read each store between two offsets, at which records begin or the log ended.
 
-    Offsets before the first file of a store, or after the last, are missing. Raises StoreError.
+    Ranges that no file contains, even before the first file and after the last one, are reported as missing. Raises
+    StoreError.
     """
     plan = ReadPlan()
     for source in sources:
@@ -241,7 +244,7 @@ def _plan_source(
     last = source.last_with_data()
     if last is None:
         plan.missing += MissingLog.of(source, index.find_lost_end())
-        plan.notes.append(f"{source.name}: holds no message")
+        plan.notes.append(f"{source.name}: has no messages")
         return
     files = [file for file in source.files if file.start <= last.start]
     start, stop = _offset_bounds(files, conditions, bounds)
@@ -253,7 +256,7 @@ def _plan_source(
         plan.missing += MissingLog.of(source, index.find_lost_end())
     end = index.log_end
     if not source.is_compacted and stop >= files[-1].end:
-        # As in an export, because a broker may be writing the last record.
+        # A broker may be writing the last record. Stop before it, as an export does.
         end = find_log_end(source, ScanBuffers()) if end is None else end
         stop = max(min(stop, end), start)
         if not is_at_end(source, end):
@@ -285,7 +288,9 @@ def _plan_source(
 
 def _note(plan: ReadPlan, source: LogListing, before: int, after: int, why: str) -> None:
     if after < before:
-        plan.notes.append(f"{source.name}: {before - after} of {before} files left out by {why}")
+        plan.notes.append(
+            f"{source.name}: {before - after} of {before} files skipped, excluded by {why}"
+        )
 
 
 def _offset_bounds(
@@ -303,19 +308,20 @@ def _by_key(
     ranges: Sequence[LogRange],
     conditions: Sequence[Condition],
 ) -> list[LogRange] | None:
-    """Return the ranges that IndexFiles lead to; None without a condition on keys, or without a usable index."""
+    """Return the ranges to which IndexFiles lead; None if there is no condition on keys, or no usable index."""
     sought, topics = sought_keys(conditions), choices(conditions, "topic")
     if sought is None or len(sought[1]) > _MAX_KEYS:
         return None
     column, keys = sought
     with_replaced_ids = column == "unique_keys"
     found = index.find_by_key(topics, keys, with_replaced_ids=with_replaced_ids)
-    column = "unique_key" if with_replaced_ids else column  # the name of the option
-    if found is None:  # the log has the same messages
+    # Users know it as the option unique_key.
+    column = "unique_key" if with_replaced_ids else column
+    if found is None:  # No readable index: scan the log.
         return None
     if frequent := sum(each.range.stop - each.range.start for each in found if each.is_frequent):
         plan.notes.append(
-            f"{index.source.name}: {column}: so frequent in {frequent} bytes that these are read as a whole"
+            f"{index.source.name}: {column}: too frequent in {frequent} bytes of the log, which are scanned instead"
         )
     if all(each.records is None for each in found):
         return None
@@ -328,7 +334,9 @@ def _by_key(
         and ((records := _between(stretch, begin, end)) is None or len(records))
     ]
     size = sum(map(bytes_of, parts))
-    plan.notes.append(f"{index.source.name}: {column} through the index: {size} bytes to look at")
+    plan.notes.append(
+        f"{index.source.name}: {column} found through the index: {size} bytes to read"
+    )
     return parts
 
 
@@ -355,19 +363,19 @@ def _by_time(
         stored = found.ranges
         if found.scanned_bytes:
             plan.notes.append(
-                f"{source.name}: {found.scanned_bytes} bytes scanned for their store times, which are kept"
+                f"{source.name}: {found.scanned_bytes} bytes scanned to find their store times, which are remembered"
             )
         if found.sampled_files:
             plan.notes.append(
-                f"{source.name}: store times of {found.sampled_files} of {len(of_file)} files are sampled, as nothing "
-                "is known of them; messages are missed if the broker's clock stepped back by more than an hour"
+                f"{source.name}: store times of {found.sampled_files} of {len(of_file)} files are unknown and were "
+                "sampled; messages are missed if the broker's clock stepped back by more than an hour"
             )
     _note(plan, source, len(of_file), len({item.file for item in stored}), "store_timestamp")
     parts = _parts_of(stored, of_file)
     size, left = (sum(one.stop - one.start for one in part) for part in (ranges, parts))
     if left < size:
         plan.notes.append(
-            f"{source.name}: {size - left} of {size} bytes left out by store_timestamp"
+            f"{source.name}: {size - left} of {size} bytes skipped, excluded by store_timestamp"
         )
     return parts
 
@@ -375,7 +383,7 @@ def _by_time(
 def _parts_of(
     stored: Sequence[StoredRange], of_file: Mapping[CommitLogFile, LogRange]
 ) -> list[LogRange]:
-    """Return the parts of the files' ranges that lie in `stored`, with adjacent parts joined."""
+    """Intersect the ranges of files with `stored`, and join adjacent results."""
     found: list[LogRange] = []
     for item in stored:
         part = of_file[item.file]
@@ -401,10 +409,10 @@ def _by_queue(
         with closing(open_queues(source.folder)) as queues:
             if not queues.topics():
                 return ranges
-    except (StoreError, MissingExtraError):  # the log has the same messages
+    except (StoreError, MissingExtraError):  # Unreadable queues: scan the log.
         return ranges
     plan.notes.append(
-        f"{source.name}: topic through its ConsumeQueues, as far as they have every message"
+        f"{source.name}: topic found through the ConsumeQueues, where these are complete"
     )
     return [replace(part, folder=source.folder, topics=topics) for part in ranges]
 
@@ -414,7 +422,8 @@ def _cut(
 ) -> list[LogRange]:
     """Split a range into tasks.
 
-    Do not split after the end of the log, if it is known, or after the last byte that is not zero.
+    The unused end of the last file stays one task: it begins after the end of the log if this is known, else after the
+    last byte that is not zero.
     """
     if part.topics is not None or part.found is not None or part.stop - part.start <= split_bytes:
         return [part]
@@ -432,9 +441,9 @@ def _cut(
 
 
 def unknown_topics(sources: Sequence[LogListing], topics: Iterable[str]) -> list[str]:
-    """Return a line for each topic of which no store has a queue, with the nearest names.
+    """Return a line for each topic that no store has, with the most similar names.
 
-    Returns no line if a store is not on this machine or has no queues, because its topics are unknown.
+    Returns no lines if the topics of any store are unknown, because it is remote or has no queues.
     """
     known: set[str] = set()
     for source in sources:

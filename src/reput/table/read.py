@@ -1,6 +1,6 @@
-"""Read messages of a CommitLog file as Arrow batches, with bounded memory.
+"""Read messages of a CommitLog file as Arrow batches, in bounded memory.
 
-`reput.log.scan` walks the file; after damage, it continues at the next verifiable record.
+`reput.log.scan` walks over the file. After damage, it continues at the next verifiable record.
 """
 
 from __future__ import annotations
@@ -36,13 +36,14 @@ _QUEUE_COLUMNS = ("topic", "queue_id")
 
 @dataclass(frozen=True, slots=True)
 class LogRange:
-    """The records of one CommitLog file that begin in [start, stop), physical offsets.
+    """The records of one CommitLog file that begin in the physical offsets [start, stop).
 
-    topics    the requested topics, if the ConsumeQueues in `folder` may lead to their messages
-    found     all requested messages, if IndexFiles lead to them
-    at_record  whether a record begins at `start`; if not, reading begins at the first record after it
-    ends_log  whether no file with data follows, so unreadable bytes at the end are the end of the log, not damage
-    names     names of broker and cluster
+    topics: the requested topics, if the ConsumeQueues in `folder` can be used to find their messages
+    found: the requested messages, if IndexFiles were used to find them
+    at_record: whether a record begins at `start`; if not, reading begins at the next record
+    ends_log: whether this is the last file with data; unreadable bytes at its end are then the end of the log, not
+    damage
+    names: the names of broker and cluster
     """
 
     file: CommitLogFile
@@ -63,7 +64,7 @@ class LogRange:
 
 @dataclass(slots=True)
 class ReadReport:
-    """The results of a reader: messages read, rows returned, damage. They are final after the iteration."""
+    """The results of a reader: messages read, rows returned, damage. Complete only after the iteration."""
 
     messages: int = 0
     rows: int = 0
@@ -72,17 +73,20 @@ class ReadReport:
 
 
 class RangeBatches:
-    """Iterate over the batches of one range.
+    """Reads one range. Iterate over an instance to get the batches.
 
-    columns        names from `reput.messages.schema`, including `corrupt_reason`; None for all columns of a message
-    conditions     conditions that every row meets
-    on_corrupt     `row` returns a row for damage, with store, physical_offset, size (bytes lost) and
-                   corrupt_reason, if it meets the conditions without `keeps_damage`
-    batch_bytes    bytes of the log, or of decompressed bodies, per batch; a single message may be larger
-    decompressed   whether to decompress bodies
-    unwrap_batches whether inner batches (5.x) are returned as the messages that they contain
-    opened         keeps queues open from one range of a task to the next; the caller closes it
-    report         the results
+    Args:
+        columns: Names from `reput.messages.schema`, including `corrupt_reason`; None for all columns of a message.
+        conditions: Conditions that every row must meet.
+        on_corrupt: "row" returns a row for a damaged range that meets the conditions without `keeps_damage`. It has
+            store, physical_offset, size (bytes lost) and corrupt_reason.
+        batch_bytes: Bytes of the log, or of decompressed bodies, per batch. A single message may be larger.
+        decompressed: Whether to decompress bodies.
+        unwrap_batches: Whether to return the messages of inner batches (5.x) instead of the batches.
+        opened: Keeps queues open from one range of a task to the next. The caller closes it.
+
+    Attributes:
+        report: The results.
 
     Raises CorruptMessageError with on_corrupt="fail"; StoreNotFoundError, StoreAccessError,
     StoreChangedError; UsageError.
@@ -147,7 +151,7 @@ class RangeBatches:
                 opened.close()
 
     def _packed(self, found: FoundRecords) -> Generator[pa.RecordBatch, None, int]:
-        """Yield the messages that an index leads to; return where the walk continues."""
+        """Yield the messages to which an index leads; return the physical offset at which the scan must continue."""
         packed = PackedRecords(found, self._part.file, self._open_file)
         scan = self._scan(packed.file, 0, packed.file.end, packed.open)
         done = 0
@@ -159,7 +163,7 @@ class RangeBatches:
                 break
             yield from self._given(piece, found.physical_offset[done : done + good])
             done += good
-        # A record does not match its entry: from there on, scan the log itself.
+        # If a record does not match its entry, the index is wrong: scan the log from there.
         return found.end if done == len(found) else int(found.physical_offset[done])
 
     def _given(
@@ -169,7 +173,8 @@ class RangeBatches:
             yield from self._messages(piece, offsets)
             return
         for part in unwrapped(piece, offsets, self._batch_bytes):
-            for at, reason in part.bad:  # the row stays, like a row with a bad body
+            # The batch is returned as one row, like a message with a bad body.
+            for at, reason in part.bad:
                 bad = self._part.file.lost(at, at, reason, Kind.UNDECODABLE_MESSAGE)
                 self.report.damage.append(bad)
             yield from self._messages(part.piece, part.offsets)
@@ -215,7 +220,7 @@ class RangeBatches:
             for bad in part.bad_bodies:
                 at = part.physical_offset(bad.row)
                 kind = Kind.BODY_TOO_LARGE if bad.is_too_large else Kind.UNDECODABLE_MESSAGE
-                # Keep the row: its other columns are right, and its body is returned as it is stored.
+                # Keep the row: its other columns are right, and its body is returned as stored.
                 self.report.damage.append(self._part.file.lost(at, at, bad.reason, kind))
             self.report.rows += len(batch)
             yield batch
@@ -238,7 +243,7 @@ class RangeBatches:
 def damage_at_end(
     part: LogRange, verdict: WalkVerdict, open_file: OpenFile, reported: int = 0
 ) -> Sequence[Finding]:
-    """Return the damage in a range after the first `reported` findings, without the torn end of the log.
+    """Return the damage in a range after the first `reported` findings, excluding the torn end of the log.
 
     Raises:
         StoreNotFoundError, StoreAccessError, StoreChangedError.
@@ -258,7 +263,7 @@ def damage_rows(
     conditions: Iterable[Condition] = (),
     names: BrokerNames = NO_NAMES,
 ) -> pa.RecordBatch:
-    """Return a row with all columns for each damage that meets all conditions without `keeps_damage`."""
+    """Return a row, with all columns, for each damaged range that meets the conditions without `keeps_damage`."""
     values = {
         "store": [store] * len(damage),
         "broker": [names.broker] * len(damage),
@@ -276,7 +281,7 @@ def damage_rows(
 
 
 def _joined(batches: Iterator[pa.RecordBatch], least_bytes: int) -> Iterator[pa.RecordBatch]:
-    """Join small batches, because a filter may leave only few rows of each."""
+    """Join small batches: a filter may leave few rows of each, and consumers have a cost per batch."""
     waiting: list[pa.RecordBatch] = []
     for batch in batches:
         waiting.append(batch)
@@ -288,14 +293,14 @@ def _joined(batches: Iterator[pa.RecordBatch], least_bytes: int) -> Iterator[pa.
 
 
 class BadBatch(NamedTuple):
-    """An inner batch that is returned as one record, and the reason."""
+    """An inner batch that cannot be unwrapped, and the reason. It is returned as one record."""
 
     physical_offset: int
     reason: str
 
 
 class UnwrappedPiece(NamedTuple):
-    """A piece whose inner batches are unwrapped, if possible, and the physical offset of each row's record."""
+    """A piece with unwrapped inner batches, and for each row the physical offset of the record it comes from."""
 
     piece: ScannedPiece
     offsets: npt.NDArray[np.int64]
@@ -305,9 +310,9 @@ class UnwrappedPiece(NamedTuple):
 def unwrapped(
     piece: ScannedPiece, offsets: npt.NDArray[np.int64], most_bytes: int
 ) -> Iterator[UnwrappedPiece]:
-    """Yield the messages of a piece with inner batches unwrapped, in pieces of about `most_bytes`.
+    """Unwrap the inner batches of a piece, and yield the result in pieces of about `most_bytes`.
 
-    `offsets` are the physical offsets of its records.
+    `offsets` are the physical offsets of the records in `piece`.
     """
     is_batch = piece.batch.messages["sys_flag"] & SYS_FLAG_INNER_BATCH != 0
     if not is_batch.any():
@@ -330,7 +335,7 @@ def unwrapped(
 
 @dataclass
 class _Made:
-    """The records created until now, one after the other, and the row of the piece for each."""
+    """Collects created records, one after the other, with the row of the piece that each comes from."""
 
     data: bytearray = field(default_factory=bytearray)
     rows: list[int] = field(default_factory=list)

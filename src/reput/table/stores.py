@@ -1,4 +1,4 @@
-"""Open the stores of a table: paths, URLs, patterns of these, and NamedStores."""
+"""List the logs of the stores of a table, given as paths, URLs, patterns or NamedStores."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ def logs_of(
     options: Mapping[str, str] | None = None,
     name_from: str | None = None,
 ) -> list[LogListing]:
-    """Return the logs of stores, each once.
+    """Return the logs of stores, without duplicates.
 
     Args:
-        stores: Paths and URLs, and NamedStores, which have their own names and options.
+        stores: Paths, URLs, and NamedStores, which have their own names and options.
         options: Options of the URLs' file systems.
-        name_from: Pattern that names stores given by their paths, see `reput.log.naming`.
+        name_from: Pattern that derives names of stores from their paths (`reput.log.naming`).
 
-    Raises what `find_logs` raises; UsageError if two stores have one name.
+    Raises the errors of `find_logs`, and UsageError if two stores have the same name.
     """
     paths = [one for one in stores if not isinstance(one, NamedStore)]
     found = named_from(find_logs(paths, options), name_from) if paths else []
@@ -35,7 +35,7 @@ def logs_of(
 
 
 def log_of(store: NamedStore, options: Mapping[str, str] | None = None) -> list[LogListing]:
-    """Return the log of a NamedStore, including its archive, or all logs of a pattern. Raises as `find_logs` does."""
+    """Return the log of a NamedStore with its archive, or all logs of a pattern. Raises the errors of `find_logs`."""
     path, own = (
         (store.path, store.options) if is_pattern(store.path) else store.arguments(joined=True)
     )

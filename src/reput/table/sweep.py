@@ -1,7 +1,7 @@
-"""Search messages by time and content, newest first: read the log backwards in pieces, with kernels.
+"""Search messages by time and content, newest first, by reading the log backwards in pieces.
 
-`reput.log.known_ranges` cuts the log into pieces that begin at a record, and knows the store times of their messages.
-So pieces outside a time window are not read. The search does not depend on ConsumeQueues or IndexFiles.
+`reput.log.known_ranges` divides the log into pieces that begin at a record, and remembers their store times, so pieces
+outside the time window are skipped. The search does not use ConsumeQueues or IndexFiles.
 """
 
 from __future__ import annotations
@@ -30,20 +30,22 @@ from reput.table.filters import Condition
 from reput.table.read import LogRange, RangeBatches
 
 _EVER = 2**63 - 1
-_FIRST_MS, _LAST_MS = 0, 253_402_300_799_999  # the range of times that conditions can express
+# Times that conditions can express: the years 1970 to 9999.
+_FIRST_MS, _LAST_MS = 0, 253_402_300_799_999
 _BATCH_BYTES = 1 << 20
 _CHECKED_AT_ONCE = 16
-_ASIDE = SYS_FLAG_COMPRESSED | SYS_FLAG_INNER_BATCH  # bits of messages that are examined one by one
+# Messages with these flags are decoded one by one.
+_ASIDE = SYS_FLAG_COMPRESSED | SYS_FLAG_INNER_BATCH
 Offsets = npt.NDArray[np.int64]
-_SPARE = list[ScanBuffers]()  # as many as pieces were read at once: a search that waits needs none
+_SPARE = list[ScanBuffers]()  # Unused buffers. A search takes buffers only while it reads a piece.
 
 
 class SweptTo(NamedTuple):
     """The progress of a sweep.
 
     Attributes:
-        offset: Physical offset from which on the log was searched.
-        left_bytes: Bytes of the log before it.
+        offset: Physical offset from which the log has been searched, to its end.
+        left_bytes: Bytes of the log before this offset, which are not searched yet.
         swept_bytes: Bytes of the log that were read.
     """
 
@@ -56,8 +58,8 @@ class Sweep:
     """One search of the log.
 
     Attributes:
-        damage: Unreadable parts of the log; complete after the sweep.
-        unsearched: Number of messages whose body is too long to be searched, or could not be decompressed.
+        damage: Unreadable parts of the log. Complete only after the sweep.
+        unsearched: Number of messages whose body is too long to search, or cannot be decompressed.
     """
 
     def __init__(
@@ -73,10 +75,10 @@ class Sweep:
 
         Args:
             store: An open store.
-            wanted: Conditions on messages, without key and tags.
-            content: A condition on bodies or properties.
-            after: Physical offset at which an earlier search ended; only messages before it are searched.
-            most_body_bytes: Maximum decompressed size of a compressed body that is searched.
+            wanted: Conditions on messages. Key and tags must not be set.
+            content: A condition on bodies or properties; None for no such condition.
+            after: Physical offset at which an earlier search stopped. Only messages before it are searched.
+            most_body_bytes: Maximum decompressed size of a body that is searched.
         """
         self._store, self._log, self._wanted = store, store.commit_log, wanted
         self._content, self._stop = content, _EVER if after is None else after
@@ -89,7 +91,7 @@ class Sweep:
         return tuple(self._damage)
 
     def steps(self) -> Generator[MessageExt | SweptTo, None, None]:
-        """Yield messages, newest first, and the progress after each piece.
+        """Search, and yield the found messages, newest first, and the progress after each piece.
 
         Raises:
             StoreAccessError, StoreChangedError: A file cannot be read, or became shorter.
@@ -104,7 +106,7 @@ class Sweep:
                 continue
             try:
                 offsets = self._candidates(piece)
-            except StoreNotFoundError:  # expired meanwhile, and all before it
+            except StoreNotFoundError:  # The file has expired, and so have all older ones.
                 return
             for number, offset in enumerate(reversed(offsets)):
                 yield from self._messages(offset)
@@ -117,7 +119,7 @@ class Sweep:
             self._damage |= {} if lost is None else {lost: None}
 
     def _candidates(self, piece: TimedPiece) -> list[int]:
-        """Return the physical offsets of messages in a piece that may match, ascending."""
+        """Return the physical offsets of messages in a piece that might match, ascending."""
         file = self._log.file_at(piece.start)
         if file is None:
             return []
@@ -170,10 +172,11 @@ class Sweep:
         return found
 
     def _messages(self, offset: int) -> Iterator[MessageExt]:
-        """Yield the message at an offset if it matches, or the matching messages of an inner batch, the last first."""
+        """Yield the message at an offset if it matches; of an inner batch, the matching messages, newest first."""
         try:
             record = self._log.locate(offset)
-        except (MessageNotFoundError, CorruptMessageError):  # the piece's reader has reported it
+        except (MessageNotFoundError, CorruptMessageError):
+            # The reader of the piece has already reported it.
             return
         if not self._wanted.takes(record):
             return

@@ -1,13 +1,13 @@
-"""Find the ranges of a CommitLog that may have messages of a time window.
+"""Find the ranges of a CommitLog that may contain messages of a time window.
 
-A scan of a file finds the least and greatest store time of each part, even if the clock stepped back, and keeps them
-(`reput.log.known_ranges`). For a log on this machine, all files without known times are scanned, up to a limit that
-keeps planning fast.
+A scan of a file finds the least and the greatest store time of each part, even if the clock stepped back, and remembers
+them (`reput.log.known_ranges`). Of a local log, all files with unknown times are scanned, up to a limit that keeps
+planning fast.
 
-For a remote log, only files at the edges of the window are scanned, because each byte must be fetched. For other files,
-first timestamps are sampled. Timestamps increase along the log except when the broker's clock steps back. So an unknown
-file is skipped only if its first timestamp and that of the next file miss the window by more than `CLOCK_STEP_MS`. If
-these timestamps step back themselves, the file may have any time between them.
+Of a remote log, only files at the edges of the window are scanned, because each byte must be fetched. In other files,
+only first timestamps are sampled. Timestamps increase along the log unless the broker's clock steps back. Therefore a
+sampled file is skipped only if its first timestamp and that of the next file miss the window by more than
+`CLOCK_STEP_MS`. If these two timestamps show a step back, the file may contain any time between them.
 """
 
 from __future__ import annotations
@@ -31,14 +31,15 @@ from reput.tasks import no_progress, waiting
 CLOCK_STEP_MS = 3_600_000
 
 _SEARCHED_BYTES = 1 << 20
-_MOST_SCANNED_BYTES = 4 << 30  # limit per plan; tasks read the remaining unknown files completely
+# Limit per plan. Tasks read the remaining files with unknown times completely.
+_MOST_SCANNED_BYTES = 4 << 30
 _SAMPLED_FILES = 16
 _EVER = (1 << 63) - 1
-_MAX_RECORD_BYTES = 64 << 20  # a longer record is not read for its time
+_MAX_RECORD_BYTES = 64 << 20  # A longer record is not read just to find its time.
 
 
 class TimedRange(NamedTuple):
-    """Physical offsets [start, stop) of one file, and the store time (ms) of its first message; None if unreadable."""
+    """Offsets [start, stop) of one file, and the store time (ms) of the first message; None if it is unreadable."""
 
     file: CommitLogFile
     start: int
@@ -47,7 +48,7 @@ class TimedRange(NamedTuple):
 
 
 class StoredRange(NamedTuple):
-    """Physical offsets [start, stop) of one file, and whether a record, or damage after a record, begins at `start`."""
+    """Offsets [start, stop) of one file, and whether a record, or damage right after a record, begins at `start`."""
 
     file: CommitLogFile
     start: int
@@ -56,14 +57,14 @@ class StoredRange(NamedTuple):
 
 
 class StoredBetween(NamedTuple):
-    """A window of store times in ms, both inclusive."""
+    """A window of store times in ms. Both bounds are inclusive."""
 
     low: int
     high: int
 
     @classmethod
     def of(cls, low_ms: int | None, high_ms: int | None) -> StoredBetween:
-        """Return a window; None leaves a side open."""
+        """Return a window. None stands for an open side."""
         return cls(-_EVER if low_ms is None else low_ms, _EVER if high_ms is None else high_ms)
 
 
@@ -73,7 +74,7 @@ def stored_within(
     low_ms: int | None,
     high_ms: int | None,
 ) -> Iterator[StoredRange]:
-    """Yield ranges of files of a log on this machine, in order, with all messages stored from low_ms to high_ms.
+    """Yield the ranges of a local log, in order, that contain all messages stored from low_ms to high_ms.
 
     Raises StoreAccessError, StoreChangedError.
     """
@@ -91,23 +92,24 @@ def stored_within(
 
 
 def _stored(file: CommitLogFile, known: KnownFile, window: StoredBetween) -> Iterator[StoredRange]:
-    """Yield the ranges of a file that may have messages of a window."""
+    """Yield the ranges of a file that may contain messages of a window."""
     stop = file.start
     for piece in known.pieces:
         if not piece.is_outside(*window):
             yield StoredRange(file, piece.start, piece.stop)
             stop = piece.stop
-    if stop == known.stop < file.end:  # the end of the log, and the bytes after it
+    # The log ended here when it was scanned. It may have grown since.
+    if stop == known.stop < file.end:
         yield StoredRange(file, known.stop, file.end)
 
 
 class Elsewhere(NamedTuple):
-    """Ranges of a log that is not on this machine.
+    """The ranges of a remote log.
 
     Attributes:
-        ranges: ranges that may have messages of the window, in order
-        scanned_bytes: bytes of files that were scanned because their store times were unknown
-        sampled_files: number of files that were judged by their first timestamps
+        ranges: The ranges that may contain messages of the window, in order.
+        scanned_bytes: Bytes of files that were scanned to find their store times.
+        sampled_files: Number of files that were judged only by their first timestamps.
     """
 
     ranges: list[StoredRange]
@@ -122,13 +124,13 @@ def stored_elsewhere(
     high_ms: int | None,
     step_bytes: int,
 ) -> Elsewhere:
-    """Find the ranges of a remote log that may have messages stored from low_ms to high_ms.
+    """Find the ranges of a remote log that may contain messages stored from low_ms to high_ms.
 
     Args:
         source: The log.
         files: Some of its files, in order.
         low_ms, high_ms: The window, both inclusive.
-        step_bytes: Distance between samples in files that are neither known nor scanned.
+        step_bytes: Distance between samples in files that are not scanned.
 
     Raises:
         StoreNotFoundError, StoreAccessError, StoreChangedError.
@@ -182,9 +184,9 @@ def _learn(source: LogListing, file: CommitLogFile) -> KnownFile:
 def _at_the_edges(
     timed: Sequence[TimedRange], near: set[CommitLogFile], window: StoredBetween
 ) -> list[CommitLogFile]:
-    """Return files that may have messages on both sides of an edge of the window, the nearest to an edge first.
+    """Return files that an edge of the window may divide, the nearest to an edge first.
 
-    Files between the edges must be read in any case.
+    Scanning other files does not help: those between the edges must be read in any case.
     """
     found: list[tuple[int, CommitLogFile]] = []
     for number, one in enumerate(timed):
@@ -202,7 +204,10 @@ def _at_the_edges(
 
 
 def timed_ranges(open_file: OpenFile, file: CommitLogFile, step_bytes: int) -> Iterator[TimedRange]:
-    """Yield a file in ranges of about `step_bytes`. Raises StoreNotFoundError, StoreAccessError, StoreChangedError."""
+    """Divide a file into ranges of about `step_bytes`, each with the store time of its first record.
+
+    Raises StoreNotFoundError, StoreAccessError, StoreChangedError.
+    """
     with open_file(file.path) as reader:
         for start in range(file.start, file.end, step_bytes):
             stop = min(start + step_bytes, file.end)
@@ -216,12 +221,12 @@ def timed_ranges(open_file: OpenFile, file: CommitLogFile, step_bytes: int) -> I
 def within(
     ranges: Sequence[TimedRange], low_ms: int | None, high_ms: int | None
 ) -> list[TimedRange]:
-    """Return the ranges of a log, in order, that can hold messages stored from low_ms to high_ms."""
+    """Return the ranges, in order, that may contain messages stored from low_ms to high_ms."""
     stamps = [part.first_ms for part in ranges]
     known = [stamp for stamp in stamps if stamp is not None]
     if not known:
         return list(ranges)
-    # An unreadable timestamp lies between its neighbours.
+    # Running maximum and minimum of the timestamps; unreadable ones do not change them.
     highest = list(accumulate((min(known) if s is None else s for s in stamps), max))
     lowest = list(accumulate((max(known) if s is None else s for s in reversed(stamps)), min))[::-1]
     kept = []

@@ -1,6 +1,6 @@
-"""Compile the kernels that read a table, each only once per machine.
+"""Compile the kernels that read tables, once per machine.
 
-`python -m reput.table.warm_up PART…` compiles parts in a separate process.
+`python -m reput.table.warm_up PART…` compiles parts of them in a separate process.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ _KERNELS = {
     ),
     "others": ("property_columns.split_any_properties",),
 }  # fmt: skip
-"""The kernels of each part that are compiled last. Few logs need the part `others`, and no reader waits for it."""
+"""By part: the kernels that are compiled last, so the part is complete if they are. Few logs need `others`."""
 
 _SCANNED = {"store", "physical_offset", "size"}
-"""Columns that need only the scan."""
+"""Columns for which the part `scan` suffices."""
 
 ALL_PARTS = ("scan", "columns")
 _FEW_PROCESSORS = 2
 _done: set[str] = set()
-"""Parts that are compiled in this process, even if they cannot be cached in files."""
+"""Parts that this process has compiled. Remembered here, because writing the cache may be impossible."""
 
 
 def parts_of(columns: Iterable[str]) -> tuple[str, ...]:
-    """Return the parts that reading these columns needs."""
+    """Return the parts that are needed to read these columns."""
     return ("scan",) if _SCANNED.issuperset(columns) else ("scan", "columns")
 
 
 def is_compiled(parts: Iterable[str] = ALL_PARTS) -> bool:
-    """Return whether all kernels of these parts are compiled."""
+    """Return whether all kernels of these parts are compiled and cached."""
     return all(has_compiled(*_KERNELS[part]) for part in parts)
 
 
@@ -57,13 +57,13 @@ def compile_now(parts: Sequence[str]) -> None:
 
 
 def warm_up() -> None:
-    """Compile everything that readers of any log may need."""
+    """Compile all kernels that readers of any log may need."""
     compile_now(tuple(_KERNELS))
 
 
 @contextmanager
 def _no_garbage_collection() -> Iterator[None]:
-    """Pause garbage collection: numba creates millions of objects, and collection takes a fifth of the time."""
+    """Pause garbage collection during the body: for numba's millions of objects it takes a fifth of the time."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -76,8 +76,9 @@ def _no_garbage_collection() -> Iterator[None]:
 def compile_meanwhile(parts: Iterable[str] = ALL_PARTS) -> bool:
     """Start processes that compile the missing kernels; return False if there is nothing to compile.
 
-    There is one process per part, or one for all parts if there are few processors, because the waiting process needs a
-    processor as well. They end by themselves. If they cannot start, the process that needs the kernels compiles them.
+    There is one process per part. With few processors one process compiles all parts, because this process needs a
+    processor as well. The processes end by themselves. If they cannot be started, the process that needs the kernels
+    compiles them itself.
     """
     missing = [part for part in parts if not is_compiled([part])]
     if not missing:

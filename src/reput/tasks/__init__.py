@@ -1,4 +1,4 @@
-"""Runners, which execute the tasks of a rebuild, a look-up or an export."""
+"""Define runners, which execute the tasks of a rebuild, a look-up or an export."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from reput.errors import is_transient
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 TaskProgress = Callable[[int, int], None]
-"""Called with the weight of the finished tasks and the weight of all tasks."""
+"""A function that is called with the weight of the finished tasks, and the weight of all tasks."""
 Progress = Callable[[str, int, int], None]
-"""Called with the phase of an operation, units done and units in all."""
+"""A function that is called with the phase of an operation, the units done and the total."""
 
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 5.0
-# Sum of all pauses: as long as one request for data may take (`reput.files.deadlines`).
+# Sum of all pauses. It equals the time-out of one request for data (`reput.files.deadlines`).
 _PAUSES_S = 30.0
 
 
 def retried(function: Callable[[Task], Result], task: Task) -> Result:
-    """Call a function for a task, and repeat the call after transient errors.
+    """Call a function for a task. After a transient error, pause and call it again.
 
-    The pauses between calls double up to five seconds; after half a minute, the error is raised. Each pause is
+    Pauses double up to five seconds. After pauses of half a minute in total, the error is raised. Each pause is
     shortened at random, so that tasks that failed together do not resume together. The task must be safe to run twice.
 
-    Raises the errors of the function, permanent ones at once.
+    Raises the errors of the function; permanent ones are raised at once.
     """
     pause, left = _FIRST_PAUSE_S, _PAUSES_S
     while True:
@@ -44,15 +44,15 @@ def retried(function: Callable[[Task], Result], task: Task) -> Result:
 
 
 def silent(phase: str, done: int, total: int) -> None:
-    """Report no progress."""
+    """Ignore progress."""
 
 
 class Runner(Protocol):
-    """Runs a picklable function over tasks, in any order, each perhaps more than once."""
+    """Runs a picklable function over tasks. The order is undefined, and a task may run more than once."""
 
     @property
     def parallelism(self) -> int:
-        """Number of tasks that run at the same time."""
+        """Return the number of tasks that run at the same time."""
 
     def run(
         self,
@@ -61,14 +61,15 @@ class Runner(Protocol):
         weights: Sequence[int],
         progress: TaskProgress,
     ) -> list[Result]:
-        """Run tasks and return their results in the order of the tasks; `weights` are their shares of the work.
+        """Run tasks, and return their results in the order of the tasks.
 
-        A task is repeated after a transient error (`retried`). Raises the error of a task.
+        `weights` are the tasks' shares of the work, for `progress`. A task is repeated after a transient error
+        (`retried`). Raises the error of a task that fails.
         """
 
 
 class WrappedRunner:
-    """A Runner that changes each function and passes it to another runner."""
+    """A base class of runners that replace each function and pass it to another runner."""
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
@@ -79,7 +80,7 @@ class WrappedRunner:
         return self._runner.parallelism
 
     def wrapped(self, function: Callable[[Task], Result]) -> Callable[[Task], Result]:
-        """Return the function that runs instead; it must be picklable."""
+        """Return the function to run instead. It must be picklable."""
         raise NotImplementedError
 
     def run(
@@ -114,9 +115,9 @@ class SerialRunner:
 
 
 class ThreadRunner:
-    """Runs several tasks at a time in this process, for tasks that mostly wait for remote storage.
+    """Runs several tasks at a time in threads of this process. For tasks that mostly wait for remote storage.
 
-    It does not repeat tasks, because each request is repeated until its time-out (`reput.files.deadlines`).
+    It does not repeat tasks, because each request to remote storage is already repeated (`reput.files.deadlines`).
     """
 
     parallelism = 16
@@ -128,7 +129,7 @@ class ThreadRunner:
         weights: Sequence[int],
         progress: TaskProgress,
     ) -> list[Result]:
-        """See Runner. After the last task has ended, raises the error of the first task that failed."""
+        """See Runner. If a task fails, the error is raised after all running tasks have ended."""
         done, total = 0, sum(weights)
         results = []
         with ThreadPoolExecutor(self.parallelism) as pool:
@@ -145,7 +146,7 @@ class ThreadRunner:
 
 
 def no_progress(done: int, total: int) -> None:
-    """Report no progress of tasks."""
+    """Ignore the progress of tasks."""
 
 
 SERIAL = SerialRunner()
@@ -166,11 +167,11 @@ class _RetryingThreads(ThreadRunner):
 
 
 _MANY = 64
-"""From this number on, files or stores are opened in parallel: each may take milliseconds on a network file system."""
+"""From this number on, files or stores are opened in parallel: each can take milliseconds on a network file system."""
 
 
 def waiting(is_remote: bool, count: int = 1) -> Runner:
-    """Return the runner with which a driver opens `count` files or stores: in parallel if they are remote or many."""
+    """Return a runner for opening `count` files or stores: threads if they are remote or many, else serial."""
     if is_remote:
         return ThreadRunner()
     return _RetryingThreads() if count >= _MANY else SERIAL

@@ -1,4 +1,4 @@
-"""Run tasks in processes of this machine, like Spark's `local[*]`, without Spark."""
+"""Run tasks in several processes of this machine, as Spark's `local[*]` does, but without Spark."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def usable_cpus() -> int:
 
 
 class ProcessRunner(Closing):
-    """Runs tasks in processes, which the first run starts and `close` ends. A context manager; thread-safe.
+    """Runs tasks in processes, which the first run starts and `close` ends. A context manager, and thread-safe.
 
-    The processes are new interpreters, not forks, so a program that uses them must guard its main part with
-    `if __name__ == "__main__":`, as `multiprocessing` requires. They end with this process, however it ends.
+    The processes are spawned, not forked. A program that uses them must therefore guard its main part with
+    `if __name__ == "__main__":`, as `multiprocessing` requires. They end when this process ends, even if it is killed.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class ProcessRunner(Closing):
 
         Args:
             processes: The number of processes; None for the number of processors.
-            prepare: Called in this process before the others start, so that kernels are compiled once.
+            prepare: Called in this process before the others start, for example to compile kernels only once.
         """
         if processes is not None and processes < 1:
             raise UsageError(f"processes must be at least 1, not {processes}")
@@ -46,7 +46,7 @@ class ProcessRunner(Closing):
         self._lock = threading.Lock()
 
     def close(self) -> None:
-        """Wait for running tasks and end the processes; waiting tasks are dropped."""
+        """Drop waiting tasks, wait for running ones, and end the processes."""
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
             self._pool = None
@@ -58,7 +58,7 @@ class ProcessRunner(Closing):
         weights: Sequence[int],
         progress: TaskProgress,
     ) -> list[Result]:
-        """Results in the order of the tasks. Raises what a task raised, WorkerLostError."""
+        """Run tasks as `Runner.run` does. Raises the error of a task, WorkerLostError."""
         futures: list[Future[Result]] = []
         pool = self._started()
         try:
@@ -72,10 +72,11 @@ class ProcessRunner(Closing):
                 progress(done, total)
         except BrokenProcessPool as error:
             with self._lock:
+                # A broken pool stays broken. The next run starts a new one, unless another thread already did.
                 if self._pool is pool:
                     self._pool = None
             raise WorkerLostError(
-                "a worker process ended before its task, perhaps because memory ran out: run this again,"
+                "a worker process ended before its task, perhaps because memory ran out; run it again"
                 " with fewer processes or smaller splits"
             ) from error
         except BaseException:
@@ -95,7 +96,7 @@ class ProcessRunner(Closing):
 
 
 def _begin() -> None:
-    """Make this worker end at once after an interrupt, and after the end of its parent."""
+    """Let this worker end at once when it is interrupted, or when its parent ends."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
@@ -103,5 +104,6 @@ def _begin() -> None:
 def _end_with_parent() -> None:
     parent = parent_process()
     if parent is not None:
+        # The sentinel becomes readable when the parent ends, even if it is killed.
         connection.wait([parent.sentinel])
         os._exit(1)

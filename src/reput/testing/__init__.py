@@ -1,10 +1,11 @@
-"""Tools for the tests of other projects.
+"""Tools for the tests of projects that use RocketMQ.
 
-broker          a broker and name server in the process of the tests
-fixtures        fixtures of pytest that start one
-builders        a message, a CommitLog of messages
-strategies      hypothesis strategies: hosts, texts, whole messages
-forgetful_disk  a disk that loses unsynced data when the power is cut
+broker            a broker and name server that runs in the test process
+fixtures          pytest fixtures that start such a broker
+builders          build a message, and a CommitLog with given messages
+strategies        Hypothesis strategies: hosts, texts, whole messages
+forgetful_disk    simulates a disk that loses unsynced data in a power cut
+faulty_files      simulates failing and slow system calls
 """
 
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ __all__ = ["Broker"]
 
 
 def __getattr__(name: str) -> Any:
-    if name == "Broker":  # it brings the server and the kernels
+    if name == "Broker":  # Imported on first use, because it loads the server and the kernels.
         from reput.testing.broker import Broker
 
         return Broker

@@ -1,4 +1,4 @@
-"""A broker and name server of RocketMQ for tests, in the process of the tests."""
+"""Run a RocketMQ broker and name server in the test process."""
 
 from __future__ import annotations
 
@@ -37,16 +37,17 @@ from reput.writer.writer_settings import WriterSettings
 
 Found = TypeVar("Found")
 _START_S, _STOP_S, _PAUSE_S = 60.0, 30.0, 0.005
+# Small files: a test starts many stores, and default sizes would take gigabytes of address space.
 _SMALL = StoreConfig(
     commit_log_file_bytes=64 << 20, queue_entries=20_000, hash_slots=10_000, index_items=40_000
 )
 
 
 class Broker:
-    """A broker on a free port, with the name server at the same address; a context manager.
+    """A broker on a free port, with a name server at the same address. A context manager.
 
-    Stock clients of any language connect to it as to a RocketMQ of their own. The test sees what they sent, and how far
-    they have consumed.
+    Unmodified RocketMQ clients of any language can connect to it. The test can inspect the messages that they sent, and
+    the offsets up to which they have consumed.
 
         with Broker(topics=["orders"]) as broker:
             application = start_application(name_server=broker.address)
@@ -55,10 +56,10 @@ class Broker:
             assert message.body == b"17"
 
     Attributes:
-        address: address of the name server and the broker, for instance `127.0.0.1:49152`
-        cluster: name of the cluster
-        name: name of the broker
-        path: folder of the store
+        address: The address of the name server and the broker, such as `127.0.0.1:49152`.
+        cluster: The name of the cluster.
+        name: The name of the broker.
+        path: The folder of the store.
     """
 
     def __init__(
@@ -72,16 +73,16 @@ class Broker:
         name: str = "broker-a",
         version: str = "4.9",
     ) -> None:
-        """Prepare a broker; `start`, or the context, starts it.
+        """Prepare a broker. `start`, or entering the context, starts it.
 
         Args:
-            store: Folder of a store, which the broker owns while it runs; created if it does not exist, and kept. By
-                default a temporary folder, which is deleted at the end.
-            copy_of: Folder of a prepared store. The broker begins with a copy of it.
-            topics: Topics to create, with 4 queues each; or a mapping of names to numbers of queues.
+            store: Folder of the store, which is created if it does not exist, and kept. By default a temporary folder,
+            which is deleted at the end.
+            copy_of: Folder of a prepared store. The broker starts with a copy of it.
+            topics: Topics to create, with 4 queues each, or a mapping of names to numbers of queues.
             address: Host and port; port 0 chooses a free one.
             cluster, name: Names of the cluster and of the broker.
-            version: Version of RocketMQ that the broker behaves like: "4.9" or "5.3".
+            version: RocketMQ version that the broker imitates: "4.9" or "5.3".
 
         Raises:
             UsageError: both `store` and `copy_of`, or an unknown version.
@@ -90,7 +91,9 @@ class Broker:
             raise UsageError("pass store or copy_of, not both", arguments=["store", "copy_of"])
         host, _, port = address.rpartition(":")
         if not host or not port.isdigit():
-            raise UsageError(f"address {address!r}: write 127.0.0.1:0", arguments=["address"])
+            raise UsageError(
+                f"address {address!r}: write HOST:PORT, such as 127.0.0.1:0", arguments=["address"]
+            )
         self._listen = Host(host, int(port))
         self._store, self._copy_of = store, copy_of
         self._topics = dict(topics) if isinstance(topics, Mapping) else dict.fromkeys(topics, 4)
@@ -114,7 +117,7 @@ class Broker:
         self.stop()
 
     def start(self) -> None:
-        """Start the broker; clients can connect when this returns. Raises ReputError, e.g. if the address is in use."""
+        """Start the broker, and wait until clients can connect. Raises ReputError, e.g. if the address is in use."""
         if self._thread is not None:
             raise UsageError("the broker was started already")
         self.path = self._folder()
@@ -135,7 +138,7 @@ class Broker:
             self.create_topic(topic, queues)
 
     def stop(self) -> None:
-        """Finish the requests in flight and shut down the store; do nothing if the broker is not running."""
+        """Finish the requests in flight, and shut the store down cleanly. Does nothing if the broker is not running."""
         if self._thread is None or self._loop is None:
             return
         self._loop.call_soon_threadsafe(self._stop.set)
@@ -169,7 +172,8 @@ class Broker:
             return opened(self._config)
         try:
             return opened(None)
-        except UsageError:  # a kill left files that do not show their sizes, which are these
+        except UsageError:
+            # A killed broker left files whose sizes are uncertain. They were created with these sizes.
             return opened(replace(self._config, store_version=None))
 
     def _run(self) -> None:
@@ -197,22 +201,22 @@ class Broker:
 
     @property
     def store(self) -> WritableStore:
-        """The broker's open store, for queries and puts. Raises UsageError if the broker is not running."""
+        """Return the broker's open store, for queries and puts. Raises UsageError if the broker is not running."""
         found = self._broker.writable
         assert found is not None
         return found
 
     def now_ms(self) -> int:
-        """Return the broker's time: the machine's time and the seconds added by `advance`."""
+        """Return the broker's time in ms: the machine's time plus the time added by `advance`."""
         return now_ms() + self._offset_ms
 
     def advance(self, seconds: float) -> None:
-        """Advance the broker's clock: deliver delayed messages, ask producers about open transactions.
+        """Advance the broker's clock, so that delayed messages are delivered and open transactions are checked.
 
-        Messages that are due by the new time are in their topics when this returns.
+        When this returns, messages that are due by the new time are in their topics.
         """
         if seconds < 0:
-            raise UsageError("time passes forwards only", arguments=["seconds"])
+            raise UsageError("seconds must not be negative", arguments=["seconds"])
         self.store.wait_dispatched()
         self._offset_ms += round(seconds * 1000)
         written = self._broker.written
@@ -226,7 +230,7 @@ class Broker:
         self._broker.topics.create(topic, queues, PERM_READ | PERM_WRITE)
 
     def delete_topic(self, topic: str) -> None:
-        """Delete a topic, and the offsets of its groups."""
+        """Delete a topic, and the offsets that groups have committed for it."""
         broker = self._broker
         self.store.wait_dispatched()
         broker.topics.delete(topic, lambda queue_id: broker.max_offset(topic, queue_id))
@@ -247,7 +251,7 @@ class Broker:
         delay_level: int = 0,
         properties: Mapping[str, str] | None = None,
     ) -> PutResult:
-        """Put a message as a client would send it; a topic that does not exist is created.
+        """Send a message as a client would. A missing topic is created.
 
         Raises SendRefusedError, MessageRefusedError.
         """
@@ -268,7 +272,7 @@ class Broker:
         return self.store.put(written.sending.message(sent)[0])
 
     def messages(self, topic: str) -> list[MessageExt]:
-        """Return all messages of a topic, in the order in which they were stored; none for an unknown topic."""
+        """Return all messages of a topic in the order in which they were stored; an empty list for an unknown topic."""
         self.store.wait_dispatched()
         found: list[MessageExt] = []
         with self.store.reader() as reader:
@@ -286,12 +290,12 @@ class Broker:
         where: Callable[[MessageExt], bool] = lambda message: True,
         timeout_s: float = 30.0,
     ) -> list[MessageExt]:
-        """Wait until a topic has at least `count` messages, and return all that it has then.
+        """Wait until a topic has at least `count` matching messages, and return all matching messages.
 
         Args:
             topic: Name of the topic.
             count: Number of messages to wait for.
-            where: Condition for messages to be counted and returned.
+            where: Returns whether a message matches.
             timeout_s: Maximum time to wait, in seconds.
 
         Raises TimeoutError, which lists the topic's messages.
@@ -304,7 +308,7 @@ class Broker:
     def _lacking(
         self, topic: str, count: int, where: Callable[[MessageExt], bool], timeout_s: float
     ) -> str:
-        """Return the text of the error for messages that did not arrive."""
+        """Return the error message for messages that did not arrive."""
         there, topics = self.messages(topic), self.topics()
         wanted = sum(map(where, there))
         text = f"{topic}: {wanted} of {count} messages after {timeout_s:g} s"
@@ -334,9 +338,9 @@ class Broker:
         return rows
 
     def wait_consumed(self, group: str, topic: str, *, timeout_s: float = 30.0) -> None:
-        """Wait until a group has committed that it has consumed all messages of a topic.
+        """Wait until a group has committed the offsets of all messages of a topic.
 
-        Clients commit every 5 seconds by default, and when they shut down. Raises TimeoutError.
+        Clients commit every 5 seconds by default, and on shutdown. Raises TimeoutError.
         """
         if _wait(lambda: self._is_consumed(group, topic) or None, timeout_s) is None:
             rows = [row for row in self.lag(group) if row.topic == topic]
@@ -366,7 +370,7 @@ _MOST_BODY = 60
 
 
 def _wait(look: Callable[[], Found | None], timeout_s: float) -> Found | None:
-    """Return the first answer that is not None, or None after the timeout."""
+    """Call `look` until it returns something other than None; return None after the timeout."""
     end = time.monotonic() + timeout_s
     while (found := look()) is None and time.monotonic() < end:
         time.sleep(_PAUSE_S)

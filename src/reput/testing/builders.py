@@ -1,4 +1,4 @@
-"""Messages and CommitLogs for tests, without a store that writes them."""
+"""Build messages and CommitLogs for tests directly, without a broker or a writable store."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MESSAGE = MessageExt(
     store_timestamp=STORED, store_host=Host("10.0.0.2", 10911), reconsume_times=0,
     prepared_transaction_offset=0, body=b"hello", properties_bytes=b"KEYS\x01k",
 )  # fmt: skip
-"""A message of topic T, queue 0, with the key `k`; use `dataclasses.replace` to create others from it."""
+"""A message of topic T, queue 0, with the key `k`. Create other messages from it with `dataclasses.replace`."""
 
 
 def write_log(
@@ -27,16 +27,16 @@ def write_log(
 ) -> Path:
     """Write a store of one CommitLog file that contains exactly these messages, in order.
 
-    The messages' physical offsets and sizes are set to their real values, and their queue offsets to 0, 1, 2 and so on.
-    The rest of the file is zero, as in a broker's file.
+    Physical offsets and sizes of the messages are set to their real values, queue offsets to 0, 1, 2 and so on. The
+    rest of the file is zero, as in a broker's file.
 
     Args:
-        folder: The store's directory; created if missing.
+        folder: The directory of the store. It is created.
         messages: The messages of the log.
         file_bytes: Length of the file, unless the messages need more.
 
     Returns:
-        `folder`, for `reput.open_store`, `reput rebuild` and the like.
+        `folder`, which can be passed to `reput.open_store`, `reput.rebuild` and other functions.
     """
     log = bytearray()
     for number, message in enumerate(messages):

@@ -1,4 +1,4 @@
-"""Simulate files on a network: calls sometimes fail or are slow, but written data is never lost."""
+"""Simulate files on a network, whose system calls sometimes fail or are slow. Written data is never lost."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _ODD = 0.02
 
 
 class FaultyFiles:
-    """The system calls that open, read and write files, some of which fail or are slow.
+    """Replaces the module `os` in reput's file modules, with system calls that sometimes fail or are slow.
 
-    The number of calls between two failures about doubles each time, so repeated work succeeds in the end. One call in
-    fifty is slow, and one in fifty reads or writes fewer bytes than requested.
+    The average number of calls between two failures doubles each time, so repeated work succeeds in the end. One call
+    in 50 is slow, and one in 50 reads or writes fewer bytes than requested.
 
     Args:
         seed: Determines the failures and their times.
@@ -42,7 +42,7 @@ class FaultyFiles:
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """Use these calls in all of reput during the body."""
+        """Use these system calls in all of reput during the body."""
         modules = (reader, writer, anchors)
         try:
             for module in modules:
@@ -95,7 +95,7 @@ class FaultyFiles:
 
 
 def faulty(seed: int, function: Callable[[Any], Any], task: Any) -> Any:
-    """Run a task with files that fail, more often in first attempts than in later ones."""
+    """Run a task with failing files. Later attempts of the same task fail less often."""
     with _files_of(seed, repr(task)).installed():
         return function(task)
 

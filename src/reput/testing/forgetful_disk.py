@@ -1,9 +1,11 @@
-"""Simulate power cuts: a disk that remembers the synced content of its files.
+"""Simulate power cuts with a disk that remembers the synced content of its files.
 
-After a power cut, each unsynced page and each unsynced name may be there or not. A surviving page has its last content.
+After a power cut, each page and each file name that was not synced may have survived or not. A page that survived has
+its last content.
 
-Each step of a store has two crash points, before and after it. Their names are the action and the kind of file or
-folder, as in `sync index`, `delete abort`, `sync folder consumequeue/TOPIC`; the name of the second ends with `done`.
+Each step of a store has two crash points, one before and one after it. The name of the first consists of the action and
+the kind of file or folder, as in `sync index`, `delete abort`, `sync folder consumequeue/TOPIC`. The name of the second
+also has `done` at the end.
 """
 
 from __future__ import annotations
@@ -27,13 +29,13 @@ _Names = dict[str, int]
 
 
 class ForgetfulDisk(Disk):
-    """A Disk for a store in `root`, whose power can be cut at any moment; the initial content is durable.
+    """A `Disk` for a store in `root`, whose power can be cut at any moment. The initial content counts as synced.
 
-    A sync only updates the remembered content; it does not sync the real files.
+    A sync only updates the remembered content. It does not sync the real files, so tests are fast.
 
     Attributes:
-        points: how often the store has passed each crash point
-        on_point: called with the name of each crash point that is passed, in the thread that takes the step
+        points: The number of times that the store has passed each crash point.
+        on_point: Called with the name of each crash point that is passed, in the thread that takes the step.
     """
 
     # Files are identified by inode, because names change.
@@ -53,7 +55,7 @@ class ForgetfulDisk(Disk):
 
     @contextmanager
     def step(self, action: str, path: Path) -> Iterator[None]:
-        """Pass the two crash points of a step."""
+        """Pass the crash points before and after the body."""
         point = f"{action} {kind_of(path.relative_to(self._root))}"
         self._pass(point)
         yield
@@ -102,12 +104,12 @@ class ForgetfulDisk(Disk):
         self.sync_folder(path.parent)
 
     def remember(self, path: Path) -> None:
-        """Remember the file's present content as durable, unless the file was deleted."""
+        """Remember the file's present content as synced, unless the file was deleted."""
         with self._lock, suppress(FileNotFoundError):
             self._synced[path.stat().st_ino] = path.read_bytes()
 
     def cut_power(self, random: Random, target: Path) -> None:
-        """Create in `target` a possible state of the store after a power cut."""
+        """Create in `target` a random possible state of the store after a power cut."""
         with self._lock:
             self._restore(self._root, target, random, random.random() < 0.8)
 
@@ -115,7 +117,10 @@ class ForgetfulDisk(Disk):
         self._names[path] = {entry.name: entry.inode() for entry in os.scandir(path)}
 
     def _outlive(self, path: Path) -> None:
-        """Keep the content of a file without a name, under a number that no other file gets."""
+        """Keep the content of a file that is about to lose its name, under a number that no other file gets.
+
+        The file system may reuse the inode number for a new file.
+        """
         if not path.exists():
             return
         inode, gone = path.stat().st_ino, -len(self._deleted) - 1
@@ -137,7 +142,7 @@ class ForgetfulDisk(Disk):
                 inode = durable.get(name)
             if inode is None:
                 continue
-            path = folder / names.get(inode, name)  # the file may have been renamed meanwhile
+            path = folder / names.get(inode, name)  # The file may have another name now.
             if path.is_dir():
                 self._restore(path, target / name, random, keeps_times)
                 continue
@@ -157,7 +162,7 @@ class ForgetfulDisk(Disk):
 
 
 def kind_of(path: Path) -> str:
-    """Return a path within a store, without the part that differs between files of the same kind."""
+    """Return a path within a store, with the variable parts replaced by TOPIC, QUEUE and file."""
     names = list(path.parts)
     if names[:1] == [CONSUME_QUEUE_FOLDER]:
         names[1:] = ["TOPIC", "QUEUE", "file"][: len(names) - 1]
