@@ -122,7 +122,7 @@ def test_expired_messages_are_an_error_unless_told_otherwise(
         (["--to", "jsonl", "--table", "a.b"], "are for tables"),
         (["--table", "a.b"], "--format parquet does not take --table"),
         (["--to", "iceberg", "--table", "messages"], "--table messages: write NAMESPACE.NAME"),
-        (["--name", "a", "--name", "b"], "--name: give each of the 1 stores one of its own"),
+        (["--name", "a", "--name", "b"], "--name: pass one name for each of the 1 stores, all different"),
         (["--split-size", "0"], "--split-size"),
         (["--split-size", "1k"], "--split-size must be at least 16384, not 1024"),
         (["--columns", "topic,,key"], "a name is empty"),

@@ -475,4 +475,4 @@ def test_an_export_takes_the_fleet_file_and_the_master_of_replicas(
     with log.open("r+b") as opened:
         opened.write(b"\x07")
     differs = reput("export", "--stores", fleet, tmp_path / "other")
-    assert "leave one of them out" in one_line(differs)
+    assert "exclude one of them" in one_line(differs)

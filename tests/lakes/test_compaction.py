@@ -149,7 +149,7 @@ def test_a_compaction_and_an_export_exclude_each_other(golden: Golden, tmp_path:
 
 
 def test_what_is_no_table_is_not_compacted(golden: Golden, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no table that `reput export` wrote"):
+    with pytest.raises(UsageError, match="contains no table that `reput export` wrote"):
         layout_of(str(tmp_path))
     _, out = exported(golden, tmp_path, "parquet")
     with pytest.raises(UsageError, match="target_file_bytes must be at least"):

@@ -51,7 +51,9 @@ def test_a_name_is_registered_once() -> None:
 
 
 def test_an_unknown_format_is_refused_with_those_that_are_known(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"layout shelves: there are parquet, iceberg, delta$"):
+    with pytest.raises(
+        UsageError, match=r"layout shelves: must be one of parquet, iceberg, delta$"
+    ):
         open_table(str(tmp_path), "shelves")
 
 
@@ -67,4 +69,4 @@ def test_the_command_exports_into_the_format_of_an_installed_package(
     files = [*(tmp_path / "shelf-x").glob("*.parquet")]
     assert sum(pq.read_metadata(file).num_rows for file in files) == len(golden("basic").messages)
     wrong = reput("export", golden("basic").path, tmp_path, "--to", "cupboard")
-    assert wrong.err.startswith("reput: --to cupboard: there are parquet, iceberg, delta")
+    assert wrong.err.startswith("reput: --to cupboard: must be one of parquet, iceberg, delta")

@@ -96,7 +96,7 @@ def test_the_bound_on_columns_is_the_tables_over_all_runs() -> None:
     assert known is not None
     assert len(known.schema) == MOST_COLUMNS
     assert inference.notes == [
-        "inferring JSON types: fields beyond the first 1,000 are left out; they stay in the body"
+        "inferring JSON types: fields beyond the first 1,000 are skipped; they remain in the body"
     ]
 
 

@@ -68,7 +68,7 @@ def test_a_hundred_thousand_names_are_a_thousand_columns() -> None:
     assert inference.shape.schema.names[:2] == ["n0-0", "n0-1"]
     assert most < 8 << 20
     assert inference.notes == [
-        "inferring JSON types: fields beyond the first 1,000 are left out; they stay in the body"
+        "inferring JSON types: fields beyond the first 1,000 are skipped; they remain in the body"
     ]
 
 

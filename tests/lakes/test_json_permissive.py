@@ -163,7 +163,7 @@ def test_a_limit_that_is_none_is_refused(most: str) -> None:
         ),
         ({"json_mode": "permissive"}, "json_mode needs json_body"),
         ({"json_timestamps": True}, "json_timestamps is for json_body infer"),
-        ({"columns": ("json_error",)}, "columns: leave json_error out"),
+        ({"columns": ("json_error",)}, "columns: remove json_error"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(
@@ -178,7 +178,7 @@ def test_the_mode_of_a_table_stays(tmp_path: Path) -> None:
     export(store.path, out, json_body="infer")
     store.add([{"n": 1}])
     with pytest.raises(
-        UsageError, match=r"begun with another json_mode \(strict, not permissive\)"
+        UsageError, match=r"created with another json_mode \(strict, not permissive\)"
     ):
         export(store.path, out, json_body="infer", json_mode="permissive", incremental=True)
 

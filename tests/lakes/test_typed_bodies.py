@@ -62,7 +62,7 @@ def test_a_table_grows_with_the_schemas_of_a_registry(tmp_path: Path, layout: st
     assert str(rows[0]["day"]) == "2024-10-04"
     assert rows[3]["labels"] == [{"key": "a", "value": 1.5}]
     assert len(offsets(read_table(out, layout, rejects=True))) == 3
-    with pytest.raises(UsageError, match="begun with another body"):
+    with pytest.raises(UsageError, match="created with another body"):
         export(store.path, out, layout, incremental=True)
     compact_table(open_table(str(out), layout), lambda size: SerialRunner())
     again = read_table(out, layout)["avro"].to_pylist()
@@ -97,7 +97,9 @@ def test_a_file_with_other_types_than_the_table_is_refused(tmp_path: Path) -> No
     export(store.path, out, body=f"avro:{schema}")
     store.add([b"\x04"])
     schema.write_text(json.dumps(record(("id", "string"))))
-    with pytest.raises(UsageError, match="begun with other types of avro: id is int32, not string"):
+    with pytest.raises(
+        UsageError, match="created with other types of avro: id is int32, not string"
+    ):
         export(store.path, out, incremental=True, body=f"avro:{schema}")
     schema.write_text(json.dumps(record(("id", "long"))))
     report = export(store.path, out, incremental=True, body=f"avro:{schema}")
@@ -169,7 +171,7 @@ def test_json_bodies_may_be_in_another_charset(tmp_path: Path, charset: str) -> 
     rows = read_table(out, "parquet")["json"].to_pylist()
     assert rows[:2] == [{"城市": "北京", "n": 1}, {"城市": None, "n": 2}]
     assert report.reasons[f"the body is not {charset.lower()}"] >= 1
-    with pytest.raises(UsageError, match="begun with another charset"):
+    with pytest.raises(UsageError, match="created with another charset"):
         export(store.path, out, json_body="infer", incremental=True)
 
 
@@ -177,7 +179,7 @@ def test_json_bodies_may_be_in_another_charset(tmp_path: Path, charset: str) -> 
     ("request_", "reason"),
     [
         ({"body": "json:infer", "json_body": "infer"}, "pass body or json_body, not both"),
-        ({"body": "avro:x", "columns": ("avro",)}, "leave avro out, which body adds by itself"),
+        ({"body": "avro:x", "columns": ("avro",)}, "remove avro, because body adds this column"),
         ({"charset": "gbk"}, "charset needs json_body"),
         ({"charset": "zlib", "json_body": "infer"}, "charset zlib: unknown charset"),
         ({"charset": "nope", "json_body": "infer"}, "charset nope: unknown charset"),

@@ -250,7 +250,7 @@ def test_what_cannot_be_an_upsert_table(
 def test_a_table_is_of_one_kind(tmp_path: Path) -> None:
     store, out = write(tmp_path / "store", [message("a")]), tmp_path / "out"
     export(store, out, "delta")
-    with pytest.raises(UsageError, match="begun with another upsert_by"):
+    with pytest.raises(UsageError, match="created with another upsert_by"):
         upsert(write(store, [message("a"), message("a")]), out, "delta")
 
 

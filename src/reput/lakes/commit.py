@@ -28,7 +28,7 @@ def understood(place: str | PathLike[str]) -> Iterator[None]:
         yield
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise StoreAccessError(
-            f"{fspath(place)}: not what an export wrote there: {error!r}"
+            f"{fspath(place)}: damaged, or not written by an export: {error!r}"
         ) from None
 
 
@@ -37,9 +37,9 @@ class State:
     """The state of a table after a commit.
 
     run      the id of the last run
-    marks    the mark of each store, up to which its messages are in the table
+    marks    the mark of each store: the offset up to which its messages are in the table
     request  the request of the table's first run; empty if unknown
-    shape    the shape of JSON bodies
+    shape    the types of JSON bodies; None if bodies stay bytes
     """
 
     run: str
@@ -72,7 +72,7 @@ class State:
 
 
 def with_column_shape(state: State, columns: pa.Schema, place: str) -> State:
-    """Return the state with the shape of the table's column.
+    """Return the state with the shape that the table's column has now.
 
     The recorded shape may differ from the table's fields, if the table was restored, or if a run died after it added
     fields and before it committed rows. Raises StoreAccessError for a column that is not a shape.
@@ -80,6 +80,7 @@ def with_column_shape(state: State, columns: pa.Schema, place: str) -> State:
     column = next((one for one in columns if pa.types.is_struct(one.type)), None)
     if column is None:
         return state
+    # A column does not show which fields a body must have.
     required = () if state.shape is None else state.shape.required
     with understood(f"{place}: the column {column.name}"):
         shape = BodyShape.of_type(column.type, required)
@@ -90,7 +91,7 @@ def with_column_shape(state: State, columns: pa.Schema, place: str) -> State:
 class Commit:
     """Files to add to a table, and the state of the table after this.
 
-    replaces  names of files of the table, in its folder, whose rows are in the new files
+    replaces  names of files in the table's folder that the new files replace
     """
 
     state: State
@@ -106,7 +107,7 @@ class Commit:
         return total_of(file.tally for file in self.files if file.is_reject)
 
     def numbered(self, is_reject: bool) -> list[tuple[str, DataFile]]:
-        """Return a name for each file that no other commit uses."""
+        """Return the files with the names that they get in the table, which no other commit uses."""
         return [
             (f"{self.state.run}-{number:05d}.parquet", file)
             for number, file in enumerate(self.files)
@@ -133,7 +134,7 @@ Staged = Any
 
 
 class Destination(Protocol):
-    """A table. Every method raises StoreAccessError if the system or a library refuses.
+    """A table. Every method raises StoreAccessError if the system or a library refuses an operation.
 
     name      name of the table in messages
     layout    parquet, iceberg or delta
@@ -161,7 +162,7 @@ class Destination(Protocol):
 
     @staticmethod
     def why_no_partition(column: str, text: str) -> str:
-        """Return why readers would not read this value of a column back from its partition; "" if they would.
+        """Return why readers would not get this value back from the name of its partition; "" if they would.
 
         Tasks call it as well, so it must be picklable by name.
         """
@@ -176,7 +177,7 @@ class Destination(Protocol):
         """Return whether the commit of a run was made."""
 
     def finish(self, commit: Commit, staged: Staged) -> None:
-        """Complete a commit. After an interruption, this is called again."""
+        """Complete a commit that was made. After an interruption, the next run calls this again."""
 
     def discard(self, commit: Commit) -> None:
         """Delete the files that `publish` moved for a commit that was not made."""
@@ -195,7 +196,10 @@ class FolderDestination(Destination, Protocol):
 
 @contextmanager
 def explained_by(library: str, name: str, conflict: type[Exception]) -> Iterator[None]:
-    """Convert errors of the body to a StoreAccessError, or `conflict`, another run's commit, to a StoreLockedError."""
+    """Convert errors of the body to StoreAccessError.
+
+    A `conflict` error means that another run has made a commit. It becomes a StoreLockedError.
+    """
     try:
         yield
     except ReputError:
@@ -204,7 +208,8 @@ def explained_by(library: str, name: str, conflict: type[Exception]) -> Iterator
         raise StoreLockedError(
             f"{name}: another commit was made meanwhile; run it again: {_line(error)}"
         ) from error
-    except Exception as error:  # libraries pass on errors of other libraries
+    except Exception as error:
+        # The libraries pass on errors of the libraries that they use, so the type is not known.
         line = _line(error)
         hint = "; free some space and run it again" if any(t in line for t in _NO_SPACE) else ""
         raise StoreAccessError(f"{name}: {library}: {line}{hint}") from error

@@ -88,7 +88,9 @@ def compact_table(
     control = control_of(destination)
     with control.claimed():
         if control.recover():
-            report.notes.append("the last run was committed, but not finished: it is now")
+            report.notes.append(
+                "the last run was interrupted after its commit, which is complete now"
+            )
         state = destination.state([])
         if state is None:
             raise UsageError(f"{destination.name}: nothing was exported there")
@@ -146,6 +148,7 @@ def _compact(
     runner_for: Callable[[int], Runner],
     progress: Progress,
 ) -> tuple[int, int]:
+    # A compaction is a separate commit, so it needs its own id.
     state = replace(state, run=uuid.uuid4().hex)
     with control.staging(state.run) as staged:
         rewrite = partial(_rewrite, control, staged, target_bytes, runner_for, progress)
@@ -182,5 +185,5 @@ def layout_of(folder: str) -> str:
     """Return the layout of the table in a folder. Raises UsageError if it has no table."""
     layout = format_of(folder)
     if layout is None:
-        raise UsageError(f"{folder}: no table that `reput export` wrote")
+        raise UsageError(f"{folder}: contains no table that `reput export` wrote")
     return layout

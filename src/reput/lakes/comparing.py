@@ -24,7 +24,9 @@ from reput.log.sources import LogListing
 from reput.messages.schema import COLUMNS, CORRUPT_REASON
 from reput.table.arrow import to_arrow
 
+# Bounds of one part of the store, which is held in memory.
 _MOST_ROWS, _MOST_BYTES = 500_000, 256 << 20
+# Offsets before and after all messages, so that no row of the export is missed.
 _LEAST, _MOST = -(2**63), 2**63 - 1
 _PLACE = ("topic", "queue_id", "queue_offset", "physical_offset", "size")
 Rows = npt.NDArray[np.int64]
@@ -70,7 +72,7 @@ def diff_export(
 
 @dataclass(frozen=True, slots=True)
 class _Sides:
-    """The sides of the comparison: whether the store or the export is A (0), and which is B (1)."""
+    """The positions of the store and of the export in the comparison: 0 for A, 1 for B."""
 
     store: int
     export: int
@@ -82,6 +84,7 @@ class _Sides:
 def _mark_of(
     source: LogListing, state: State | None, destination: Destination
 ) -> tuple[str, ReadMark]:
+    """Return the name and the mark of the store in the table. A store without its own name is found by its log."""
     marks = {} if state is None else state.marks
     if source.name in marks:
         return source.name, marks[source.name]
@@ -96,6 +99,8 @@ def _mark_of(
 
 
 class _TableComparison:
+    """Compares a store with a table, part by part, and adds the differences to a report."""
+
     def __init__(
         self, store: str, source: LogListing, mark: ReadMark, rows: ExportRows, sides: _Sides,
         found: Difference, storage_options: Mapping[str, str] | None,
@@ -112,6 +117,7 @@ class _TableComparison:
             self._found.notes.append(f"the export has no {', '.join(left_out)}")
         low = _LEAST
         for part in self._parts(request):
+            # The last part is empty. It is compared with the rows of the export after the store's last message.
             high = int(part["physical_offset"][-1].as_py()) + 1 if len(part) else _MOST
             exported = self._rows.between(low, high, kept or ["physical_offset"])
             self._compare(part, exported)
@@ -144,6 +150,7 @@ class _TableComparison:
         yield pa.Table.from_batches([], reader.schema)
 
     def _without_damage(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Report unreadable records as damage, and return the other rows."""
         is_read = batch[CORRUPT_REASON.name].is_null()
         if is_read.false_count == 0:
             return batch
@@ -170,7 +177,7 @@ class _TableComparison:
         self._only_in(self._sides.export, exported.take(_others(len(theirs), right)))
 
     def _differing(self, stored: pa.Table, exported: pa.Table) -> dict[int, list[str]]:
-        """Return the columns that differ, by row."""
+        """Return the names of the columns that differ, for each row with a difference."""
         found: dict[int, list[str]] = {}
         for name in self._compared:
             ours, theirs = _plain(stored[name]), _plain(exported[name])
@@ -189,8 +196,10 @@ class _TableComparison:
         found.add(Part.MESSAGE, what, len(rows))
         offsets = rows["physical_offset"].to_numpy()
         if side == self._sides.store:
+            # Messages after the mark have not been exported yet.
             found.behind[side] += int(np.count_nonzero(offsets >= self._mark.end))
         else:
+            # The store has deleted these messages after the export.
             found.expired[side] += int(np.count_nonzero(offsets < self._source.begin))
         for row in range(min(found.room(Part.MESSAGE, what), len(rows))):
             self._add_example(what, rows.slice(row, 1), (side,))
@@ -212,7 +221,10 @@ def _others(count: int, chosen: Rows) -> Rows:
 
 
 def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Convert times to numbers, as some are outside the calendar, and texts and bytes to one width."""
+    """Return a column in a form that can be compared.
+
+    Times become numbers, because some are outside the calendar. Texts and bytes get offsets of 32 bits.
+    """
     kind = column.type
     if pa.types.is_timestamp(kind):
         return column.cast(pa.timestamp("us", kind.tz)).cast(pa.int64())

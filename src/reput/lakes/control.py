@@ -51,7 +51,8 @@ def format_of(path: str, options: Mapping[str, str] | None = None) -> str | None
     """
     if is_url(path):
         for is_inside in (False, True):
-            with suppress(UsageError):  # exports cannot be written to such a place
+            with suppress(UsageError):
+                # An invalid place for a table contains no export.
                 layout = LakeBucket(path, options or {}, is_inside=is_inside).layout()
                 if layout is not None:
                     return layout
@@ -88,20 +89,22 @@ class Control:
 
     @contextmanager
     def claimed(self) -> Iterator[None]:
-        """Own the table during the body. Raises StoreLockedError.
+        """Own the table during the body.
 
-        Raises UsageError, without a change, for a folder with other contents.
+        Raises StoreLockedError, and UsageError for a folder with other contents, which stays unchanged.
         """
         busy = "another export is writing here; wait for it or stop it"
         with ExitStack() as stack:
             for place in (self._folder, self._destination.folder):
                 stack.enter_context(writing_to(place))
+            # Checked before anything is created.
             self._check_place()
             make_folder(self._folder)
             stack.enter_context(self._held())
             stack.enter_context(anchored(self._folder))
             stack.enter_context(locked(self._folder / "owner", busy))
-            self._check_place()  # again, because another run may have changed the folder
+            # Checked again, because another run may have changed the folder before the lock was taken.
+            self._check_place()
             yield
 
     @contextmanager
@@ -112,6 +115,7 @@ class Control:
             yield
 
     def _check_place(self) -> None:
+        """Raise UsageError if the folder has other contents, or a table of another layout."""
         place, wanted = self._destination.folder, self._destination.layout
         with explained(place, "be read"):
             is_empty = not place.is_dir() or all(
@@ -127,8 +131,8 @@ class Control:
             )
         if found is not None and not place.is_dir() and self._folder.parent == place.parent:
             raise UsageError(
-                f"{place}: is gone, and {self._folder} says what was exported there; "
-                "bring it back, or delete that folder to begin anew"
+                f"{place}: does not exist, but {self._folder} records exports to it; "
+                "restore it, or delete that folder to start over"
             )
         is_known = any((place / name).exists() for name in self._destination.known_by)
         if found is None and not is_empty and not is_known:
@@ -152,12 +156,12 @@ class Control:
         if table != self._destination.table:
             raise UsageError(
                 f"{self._destination.folder}: an export into another table was interrupted here; "
-                f"run that one again first, or delete {self._pending} to give it up"
+                f"run that one again first, or delete {self._pending} to abandon it"
             )
         return commit
 
     def recover(self) -> bool:
-        """Finish the last run's commit if it was made, else delete its files; return whether it was made."""
+        """Finish the last run's commit if it was made, else delete its files. Return whether it was made."""
         commit = self.pending()
         is_made = commit is not None and self._is_made(commit)
         if commit is not None:
@@ -213,6 +217,7 @@ class Control:
 
     def begin(self, commit: Commit) -> None:
         """Record a commit that is about to be made; its files are staged."""
+        # Staged files must be durable before the pending commit names them.
         sync_folder(self._staged(commit.state.run))
         if not self._format.exists():
             _replace(self._format, self._destination.layout)
@@ -259,6 +264,7 @@ class BucketControl(Control):
 
     @contextmanager
     def _held(self) -> Iterator[None]:
+        # Buckets have no links.
         yield
 
     @contextmanager
@@ -299,6 +305,7 @@ class BucketControl(Control):
         """See Control."""
         done = self._bucket.pending()
         self._bucket.change(pending=None)
+        # For Parquet, the last manifest is the state of the table, so it stays.
         if done is not None and done["manifest"] != self._bucket.last():
             self._bucket.remove([done["manifest"]])
 
@@ -316,11 +323,13 @@ class BucketControl(Control):
             yield self._bucket.staged(run)
         except StoreError:
             with suppress(StoreAccessError):
-                self._bucket.check_owner()  # otherwise, the new owner deletes the staged files
+                # If another run owns the table now, that run deletes the staged files.
+                self._bucket.check_owner()
             raise
         finally:
             if self._bucket.pending() is None:
-                with suppress(StoreAccessError):  # the next run deletes them
+                with suppress(StoreAccessError):
+                    # If this fails, the next run deletes them.
                     self.clear_staging()
 
 

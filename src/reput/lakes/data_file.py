@@ -20,6 +20,7 @@ from reput.lakes.partitions import PartitionValues
 
 _SUM_MASK = (1 << 64) - 1
 
+# Columns whose bounds become statistics of the table.
 _STATISTICS_OF = (
     "topic",
     "key",
@@ -28,6 +29,7 @@ _STATISTICS_OF = (
     "physical_offset",
     "store_timestamp",
 )
+# Longer texts get no statistics.
 _MOST_CHARACTERS = 256
 
 
@@ -50,7 +52,7 @@ class RowTally:
         )
 
     def agrees_with(self, other: RowTally) -> bool:
-        """Return whether all figures that both have are equal."""
+        """Return whether all values that both tallies have are equal."""
         pairs = ((self.size_bytes, other.size_bytes), (self.body_crcs, other.body_crcs))
         return self.rows == other.rows and all(
             mine == theirs for mine, theirs in pairs if mine is not None and theirs is not None
@@ -76,6 +78,7 @@ def opened_parquet(path: str | Path) -> Iterator[pq.ParquetFile]:
     Raises:
         StoreNotFoundError, StoreAccessError: The file cannot be opened or is not a regular file.
     """
+    # The path may have changed since the check, so pyarrow opens the checked file by its descriptor.
     with FileReader(str(path)) as reader, pq.ParquetFile(f"/dev/fd/{reader.fileno}") as file:
         yield file
 
@@ -108,9 +111,8 @@ def _crc_sum(bodies: pa.Array) -> int:
     offsets = np.frombuffer(buffers[1], np.int64 if wide else np.int32)
     offsets = offsets[bodies.offset : bodies.offset + len(bodies) + 1].astype(np.int64)
     data = np.frombuffer(buffers[2] or b"", np.uint8)
-    data.flags.writeable = (
-        False  # numba has another type for writable arrays, and would compile a second kernel
-    )
+    # Numba has another type for writable arrays, and would compile a second kernel.
+    data.flags.writeable = False
     crcs = np.empty(len(bodies), np.int32)
     body_crcs(data, offsets[:-1], np.diff(offsets), crcs)
     return int(crcs.sum(dtype=np.int64)) & _SUM_MASK
@@ -122,9 +124,9 @@ class DataFile:
 
     name        name in the staging folder
     tally       tally of the rows that were read back
-    partition   values of its partition
+    partition   names and values of its partition
     least, greatest  least and greatest values of some columns; times in ms since 1970
-    is_reject     whether it holds rejected rows
+    is_reject     whether it contains rejected rows
     """
 
     name: str
@@ -177,6 +179,7 @@ Places = Sequence[tuple[Path, DataFile]]
 
 
 def make_folders(places: Places) -> set[Path]:
+    """Create and return the folders of these files."""
     folders = {path.parent for path, _ in places}
     for folder in folders:
         make_folder(folder)

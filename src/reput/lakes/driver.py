@@ -43,11 +43,15 @@ from reput.messages.decoding import open_decoder
 from reput.table.plan import Bounds, ReadTask
 from reput.tasks import Progress, Runner, silent
 
+# Bounds of the bytes of log per task, unless the caller states them.
 SPLIT_BYTES = 1 << 30
 _LEAST_SPLIT_BYTES = 128 << 20
-_LEAST_GIVEN_BYTES = 16 << 10  # far fewer would make more tasks than messages
+# With far fewer bytes there would be more tasks than messages.
+_LEAST_GIVEN_BYTES = 16 << 10
+# Several tasks per slot of the runner, so that all slots finish at about the same time.
 _TASKS_PER_SLOT = 4
-_MANY_STORES = 64  # planning this many stores serially takes longer than starting a job
+# Planning this many stores serially takes longer than starting a job.
+_MANY_STORES = 64
 
 
 def export_sources(
@@ -65,7 +69,7 @@ def export_sources(
     compact_after: int | None = None,
     progress: Progress = silent,
 ) -> ExportReport:
-    """Export the messages of stores, each once.
+    """Export each message of the stores once.
 
     runner_for   returns the runner of the tasks, given the bytes of logs that the export reads
     incremental  continue where the last commit ended; otherwise, the table must be new
@@ -73,7 +77,7 @@ def export_sources(
     max_rejects  most rejected rows with which a run commits: a number, or a share such as "1%"; None for any
     target_file_bytes  size up to which small files of a partition are combined
     commit_every size of log ("10GB") or time ("10min") after which a run commits; None for one commit
-    compact_after number of small files in a partition from which on they are combined after the last commit
+    compact_after least number of small files in a partition at which they are combined, after the last commit
     progress     phases: "export" in bytes of the log, then "written", "merge" in bytes of files, "pending",
                  "published", "committed" and "finished", each when it is done
 
@@ -127,7 +131,7 @@ class _ExportRun:
 
     def recover(self) -> None:
         if self.control.recover():
-            self.report.note("the last run was committed, but not finished: it is now")
+            self.report.note("the last run was interrupted after its commit, which is complete now")
 
     def export(
         self,
@@ -165,6 +169,7 @@ class _ExportRun:
             self.request, self.destination, state, plan.tasks, self.report, decoder
         )
         by_name = {source.name: source for source in sources}
+        # A mark is an offset, so commits between tasks are possible only if tasks run in the order of the log.
         every = self.commit_every if are_in_order(plan.tasks) else CommitEvery()
         self.report.log_bytes = sum(map(weight_of, plan.tasks))
         waiting, last, had_state = plan.tasks, None, state is not None
@@ -182,7 +187,9 @@ class _ExportRun:
                 self._count(step.results)
                 last = self._reconcile(step, last)
                 unfinished = {task.part.store for task in waiting}
+                # A store without waiting tasks has been exported up to its end.
                 marks |= {store: mark for store, mark in ends.items() if store not in unfinished}
+                # The step ends within this store, at the end of a record.
                 if end is not None and (store := step.tasks[-1].part.store) in unfinished:
                     marks[store] = mark_at(by_name[store], end)
                 files = [file for result in step.results for file in result.files]
@@ -197,6 +204,7 @@ class _ExportRun:
                 return
 
     def _moves_on(self, bounds: dict[str, Bounds], marks: dict[str, ReadMark]) -> bool:
+        """Return whether there is a new store, or a store with new messages."""
         return any(name not in marks or length_of(own) for name, own in bounds.items())
 
     def _job(
@@ -242,7 +250,7 @@ class _ExportRun:
     def _reconcile(
         self, step: ExportStep, last: tuple[ReadTask, TaskResult] | None
     ) -> tuple[ReadTask, TaskResult] | None:
-        """Compare the rows read with the rows written, and ranges with their neighbours.
+        """Compare the rows read with the rows written, and check that adjacent ranges join.
 
         Args:
             step: The tasks of this step, and their results.
@@ -259,20 +267,20 @@ class _ExportRun:
         for (before, ended), (after, began) in pairwise(walked):
             if not _joined(before, ended, after, began):
                 raise StoreChangedError(
-                    f"{after.part.file.path}: the records that end at {ended.end} do not lead to the records "
-                    f"that begin at {began.start}; nothing was committed. Did the file change? Run it again"
+                    f"{after.part.file.path}: records end at {ended.end}, but the next range's first record "
+                    f"begins at {began.start}; nothing was committed. Did the file change? Run it again"
                 )
         read = total_of(result.read for result in results)
         written = total_of(file.tally for result in results for file in result.files)
         if not read.agrees_with(written):
             raise StoreAccessError(
                 f"{self.destination.name}: read {read}, but the files written hold {written}; "
-                "nothing was committed. Is the disk sound? Run it again"
+                "nothing was committed. Check the disk, then run it again"
             )
         return walked[-1] if walked else None
 
     def _merged(self, job: ExportJob, files: list[DataFile], runner: Runner) -> list[DataFile]:
-        """Combine small files; return the files, which have the same rows. Raises StoreAccessError."""
+        """Combine small files; return all files of the commit, which have the same rows. Raises StoreAccessError."""
         merge = MergeJob(
             job.folder, job.folder, job.file_schema, job.reject_schema, is_run=True,
             is_fast=job.request.is_fast,
@@ -304,7 +312,8 @@ class _ExportRun:
         rows = self.report.rows + found.rows
         commit = Commit(state, self._merged(job, found.files, runner), found.replaces)
         self._commit(commit, staged, table.replace if found.replaces else None)
-        self.report.rows = rows  # copied rows are not counted
+        # The commit also has rows copied from replaced files, which are not counted.
+        self.report.rows = rows
         self.report.superseded += found.superseded
 
     def _check_rejects(self, commit: Commit) -> None:
@@ -329,6 +338,7 @@ class _ExportRun:
 
 
 def _split_bytes(bounds: dict[str, Bounds], runner: Runner) -> int:
+    """Return the bytes of log per task."""
     total = sum(length_of(own) for own in bounds.values())
     share = total // (_TASKS_PER_SLOT * runner.parallelism)
     return max(_LEAST_SPLIT_BYTES, min(share, SPLIT_BYTES))
@@ -338,7 +348,10 @@ def _joined(before: ReadTask, ended: TaskResult, after: ReadTask, began: TaskRes
     """Return whether a range begins at the end of the preceding range, if both are adjacent and were walked."""
     one, other = before.part, after.part
     if one.file != other.file or one.stop != other.start or other.topics is not None:
+        # Only adjacent ranges of one file can be compared.
         return True
     if ended.start >= one.stop or ended.end < one.stop:
-        return True  # no record begins in it, or it ends with unreadable bytes
+        # No record begins in the range, or it ends with unreadable bytes.
+        return True
+    # A long record may reach beyond the whole next range.
     return began.start == ended.end or (began.start >= other.stop and ended.end >= other.stop)

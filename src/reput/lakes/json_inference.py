@@ -49,6 +49,7 @@ MOST_NAME_BYTES = 255
 SAMPLE_BYTES = 64 << 20
 """Total bytes of sampled bodies. The number of columns limits the memory for types."""
 
+# Longer bodies are not sampled.
 _LONGEST_BODY_BYTES = 4 << 20
 _INT64 = range(-(2**63), 2**63)
 _TIME = re.compile(
@@ -131,7 +132,7 @@ class ShapeInference:
     def notes(self) -> list[str]:
         """Return a line for each reason to skip fields, and for each field that had to stay an integer."""
         left_out = [
-            f"inferring JSON types: fields {reason} are left out; they stay in the body"
+            f"inferring JSON types: fields {reason} are skipped; they remain in the body"
             for reason in sorted(self._left_out)
         ]
         return left_out + [
@@ -141,6 +142,7 @@ class ShapeInference:
         ]
 
     def _known(self, kind: pa.DataType) -> _Node:
+        """Return the node of a type in the table, with nodes for its fields and elements."""
         node = _Node(known=kind)
         if pa.types.is_struct(kind):
             self._columns += kind.num_fields
@@ -150,6 +152,7 @@ class ShapeInference:
         return node
 
     def _see(self, node: _Node, value: Any, level: int) -> None:
+        """Count the kinds of a value and of the values in it."""
         kind = self._kind_of(value)
         if kind is None or not _agrees(kind, node.known):
             return
@@ -240,10 +243,12 @@ def _agrees(kind: str, known: pa.DataType | None) -> bool:
         return True
     if pa.types.is_struct(known) or is_list(known):
         return kind == ("object" if pa.types.is_struct(known) else "list")
+    # Any other field keeps its type: only numbers can be widened.
     return kind in ("integer", "number")
 
 
 def _most_frequent(seen: Counter[str]) -> str | None:
+    """Return the most frequent kind. Among fractions, integers count as numbers; among texts, times count as texts."""
     kinds = Counter(seen)
     if kinds["number"]:
         kinds["number"] += kinds.pop("integer", 0)
@@ -299,7 +304,7 @@ def _of_file(path: str, known: BodyShape | None, destination: Destination) -> Bo
         return evolved(known, shape, destination.widens)
     except ValueError as error:
         raise UsageError(
-            f"{destination.name}: was begun with another json_body: {path} has other types: "
+            f"{destination.name}: was created with another json_body: {path} has other types: "
             f"{error}; add fields only, or export to another place",
             arguments=["json_body"],
         ) from None
@@ -322,7 +327,7 @@ def _decoded(
             return known
         why = "".join(f"; {note}" for note in fields.notes[:3])
         raise UsageError(
-            f"body {decoder.name}: the schema of none of the first bodies is known{why}",
+            f"body {decoder.name}: the schema of the first bodies is unknown{why}",
             arguments=["body"],
         )
     try:
@@ -334,7 +339,7 @@ def _decoded(
     shape, conflicts = united(known, given, destination.widens)
     if conflicts and decoder.is_fixed:
         raise UsageError(
-            f"{destination.name}: was begun with other types of {decoder.name}: {conflicts[0]}; "
+            f"{destination.name}: was created with other types of {decoder.name}: {conflicts[0]}; "
             "add fields only, or export to another place",
             arguments=["body"],
         )
@@ -352,6 +357,7 @@ def _inferred(
     inference = ShapeInference(known, widens=widens, timestamps=request.json_timestamps)
     bodies = sample_bodies(list(tasks), request, _SAMPLED_BODIES)
     if request.charset != UTF_8:
+        # The inference parses UTF-8.
         bodies = (body and body.decode(request.charset, "replace").encode() for body in bodies)
     inference.add_all(bodies)
     shape = inference.shape

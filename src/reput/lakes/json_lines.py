@@ -39,6 +39,7 @@ from reput.table.read import damage_at_end
 from reput.tasks import Progress, silent
 
 _BUFFER_BYTES = 1 << 20
+# Ranges are not split, because one process writes all lines in order.
 _WHOLE_FILES = 1 << 62
 
 
@@ -148,6 +149,7 @@ class _LinesExport:
                 kept &= condition.keeps(topics)[rows["queue"]]
             else:
                 stamps = rows["store_timestamp"].astype(np.int64)
+                # Conditions are in microseconds, store timestamps in milliseconds.
                 limit = condition.value // 1000
                 kept &= stamps >= limit if condition.operator == ">=" else stamps <= limit
         return kept
@@ -170,7 +172,8 @@ def _into_file(path: Path, lines: _LinesExport, incremental: bool) -> None:
     with locked(path, "another export is writing this file; wait for it or stop it"):
         size, state = _read_commit(beside) if beside.exists() else (0, None)
         if is_gone and not incremental and not path.stat().st_size:
-            delete(beside)  # the user deleted the file: begin a new one
+            # The user has deleted the file, so a new export begins.
+            delete(beside)
             size, state = 0, None
         if state is not None and not incremental:
             raise UsageError(
@@ -181,7 +184,8 @@ def _into_file(path: Path, lines: _LinesExport, incremental: bool) -> None:
             lines.request.check_same(state.request, str(path))
         _check_size(path, path.stat().st_size, size, beside)
         if not beside.exists():
-            _write_commit(beside, 0, None)  # marks the file as an export
+            # Mark the file as an export before the first line is written.
+            _write_commit(beside, 0, None)
         with appending(path, size, _BUFFER_BYTES) as file:
             marks = lines.write(file, state)
         lines.progress("written", 1, 1)
@@ -210,7 +214,7 @@ def _check_size(path: Path, size: int, exported: int, beside: Path) -> None:
     if size < exported:
         raise StoreAccessError(
             f"{path}: is shorter than the {exported:,} bytes that were exported; "
-            f"restore it, or delete {beside} to begin anew"
+            f"restore it, or delete {beside} to start over"
         )
 
 

@@ -42,14 +42,16 @@ from reput.lakes.data_file import DataFile
 CONTROL_FOLDER = "_reput"
 """Name of the control folder inside a table whose readers find its files through a log."""
 _HEAD = "head"
+# Seconds between two signs of life of the owner.
 _BEAT_S = 4.0
 _PATIENCE_S = 30.0
 """Seconds without a sign of life after which another run takes the table from its owner."""
 _POLL_S = 1.0
+# Attempts to replace the head while the bucket does not respond.
 _REPEATS = 5
-_MOST_NAME_BYTES = (
-    400  # of the table: names of partitions and files follow, and 900 are allowed in all
-)
+# Bytes of the table's URL. Names of partitions and files follow, and a whole name may have 900 bytes.
+_MOST_NAME_BYTES = 400
+# Bytes per request in which a large manifest is uploaded.
 _REQUEST_BYTES = 16 << 20
 
 Placed = Sequence[tuple[str, DataFile]]
@@ -83,8 +85,6 @@ class LakeBucket:
         self._version = ""
         self._run = uuid.uuid4().hex
 
-    # Names.
-
     def staged(self, run: str) -> str:
         """Return the URL of the folder in which a run stages its files."""
         return join(self.store.place, self.control, "staging", run)
@@ -92,8 +92,6 @@ class LakeBucket:
     def url_of(self, name: str) -> str:
         """Return the URL of an object."""
         return join(self.store.place, name)
-
-    # The head.
 
     def layout(self) -> str | None:
         """Return the format of the table, or None if nothing was exported there."""
@@ -107,7 +105,7 @@ class LakeBucket:
         return True
 
     def _read(self) -> tuple[dict[str, Any], str]:
-        """Read the control object. Raises StoreNotFoundError."""
+        """Read the head, and return it with its version. Raises StoreNotFoundError."""
         name = f"{self.control}/{_HEAD}"
         found = self.store.get(name)
         with understood(self.url_of(name)):
@@ -126,7 +124,7 @@ class LakeBucket:
         return head, found.version
 
     def last(self) -> str | None:
-        """Return the name of the last commit, if the head is the commit."""
+        """Return the name of the last commit's manifest; None before it, or if the format commits elsewhere."""
         return self._current().get("commit")
 
     def read_last(self) -> str | None:
@@ -134,11 +132,11 @@ class LakeBucket:
         return self._read()[0].get("commit")
 
     def pending(self) -> Mapping[str, str] | None:
-        """Return the unfinished commit: `table` and `manifest`."""
+        """Return `table` and `manifest` of the unfinished commit, or None."""
         return self._current().get("pending")
 
     def _current(self) -> dict[str, Any]:
-        """Return the head as this run has written it, or else the present one."""
+        """Return the head that this run has written, or the present head if this run does not own the table."""
         if not self._version:
             with suppress(StoreNotFoundError):
                 return self._read()[0]
@@ -175,7 +173,7 @@ class LakeBucket:
 
     @contextmanager
     def claimed(self, layout: str, known_by: Sequence[str]) -> Iterator[None]:
-        """Own the table in the body.
+        """Own the table during the body.
 
         Args:
             layout: Format of the table.
@@ -210,6 +208,7 @@ class LakeBucket:
             self._head, self._version = head, version
             self.change(owner=owner)
         ended = threading.Event()
+        # Without these signs of life, other runs would take the table.
         beats = threading.Thread(target=self._beat, args=(ended,), daemon=True)
         beats.start()
         try:
@@ -218,6 +217,7 @@ class LakeBucket:
             ended.set()
             beats.join()
             with suppress(ReputError):
+                # If this fails, other runs take the table after `_PATIENCE_S`.
                 self.change(owner=None)
                 self.store.delete(self._alive(self._run))
             self._version = ""
@@ -236,13 +236,15 @@ class LakeBucket:
             )
 
     def _check_whole(self, head: Mapping[str, Any]) -> None:
+        """Raise UsageError if a table with rows has lost its objects."""
         if head.get("commit") is None or head.get("pending") is not None:
+            # An interrupted commit may not have copied its files yet.
             return
         commit = self.read_commit(head["commit"])
         if commit.rows.rows and next(self._names(), None) is None:
             raise UsageError(
-                f"{self.url}: is gone, and {self.url_of(self.control)} says what was exported there; "
-                "bring it back, or delete that folder to begin anew"
+                f"{self.url}: does not exist, but {self.url_of(self.control)} records exports to it; "
+                "restore it, or delete that folder to start over"
             )
 
     def _names(self) -> Iterator[str]:
@@ -251,16 +253,16 @@ class LakeBucket:
     def _is_control(self, name: str) -> bool:
         return name.startswith(f"{self.control}/")
 
-    # Signs of life.
-
     def _alive(self, run: str) -> str:
         return f"{self.control}/alive-{run}"
 
     def _beat(self, ended: threading.Event) -> None:
+        """Write signs of life until `ended` is set."""
         version = ""
         while not ended.wait(_BEAT_S):
             name, data = self._alive(self._run), uuid.uuid4().bytes
             with suppress(ReputError):
+                # A failed write does no harm, because other runs wait for several.
                 version = (
                     self.store.put_if_match(name, data, version)
                     if version
@@ -283,8 +285,6 @@ class LakeBucket:
             return self.store.get(self._alive(run)).version
         except StoreNotFoundError:
             return ""
-
-    # Objects.
 
     def bring(self, places: Placed, run: str) -> None:
         """Copy staged files to their places. An interrupted run may have copied some of them."""
@@ -334,7 +334,7 @@ class LakeBucket:
 
 
 def _this_process() -> dict[str, Any]:
-    """Return facts by which another process of the same machine can find out whether this one has ended."""
+    """Return the identity of this process, by which other processes of the machine see whether it has ended."""
     return {"machine": _machine(), "pid": os.getpid()}
 
 

@@ -73,7 +73,7 @@ def most_small_files(files: Sequence[DataFile], target_bytes: int) -> int:
 
 
 def groups_of(files: Sequence[DataFile], target_bytes: int, is_run: bool = False) -> list[Group]:
-    """Return groups of small files of one partition, each up to the target; never a single file."""
+    """Return groups of small files to combine: at least two files of one partition, together up to the target size."""
     small: dict[tuple[bool, PartitionValues], list[DataFile]] = {}
     for file in files:
         if is_small(file.file_bytes, target_bytes) and (
@@ -131,13 +131,14 @@ def run_merge(job: MergeJob, group: Group) -> list[DataFile]:
     holds = total_of(file.tally for file in written)
     if not (read.agrees_with(expected) and holds.agrees_with(read)):
         raise StoreAccessError(
-            f"{job.folder}: files of {expected} were put together into others that hold something else; "
-            "nothing was committed. Is the disk sound? Run it again"
+            f"{job.folder}: files with {expected} were combined into files with other rows; "
+            "nothing was committed. Check the disk, then run it again"
         )
     return [replace(file, partition=first.partition) for file in written]
 
 
 def batches_of(path: Path) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a file in batches of about `_BATCH_BYTES`."""
     with explained(path, "be read"), opened_parquet(path) as file:
         groups = range(file.metadata.num_row_groups)
         size = sum(file.metadata.row_group(n).total_byte_size for n in groups)

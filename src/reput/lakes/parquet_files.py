@@ -32,8 +32,9 @@ ROW_GROUP_BYTES = 96 << 20
 """Bytes of Arrow memory that are sorted together; about 64 MiB of a log."""
 
 STAGED = ".part"
-"""End of the names of staged files, so that they match no pattern of a reader."""
+"""Suffix of staged files, so that they do not match the file patterns of readers."""
 
+# Bounds the open files of a task whose rows fall into many partitions.
 _MOST_OPEN = 128
 BLOOM_COLUMNS = ("key", "unique_key")
 _BLOOM_FALSE_POSITIVES = 0.01
@@ -72,7 +73,8 @@ class ParquetFiles:
         self._waiting_bytes = 0
         self._open: OrderedDict[PartitionValues, tuple[Path, pq.ParquetWriter]] = OrderedDict()
         self._files: list[DataFile] = []
-        self._scratch = ExitStack()  # local files that will be uploaded to a bucket
+        # Local files that will be uploaded to a bucket.
+        self._scratch = ExitStack()
         self._here = (
             self._scratch.enter_context(scratch_folder()) if is_url(folder) else Path(folder)
         )
@@ -86,7 +88,7 @@ class ParquetFiles:
             self._flush()
 
     def finish(self) -> list[DataFile]:
-        """Close the files and read them back."""
+        """Write the waiting rows, close the files and read them back; return the files."""
         self._flush()
         while self._open:
             self._close_oldest()
@@ -121,6 +123,7 @@ class ParquetFiles:
         if values in self._open:
             self._open.move_to_end(values)
             return self._open[values]
+        # The least recently used file is closed. Further rows of its partition get another file.
         if len(self._open) >= _MOST_OPEN:
             self._close_oldest()
         path = self._here / f"{uuid.uuid4().hex}{STAGED}"
@@ -136,17 +139,19 @@ class ParquetFiles:
         with explained(path, "be written"):
             writer.close()
         if not is_url(self._folder):
+            # A commit must not name a file that a power cut could damage.
             sync_file(path)
         with explained(path, "be read"), native(path) as place:
             metadata = pq.read_metadata(place)
             least, greatest = bounds_of(metadata)
             tally = self._handed.pop(values)
             if not self._is_fast:
+                # The file is read again, so that the commit can be compared with the rows read from the log.
                 tally = read_back(place)
             elif metadata.num_rows != tally.rows:
                 raise StoreAccessError(
                     f"{path}: has {metadata.num_rows} of {tally.rows} rows; nothing was committed. "
-                    "Is the disk sound? Run it again"
+                    "Check the disk, then run it again"
                 )
         size = os.path.getsize(path)
         if is_url(self._folder):
@@ -181,6 +186,7 @@ def writer_options(schema: pa.Schema, rows: int, is_sorted: bool = True) -> Mapp
 
 @cache
 def _writes_bloom_filters() -> bool:
+    """Return whether the installed pyarrow can write Bloom filters."""
     return "bloom_filter_options" in inspect.signature(pq.ParquetWriter.__init__).parameters
 
 

@@ -15,6 +15,7 @@ SORT_COLUMNS = ("topic", "key", "store_timestamp")
 
 _UNIT_US = {"day": 86_400_000_000, "hour": 3_600_000_000}
 _NUMPY_UNITS = {"day": "D", "hour": "h"}
+# Prefix of the names of temporary columns, which cannot occur in other columns.
 _PLACE = "\0place"
 
 PartitionValues = tuple[tuple[str, str | None], ...]
@@ -84,6 +85,7 @@ def _runs(keys: list[pa.ChunkedArray], count: int) -> Iterator[tuple[int, int]]:
 
 
 def _in_words(name: str, value: str | int | None) -> str | None:
+    """Return the text of a partition's value."""
     if value is None or isinstance(value, str):
         return value
     return str(np.int64(value).astype(f"M8[{_NUMPY_UNITS[name]}]")).replace("T", "-")

@@ -29,16 +29,22 @@ from reput.tasks import Runner, no_progress, waiting
 
 
 def check_goes_on(source: LogListing, log_end: int, mark: ReadMark, destination: str) -> None:
-    """Raise StoreChangedError if a store's log is not the one that was exported up to the mark, or StoreError."""
+    """Raise StoreChangedError if a store's log is not the log that was exported up to the mark.
+
+    Raises StoreError if the log cannot be read.
+    """
     if why := why_another(source, log_end, mark):
         raise StoreChangedError(
-            f"{source.name}: not the log that {destination} has messages of up to {mark.end}: {why}; "
+            f"{source.name}: not the log that was exported to {destination} up to offset {mark.end}: {why}; "
             "it was truncated or replaced; export it to another place, or give it another name"
         )
 
 
 def check_is_new(source: LogListing, marks: Mapping[str, ReadMark], destination: str) -> None:
-    """Raise UsageError if the table has a store's log under another name, or StoreError."""
+    """Raise UsageError if the table has a store's log under another name.
+
+    Raises StoreError if the log cannot be read.
+    """
     for name, mark in marks.items():
         if has_read(mark, source):
             raise UsageError(
@@ -189,7 +195,7 @@ def without_replicas(
     """
     named = [one for one in stores if isinstance(one, NamedStore)]
     for finding in find_replicas(named).differing:
-        raise UsageError(f"{finding}: leave one of them out, or give it another broker name")
+        raise UsageError(f"{finding}: exclude one of them, or give it another broker name")
     first = replicas_of(named)
     kept = [one for one in stores if not (isinstance(one, NamedStore) and one.name in first)]
     return kept, first
@@ -203,7 +209,8 @@ def _by_path(
         return find_logs(paths, options)
     if len(names) != len(paths) or len(set(names)) < len(names):
         raise UsageError(
-            f"names: give each of the {len(paths)} stores one of its own", arguments=["names"]
+            f"names: pass one name for each of the {len(paths)} stores, all different",
+            arguments=["names"],
         )
     found: dict[str, LogListing] = {}
     for path, name in zip(paths, names, strict=True):

@@ -1,4 +1,4 @@
-"""Count why rows were rejected, or fields left null: each reason exactly, with one example."""
+"""Count the reasons for which rows were rejected or fields are null, with one example of each."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Self
 from reput.errors import RejectedRowsError, UsageError
 from reput.messages.parsed_bodies import MOST_EXAMPLE_CHARACTERS, Misfit
 
+# Reasons that are listed in a report or an error; the others are summed up.
 _MOST_TOLD = 3
 
 
@@ -48,10 +49,10 @@ def most_frequent(rows: Mapping[str, int], examples: Mapping[str, str]) -> Itera
 
 
 class MostRejects:
-    """The number of rejected rows that an export may have: rows, or a share of its rows in percent.
+    """The limit of rejected rows of an export: a number of rows, or a share of its rows in percent.
 
     Raises:
-        UsageError: The limit is neither.
+        UsageError: The limit is invalid.
     """
 
     def __init__(self, given: str | int) -> None:
@@ -61,7 +62,8 @@ class MostRejects:
             self._most = float(text[:-1]) if self._is_share else int(text)
         except ValueError:
             self._most = -1
-        is_possible = 0 <= self._most <= (100 if self._is_share else self._most)  # NaN is not
+        # Comparisons with NaN are false, so NaN is refused.
+        is_possible = 0 <= self._most <= (100 if self._is_share else self._most)
         if not is_possible:
             raise UsageError(
                 f"max_rejects {text}: a number of rows, or a share of them such as 1%",
@@ -69,7 +71,7 @@ class MostRejects:
             )
 
     def check(self, rejects: int, rows: int, told: Iterable[str], destination: str) -> None:
-        """Compare with the limit.
+        """Check the rejected rows of an export.
 
         Raises:
             RejectedRowsError: `rejects` of `rows` messages are too many; the error quotes the reasons.

@@ -25,7 +25,7 @@ class ExportReport(Sealable, ShownAsTable, Report):
     is_whole      whether the whole log after the marks was read
     messages      number of examined messages, of which `rows` and `rejects` were requested
     json_errors   rows with fields that are null because their values do not fit
-    reasons       why rows were rejected or have such fields, and how many rows, most frequent first
+    reasons       number of rows for each reason of a rejection or of such null fields, most frequent first
     reason_examples  an example for a reason, if it helps
     json_changes  fields of JSON bodies that are new in the table, or wider
     body_column   name of the column of typed bodies
@@ -67,7 +67,7 @@ class ExportReport(Sealable, ShownAsTable, Report):
 
     @property
     def is_complete(self) -> bool:
-        """Whether the whole log was present and readable."""
+        """Return whether the whole log was present and readable."""
         return not (self.damage or self.missing)
 
     def as_dict(self) -> dict[str, Any]:
@@ -127,11 +127,11 @@ def _rows(report: ExportReport) -> Iterator[tuple[str, str]]:
 
 
 def _where(report: ExportReport) -> str:
-    """Return the word for the messages counted: indexes may make it unnecessary to read the whole log."""
+    """Return words for the counted messages: all messages in the log, or only those to which indexes led."""
     return "in the log" if report.is_whole else "looked at"
 
 
 def _files(report: ExportReport) -> str:
-    if not report.files and report.file_bytes:  # a stream
+    if not report.files and report.file_bytes:  # A stream has no files.
         return ""
     return "1 file, " if report.files == 1 else f"{report.files:,} files, "

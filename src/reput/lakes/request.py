@@ -30,7 +30,7 @@ _ADDED = {"body": None, "charset": UTF_8, "upsert_by": None}
 """Fields that requests of older tables lack, with their defaults."""
 
 TEXT_PARTITIONS = ("topic", "real_topic", "broker", "cluster")
-"""Partitions that are columns."""
+"""Partitions whose values are those of a text column."""
 
 PARTITIONS = (*TEXT_PARTITIONS, "day", "hour")
 
@@ -43,12 +43,13 @@ TABLE_COLUMNS = pa.schema(
 KNOWN_COLUMNS = pa.schema([*TABLE_COLUMNS, *ORIGIN_COLUMNS])
 """All columns that a request may name."""
 
+# In a list of columns, this stands for TABLE_COLUMNS.
 _USUAL = "*"
 
 
 @dataclass(frozen=True, slots=True)
 class ExportRequest:
-    """Which messages, and what of each.
+    """The messages to export, and their columns.
 
     columns       names from KNOWN_COLUMNS, in order; None for TABLE_COLUMNS and partitions, "*" for TABLE_COLUMNS
     topics        topics of the messages; () for all
@@ -113,7 +114,7 @@ class ExportRequest:
         for name in self.columns or ():
             if name in {c for e in (JSON, self.value_column) for c in (e, f"{e}_error")}:
                 raise UsageError(
-                    f"columns: leave {name} out, which body adds by itself",
+                    f"columns: remove {name}, because body adds this column",
                     arguments=["columns", "body"],
                 )
             if name not in KNOWN_COLUMNS.names:
@@ -128,7 +129,8 @@ class ExportRequest:
         for name in self.partition_by:
             if name not in PARTITIONS:
                 raise UsageError(
-                    f"partition_by {name}: {', '.join(PARTITIONS)}", arguments=["partition_by"]
+                    f"partition_by {name}: must be one of {', '.join(PARTITIONS)}",
+                    arguments=["partition_by"],
                 )
         if {"day", "hour"} <= set(self.partition_by) or len(set(self.partition_by)) < len(
             self.partition_by
@@ -178,11 +180,14 @@ class ExportRequest:
 
     @property
     def error_column(self) -> pa.Field:
-        """The column, in permissive mode, with the parts of a body that do not fit, and the reasons."""
+        """Return the column for the reasons why parts of a body do not fit, in permissive mode."""
         return pa.field(f"{self.value_column}_error", pa.string())
 
     def conditions(self) -> list[Condition]:
-        """Return the conditions on messages; rows of damage need not meet them, because lost messages may do so."""
+        """Return the conditions on messages.
+
+        Rows of damage need not meet them, because the lost messages may have met them.
+        """
         return list(
             selected(topics=self.topics or None, begin_ms=self.begin_ms, end_ms=self.end_ms)
         )
@@ -219,7 +224,7 @@ class ExportRequest:
         for name, value in _comparable(earlier).items():
             if mine.get(name) != value:
                 raise UsageError(
-                    f"{destination}: was begun with another {name} "
+                    f"{destination}: was created with another {name} "
                     f"({_in_words(value)}, not {_in_words(mine.get(name))}); "
                     "pass the same value, or choose another destination",
                     arguments=[name],

@@ -15,7 +15,8 @@ from reput.table.read import LogRange
 
 _DURATION = re.compile(r"(\d{1,9}) *(s|sec|min|m|h)")
 _SECONDS = {"s": 1, "sec": 1, "m": 60, "min": 60, "h": 3600}
-_TASKS_PER_SLOT = 4  # tasks that run before the time is checked
+# Tasks per slot that run before the time is checked.
+_TASKS_PER_SLOT = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +91,7 @@ class ExportStep:
         """
         last, after = self.tasks[-1].part, waiting[0].part
         if last.store != after.store or last.file != after.file:
+            # No record lies in two files, so a step can end between them.
             return after.file.start if last.store == after.store else last.stop
         ended = self.results[-1]
         walks = all(part.topics is None and part.found is None for part in (last, after))

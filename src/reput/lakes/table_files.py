@@ -37,7 +37,7 @@ class TableFiles(Protocol):
         """Return the settings with which libraries that use the crate object_store access the table."""
 
     def opened(self, paths: Iterable[str]) -> tuple[list[str], pa.fs.FileSystem | None]:
-        """Return paths of data files for pyarrow, and its file system, or None for this machine's."""
+        """Return paths of data files for pyarrow, and its file system, or None for the local file system."""
 
     def bring(self, places: Placed, staged: Staged) -> None:
         """Move staged files to their places. An interrupted run may have moved some of them."""
@@ -83,7 +83,7 @@ class FolderFiles:
             return pq.read_schema(path)
 
     def check_owner(self) -> None:
-        """Do nothing."""
+        """Do nothing: the lock excludes other runs."""
 
 
 class BucketFiles:
@@ -96,7 +96,7 @@ class BucketFiles:
         return f"{self._bucket.url}/{name}" if name else self._bucket.url
 
     def create(self) -> None:
-        """Do nothing."""
+        """Do nothing: buckets have no folders."""
 
     def settings(self) -> Mapping[str, str]:
         return object_settings(self._bucket.url, self._bucket.options)

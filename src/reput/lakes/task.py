@@ -45,7 +45,7 @@ class ExportJob:
     file_schema  schema of the files
     reject_schema  schema of files of rejected rows
     shape        shape of bodies; None if they stay bytes
-    why_no_partition  the table's function of this name, if it is partitioned by a text
+    why_no_partition  `Destination.why_no_partition`, if the table is partitioned by the value of a text column
     decoder      decoder of bodies that are not JSON
     """
 
@@ -90,6 +90,7 @@ def run_export(job: ExportJob, task: ReadTask) -> TaskResult:
         part = replace(part, start=start, at_record=True)
     result = TaskResult(start, start)
     if start >= part.stop:
+        # No record begins in the range.
         return result
     batches = RangeBatches(
         part, read_columns(job), job.request.conditions(), on_corrupt=job.request.on_corrupt,
@@ -167,6 +168,7 @@ def with_key(batch: pa.RecordBatch) -> pa.RecordBatch:
         return batch
     keys = batch["keys"]
     offsets: npt.NDArray[np.int32] = keys.offsets.to_numpy()
+    # The first key of each row, or null for a row without keys.
     first = pa.array(offsets[:-1], mask=offsets[:-1] == offsets[1:])
     return batch.append_column(KEY, keys.values.take(first))
 
@@ -175,6 +177,7 @@ def split_by_text(
     batch: pa.RecordBatch, name: str, why_no_partition: Callable[[str, str], str], counted: Reasons
 ) -> tuple[pa.RecordBatch, pa.RecordBatch]:
     """Split off rows whose value in this column cannot name a partition, with `reason`; count the reasons."""
+    # A batch has few different values, so each is checked only once.
     texts = pc.unique(batch[name]).drop_null()
     why = {text: reason for text in texts.to_pylist() if (reason := why_no_partition(name, text))}
     if not why:

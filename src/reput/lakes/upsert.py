@@ -35,7 +35,7 @@ from reput.tasks import Runner
 COLUMNS = ("store", "topic", "queue_id", "keys", "physical_offset", "body")
 """Columns that every upsert table must have."""
 
-NO_KEYS = "the message has no keys: no later one could replace it"
+NO_KEYS = "the message has no keys, so no later message could replace it"
 
 Kept = npt.NDArray[np.bool_]
 
@@ -158,6 +158,7 @@ def run_rewrite(job: MergeJob, work: _Rewrite) -> list[DataFile]:
         StoreAccessError: Other rows were written than were read.
     """
     if not work.kept.any():
+        # All rows of the file were superseded.
         return []
     writer = ParquetFiles(job.folder, job.schema, (), is_fast=job.is_fast)
     read, start = RowTally(), 0
@@ -175,7 +176,7 @@ def run_rewrite(job: MergeJob, work: _Rewrite) -> list[DataFile]:
     if start != len(work.kept) or read.rows != work.kept.sum() or not holds.agrees_with(read):
         raise StoreAccessError(
             f"{work.folder}: {work.file.name}: its newest rows could not be copied; nothing was committed. "
-            "Is the disk sound? Run it again"
+            "Check the disk, then run it again"
         )
     return [replace(file, partition=work.file.partition) for file in written]
 
@@ -212,11 +213,13 @@ def _newest(
     encoded = encoded.combine_chunks() if isinstance(encoded, pa.ChunkedArray) else encoded
     codes = encoded.indices.to_numpy()
     places = np.concatenate([offsets for _, offsets, _ in files])
+    # In this order, the newest message is the last row of its key.
     order = np.lexsort((places, codes))
     last = np.ones(len(order), np.bool_)
     last[:-1] = codes[order][1:] != codes[order][:-1]
     kept = np.zeros(len(order), np.bool_)
     kept[order[last]] = True
+    # A newest message without a body deletes its key.
     kept &= np.concatenate([has_body for _, _, has_body in files])
     bounds = np.cumsum([len(names) for names, _, _ in files])[:-1]
     return encoded.dictionary, np.split(kept, bounds)

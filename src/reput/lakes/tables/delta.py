@@ -1,4 +1,4 @@
-"""Write a Delta table without a JVM: pyarrow writes files, deltalake the transaction.
+"""Write a Delta table without a JVM: pyarrow writes the files, and deltalake the transaction.
 
 A commit contains the state twice. `commitInfo` has the whole state, but may be removed with the table's history. The
 transaction identifiers, one per store, have the exported offsets, and stay. Rejected rows go into a separate Delta
@@ -73,8 +73,10 @@ class _Delta:
             columns = pa.schema(table.schema())
             if text is not None:
                 return with_column_shape(State.from_text(text, self.name), columns, self.name)
+            # The history with the state was removed. The transaction identifiers remain.
             ends = {store: table.transaction_version(_TRANSACTION + store) for store in stores}
         marks = {store: ReadMark(end) for store, end in ends.items() if end is not None}
+        # An export created this table and died before its first commit.
         if not marks and any(_BEGUN in commit for commit in history) and not table.file_uris():
             return None
         if not marks:
@@ -96,7 +98,7 @@ class _Delta:
     @staticmethod
     def why_no_partition(column: str, text: str) -> str:
         return (
-            "" if text else f"in a Delta table a partition without a name is one without a {column}"
+            "" if text else f"a Delta table cannot distinguish an empty {column} from no {column}"
         )
 
     def publish(self, commit: Commit, staged: Staged) -> None:
@@ -114,7 +116,8 @@ class _Delta:
         files = commit.numbered(is_reject=True)
         if files:
             schema = self._reject_schema
-            if not len(schema):  # an earlier run wrote the files, and died
+            if not len(schema):
+                # An earlier run wrote the files and died, so their schema is not known here.
                 schema = self._files.schema_of(f"{OLD_REJECTS}/{_path_of(*files[0])}")
             self._rejects.commit(schema, [], files, commit.state)
 
@@ -217,7 +220,7 @@ class DeltaBucketTable(_Delta):
 
 
 def _writer_properties() -> Any:
-    """Return settings for files that deltalake writes, as near to an export's files as it can."""
+    """Return settings for files that deltalake writes, as similar to an export's files as possible."""
     from deltalake import BloomFilterProperties, ColumnProperties, WriterProperties
 
     filtered = ColumnProperties(bloom_filter_properties=BloomFilterProperties(True))
@@ -289,7 +292,7 @@ class _DeltaPlace:
         state: State,
         gone: Sequence[str] = (),
     ) -> None:
-        """Add files and state, and remove files, in one transaction, unless the table has the run."""
+        """Add files and state, and remove files, in one transaction; do nothing if the table already has the run."""
         from deltalake import CommitProperties, Schema, Transaction
 
         now = now_ms()
@@ -320,7 +323,8 @@ class _DeltaPlace:
             if lacking:
                 table.alter.add_columns([f for f in columns.fields if f.name in lacking])
                 table.update_incremental()
-            # After the version that the transaction is based on: a run that takes the table later conflicts with it.
+            # Checked after the version was read: if a run takes the table later, its commit makes this transaction
+            # fail.
             self._files.check_owner()
             table.create_write_transaction(
                 actions, "append", columns, partition_by=partition_by,
@@ -343,8 +347,10 @@ def _has(table: Table, run: str, place: str) -> bool:
 def _last_state(name: str, history: Iterable[dict[str, Any]]) -> str | None:
     """Return the state of the table's present version; for a restored table, the state of the restored version."""
     last: int | None = None
-    for commit in history:  # the latest first
+    # The history begins with the latest commit.
+    for commit in history:
         if last is not None and commit["version"] > last:
+            # This commit is not part of the restored version.
             continue
         if _STATE in commit:
             return str(commit[_STATE])
@@ -352,7 +358,7 @@ def _last_state(name: str, history: Iterable[dict[str, Any]]) -> str | None:
             version = commit.get("operationParameters", {}).get("version")
             if version is None:
                 raise UsageError(
-                    f"{name}: was restored to a time, so its checkpoints are unknown; "
+                    f"{name}: was restored to a time, so the restored version is unknown; "
                     "restore it to a version, or export to another place"
                 )
             last = int(version)

@@ -1,4 +1,4 @@
-"""Write an Iceberg table without a JVM: pyarrow writes files, pyiceberg the snapshot.
+"""Write an Iceberg table without a JVM: pyarrow writes the files, and pyiceberg the snapshot.
 
 The state is in the summary of a snapshot, because a table that is rolled back must continue where its snapshot ends. It
 is also in a property of the table, set in the same commit, because summaries disappear when snapshots expire. Rejected
@@ -62,7 +62,7 @@ _IO_VARIABLES = {
     "s3.endpoint": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"),
     "s3.region": ("AWS_REGION", "AWS_DEFAULT_REGION"),
 }
-"""Variables of the environment, by pyiceberg's names."""
+"""Environment variables of S3 settings, by pyiceberg's names of the settings."""
 
 _SOURCES = {
     **{name: name for name in TEXT_PARTITIONS}, "day": "store_timestamp", "hour": "store_timestamp",
@@ -106,7 +106,7 @@ class _Iceberg:
         if not _TABLE.fullmatch(table):
             raise UsageError(f"table {table}: write NAMESPACE.NAME", arguments=["table"])
         self.name, self.layout, self._files = f"{files.name} ({table})", "iceberg", files
-        # A catalog's URI may have a password in it.
+        # A hash, because the catalog's URI may contain a password.
         self.table = f"{table} of {hashlib.sha256((catalog or '').encode()).hexdigest()}"
         self.known_by: tuple[str, ...] = (_CATALOG, f"{table.rpartition('.')[2]}/metadata")
         self._table, self._rejects = table, f"{table}_rejects"
@@ -150,12 +150,14 @@ class _Iceberg:
             return None
         snapshot, is_known = table.current_snapshot(), True
         while snapshot is not None:
+            # A table with fences only belongs to an export that has not committed yet.
             is_known = is_known and _FENCE in _summary(snapshot)
             text = _summary(snapshot).get(_STATE)
             if text is not None:
                 return self._state_of(text, table)
             parent = snapshot.parent_snapshot_id
             snapshot = None if parent is None else table.snapshot_by_id(parent)
+        # The snapshots with the state may have expired.
         text = table.properties.get(_STATE)
         if text is not None and table.current_snapshot() is not None:
             return self._state_of(text, table)
@@ -184,7 +186,8 @@ class _Iceberg:
             )
             rejects = with_ids(reject_schema, reject_table.schema())
         with self._explained():
-            transaction = table.transaction()  # never committed
+            # This transaction is never committed: it only numbers new fields.
+            transaction = table.transaction()
             evolve(transaction, schema)
             self._schema = with_ids(schema, transaction.table_metadata.schema())
         return self._schema, rejects
@@ -210,7 +213,10 @@ class _Iceberg:
     def compact(
         self, state: State, rewrite: Rewrite, publish: Callable[..., None], target_bytes: int
     ) -> tuple[int, int]:
-        """See `reput.lakes.compaction.Compactable`. Files of other writers, and files with deleted rows, stay."""
+        """See `reput.lakes.compaction.Compactable`.
+
+        Files of other writers, and files with deleted rows, stay as they are.
+        """
         table = self._load(self._table)
         schema = request_of(state, self.name).columns_with(state.shape)
         if table is None or table.schema().as_arrow().names != schema.names:
@@ -332,7 +338,7 @@ class _Iceberg:
             transaction.add_files(
                 paths,
                 snapshot_properties={**state, _RUN: commit.state.run},
-                check_duplicate_files=False,  # only this run uses these names
+                check_duplicate_files=False,  # Only this run uses these names.
             )
 
     def _bring_in_fields(self, transaction: Transaction) -> None:
@@ -341,7 +347,7 @@ class _Iceberg:
         numbered = with_ids(self._schema, transaction.table_metadata.schema())
         if not numbered.equals(self._schema, check_metadata=True):
             raise StoreLockedError(
-                f"{self.name}: another changed the table's fields meanwhile; run it again"
+                f"{self.name}: another program changed the table's fields; run it again"
             )
 
     def _explained(self) -> AbstractContextManager[None]:
@@ -407,7 +413,11 @@ class IcebergBucketTable(_Iceberg):
         self.bucket = bucket
 
     def fence(self) -> None:
-        """See BucketDestination: a snapshot is committed on the condition that its parent is the current one."""
+        """See BucketDestination.
+
+        A snapshot is committed only if its parent is still the current one, so an empty snapshot makes older commits
+        fail.
+        """
         table = self._load(self._table)
         if table is None:
             return
@@ -420,7 +430,7 @@ class IcebergBucketTable(_Iceberg):
 
 
 def _io_environment() -> dict[str, str]:
-    """Return settings of S3 in the environment that pyiceberg does not take from there, unlike other libraries."""
+    """Return the S3 settings in the environment that pyiceberg does not read, although other libraries do."""
     return {
         name: value
         for name, variables in _IO_VARIABLES.items()
@@ -504,7 +514,7 @@ def live_files(table: Table, location: str) -> dict[str, Any]:
 
 
 def data_file(name: str, file: Any) -> DataFile:
-    """Convert pyiceberg's data file to a DataFile for a merge; its partition only distinguishes it from others."""
+    """Convert pyiceberg's data file to a DataFile for a merge. Its partition only serves to group files."""
     values = [file.partition[n] for n in range(len(file.partition))]
     partition = tuple((str(n), str(value)) for n, value in enumerate(values))
     tally = RowTally(file.record_count, None, None)

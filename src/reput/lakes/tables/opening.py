@@ -30,6 +30,7 @@ from reput.lakes.tables.parquet import ParquetBucketTable, ParquetTable
 from reput.ownership import is_out_of_reach
 
 ENTRY_POINTS = "reput.table_formats"
+# Columns by which rows of other stores, and rows of damage, are excluded.
 _TOLD_APART = ("store", "corrupt_reason")
 Dataset = Any
 """A pyarrow.dataset.Dataset; pyarrow has no type information."""
@@ -100,7 +101,7 @@ def find_format(name: str) -> TableFormat:
             break
         else:
             known = ", ".join(format_names())
-            raise UsageError(f"layout {name}: there are {known}", arguments=["layout"])
+            raise UsageError(f"layout {name}: must be one of {known}", arguments=["layout"])
     return _formats[name]
 
 
@@ -189,7 +190,7 @@ def open_export(
     Args:
         path: The folder, or its URL.
         storage_options: Options of a URL, as for `reput.open_store`.
-        **options: Of its format; None for its default.
+        **options: Options of the table's format; None for the default.
 
     Raises:
         UsageError: for options that the format does not take, or a format that cannot be read back.
@@ -223,7 +224,8 @@ class ExportRows:
         """
         tables = []
         for dataset in self._datasets:
-            at = ds.field("physical_offset")  # other columns may be null
+            # Rows are selected by this column, because other columns may be null.
+            at = ds.field("physical_offset")
             asked = {*columns, *_TOLD_APART} & set(dataset.schema.names)
             with _understood(self._name):
                 table = dataset.to_table(list(asked), filter=(at >= low) & (at < high))
@@ -244,6 +246,7 @@ def _as(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 @contextmanager
 def _understood(name: str) -> Iterator[None]:
+    """Convert errors of the body, which reads a table, to StoreAccessError."""
     try:
         yield
     except (OSError, pa.ArrowException) as error:

@@ -53,9 +53,12 @@ from reput.messages.body_shape import NUMBERS
 OLD_REJECTS = "_rejects"
 _COMMITS = "commits"
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
+# Common file systems limit a file name to this many bytes.
 MOST_NAME_BYTES = 255
+# Names of files that exports wrote.
 _OURS = re.compile(r"[0-9a-f]{32}-\d{5,}\.parquet")
-_ESCAPED = frozenset("\"#%'*/:=?\\{[]^\x7f")  # Hive's and Spark's choice
+# Hive and Spark escape these characters in the names of folders.
+_ESCAPED = frozenset("\"#%'*/:=?\\{[]^\x7f")
 
 
 class ParquetTable:
@@ -65,7 +68,8 @@ class ParquetTable:
         self.name, self.folder = str(folder), folder
         self.layout, self.table = "parquet", "messages"
         self.known_by: tuple[str, ...] = ()
-        self.widens = NUMBERS  # each file has its own schema
+        # Each file has its own schema, so a number may become wider.
+        self.widens = NUMBERS
         inside = folder / CONTROL_FOLDER
         is_inside = inside.exists() or os.path.ismount(folder)
         self.control = inside if is_inside else folder_beside(folder)
@@ -77,11 +81,11 @@ class ParquetTable:
         if last is None:
             return None
         commit = self._read(last)
-        # Its marks would skip messages that no file has.
+        # Exporting more after these marks would skip messages that no file contains.
         if commit.rows.rows and next(self.folder.rglob("*.parquet"), None) is None:
             raise UsageError(
-                f"{self.name}: its files are gone, and {self.control} says what was exported there; "
-                "bring them back, or delete that folder to begin anew"
+                f"{self.name}: its files are missing, but {self.control} records exports to it; "
+                "restore them, or delete that folder to start over"
             )
         return commit.state
 
@@ -94,7 +98,8 @@ class ParquetTable:
 
     @staticmethod
     def why_no_partition(column: str, text: str) -> str:
-        if text in ("", _NO_VALUE):  # readers decode a folder's name before they compare it
+        if text in ("", _NO_VALUE):
+            # Escaping does not help: readers unescape a folder's name before they compare it.
             return f"a folder of this {column} would read as no {column}"
         length = len(os.fsencode(f"{column}={_escaped(text)}"))
         if length > MOST_NAME_BYTES:
@@ -131,7 +136,7 @@ class ParquetTable:
         if self.control.is_relative_to(self.folder):
             raise UsageError(
                 f"{self.name}: a mount point, or a table of reput 0.2, cannot be compacted; "
-                "export it anew, into a folder of a file system"
+                "export it again, into a folder that is not a mount point"
             )
         schema = request_of(state, self.name).columns_with(state.shape)
         partition_by = state.request.get("partition_by") or ()
@@ -164,6 +169,7 @@ class ParquetTable:
         """
         gone = set(commit.replaces)
         if not any((self.folder / name).exists() for name in gone):
+            # An interrupted run has already exchanged the folders.
             return
         remove_tree(whole)
         with explained(self.folder, "be read"):
@@ -180,6 +186,7 @@ class ParquetTable:
             place = whole / path.relative_to(self.folder)
             make_folder(place.parent)
             link(whole.parent / file.name, place)
+        # A power cut after the exchange must not damage the table.
         sync_tree(whole)
         exchange(self.folder, whole)
         sync_folder(self.folder.parent)
