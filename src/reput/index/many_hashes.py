@@ -39,7 +39,7 @@ def worth_following(
         slots: Pages of slots that must be checked before a chain is followed; None if every link was checked.
     """
     wanted = hashes.astype(np.int64)
-    # In the order of the slots, so that the file is read from front to back.
+    # Sorted by slot, so that the file is read from front to back.
     wanted = wanted[np.argsort(wanted % file.hash_slots)]
     numbers = wanted % file.hash_slots
     left = np.zeros(len(wanted), np.bool_)

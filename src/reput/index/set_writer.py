@@ -52,7 +52,7 @@ class IndexFileSetWriter:
         self.last, self.full_timestamp = last, full_timestamp
         self._full: list[IndexFileWriter] = []
         self._names = {path.name for path in index_paths(folder)}
-        # If a creation fails, nothing shows whether the file with this name exists.
+        # If creating a file fails, it is unknown whether the file with this name exists.
         self._half_made = ""
         self._lock = Lock()
         self.on_roll: Callable[[], None] = lambda: None

@@ -26,7 +26,7 @@ from reput.log.keyed_record import read_keyed_record
 from reput.log.offset_range import OffsetRange
 from reput.log.reader import CommitLogReader
 
-# Entries that are checked in any file; for chains, more of them if one is broken.
+# Entries that are checked in any file, and chains that are checked if one of the first few is broken.
 _CHECKED_ENTRIES = 16
 _CHECKED_ENTRIES_IF_IN_DOUBT = 512
 # One broken chain among this many is tolerated, because it is detected when it is followed.

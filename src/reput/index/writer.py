@@ -105,7 +105,7 @@ class IndexFileBuilder:
         # A broker stores the count with the first entry; before that, zero is on the disk.
         stored[INDEX_COUNT] = count if count > 1 else 0
         header = IndexHeader(*stored)
-        # In a file without entries all slots are zero, as in a new file.
+        # In a file without entries all slots are zero, as in a new file, so they need not be written.
         if count > 1:
             self._file.write(self._slots.data, HEADER_BYTES)
         self._file.write(encode_header(header), 0)
