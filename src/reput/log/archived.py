@@ -37,12 +37,14 @@ def archived_batch_topics(storage: Storage) -> frozenset[str]:
 
 def _log_file(storage: ArchiveStorage, file: LogFile) -> CommitLogFile:
     path, identity = f"{storage.root}/{file.path}", int(file.sha256[:15], 16)
+    # Without messages the times are an empty range, which lies outside every time window.
     least, most = (
         (_EVER, -_EVER - 1) if file.times is None else (file.times.least, file.times.greatest)
     )
     # Sealed files never change, so the digest serves as the stamp. The last file may still grow.
     stamp = (file.begin, identity, file.size) if file.is_sealed else ()
     piece = TimedPiece(file.begin, file.messages_end, least, most, -1)
+    # The manifest only states whether such ids exist. If they do, a scan must find them.
     ids = None if file.has_replaced_ids else ReplacedIds()
     known = KnownFile(piece.start, piece.stop, (piece,), ids, stamp=stamp)
     return CommitLogFile(
@@ -90,6 +92,7 @@ def _check_is_same(
     for file in log:
         own = here.get(file.begin)
         overlaps = file.begin < end and begin < file.end
+        # A file that the store has lost proves nothing.
         is_in_a_hole = own is None and not any(
             file.begin < one.end and one.start < file.end for one in newer
         )
@@ -136,6 +139,7 @@ def continues(storage: JoinedStorage, newer: Sequence[CommitLogFile]) -> bool:
     for file in newer[:_COMPARED_FILES]:
         for message in _first_messages(storage, file):
             queue = message.topic, message.queue_id
+            # The first message of a queue decides: later ones follow it in any case.
             end = None if queue in seen else storage.older.queue_end(*queue)
             seen.add(queue)
             if end is not None and (
@@ -155,5 +159,6 @@ def _first_messages(storage: JoinedStorage, file: CommitLogFile) -> Iterator[Mes
             layout = locate(data, position, len(data))
             yield decode_located(data, layout)
         except (RecordError, ValueError):
+            # The bytes end within a record.
             return
         position += layout.total_bytes

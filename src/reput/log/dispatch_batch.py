@@ -67,6 +67,7 @@ class DispatchBatch:
         # Imported here, because it imports numba, which callers without batches do not need.
         from reput.kernels.queue_entries import group_entries
 
+        # Each message has at most one entry of its own, and one in each further queue.
         room = len(self.messages) + len(self.multi)
         bounds = np.empty(len(self.queues) + 1, np.int64)
         rows, queue_offset = np.empty(room, np.int64), np.empty(room, np.int64)

@@ -38,6 +38,7 @@ def walk_on(
     position, messages = start, 0
     for file in source.files:
         if last is None or file.start > last.start:
+            # Later files were created in advance and are empty.
             break
         if file.end <= position:
             continue
@@ -51,6 +52,7 @@ def walk_on(
                     first_record(source.open_file, file, most, file.end, buffers), messages
                 )
             continue
+        # The limit is at least one byte, so that a long message is not skipped.
         position, found = _walk_file(
             source.open_file, file, position, max(most, position + 1),
             in_last if file == last else PLACES, buffers,
@@ -94,4 +96,5 @@ def _walk_file(
         # Unreadable bytes before a later file are damage. They are skipped here; readers of the range report them.
         return scan.verdict().position, messages
     end = end_for_reader(scan.verdict(), newest, file, open_file)
+    # The last record may be incomplete. Then it is not counted.
     return end, messages - (newest is not None and end < newest.stop)

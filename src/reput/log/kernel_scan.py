@@ -46,6 +46,7 @@ def scan_with_kernel(
             rows = batch.key_row[np.isin(batch.key_hash, wanted)]
             found += np.unique(batch.messages["physical_offset"][rows]).tolist()
     except StoreNotFoundError:
+        # The file expired while it was scanned.
         return [], [], stop, None
     # The records state wrong offsets, so their actual places are needed.
     if scan.misplaced:
@@ -59,6 +60,7 @@ def scan_with_kernel(
 
 
 def _times(batch: DispatchBatch) -> list[TimedPiece]:
+    """Return the times of a batch's messages as one piece."""
     stored, offsets = batch.messages["store_timestamp"], batch.messages["physical_offset"]
     if not len(stored):
         return []
@@ -87,6 +89,7 @@ def find_inner_batches(
             sizes = piece.batch.messages["size"][is_batch].tolist()
             found += zip(offsets, sizes, strict=True)
     except StoreNotFoundError:
+        # The file expired while it was scanned.
         return [], []
     return found, scan.damage
 

@@ -56,6 +56,7 @@ class ReplacedIds(NamedTuple):
         """Return physical offsets in a range, ascending, at which a record with one of these hashes may begin."""
         hashes, offsets = memoryview(self.hashes).cast("i"), memoryview(self.offsets).cast("q")
         if len(hashes) < len(wanted):
+            # With few stored hashes, an intersection is faster than a search for each wanted hash.
             wanted = set(wanted).intersection(hashes)
         found: set[int] = set()
         for one in wanted:

@@ -31,13 +31,16 @@ from reput.log.offset_range import OffsetRange
 from reput.log.reader import CommitLogReader
 from reput.log.sources import has_data
 
+# Version of the stored form. Results of other versions are ignored.
 _FORM = 3
+# Larger stored results are ignored.
 _MOST_BYTES = 256 << 20
 _HASH_BYTES, _OFFSET_BYTES = 4, 8
 # Results for shorter ranges are not stored, because their scan is fast.
 _LEAST_RANGE_BYTES = 1 << 20
 # Results for a shorter part of the log's last file are not stored, because their scan is fast.
 _LEAST_GROWTH_BYTES = 64 << 20
+# Errors that a damaged or foreign cache file can cause.
 _WRONG_FORM = (ValueError, TypeError, LookupError, OverflowError, RecursionError)
 
 
@@ -68,6 +71,7 @@ class KnownRanges:
         """
         file = self._log.file_at(within.start)
         if file is None or file == self._log.files[-1] or within.stop != file.end:
+            # Only a scan to the end of a file that no longer grows is kept.
             return ()
         if within.size_bytes < _LEAST_RANGE_BYTES or self._known(file) is not None:
             return ()
@@ -150,6 +154,7 @@ class KnownRanges:
         later = (one for one in self._log.files if one.start > file.start)
         ends = any(has_data(source.open, one, is_local=source.is_local) for one in later)
         is_new = not known.pieces
+        # A growing file gets a stamp only if its first scan was long enough to be stored.
         stamp = _settled(file) if ends or (is_new and file.size >= _LEAST_GROWTH_BYTES) else ()
         # The known facts are older than this stamp, and changes in between could go unnoticed: scan the file again.
         if stamp and not is_new:
@@ -184,6 +189,7 @@ class KnownRanges:
     def _witnessed(self, known: KnownFile) -> KnownFile:
         """Add the CRC of the last record. Raises ReputError if the record is not in its place."""
         if not known.pieces or known.pieces[-1].last < 0:
+            # Without a record nothing can be compared.
             return known
         return replace(known, witness=zlib.crc32(self._log.read_record(known.pieces[-1].last)))
 

@@ -13,6 +13,7 @@ from reput.format.dledger import LEDGER_HEADER_BYTES, is_end_mark, is_header
 from reput.format.file_names import LEDGER_DATA_FOLDER, LEDGER_PREFIX
 from reput.log.files import CommitLogFile
 
+# Magic and size in the mark at the end of a file.
 _END_BYTES = 8
 
 

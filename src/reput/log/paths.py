@@ -155,6 +155,7 @@ def store_of(folder: str) -> str:
 def split_logs(path: str) -> tuple[str, tuple[str, ...]]:
     """Split STORE,LOG,LOG into the store and the folders of its CommitLog outside the store."""
     store, *logs = path.split(_SEPARATOR)
+    # A comma may also be part of an existing path.
     return (path, ()) if not logs or is_url(path) or os.path.exists(path) else (store, tuple(logs))
 
 

@@ -17,7 +17,9 @@ from reput.log.known_file import KnownFile, ReplacedIds, TimedPiece
 from reput.log.scan import FileScan, ScannedPiece
 from reput.log.scan_mode import GROWING_PLACES, PLACES
 
+# A file is divided into at most so many pieces, of at least this size.
 _MOST_PIECES, _LEAST_PIECE_BYTES = 1 << 8, 64 << 10
+# Ids that one kernel call returns at most.
 _ROOM = 1 << 12
 _LATEST = (1 << 63) - 1
 Offsets = npt.NDArray[np.int64]
@@ -90,6 +92,7 @@ class _Collected:
             return
         offsets = piece.positions + piece.base
         steps_back = np.diff(times, prepend=times[0]) < 0
+        # Pieces begin at multiples of their size, so that a later scan of appended records continues the last piece.
         number = offsets // self._piece_bytes
         first = np.append(0, np.flatnonzero(np.diff(number)) + 1)
         least, most = np.minimum.reduceat(times, first), np.maximum.reduceat(times, first)
@@ -136,6 +139,7 @@ class _Collected:
             )
             pieces[-1] = pieces[-1]._replace(stop=stop, is_whole=is_whole)
         elif damage:
+            # A piece of damage is never skipped, so that every reader reports it.
             pieces = [TimedPiece(self._known.start, stop, 0, 0, -1, is_whole=False)]
         every = (*self._known.damage, *damage)
         return KnownFile(self._known.start, stop, tuple(pieces), self._ids(), every)

@@ -10,6 +10,7 @@ from typing import Any
 from reput.log.files import CommitLogFile
 from reput.log.sources import LogListing
 
+# Bytes that are compared at either end of the read part.
 _PROVEN_BYTES = 4096
 _MOST_BYTES = 1 << 63
 

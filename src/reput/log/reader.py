@@ -191,6 +191,7 @@ class CommitLogReader:
         """
         file = self.file_at(physical_offset)
         if file is None and self.refresh():
+            # The file may have been created after the last listing.
             file = self.file_at(physical_offset)
         if file is None:
             raise MessageNotFoundError(self._why_not_there(physical_offset))

@@ -21,6 +21,7 @@ from reput.log.files import CommitLogFile
 
 # The first three bytes of both magics, V1 and V2.
 _MAGIC_PREFIX = b"\xda\xa3\x20"
+# Most searches end soon, so reads begin small and grow.
 _FIRST_READ_BYTES = 64 << 10
 _MAX_READ_BYTES = 4 << 20
 _ZEROS = bytes(1 << 20)

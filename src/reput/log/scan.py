@@ -33,6 +33,7 @@ from reput.log.record_search import find_record, first_nonzero
 from reput.log.scan_mode import DEFAULT_RULES, DispatchRules, ScanMode
 from reput.log.verdict import WalkVerdict
 
+# Bounds of a batch: messages, index entries, and entries in further queues.
 BATCH_MESSAGES = 1 << 18
 _BATCH_KEYS = 4 * BATCH_MESSAGES
 _BATCH_MULTI = 1 << 16
@@ -116,6 +117,7 @@ class FileScan:
         self._open_file = open_file
         self._window_base, self._by_window = start, False
         self._buffers = buffers or ScanBuffers()
+        # The table grows if the log has more queues, or longer names.
         self._table = new_queue_table(1 << 10, 1 << 18)
         self._queues: list[Queue] = []
         self._state = np.zeros(walk.STATE_FIELDS, np.int64)
@@ -240,6 +242,7 @@ class FileScan:
         return read_size_and_magic(self._buffers.data.data, position)[1] == BLANK_MAGIC
 
     def _make_room(self, needed: int) -> None:
+        # The next window must contain the whole record.
         self._least_bytes = needed
         if needed > len(self._buffers.data):
             self._buffers.data = np.empty(needed, np.uint8)
@@ -310,6 +313,7 @@ def _renumber_queues(
 ) -> None:
     """Merge queues whose names differ in bytes but decode to equal Java strings."""
     if len(set(queues)) < len(queues):
+        # In reverse order, so that the first queue of each name remains.
         first = {queue: number for number, queue in reversed(list(enumerate(queues)))}
         renumber = np.array([first[queue] for queue in queues], np.int32)
         messages["queue"] = renumber[messages["queue"]]

@@ -22,6 +22,7 @@ from reput.log.folders import FoldersWatch, log_folders
 from reput.log.ledger import gap_of
 from reput.log.record_search import first_nonzero
 
+# Number of times that a listing with missing files is repeated.
 _MORE_LOOKS = 2
 # Bounds of a hint in an error message, which must not take long.
 _MOST_NEAR = 100

@@ -82,5 +82,6 @@ def _record_before(reader: RangeReader, file: CommitLogFile, start: int, stop: i
         return near
     nothing_here = CommitLogFile(file.start, stop - file.start, file.path)
     if first_nonzero(reader, nothing_here, approach) is None:
+        # Only zeros follow, so no record begins there.
         return None
     return file.start

@@ -45,6 +45,7 @@ class WalkVerdict:
     def _tail_start(self, followed: Collection[int]) -> int:
         start = self.position
         for lost in reversed(self.damage):
+            # Only damage that reaches the end without a break belongs to the torn end.
             if lost.stop != start or lost.start in followed:
                 break
             start = lost.start

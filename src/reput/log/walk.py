@@ -32,9 +32,11 @@ from reput.log.sources import has_data
 from reput.log.verdict import WalkVerdict
 
 _SCHEDULE_TOPIC = encode_utf8(SCHEDULE_TOPIC)
+# The delay levels do not matter here, only whether DELAY is a number.
 _NO_DELAYS: list[int] = []
 # Bytes of the log per read.
 _FIRST_WINDOW_BYTES, _MOST_WINDOW_BYTES = 4 << 10, 256 << 10
+# Lengths of the log's end in which the last messages are searched for, one after the other.
 _LAST_BYTES = (4 << 10, 64 << 10, 1 << 20)
 # Rest of a window. It contains most records completely, so that they need no further read.
 _ENOUGH_BYTES = 4 << 10

@@ -57,6 +57,7 @@ class Scanner:
 
     def __init__(self, log: CommitLogReader, wanted: Wanted) -> None:
         self._log, self._wanted = log, wanted
+        # Bytes that this query may still walk in plain Python.
         self._left_bytes = WALKED_BYTES
 
     def scan(self, start: int, stop: int) -> Found:
