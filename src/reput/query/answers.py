@@ -44,8 +44,7 @@ class Coverage:
             (`lost_log_end`) comes first and lies after `log`; its length is unknown
         problems: IndexFiles and chains that could not be used; their ranges were scanned
         inner_messages: number of messages in inner batches (5.x) that were compared, because a broker's index lacks
-            them; None
-            if the requested topics have no batch queues
+            them; None if the requested topics have no batch queues
         notes: remarks about messages with a wrong CRC, and in an empty answer about other places to look in
 
     An answer shortened by a limit covers the log from its cursor on. An answer that continues from a cursor covers the
@@ -241,9 +240,9 @@ class PullResult(NamedTuple):
             had a matching tag; offset_too_small for an offset before the first existing message;
             offset_too_large for an offset after the end
         messages: in order of their queue offsets; empty unless the status is found
-        next_begin_offset: queue offset for the next pull, after the last examined message. After an offset that was too
-            small, it is the first message's; after an offset that was too large, it is the queue's end, or 0 if the
-                queue begins at 0
+        next_begin_offset: queue offset for the next pull, after the last examined message. After an offset that was
+            too small, it is the first message's; after an offset that was too large, it is the queue's end, or 0 if
+            the queue begins at 0
         min_offset, max_offset: first remaining entry of the queue, and queue offset of its next message. Use
             `min_queue_offset` to find out whether earlier entries are lost or expired
     """

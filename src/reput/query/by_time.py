@@ -21,12 +21,14 @@ from reput.format.commit_log import MessageExt, RecordError, decode
 from reput.query.shared_store import AnyStore
 from reput.queues.queue_index import LostEntriesError
 
+# Reads begin small, because often few messages are wanted, and grow.
 _FIRST_MESSAGES, _MOST_MESSAGES = 16, 256
 # A longer message is not kept until it is returned, only its place: there may be many queues.
 _KEPT_BYTES = 4 << 10
 _READ_BYTES = 1 << 20
 # A badly damaged queue would otherwise be read entry by entry to its beginning.
 _MOST_PROBLEMS = 16
+# Greater than all times and physical offsets.
 _AT_THE_END = 2**63
 
 
@@ -73,12 +75,14 @@ def messages_of_topic(
         _back(store, topic, queue_id, bounds, problems) for _, queue_id in store.list_queues(topic)
     ]
     newest_first = merge(*queues, key=lambda place: -place.physical_offset)
+    # One more message shows whether the limit shortens the answer.
     found = list(islice(newest_first, limit + 1))
     messages, left = list[MessageExt](), math.inf if max_bytes is None else max_bytes
     for number, place in enumerate(found[:limit]):
         if (message := _message(store, place)) is not None:
             left -= message.size_bytes
             if left < 0 and messages:
+                # This message does not fit any more, so the next call returns it.
                 found, limit = found[: number + 1], number
                 break
             messages.append(message)
@@ -176,6 +180,7 @@ def _range(
         def place(queue_offset: int) -> int:
             return _place(store, (topic, queue_id), queue_offset, high)
 
+        # Within a queue, physical offsets ascend with queue offsets.
         high = low + bisect_left(offsets, bounds.after, key=place)
     return low, high
 
@@ -211,11 +216,13 @@ def _read(
             count += len(pulled.records)
             places += _places(map(decode, pulled.records), bounds)
             position = pulled.next_begin_offset
+        # With fewer records than queue offsets, reading one by one shows which messages are missing.
         if count == stop - start:
             return places
     except MessageNotFoundError:
         return []
     except (CorruptMessageError, FormatError, RecordError):
+        # Reading one by one shows which messages cannot be read.
         pass
     found: list[_QueuePosition] = []
     mark = len(problems)
@@ -286,6 +293,7 @@ def volume_of_topic(
     if first is None or last is None:
         earliest, latest = _times(store, topic, queues)
         first, last = earliest if first is None else first, latest if last is None else last
+    # Both divisions round up, so that the intervals reach the end and are not more than `parts`.
     part_ms = max(-(-(last + 1 - first) // parts), 1)
     count = max(-(-(last + 1 - first) // part_ms), 1)
     bounds = [first + part_ms * number for number in range(count + 1)]

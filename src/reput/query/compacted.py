@@ -42,6 +42,7 @@ def compacted_queues(store: str, storage: Storage = LOCAL) -> list[CompactedQueu
         for topic in storage.list(root)
         if topic.is_dir()
         for queue in storage.list(topic.path)
+        # A queue id is an int32, so it has at most 10 digits.
         if queue.is_dir() and queue.name.isascii() and queue.name.isdigit() and len(queue.name) < 11
     )
 
@@ -73,6 +74,7 @@ class CompactedLog:
         newest: dict[str, LocatedRecord] = {}
         for record in self:
             keys = read_properties(record).get(KEYS, "")
+            # Removed first, so that a newer record also moves to the end of the order.
             newest.pop(keys, None)
             newest[keys] = record.alone()
         # A message without a body deletes its key (CompactionLog).
@@ -90,6 +92,7 @@ class CompactedLog:
                 reason = error.reason if isinstance(error, CorruptMessageError) else "no record"
                 kind = Kind.UNREADABLE_RECORD
                 self.damage.append(file.lost(position, file.end, reason, kind))
+                # Without a valid size, the next record cannot be found.
                 return
             size = record.layout.total_bytes
             stated = read_keyed_record(record).stated_offset

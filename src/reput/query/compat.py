@@ -34,9 +34,11 @@ from reput.log.reader import CommitLogReader
 from reput.query.answers import QueryMessageResult, QueryOffsetResult
 from reput.store.store_reader import StoreReader
 
+# A broker checks the records of the last three files at its start (`CommitLog.recoverNormally`).
 _RECOVERED_FILES = 3
 # Size of a read, which contains most records completely.
 _READ_BYTES = 1024
+# Reading 4 KiB of records counts as one step.
 _STEP_BITS = 12
 _INT = struct.Struct(">i")
 _LONG = struct.Struct(">q")
@@ -115,12 +117,16 @@ class BrokerView:
         now = self._log.files
         files, end = self._known.found
         if (files is now or files == now) and self._is_unwritten(end):
+            # Nothing was appended since the end was found.
             return end
         if self._effort is not None:
+            # Searching for the end would take an unknown number of steps.
             raise EffortError
         with self._known.guard:
+            # Another reader may have found the end while this one waited for the lock.
             files, end = self._known.found
             floor = now[-_RECOVERED_FILES:][0].start
+            # If no checked file was replaced, only the log after the known end must be checked.
             is_checked = all(file in files for file in now if file.end > floor and file.start < end)
             start = max(floor, end) if is_checked else floor
             end = recovered_end(self._log, start, whole_records=self._whole_records)
@@ -218,14 +224,17 @@ def _decode(data: bytes) -> int | None:
     born_host_end = _HEAD.size + _host_bytes(sys_flag, SYS_FLAG_BORN_HOST_V6)
     timestamp: int = _LONG.unpack_from(data, born_host_end)[0]
     store_host_end = born_host_end + _LONG.size + _host_bytes(sys_flag, SYS_FLAG_STORE_HOST_V6)
+    # `InetSocketAddress` refuses other ports, so the decoder returns null.
     for host_end in (born_host_end, store_host_end):
         if not 0 <= _INT.unpack_from(data, host_end - _INT.size)[0] <= _MAX_PORT:
             return None
     body_at = store_host_end + _INT.size + _LONG.size
+    # The decoder treats a negative length of the body as 0.
     topic_at = body_at + _INT.size + max(_INT.unpack_from(data, body_at)[0], 0)
     topic_length = struct.Struct(">h" if magic == MESSAGE_MAGIC_V2 else ">b")
     topic_bytes = topic_length.unpack_from(data, topic_at)[0]
     if topic_bytes < 0:
+        # `new byte[length]` throws for a negative length, so the decoder returns null.
         return None
     properties_at = topic_at + topic_length.size + topic_bytes
     properties_bytes = max(struct.unpack_from(">h", data, properties_at)[0], 0)
@@ -290,6 +299,7 @@ def _select(
     item, count = file.slot(wanted % file.hash_slots), header.next_item
     if not 0 < item <= count or count <= 1:
         return
+    # A damaged chain may be a circle, so the steps are counted.
     for _ in range(count):
         if len(offsets) >= max_num or item >= file.index_items:
             return

@@ -99,6 +99,7 @@ class InnerBatches:
             if walk.damage:
                 break
             yield record
+        # The kernels continue at the damage.
         position = walk.damage[0].start if walk.damage else walk.position
         self._left_bytes = max(self._left_bytes - (position - start), 0)
         if (walk.at_end and not walk.damage) or position >= stop:

@@ -60,8 +60,10 @@ _REASONS = {
 }
 WAITING_TOPICS = frozenset(_REASONS)
 _Answer = TypeVar("_Answer")
+# Bounds of the search for messages that wait in other topics.
 _MOST_WAITING = 16
 _MOST_SCANNED_BYTES = 2 << 20
+# Number of steps after which `quick_query` gives up.
 _QUICK_STEPS = 256
 
 
@@ -240,6 +242,7 @@ class MessageStore(StoreReader):
 
     def _all_topics(self) -> HashedTopics:
         topics = HashedTopics(self.queues.topics())
+        # If the topics are the same, the hashes computed for them can be used again.
         if topics != self._hashed_topics:
             self._hashed_topics = topics
         return self._hashed_topics
@@ -376,6 +379,7 @@ class MessageStore(StoreReader):
         def plain(begin: int, most: int, most_bytes: int | None) -> Pulled:
             return self._pull(topic, queue_id, begin, most, tags, most_bytes)
 
+        # This refreshes the log and checks that the store is open.
         self._following(lambda: None)
         place = QueuePlace(topic, queue_id, queue_offset)
         return pull_records(self, place, max_messages, tags, max_bytes, plain)
@@ -395,6 +399,7 @@ class MessageStore(StoreReader):
         """
         from reput.query.pull_records import quick_records
 
+        # This refreshes the log and checks that the store is open.
         self._following(lambda: None)
         place = QueuePlace(topic, queue_id, queue_offset)
         return quick_records(self, place, max_messages, tags, max_bytes)
@@ -436,6 +441,7 @@ class MessageStore(StoreReader):
     @checked
     def lost_end(self, log_end: int) -> Finding | None:
         """Return the finding that the log was once longer than now, or None; see `Planner.lost_end`."""
+        # Planning refreshes the log and the index.
         self._planner.segments()
         return self._planner.lost_end(log_end)
 
@@ -473,6 +479,7 @@ class MessageStore(StoreReader):
         def find() -> int:
             log_begin = self.commit_log.min_offset
             found = queue_times(self, topic, queue_id).first_since(time, log_begin)
+            # Only a result at the beginning of the queue may be wrong because first entries are lost.
             if check and 0 < found <= self.queues.queue(topic, queue_id).min_queue_offset(
                 log_begin
             ):
@@ -571,6 +578,7 @@ class MessageStore(StoreReader):
             message = self.get(physical_offset)
         except (ValueError, MessageNotFoundError, CorruptMessageError):
             return None
+        # A unique key may look like an offset id, so the record must confirm the address.
         own = message.store_host == store_host and message.physical_offset == physical_offset
         return message if own else None
 

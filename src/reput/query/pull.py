@@ -83,6 +83,7 @@ def pull(
         return Pulled(PullStatus.OFFSET_TOO_LARGE, [], end, least, most)
     # Entries of the schedule topic have the delivery time in place of the tags code.
     hashes = {hash_code(tag) for tag in wanted} if topic != SCHEDULE_TOPIC else set()
+    # In a batch queue (5.x), one entry stands for several queue offsets.
     newest, position, size_bytes = queue.span(most - 1)[0], queue_offset, 0
     records: list[LocatedRecord] = []
     gap_stop = 0
@@ -136,10 +137,12 @@ def get_by_queue(store: StoreReader, topic: str, queue_id: int, queue_offset: in
     except MessageNotFoundError as error:
         file = log.file_at(entry.physical_offset)
         if entry.physical_offset >= log.files_end:
+            # No file has reached this offset yet, so the message cannot have expired.
             raise CorruptMessageError(
                 log.source.name, 0, str(error), entry.physical_offset
             ) from None
         if file is None:
+            # The message has expired.
             raise
         raise file.corrupt(entry.physical_offset, str(error)) from None
     stated = queue_offset_in(record, topic, queue_id)
@@ -213,6 +216,7 @@ def _is_in_place(
     if stated < queue_offset:
         return False
     if queue_offset <= queue.min_queue_offset(store.commit_log.min_offset):
+        # No previous entry remains for a comparison.
         return True
     try:
         entry = queue.entry(queue_offset - 1)

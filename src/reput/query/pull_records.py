@@ -41,6 +41,7 @@ _MOST_ENTRIES = 1 << 12
 # From this many bytes or entries on, the kernel saves more time than loading it takes.
 _LARGE_BYTES, _WORK_BYTES = 64 << 10, 256 << 10
 _MANY_ENTRIES = 256
+# Default maximum size of a message. Longer records are left to the plain pull.
 _MOST_RECORD_BYTES = 4 << 20
 # Reading the bytes of such a gap costs as much as another system call.
 _MOST_GAP_BYTES = 2 << 10
@@ -98,6 +99,7 @@ def pull_records(
     pull: PlainPull,
 ) -> PulledRecords:
     """See MessageStore.pull_records. `pull` pulls the same messages one by one."""
+    # Only the plain pull compares tags.
     run = None if wanted_tags(tags) else _read_run(store, place, max_messages, max_bytes)
     if run is None or not len(run.begins):
         return _as_records([], pull(place.queue_offset, max_messages, max_bytes))
@@ -148,6 +150,7 @@ def quick_records(
         return None
     if wanted:
         if most - place.queue_offset > _MANY_ENTRIES:
+            # Many entries must be compared with the tags, so the kernel pays off.
             _KERNEL.load()
         return None
     run = _read_run(store, place, max_messages, max_bytes)
@@ -157,6 +160,7 @@ def quick_records(
     end = place.queue_offset + count
     body = run.body()
     if len(body) >= _LARGE_BYTES:
+        # From now on, large answers are copied by the kernel.
         _KERNEL.load()
     return PulledBody(body, count, end, run.min_offset, run.max_offset)
 
@@ -166,6 +170,7 @@ class _Kernel:
 
     def __init__(self) -> None:
         self._found: _ReadRecords | None = None
+        # An interpreted kernel would be slower than arrays, so it is never loaded.
         self._is_begun = INTERPRETED
         self._lock = Lock()
 
@@ -230,6 +235,7 @@ class _KernelRead:
         while entry < stop and count < max_messages:
             offset, size = _PLACE.unpack_from(self._entries, entry * ENTRY_DTYPE.itemsize)
             if at + size > len(self._out):
+                # The next record does not fit into the answer.
                 break
             file = self._log.file_at(offset)
             done = file and self._log.use_descriptor(

@@ -34,6 +34,7 @@ _MOST_BYTES_A_LOOK = 4 << 20
 # Limit for one walk through a gap.
 _MOST_GAP_BYTES = 256 << 20
 _ENTRIES_BACK = 512
+# Number of queues that are remembered, which bounds the memory.
 _MOST_QUEUES = 1 << 12
 # A dispatched message is searched for in this many records.
 _RECORDS_AFTER = 64
@@ -81,6 +82,7 @@ class QueueEnds:
         try:
             offset, size = queue.entry(end - 1)[:2]
         except (MessageNotFoundError, FormatError):
+            # Reading the entry reports the damage.
             return
         try:
             log.locate(offset, size)
@@ -90,6 +92,7 @@ class QueueEnds:
             return
         except MessageNotFoundError:
             if offset < log.min_offset:
+                # The message has expired.
                 return
         reason = (
             f"the newest message of the queue was at physical offset {offset}, but the CommitLog "
@@ -131,6 +134,7 @@ class QueueEnds:
         try:
             stop = queue.entry(least).physical_offset
         except (MessageNotFoundError, FormatError):
+            # Reading the entry reports the damage.
             return
         with suppress(MessageNotFoundError, FormatError):
             queue.entry(least - 1)
@@ -175,6 +179,7 @@ class QueueEnds:
             return stop
         first, start = self._before_gap(queue, queue_offset)
         place = topic, queue_id, first
+        # Continue where an earlier call stopped.
         start = max(start, self._searched.pop(place, start))
         walk = LogWalk(log, start, min(log_stop, start + _MOST_GAP_BYTES))
         for record in walk:

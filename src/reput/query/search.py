@@ -182,6 +182,7 @@ class Search:
 
     @property
     def _is_enough(self) -> bool:
+        # One message more than the limit shows that the answer must be shortened.
         return len(self._found) > self._limit and len(self._up_to_limit()) < len(self._found)
 
     def _keep(self, record: LocatedRecord) -> None:
@@ -225,6 +226,7 @@ class Search:
         for search in (self._inner, self._replaced):
             if search is not None:
                 self._damage += [one for one in search.damage if one.start < self._log_end]
+        # An answer that ends before a cursor does not reach the end of the log.
         lost_end = self._planner.lost_end(self._log_end) if self._before >= self._log_end else None
         coverage = Coverage(
             log=answered,
@@ -391,6 +393,7 @@ def search_steps(
         except StoreError:
             log.refresh()
             if log.min_offset == begin_offset:
+                # No file has expired, so the error has another reason.
                 raise
 
 

@@ -16,6 +16,7 @@ from reput.query.compat import KnownEnd
 from reput.query.message_store import MessageStore
 from reput.store.store_reader import ReaderOptions
 
+# Idle readers keep files open, so only a few are kept.
 _MOST_IDLE = 8
 _Arguments = ParamSpec("_Arguments")
 _Answer = TypeVar("_Answer")

@@ -52,8 +52,11 @@ from reput.log.walk import LogWalk
 from reput.query.message_store import MessageStore
 from reput.queues.queue_index import LostEntriesError
 
+# Entries per read: the first read is small, because often few messages are wanted.
 _FIRST_ENTRIES, _MOST_ENTRIES = 32, 4096
+# Messages per query by key.
 _PAGE = 256
+# A shorter range is walked. In a longer range, records are sampled at this number of places.
 _WALKED_BYTES, _PLACES = 1 << 20, 64
 _FURTHER = INNER_MULTI_DISPATCH.encode()
 
@@ -122,6 +125,7 @@ class QueueTail:
             if entry.physical_offset >= stop:
                 continue
             queue = entry.topic, entry.queue_id
+            # Queue offsets within a batch (5.x) have no entries.
             if entry.unnumbered and queue in expected:
                 expected[queue] -= entry.unnumbered
             if hashes and not _may_match(entry, hashes):
@@ -169,6 +173,7 @@ class QueueTail:
             self._report(Kind.FOREIGN_QUEUE_ENTRY, entry, reason)
             return False
         if is_restarted(record, entry.topic, stated):
+            # A restarted broker counts from 0 again, so the previous queue offset cannot be predicted.
             expected.pop(queue, None)
             return True
         awaited = expected.get(queue)
@@ -295,6 +300,7 @@ class TailFilter:
 
     def takes(self, record: LocatedRecord) -> bool:
         """Return whether the filter accepts a message. As in queues, open and rolled-back transactions are excluded."""
+        # Without conditions, the message need not be decoded.
         if self == _ALL_OF_LOG:
             return True
         message = record.message()
@@ -447,6 +453,7 @@ class LogTail:
                 break
             begin = max(start, file.start)
             walk = LogWalk(self._log, begin, file.end)
+            # Messages of an earlier file go before those already found.
             found[:0] = deque(self._taken(walk), maxlen=count - len(found))
             if walk.at_end:
                 self.position = walk.position
@@ -459,6 +466,7 @@ class LogTail:
         if self._wanted == _ALL_OF_LOG:
             entries = islice(filter(self._is_there, self._entries()), count)
             offsets = [entry.physical_offset for entry in entries]
+            # With fewer entries than requested messages, the whole log is walked.
             start = offsets[-1] if len(offsets) == count else self._log.min_offset
             return list(deque(self._taken(LogWalk(self._log, start, stop)), maxlen=count))
         if self._wanted.key is not None:
@@ -484,6 +492,7 @@ class LogTail:
             place = own_place(record)
             if place is None or (queue := place[:2]) in queues or queue in missing:
                 continue
+            # A topic whose name cannot be a folder has no ConsumeQueue.
             if is_folder_name(place[0]) and self._wanted.takes(record):
                 missing[queue] = record.physical_offset
         for queue, offset in sorted(missing.items()):
@@ -503,6 +512,7 @@ class LogTail:
 
         first = last = None
         if wanted.begin is not None:
+            # The last file that begins before the window may also have messages of the window.
             first = bisect_left(files, wanted.begin, key=time_of) - 1
         if wanted.end is not None:
             last = bisect_right(files, wanted.end, key=time_of)

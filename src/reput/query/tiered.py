@@ -48,9 +48,12 @@ from reput.query.wanted import WantedKey
 
 # The plugin's default, which is tried first: the file does not state its number of slots.
 _DEFAULT_SLOTS = 5_000_000
+# Only in files up to this size are all possible numbers of slots tried.
 _MOST_SEARCHED_BYTES = 1 << 20
+# Number of first items that must be in the chains of their slots.
 _CHECKED_ITEMS = 64
 _CLUSTER = re.compile(r"[0-9a-f]{8}_.+")
+# Bounds the memory for one slot of a damaged file.
 _MOST_ITEM_BYTES = 1 << 24
 
 
@@ -85,6 +88,7 @@ class LocalIndexFile:
     def _find_slots(self) -> int:
         """Return the number of slots that fits the size of the file and its first chains. Raises ValueError."""
         if not self._count:
+            # Without items, any number of slots will do.
             return 1
         candidates = [_DEFAULT_SLOTS]
         if self._size <= _MOST_SEARCHED_BYTES:
@@ -281,6 +285,7 @@ class TieredStore:
             if topic.is_dir() and topic.name != INDEX_TOPIC
             for queue in self._storage.list(topic.path)
             if queue.is_dir()
+            # A queue id is an int32, so it has at most 10 digits.
             and queue.name.isascii()
             and queue.name.isdigit()
             and len(queue.name) < 11

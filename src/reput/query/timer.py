@@ -41,9 +41,8 @@ class TimedMessage:
     Attributes:
         unit: place and due time of the message
         state: `waiting`; `rolled` (waits longer than one turn of the wheel, then is written again); `recalled` (a
-            recall has cancelled it, so it is never delivered); `recall` (waits to cancel another message); `delivered`;
-                `done`
-            (a recall whose time has passed, or a rolled message that was written again)
+            recall has cancelled it, so it is never delivered); `recall` (waits to cancel another message);
+            `delivered`; `done` (a recall whose time has passed, or a rolled message that was written again)
         message: the waiting message, under the timer's topic; None if the log no longer has it
     """
 
@@ -122,6 +121,7 @@ class TimerLog:
             size, position = entry.stat().st_size, 0
             start = parse_offset_file_name(entry.name) or 0
             if reached and start != reached:
+                # The files of the timer log are consecutive.
                 self._note_lost(reached, start)
             try:
                 with self._storage.open(entry.path) as reader:

@@ -77,6 +77,7 @@ class WritableStore(SharedStore, Closing):
             store.ignored_settings = ignored
             return store
         except BaseException:
+            # Otherwise this process would keep the lock of the store.
             writer.close()
             raise
 
