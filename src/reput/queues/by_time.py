@@ -151,6 +151,7 @@ class QueueTimes:
                 )
             )
             return self._queue.span(numbers[-1])[1] if numbers else None
+        # The search ends at the first message stored later.
         number = self._bisected(first, stop, timestamp + 1)
         return number if number > first else None
 
@@ -167,10 +168,12 @@ class QueueTimes:
             middle = (low + high) // 2
             found = _first(self._queue, middle, high)
             if found is None:
+                # Only pre-blank entries follow.
                 high = middle
                 continue
             stored = self._timestamp_of(*found)
             if stored is None or stored < timestamp:
+                # A message whose log file is missing counts as earlier.
                 low = self._queue.after(*found)
             else:
                 high = middle

@@ -49,10 +49,12 @@ class ContinuedQueues:
         try:
             older = self._older().queue(topic, queue_id)
         except MessageNotFoundError:
+            # Only the store has this queue.
             return self._newer.queue(topic, queue_id)
         try:
             newer = self._newer.queue(topic, queue_id)
         except MessageNotFoundError:
+            # Only the archive still has this queue.
             return older
         return ContinuedQueue(older, newer, begin)
 
@@ -131,6 +133,7 @@ class ContinuedQueue:
 
     def max_queue_offset(self) -> int:
         """See QueueReader."""
+        # A queue without entries in the store ends where its archived entries end.
         return self._newer.max_queue_offset() or self._older.max_queue_offset()
 
     def _of(self, queue_offset: int) -> QueueReader:

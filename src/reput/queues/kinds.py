@@ -45,6 +45,7 @@ from reput.format.rocksdb_queue import VALUE_BYTES
 if TYPE_CHECKING:
     import numpy as np
 
+# Number of times that a listing with missing files is repeated.
 _MORE_LOOKS = 2
 
 

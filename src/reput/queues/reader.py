@@ -111,6 +111,7 @@ class ConsumeQueueReader:
         except StoreNotFoundError as error:
             raise MessageNotFoundError(str(error)) from None
         if found == PRE_BLANK:
+            # A pre-blank entry only fills the place of a message without an entry.
             where = f"{file.path}: queue offset {queue_offset}"
             raise MessageNotFoundError(f"{where}: no entry there")
         return found
@@ -179,6 +180,7 @@ class ConsumeQueueReader:
         for file in self._files[:-1]:
             last = self._last_entry(file)
             if last is None or not last.is_written or last.physical_offset >= min_physical_offset:
+                # Entries are in order, so all later files have newer messages.
                 break
             found.append(file.path)
         return found
@@ -250,6 +252,7 @@ class ConsumeQueueReader:
         if self._least is None or self._least[0] != min_physical_offset:
             first = self._first_left(min_physical_offset)
             if first is None:
+                # All entries belong to expired messages.
                 return self._max()
             self._least = min_physical_offset, first
         return self._least[1]
@@ -261,6 +264,7 @@ class ConsumeQueueReader:
                 min_physical_offset, 0, file.count, partial(self._entry_at, reader),
                 partial(self._not_blank, reader),
             )  # fmt: skip
+            # The found entry may be an unwritten one after the end of the queue.
             if first < file.count and file.start + first < self._max():
                 return file.start + first
         return None
@@ -277,6 +281,7 @@ class ConsumeQueueReader:
                 return number + next(
                     (n for n, at in enumerate(of_entries) if data[at : at + length] != _BLANK), step
                 )
+            # Long runs of pre-blank entries are skipped with large reads.
             number, step = number + step, _BULK_ENTRIES
         return count
 
@@ -311,6 +316,7 @@ class ConsumeQueueReader:
         if resume > queue_offset:
             at = (queue_offset - file.start) * self._entry_bytes
             raise self._lost(file.path, at, queue_offset, resume)
+        # The entry was just being written, and is complete now.
         return entry
 
     @staticmethod
@@ -358,6 +364,7 @@ class ExtensionFiles:
             head = reader.read(at, min(UNIT_BYTES, file.count - at))
             size = unit_size(head) if len(head) == UNIT_BYTES else 0
             if not UNIT_BYTES <= size <= file.count - at:
+                # A damaged size must not lead beyond the end of the file.
                 return None
             return decode_unit(head if size == UNIT_BYTES else reader.read(at, size))
         # The file has expired.
@@ -509,6 +516,7 @@ class BatchQueueReader:
         try:
             return self._entry_at(number).base_offset
         except LostEntriesError as error:
+            # The first entry is lost, so the first existing one counts.
             return self._entry_at(error.resume_offset).base_offset
 
     def files_before(self, min_physical_offset: int) -> list[str]:

@@ -64,6 +64,7 @@ class RocksDatabase(RocksFolder):
     def ends(self) -> Iterator[QueueEnd]:
         """Yield the end of every queue. Raises FormatError."""
         for key, value in self.end_items():
+            # The family also has the beginnings of queues, and the checkpoint.
             if (end := decode_end(key, value)) is not None:
                 yield end
 

@@ -78,6 +78,7 @@ class RocksQueues:
 
     def queue(self, topic: str, queue_id: int) -> QueueReader:
         """Return one queue. Raises MessageNotFoundError for an unknown queue, and as `topics` does."""
+        # The key of an entry has no room for other ids.
         if 0 <= queue_id < 1 << 31:
             reader = RocksQueueReader(self.folder, topic, queue_id, *self._parts())
             if reader.max_queue_offset() > 0:
@@ -125,6 +126,7 @@ class RocksQueues:
             later = RocksDatabase(self.folder)
             start = later.checkpoint()
             if start <= database.checkpoint():
+                # The owner has not written a newer table yet.
                 later.close()
                 return
             delays = _delays(later, self._delays_ms)
@@ -224,6 +226,7 @@ class RocksQueueReader:
         for key, value in self._database.items(entry_key(self._prefix, queue_offset)):
             number, found = queue_offset_of(key, self._prefix), decode_value(value)
             if number is None or number > stored:
+                # The next queue begins here, or only invalid entries follow.
                 break
             if found is not None and found[0].is_written:
                 last = number
@@ -238,6 +241,7 @@ class RocksQueueReader:
         end = self._database.end(*self.queue)
         if end is not None:
             return end.queue_offset
+        # Without a stated end, the entry with the highest queue offset is the last.
         found = self._database.item_before(entry_key(self._prefix, _LAST_OFFSET))
         number = None if found is None else queue_offset_of(found[0], self._prefix)
         return -1 if number is None else number
@@ -269,14 +273,17 @@ class UndispatchedEntries:
     def _follow(self) -> None:
         """Dispatch the messages that were appended to the log since the last call."""
         self._log.refresh()
+        # Messages that have expired need no entries.
         self._position = max(self._position, self._log.min_offset)
         while (file := self._log.file_at(self._position)) is not None:
             length = min(BLANK_BYTES, file.end - self._position)
             if not any(self._log.read(file, self._position, length)):
+                # Nothing has been written here yet.
                 return
             before = self._position
             self._scan(file.end)
             if self._position == before:
+                # The next record is damaged or incomplete. A later call tries again.
                 return
 
     def _scan(self, stop: int) -> None:

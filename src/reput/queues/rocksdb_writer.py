@@ -100,6 +100,7 @@ class WritableDatabase:
     def __init__(self, folder: Path, rocksdict: Any) -> None:
         self._folder, self._rocksdict = folder, rocksdict
         self._is_disowned = False
+        # Files that were there before are not removed at the end.
         self._there = {path.name for path in folder.iterdir()}
         leave_quickly_when_forked()
         with _explained(folder), ExitStack() as stack:

@@ -214,6 +214,7 @@ class ConsumeQueueSetWriter(QueueSetWriter):
             messages, rows = batch.messages, entries.rows[part]
             if self._extensions is not None and isinstance(queue, ConsumeQueueWriter):
                 messages = self._with_units(name, queue, messages[rows], number)
+                # These messages were copied, so their rows are consecutive.
                 rows = np.arange(len(messages))
             offsets = entries.queue_offset[part]
             self._try(partial(queue.append, messages, rows, offsets, self.lost), "a ConsumeQueue")
@@ -362,6 +363,7 @@ class RocksQueueSetWriter(QueueSetWriter):
         without remaining entries also loses its end.
         """
         if self.checkpoint() <= physical_offset:
+            # The database has no entries of such messages.
             return
         changes = self._database.changes()
         for end in list(self._ends()):
@@ -378,6 +380,7 @@ class RocksQueueSetWriter(QueueSetWriter):
                     changes.put(end_key(end.topic, end.queue_id), encode_end(*kept), OFFSETS_FAMILY)
         changes.put(CHECKPOINT_KEY, encode_checkpoint(physical_offset), OFFSETS_FAMILY)
         self._database.write(changes)
+        # Without a write-ahead log, only a flush makes the changes durable.
         self._database.flush()
 
     def _ends(self) -> Iterator[QueueEnd]:
@@ -425,6 +428,7 @@ class RocksQueueSetWriter(QueueSetWriter):
             changes.put(end_key(*queue), encode_end(at, last), OFFSETS_FAMILY)
             is_inner = int(messages["sys_flag"][-1]) & SYS_FLAG_INNER_BATCH
             ends[queue] = last + (self._batch_size_of(at) if is_inner else 1)
+        # Written together with the entries, so that both have the same state after a crash.
         if (stop := _stop(batch)) is not None:
             changes.put(CHECKPOINT_KEY, encode_checkpoint(stop), OFFSETS_FAMILY)
         self._try(partial(self._database.write, changes), "RocksDB")

@@ -31,6 +31,7 @@ from reput.queues.reader import (
 from reput.queues.rocksdb_database import RocksDatabase, is_database
 from reput.queues.rocksdb_reader import RocksQueues
 
+# Number of readers that are kept for later calls.
 _MOST_QUEUES = 1 << 12
 _Reader = TypeVar("_Reader", ConsumeQueueReader, BatchQueueReader)
 
@@ -136,9 +137,8 @@ def open_queues(
         store: folder with the queues.
         storage: storage of the store.
         open_log: opens the log of the queues; by default the store's own log.
-        config: the broker's settings, or else a broker's defaults. A delay level of the settings applies to messages
-            missing from
-            RocksDB if no entry of the level shows its delay.
+        config: the broker's settings, or else a broker's defaults. The delay of a level is taken from these settings
+            if no entry of the level in RocksDB shows it.
 
     Raises:
         StoreAccessError: a file cannot be read.

@@ -49,7 +49,9 @@ from reput.log.reader import CommitLogReader
 from reput.queues.kinds import BATCH_QUEUE, CONSUME_QUEUE, EXTENSION, QueueKind, is_light
 
 _ENTRY_WORDS = CONSUME_QUEUE.entry_bytes // 4
+# Pre-blank entries per write.
 _MOST_BLANKS = 1 << 16
+# Bytes of units per write.
 _MOST_BUFFERED_BYTES = 1 << 20
 LostRanges = npt.NDArray[np.int64]
 """int64[n, 2]: beginnings and ends of unreadable ranges of the log, as ascending physical offsets."""
@@ -100,6 +102,7 @@ class EntryFilesWriter:
             path = self._path(place)
             is_new = not path.exists()
             if self._newest is not None and self._newest[0] == place:
+                # Another process may have replaced the file while it was closed.
                 self._disk.check_in_place(path, self._newest[1])
             file = self._files[place] = self._disk.open_pooled(path, self._file_bytes)
             self._newest = place, file.identity
@@ -305,6 +308,7 @@ class ConsumeQueueWriter(QueueWriter):
     ) -> None:
         """Write entries at their numbers, and pre-blank entries into the gaps between them from `begin` on."""
         starts = [0]
+        # Gaps between the numbers must be filled with pre-blank entries.
         if numbers[-1] - begin >= len(numbers):
             gaps = np.flatnonzero(np.diff(numbers, prepend=begin - 1) > 1)
             starts = sorted({0, *gaps.tolist()})
@@ -437,6 +441,7 @@ class ExtensionWriter:
             self._buffer += FILE_END
             self.position += len(FILE_END)
             self.flush()
+            # The next unit begins in the next file. The rest of this file stays zero.
             self.position += self._file_bytes - self.position % self._file_bytes
         address = address_of(self.position)
         self._buffer += data
@@ -450,6 +455,7 @@ class ExtensionWriter:
         codes, times = messages["tags_code"], messages["store_timestamp"]
         for row, (code, time) in enumerate(zip(codes.tolist(), times.tolist(), strict=True)):
             address = self.put(ExtensionUnit(code, time, b""))
+            # Without a unit, the entry keeps its tags code.
             if address is not None:
                 codes[row] = address
         self.flush()
