@@ -128,10 +128,9 @@ def run_lookup(
     """Check the arguments, open the stores, stage the keys and look them up.
 
     Args:
-        stores: Store directories, their URLs, patterns of either, or NamedStores, whose own options take precedence. If
-            a
-            store is given twice, or with its replica, the answer has its messages once. If one of several stores cannot
-            be opened, the answer is incomplete.
+        stores: Store directories, their URLs, patterns of either, or NamedStores, whose own options take precedence.
+            If a store is given twice, or with its replica, the answer has its messages once. If one of several stores
+            cannot be opened, the answer is incomplete.
         rows: The schema of the keys.
         stage: Writes the keys into a folder, in parts.
         runner: Returns the runner of the tasks; called after `stage`.
@@ -274,6 +273,7 @@ def _discard(folder: str) -> None:
             delete_objects(store, [one.name for one in store.list()])
 
 
+# Staged objects would otherwise remain in the bucket.
 @atexit.register
 def _discard_all() -> None:
     for place in sorted(_staged_places):

@@ -176,7 +176,6 @@ class _LookUp:
         tasks: Sequence[_SearchTask],
         ranges: Sequence[tuple[StorePlan, ScannedRange]],
     ) -> None:
-        # A split's first record was guessed. Splits whose guess was wrong are scanned again.
         """Run the search tasks, and repeat scans until the splits of each range join."""
         replaced: list[ReplacedFound] = []
         owner = {task.number: part for _, part in ranges for task in part.splits}
@@ -191,6 +190,7 @@ class _LookUp:
                     replaced.append(found)
                 else:
                     self.stores[found.store].take(found)
+            # A split's first record was guessed. A split whose guess was wrong is scanned again.
             tasks = [task for _, part in ranges if (task := part.rescan()) is not None]
             phase = "rescan"
         for plan, part in ranges:
@@ -201,6 +201,7 @@ class _LookUp:
             self._lose_for_ids(done)
 
     def _lose_for_ids(self, found: ReplacedFound) -> None:
+        """Record damage that may hide replaced ids. It affects all keys that look like ids."""
         if found.damage:
             numbers = [
                 _rows(part)[_may_be_ids(part)] + (number << PART_SHIFT)
@@ -258,6 +259,7 @@ class _LookUp:
                 tasks += self._cut(plan, part, wanted, keys[:, 0])
                 ranges.append((plan, part))
         for plan in self.stores:
+            # The runs of the first search have been read and deleted.
             plan.runs = []
         self._run_search(tasks, ranges)
         self.read([run for plan in self.stores for run in plan.runs])
@@ -402,5 +404,6 @@ def _lost_keys(plan: StorePlan, number: int, stale: npt.NDArray[np.int64]) -> np
     own = stale[(stale[:, 0] == plan.number) & (stale[:, 1] == number)][:, 2:]
     broken = plan.broken.get(number, np.empty(0, np.int64))
     rows = np.concatenate([own, np.stack([broken, np.full_like(broken, -1)], axis=1)])
+    # For each key, the newest stale entry comes first.
     rows = rows[np.lexsort((-rows[:, 1], rows[:, 0]))]
     return rows[np.unique(rows[:, 0], return_index=True)[1]]

@@ -191,6 +191,7 @@ def _from_timestamp(column: pa.ChunkedArray, up: bool) -> pa.ChunkedArray:
 
 def _from_text(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
     """Parse times: integers are milliseconds, all other values ISO 8601, in UTC if they have no zone."""
+    # An empty value is a null.
     column = pc.if_else(pc.equal(pc.utf8_trim_whitespace(column), ""), None, column)
     for kind in (pa.int64(), pa.timestamp("us", "UTC"), pa.timestamp("us")):
         try:
@@ -211,6 +212,7 @@ def window_of(parts: Iterable[KeyPart]) -> TimeWindow | None:
             begin = min(begin, pc.min(keys.column("begin")).as_py())
             end = max(end, pc.max(keys.column("end")).as_py())
             if (begin, end) == (-_UNBOUNDED - 1, _UNBOUNDED):
+                # No window is wider.
                 return None
     return TimeWindow(begin, end) if begin <= end else None
 
@@ -220,6 +222,7 @@ def texts_of(array: pa.Array) -> KeyTexts:
     _, offsets, data = array.buffers()
     at = np.frombuffer(offsets, np.int64)[array.offset : array.offset + len(array) + 1]
     if data is None or not data.size:
+        # Kernels take no empty array.
         return KeyTexts(np.empty(1, np.uint8), np.zeros(len(array) + 1, np.int64))
     return KeyTexts(np.frombuffer(data, np.uint8), at)
 

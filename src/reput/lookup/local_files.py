@@ -115,6 +115,7 @@ def _explained(keys: str, malformed: list[str]) -> Iterator[None]:
     try:
         yield
     except StoreUnreachableError:
+        # The keys are not to blame for an unreachable bucket.
         raise
     except (pa.ArrowException, UnicodeDecodeError, OSError) as error:
         if malformed:

@@ -28,6 +28,7 @@ from reput.messages.arrays import BATCH_BYTES, cut_by_bytes, integers
 from reput.messages.decode import Records
 from reput.messages.schema import select
 
+# Bytes of matches that are collected before they are grouped by part.
 _FLUSH_BYTES = 64 << 20
 _PLACE_FIELDS = (
     pa.field("number", pa.int64()),
@@ -39,6 +40,7 @@ _PLACE_FIELDS = (
 )
 _LARGE_COLUMNS = {"body", "properties"}
 Numbers = npt.NDArray[np.int64]
+# Candidates per piece, which bounds the memory of a task.
 _PIECE_CANDIDATES = 1 << 19
 # Most records are shorter. Longer records are read again, with their whole length.
 _FIRST_READ_BYTES = 2 << 10
@@ -134,6 +136,7 @@ def decoded_matches(
         for cut in cut_by_bytes(sizes[which[own] - start], BATCH_BYTES):
             rows, matches = which[own[cut]] - start, own[cut]
             taken = messages
+            # Columns are copied only if rows are missing or repeated.
             if len(rows) != len(messages) or (np.diff(rows) != 1).any():
                 taken = messages.take(integers(rows))
             fields = [
@@ -268,6 +271,7 @@ class _CandidateComparison:
             for window in windows(self._different[pending], needed, self._file, _WINDOW_BYTES):
                 records = self._read(window)
                 rows = pending[window.first : window.first + len(window.begins)]
+                # These records are longer than expected, and are read again.
                 more = records["status"] == kernel.MORE_BYTES
                 unread.append(rows[more])
                 still_needed.append(records["needed"][more])

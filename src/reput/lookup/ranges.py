@@ -34,6 +34,7 @@ from reput.store.topics_file import batch_topics
 # Cells are small enough to balance tasks, and few enough for the driver's memory.
 _CELL_BYTES = 16 << 20
 _MOST_CELLS = 4096
+# Bounds of the candidates per task.
 _LEAST_TASK_CANDIDATES = 1 << 14
 _MOST_TASK_CANDIDATES = 1 << 19
 
@@ -95,6 +96,7 @@ class ScannedRange:
         self.runs, damage = [], self.damage if self.is_read else []
         for split in self._splits:
             if expected >= split.stop:
+                # The previous walk has passed this split.
                 continue
             found = self._found[split.number]
             # The guess was wrong, or no record was found although the previous walk continues here.

@@ -49,8 +49,11 @@ from reput.messages.decode import Records
 from reput.messages.inner_batch import OpenBatch
 from reput.query.inner_batches import InnerBatches
 
+# Key hashes are not negative, so they have 31 bits.
 _HASH_BITS = 31
+# Average number of hashes per bucket.
 _BUCKET_HASHES = 2
+# Hits per run, which bounds the memory of a task.
 _RUN_HITS = 1 << 20
 _PIECE_BYTES = 4 << 20
 
@@ -330,6 +333,7 @@ def run_inner_task(folder: str, columns: tuple[str, ...], task: InnerTask) -> Un
 
 
 def _may_hold(wanted: HashTable, batch: OpenBatch) -> bool:
+    # Copies, because the kernel takes only writable arrays.
     data = np.frombuffer(bytearray(batch.data), np.uint8)
     topic = np.frombuffer(bytearray(encode_utf8(batch.outer.topic)), np.uint8)
     table = wanted.hashes, wanted.bounds, wanted.shift
@@ -377,6 +381,7 @@ def _wanted_entries(
     task: InnerTask, data: npt.NDArray[np.uint8], records: npt.NDArray[np.void]
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
     """Return hashes that some key has, and the record of each, without duplicates within a record."""
+    # KEYS of n bytes have at most n / 2 + 1 keys. The unique key is added.
     most = int((records["keys_bytes"] // 2 + 2).sum())
     hashes, record_of = np.empty(most, np.int32), np.empty(most, np.int64)
     count = kernel.hash_records(data, records, hashes, record_of)
