@@ -214,6 +214,7 @@ def decode_manifest(data: bytes) -> Manifest:
         ValueError: the bytes are not a manifest, or its fields contradict each other.
     """
     try:
+        # The version is decoded first, so that a newer format is not reported as damage.
         version = msgspec.json.decode(data, type=_Version).reput_archive
         if version != FORM:
             raise ValueError(f"archive format {version} is not known; update reput")
@@ -326,6 +327,7 @@ def tree_path(digests: bytes, number: int) -> tuple[str, ...]:
     """Return the sibling nodes on the path from a leaf to the root, in hexadecimal digits (RFC 6962, audit path)."""
     path = []
     for nodes in _tree(digests):
+        # A last node without a sibling moves up unchanged, and adds nothing to the path.
         if number ^ 1 < len(nodes):
             path.append(nodes[number ^ 1].hex())
         number //= 2

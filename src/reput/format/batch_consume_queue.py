@@ -74,6 +74,7 @@ def batch_entry(
 
 def stated_batch_size(text: str | None) -> int | None:
     """Return the number of messages that the property INNER_NUM states; None if it is not a valid number."""
+    # A batch has at most 32,767 messages, so five digits are enough.
     is_number = text is not None and text.isascii() and text.isdigit() and len(text) < 6
     count = int(text) if text is not None and is_number else 0
     return count if 0 < count <= MAX_BATCH_SIZE else None

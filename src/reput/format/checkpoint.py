@@ -36,6 +36,7 @@ def decode_checkpoint(data: bytes) -> Checkpoint:
     """Return the checkpoint. Raises ValueError if the bytes do not contain three longs."""
     if len(data) < _TIMESTAMPS.size:
         raise ValueError(f"a checkpoint has {CHECKPOINT_BYTES} bytes, not {len(data)}")
+    # A shorter file has only the fields of 4.9.
     layout = _FIELDS if len(data) >= _FIELDS.size else _TIMESTAMPS
     return Checkpoint(*layout.unpack_from(data))
 

@@ -60,6 +60,7 @@ BLANK_BYTES = SIZE_AND_MAGIC.size
 MIN_RECORD_BYTES = (
     HEAD.size + HOST_V4_BYTES + 8 + HOST_V4_BYTES + TAIL.size + TOPIC_V1.size + PROPERTIES.size
 )
+# The length fields of a V1 record are a signed byte and a signed short.
 MAX_TOPIC_BYTES = 127
 MAX_PROPERTIES_BYTES = 32_767
 

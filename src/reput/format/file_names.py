@@ -57,6 +57,7 @@ INDEX_DATABASE_FOLDER = "RocksDBMessageStore"
 ARCHIVE_MANIFEST = "archive.json"
 """The manifest of an archive."""
 
+# Common file systems limit a name to this many bytes.
 _MAX_NAME_BYTES = 255
 _OFFSET_DIGITS = 20
 _INDEX_TIME = "%Y%m%d%H%M%S%f"
@@ -70,6 +71,7 @@ def offset_file_name(offset: int) -> str:
 
 def parse_offset_file_name(name: str) -> int | None:
     """Return the offset in a file name, or None for another name."""
+    # `isdigit` alone would also accept digits of other scripts.
     if len(name) == _OFFSET_DIGITS and name.isascii() and name.isdigit():
         return int(name)
     return None
@@ -111,6 +113,7 @@ def index_file_names(first_timestamps: Sequence[int], now_ms: int) -> list[str]:
 
 def _local_ms(timestamp: int) -> int:
     """Return the time of the local clock at `timestamp`, in milliseconds since 1970-01-01T00:00 local time."""
+    # Whole seconds, because fractions in floating point are not exact.
     face = datetime.fromtimestamp(timestamp // 1000)
     return (face - _EPOCH) // _MS + timestamp % 1000
 

@@ -102,6 +102,7 @@ class HashedTopics(tuple[str, ...]):
 
 def item_seconds(stored_ms: int, begin_ms: int) -> int:
     """Return the time difference for an item, in a file whose first message was stored at `begin_ms`."""
+    # `IndexFile.putKey` has the same limits.
     return 0 if begin_ms <= 0 else min(max((stored_ms - begin_ms) // 1000, 0), _INT32_MAX)
 
 

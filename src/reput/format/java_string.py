@@ -17,10 +17,12 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 _AT_ONCE = 256
+# Bounds the memory for the units of the strings.
 _TEXTS_AT_ONCE = 1024
 _POWERS = [pow(31, exponent, 1 << 32) for exponent in range(_AT_ONCE + 1)]
 _REPLACEMENT = "\ufffd"
 
+# Initial capacity of a `HashMap`.
 _LEAST_BUCKETS = 16
 
 
@@ -139,6 +141,7 @@ def _sequence_length(data: bytes, position: int, end: int) -> int:
         else 0
     )
     if width == 0:
+        # Java replaces each byte that cannot begin a character.
         return -1
     low, high = _second_byte_range(first)
     if position + 1 >= end or not low <= data[position + 1] <= high:

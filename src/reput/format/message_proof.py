@@ -78,6 +78,7 @@ class MessageProof(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             raise ValueError("its frames do not contain the record")
         for frame in self.frames:
             digest = hashlib.sha256(frame.content).digest()
+            # Only the last frame of a file may be shorter.
             expected = min(FRAME_BYTES, self.file.data_bytes - frame.number * FRAME_BYTES)
             if len(frame.content) != expected:
                 raise ValueError(f"frame {frame.number} is not {expected:,} bytes long")
@@ -86,6 +87,7 @@ class MessageProof(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         if chain_of(self.before, (self.file, *self.after)) != self.chain:
             raise ValueError("its log file is not in the chain of the archive")
         data = b"".join(frame.content for frame in self.frames)
+        # Positions now count from the beginning of the first frame.
         start -= numbers[0] * FRAME_BYTES
         return data[start : start + self.size]
 

@@ -163,6 +163,7 @@ def tags_code(
     """
     delay = properties.get(DELAY)
     if topic == SCHEDULE_TOPIC and delay is not None:
+        # The broker treats a higher level as the highest one.
         level = min(parse_int32(delay), len(delay_table_ms))
         if level > 0:
             return wrap_int64(store_timestamp + delay_table_ms[level - 1])

@@ -66,6 +66,7 @@ def decode_offsets_v1(key: bytes, value: bytes) -> Iterator[CommittedOffset]:
         offsets = {int(queue_id): wrap_int64(int(offset)) for queue_id, offset in table.items()}
     except (ValueError, TypeError, AttributeError, RecursionError):
         return
+    # Other items have keys of another form than `topic@group`.
     if len(names) == 2:
         for queue_id, offset in offsets.items():
             yield CommittedOffset(names[1], names[0], queue_id, offset)

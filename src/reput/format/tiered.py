@@ -65,6 +65,7 @@ def segment_name(offset: int) -> str:
 def parse_segment_name(name: str) -> int | None:
     """Return the offset at which the segment of this name begins; None for any other name."""
     offset = parse_offset_file_name(name[_HASH_DIGITS:])
+    # The hash digits must match the offset, so that other files are excluded.
     return offset if offset is not None and segment_name(offset) == name else None
 
 

@@ -55,6 +55,7 @@ def decode_timer_unit(data: bytes, position: int = 0) -> TimerUnit | None:
         return None
     size, *fields, _ = _UNIT.unpack_from(data, position)
     unit = TimerUnit(*fields)
+    # Bit 1 is always set, and only bits 2 and 4 may be added.
     is_unit = size == TIMER_UNIT_BYTES and 1 <= unit.magic <= 7 and unit.magic & 1
     return unit if is_unit and unit.physical_offset >= 0 and unit.size > 0 else None
 
@@ -84,6 +85,7 @@ def recalled_key(properties: Mapping[str, str]) -> tuple[str, str] | None:
 def is_timer_blank(data: bytes, position: int, left: int) -> bool:
     """Return whether the blank of a file lies at this position, with `left` bytes left in the file."""
     if len(data) - position < 16:
+        # The rest of the file has no room for a blank.
         return left < 16
     return struct.unpack_from(">iqi", data, position) == (left, 0, BLANK_MAGIC)
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from reput.format.properties import TRANSACTION_CHECK_TIMES
 
 _SEPARATOR = b","
+# A Java long has at most 19 digits. Numbers of checks are much smaller.
 _MOST_DIGITS, _MOST_TIMES_DIGITS = 19, 9
 
 

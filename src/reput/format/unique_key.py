@@ -15,6 +15,7 @@ from reput.format.host import Host, encode_host
 
 UNIQUE_KEY_BYTES = 32
 _PREFIX = struct.Struct(">4sHI")
+# `MessageClientIDSetter` corrects only smaller steps of the clock.
 _LONGEST_STEP_BACK_MS = 1_000_000
 _TWO_DIGITS = [f"{byte:02X}" for byte in range(256)]
 
@@ -58,6 +59,7 @@ class UniqueKeys:
             begin = datetime.fromtimestamp(now_ms // 1000).replace(
                 day=1, hour=0, minute=0, second=0, microsecond=0
             )
+            # The day 32 days after the first of a month lies in the next month.
             end = (begin + timedelta(days=32)).replace(day=1)
             self._month_begin_ms = int(begin.timestamp() * 1000)
             self._month_end_ms = int(end.timestamp() * 1000)
