@@ -1,1 +1,1 @@
-"""Measurements: `python -m benchmarks` prints the figures of docs/performance.md and docs/engineering/."""
+"""Take the measurements: `python -m benchmarks` prints the figures of docs/performance.md and docs/engineering/."""

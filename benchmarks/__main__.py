@@ -48,14 +48,14 @@ def main() -> int:
         help="where the store is made; deleted afterwards",
     )
     parser.add_argument("--gigabytes", type=float, default=10.26, help="size of the CommitLog")
-    parser.add_argument("--runs", type=int, default=3, help="rebuilds to measure; the best counts")
+    parser.add_argument("--runs", type=int, default=3, help="number of rebuilds; the best counts")
     parser.add_argument("--keep", action="store_true", help="leave the store for the next run")
     parser.add_argument(
         "parts", nargs="*", metavar="PART", help=f"only these of {', '.join(_PARTS)}"
     )
     options = parser.parse_args()
     if unknown := set(options.parts) - _PARTS.keys():
-        parser.error(f"no part {min(unknown)!r}: there are {', '.join(_PARTS)}")
+        parser.error(f"no part has the name {min(unknown)!r}; the parts are {', '.join(_PARTS)}")
     needed = 1.5e9 * options.gigabytes
     folder: Path = options.folder
     folder.mkdir(exist_ok=True)
@@ -77,20 +77,22 @@ def main() -> int:
 
 def _measure(folder: Path, log_bytes: int, options: argparse.Namespace) -> list[Figure]:
     store = folder / f"store-{log_bytes}"
-    if not store.exists() and set(options.parts) != {"runners"}:  # which write their own
+    # The part `runners` writes stores of its own.
+    if not store.exists() and set(options.parts) != {"runners"}:
         print(f"benchmarks: writing a CommitLog of {log_bytes / 1e9:.1f} GB", file=sys.stderr)
         write_store(store, log_bytes)
     figures: list[Figure] = []
     for name, measure in _PARTS.items():
         if name in (options.parts or _PARTS):
             print(f"benchmarks: {name}", file=sys.stderr)
-            os.sync()  # what the part before it wrote shall not be written at this one's cost
+            # What the last part wrote must reach the disk now, not during the next measurement.
+            os.sync()
             figures += measure(folder, store, options.runs)
     return figures
 
 
 def _measure_rebuild(folder: Path, store: Path, runs: int) -> Iterator[Figure]:
-    """Includes the measurements that need rebuilt indexes."""
+    """Measure rebuilds, and everything that needs rebuilt indexes."""
     output = folder / "rebuilt"
     figures = list(rebuild.measure(store, output, runs))
     yield from figures
@@ -99,7 +101,7 @@ def _measure_rebuild(folder: Path, store: Path, runs: int) -> Iterator[Figure]:
     yield from proof.measure(store, output, messages)
     yield from table.measure(store, output)
     yield from lookup.measure(store, output, messages, runs)
-    yield from opening.measure(store, output, folder)  # moves the indexes away
+    yield from opening.measure(store, output, folder)  # It moves the indexes away, so it is last.
 
 
 def _measure_serve(folder: Path, store: Path, runs: int) -> Iterator[Figure]:

@@ -1,8 +1,9 @@
-"""Queries of keys that nothing has, in a hundred IndexFiles of full size, all of which are asked.
+"""Measure queries for keys that no message has, in a hundred IndexFiles of full size.
 
-A full file has 420 MB, a hundred of them 42 GB. Here a file has only the pages that the wanted keys lead to: pages
-of their slots and of the items in their chains; the rest are holes. So nothing can judge such files: the benchmark says
-itself that they are trusted, and the checks of an open file are measured, not the checks of opening it.
+Such a query asks every file. A full file has 420 MB, so a hundred of them would take 42 GB. Here a file has only the
+pages that the keys lead to, which are the pages of their slots and of the items in their chains. The rest are holes,
+so that no check of a whole file would pass. Therefore the benchmark itself says that the files are trusted. It
+measures the checks that a query makes in an open file, not the checks when a file is opened.
 """
 
 from __future__ import annotations
@@ -38,19 +39,19 @@ from reput.query.message_store import MessageStore
 
 _FILES, _KEYS, _MOST_MS = 100, 100, 1.5
 _RUNS = 7
-_MESSAGES = 16  # of each file, which has a million items for each of them
+_MESSAGES = 16  # In each file: a message has more than a million items.
 _LOG_BYTES = 1 << 20
 _PAGE_BYTES, _PAGE_SLOTS = 4096, 1024
 _SLOT = struct.Struct(">i")
 _TOPIC = "topic-0000"
 _CONFIG = StoreConfig()
 _LAST = _CONFIG.index_items - 1
-_HASHES = (1 << 31) // _CONFIG.hash_slots  # of one slot
+_HASHES = (1 << 31) // _CONFIG.hash_slots  # The hashes that share a slot.
 _ALL_HASHES = _HASHES * _CONFIG.hash_slots
 
 
 def measure(folder: Path) -> Iterator[Figure]:
-    """Nothing of it stays in `folder`."""
+    """Measure, and leave nothing in `folder`."""
     store = folder / "absent"
     keys = [f"absent-{number}" for number in range(_KEYS)]
     try:
@@ -71,12 +72,16 @@ def _query_ms(store: MessageStore, keys: list[str]) -> float:
             assert found.coverage.indexed_files == _FILES
             assert not found.coverage.problems
 
-    query_all()  # touches the pages
+    query_all()  # The first round reads the pages from disk.
     return best_of(_RUNS, query_all) / len(keys) * 1e3
 
 
 class _Believed(MessageStore):
-    """A store whose IndexFiles cover all messages but their first and last, as if that had been found out."""
+    """A store whose IndexFiles are trusted without a check.
+
+    Each file counts as proven or spot-checked, by `basis`, for all its messages but the first and the
+    last.
+    """
 
     def __init__(self, path: Path, basis: Basis) -> None:
         self._basis = basis
@@ -118,7 +123,7 @@ def _write(path: Path, keys: list[str]) -> None:
 
 
 class _IndexFile:
-    """Write a file full of items of 16 messages, of which only the pages of some keys are real."""
+    """A writer of one IndexFile full of items of 16 messages, with only the pages that some keys need."""
 
     def __init__(self, number: int, random: Random) -> None:
         self._first, self._random = number * _MESSAGES, random
@@ -142,7 +147,7 @@ class _IndexFile:
                 os.pwrite(file.fileno(), encode_item(item), at)
 
     def _slots(self, keys: list[str]) -> dict[int, bytearray]:
-        """Pages of slots by their position: all of them are used, those asked for lead to a chain."""
+        """Return pages of slots by position. All slots are used; the slots of `keys` lead to a chain."""
         pages: dict[int, bytearray] = {}
         for hashed in map(_hash, keys):
             at = slot_position(hashed % _CONFIG.hash_slots)
@@ -157,7 +162,11 @@ class _IndexFile:
         return bytearray(b"".join(map(_SLOT.pack, [_LAST, *numbers])))
 
     def _chain(self, hashed: int) -> int:
-        """The newest of as many items as a slot has, four on average, each with those beside it; none has the hash."""
+        """Add a chain of items, and return the newest item.
+
+        The number of items is drawn as a slot would have it, four on average. The items on both sides of each are added
+        too, because they lie in the same pages. No item has the hash of the key.
+        """
         per_slot = _CONFIG.index_items / _CONFIG.hash_slots
         length = sum(self._random.random() < per_slot / 64 for _ in range(64))
         previous = 0

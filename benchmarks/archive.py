@@ -1,6 +1,7 @@
-"""Requests, bytes and time of queries of an archive with 1,000 log files, on an S3 server and a slow proxy.
+"""Measure requests, bytes and time of queries of an archive on a slow S3 server.
 
-The log files are small (256 KiB), so the bytes are fewer than for files of 1 GiB.
+The archive has 1,000 log files, and a proxy delays each request by 50 ms. The log files are small (256 KiB), so the
+bytes are fewer than for files of 1 GiB.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ MOST_REQUESTS = {
 
 
 class QueryCost(NamedTuple):
-    """What one query took."""
+    """The cost of one query."""
 
     name: str
     requests: int
@@ -43,7 +44,7 @@ class QueryCost(NamedTuple):
 
 
 class _Bucket(NamedTuple):
-    """An archive in a bucket, read through a proxy."""
+    """An archive in a bucket, and the proxy through which it is read."""
 
     url: str
     options: dict[str, str]
@@ -52,7 +53,7 @@ class _Bucket(NamedTuple):
 
 @contextmanager
 def archive_in_bucket(folder: Path) -> Iterator[_Bucket]:
-    """Archive a store of 1,000 log files, and serve the objects."""
+    """Archive a store of 1,000 log files, and serve the archive."""
     from tests.remote.faulty_server import faulty_server
     from tests.remote.s3_server import s3_server, upload_whole
 
@@ -61,7 +62,8 @@ def archive_in_bucket(folder: Path) -> Iterator[_Bucket]:
         size = (LOG_FILES + 1) * _PER_FILE * MESSAGE_BYTES
         write_store(store, size, _FILE_BYTES, _MS_PER_MESSAGE)
         (store / "config").mkdir()
-        (store / "config" / "topics.json").write_text("{}")  # so there is a snapshot
+        # Without a file of the configuration, an archive has no snapshot.
+        (store / "config" / "topics.json").write_text("{}")
         archive(store, place)
         shutil.rmtree(store)
         with s3_server() as options, faulty_server(options["s3.endpoint_override"]) as proxy:
@@ -75,7 +77,7 @@ def archive_in_bucket(folder: Path) -> Iterator[_Bucket]:
 
 
 def query_costs(bucket: _Bucket, cache: Path) -> Iterator[QueryCost]:
-    """Query keys of messages in the middle of the log. The user's cache folder is emptied before each cold query."""
+    """Query keys of messages in the middle of the log. Empty the user's cache folder before each cold query."""
     middle = LOG_FILES // 2 * _PER_FILE
     day = _window(LOG_FILES // 2, LOG_FILES // 2 + FILES_A_DAY)
     newest = _window(LOG_FILES - FILES_A_DAY, LOG_FILES)
@@ -96,7 +98,7 @@ def query_costs(bucket: _Bucket, cache: Path) -> Iterator[QueryCost]:
 
 
 def _window(first: int, stop: int) -> dict[str, int]:
-    """The store times of some log files."""
+    """Return the window of store times of some log files."""
     begin, end = (FIRST_TIMESTAMP + file * _PER_FILE * _MS_PER_MESSAGE for file in (first, stop))
     return {"begin": begin, "end": end - 1}
 
@@ -113,7 +115,7 @@ def _cost(name: str, bucket: _Bucket, number: int, window: dict[str, int]) -> Qu
 
 
 def measure(folder: Path) -> Iterator[Figure]:
-    """Nothing of it stays in `folder`."""
+    """Measure, and leave nothing in `folder`."""
     cache, known = folder / "archive-cache", os.environ.get("XDG_CACHE_HOME")
     os.environ["XDG_CACHE_HOME"] = str(cache)
     try:

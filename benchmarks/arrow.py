@@ -1,4 +1,4 @@
-"""`reput.to_arrow` on one core over one file in the page cache, beside the kernels that do its work."""
+"""Measure `reput.to_arrow` on one core over one file in the page cache, beside the kernels that do its work."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ def measure(store: Path, runs: int) -> Iterator[Figure]:
     file = StoreLog(store).list().files[0]
     buffers = ScanBuffers()
     messages = walk(file, buffers)
-    for columns in (None, HEADER):  # loads kernels, and finds memory that was never touched
+    # This also loads the kernels, and makes the system map memory that was never used.
+    for columns in (None, HEADER):
         if _read(file, columns) != messages:
             raise RuntimeError("to_arrow gave another number of messages than the scan")
     unit = "million messages/s"
@@ -50,7 +51,7 @@ def _read(file: CommitLogFile, columns: tuple[str, ...] | None) -> int:
 
 
 def _decode(file: CommitLogFile) -> int:
-    """The rows of all columns, decoded range by range and dropped."""
+    """Return the number of rows when all columns are decoded range by range, and dropped."""
     tasks = plan_reading(find_logs([file.path])).tasks
     return sum(
         len(batch) for task in tasks for batch in RangeBatches(task.part, open_file=FileReader)

@@ -1,4 +1,4 @@
-"""The doctor: check, quick check, figures, report and trace of a store whose indexes are whole."""
+"""Measure the doctor on a store with whole indexes: check, quick check, figures, report and trace."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _TRACES = 5
 
 
 def measure(folder: Path, store: Path, runs: int) -> Iterator[Figure]:
-    """Of a store with the log of `store` and indexes rebuilt in the same run."""
+    """Measure on a store with the log of `store`, and indexes that are rebuilt for it."""
     whole = (folder / "doctor").absolute()
     shutil.rmtree(whole, ignore_errors=True)
     (whole / COMMIT_LOG_FOLDER).mkdir(parents=True)

@@ -1,9 +1,9 @@
-"""An echo server for comparison: frames of RocketMQ's protocol in, answers of the same size as a broker's out.
+"""An echo server to compare with: it receives frames of RocketMQ's protocol, and answers as large as a broker does.
 
 python -m benchmarks.echo PORT
 
-It does nothing else, in the event loop that `reput serve` uses. The time that a server takes beyond this is its own
-work; what both do slowly is the machine's.
+It does nothing else, and uses the event loop of `reput serve`. The time that `reput serve` needs beyond this is its own
+work. Where both are slow, the machine is slow.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ async def _serve(port: int) -> None:
 
 
 def main() -> None:
-    """Serve until a signal."""
+    """Serve until a signal ends the process."""
     try:
         import uvloop
     except ImportError:

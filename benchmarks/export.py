@@ -1,4 +1,4 @@
-"""`reput export` of the benchmark store to Parquet on local[2], and where its time goes."""
+"""Measure `reput export` of the benchmark store to Parquet on local[2], and where its time goes."""
 
 from __future__ import annotations
 
@@ -34,12 +34,13 @@ _BASE = "pyarrow"
 _PROFILED_BYTES = 64 << 20
 _SLOTS = 2
 _ALONE = "only pyarrow, of batches as they are decoded"
-_ROUNDS = 4  # the first finds memory that was never touched
+# The first round is slower, because the system maps memory that was never used.
+_ROUNDS = 4
 Result = TypeVar("Result")
 
 
 def measure(store: Path) -> Iterator[Figure]:
-    """Export `store` beside itself; the table is deleted. All columns, unpartitioned, read back and synced."""
+    """Export `store` to a folder beside it: all columns, unpartitioned, read back and synced. Delete the table."""
     output = store.parent / "exported"
     try:
         result = in_own_process("benchmarks.export", store, output)
@@ -61,7 +62,7 @@ def measure(store: Path) -> Iterator[Figure]:
 
 
 def _prices(store: Path, output: Path) -> Iterator[Figure]:
-    """Processor time of the log's first file in each profile and in pyarrow's writer with zstd, and of each step."""
+    """Measure the log's first file: each profile, compared with pyarrow's writer with zstd, and each step."""
     file = find_logs([str(store)])[0].files[0].path
     used = {
         name: in_own_process("benchmarks.export", file, output, name)
@@ -83,7 +84,7 @@ def _prices(store: Path, output: Path) -> Iterator[Figure]:
 
 
 def _steps(store: str, path: Path) -> dict[str, float]:
-    """Processor time per message of each step of an export but decoding."""
+    """Return the processor time per message of each step of an export, except decoding."""
     file = find_logs([store])[0].files[0]
     batches = list(RangeBatches(LogRange(file, file.start, file.start + _PROFILED_BYTES, store)))
     seconds: dict[str, float] = {}
@@ -109,7 +110,7 @@ def _steps(store: str, path: Path) -> dict[str, float]:
 
 
 def _used(store: str, output: str, name: str) -> dict[str, Any]:
-    """Processor time and memory of one export in this process."""
+    """Return the processor time and the memory of one export in this process."""
     warm_up()
     begun = time.process_time()
     if name == _BASE:
@@ -133,7 +134,10 @@ def _used(store: str, output: str, name: str) -> dict[str, Any]:
 
 
 def _parts(store: str, folder: Path) -> dict[str, float]:
-    """Seconds a message of each part of a task's work, one after the other in this process, the best of each."""
+    """Return the seconds per message that each part of a task's work takes.
+
+    The parts run one after the other in this process. The fastest of some rounds counts for each.
+    """
     warm_up()
     file = find_logs([store])[0].files[0]
     part = LogRange(file, file.start, file.start + _PROFILED_BYTES, store)

@@ -1,7 +1,7 @@
-"""The benchmark store: a CommitLog of 380-byte messages, made with arrays at the speed of the disk.
+"""Make the benchmark store: a CommitLog of 380-byte messages, written with arrays at the speed of the disk.
 
-Each message has a 32-character unique key, one business key and a tag; queues take turns, so that queue offsets
-count up without gaps, and one topic in a hundred messages is `topic-rare`.
+Each message has a 32-character unique key, one business key and a tag. The queues of a topic take turns, so their
+offsets have no gaps. One message in a hundred has the topic `topic-rare`.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _HEX = np.frombuffer(b"0123456789ABCDEF", np.uint8)
 
 
 def unique_key(number: int) -> str:
-    """The unique key of message `number`."""
+    """Return the unique key of message `number`."""
     return f"{number * 0x9E3779B97F4A7C15 % (1 << 64):016X}{number:016X}"
 
 
 def order_key(number: int) -> str:
-    """The business key of message `number`; three messages in a row of one topic turn share one order."""
+    """Return the business key of message `number`. Three messages in a row have the same one."""
     return f"order-{number // 3:010d}"
 
 
@@ -44,9 +44,9 @@ def topic_of(number: int) -> str:
 def write_store(
     path: Path, total_bytes: int, file_bytes: int = 1 << 30, ms_per_message: int = 0
 ) -> int:
-    """Write `path`/commitlog of about `total_bytes`; return the number of messages.
+    """Write `path`/commitlog of about `total_bytes`. Return the number of messages.
 
-    They are stored `ms_per_message` apart; without it, MESSAGES_PER_MS in each millisecond.
+    Store times are `ms_per_message` apart. If that is 0, each millisecond has MESSAGES_PER_MS messages.
     """
     folder = path / COMMIT_LOG_FOLDER
     folder.mkdir(parents=True)
@@ -83,7 +83,7 @@ def _template() -> bytes:
 
 
 def records(first: int, count: int, physical_offset: int, ms_per_message: int = 0) -> bytes:
-    """Messages `first` to `first + count` as they lie in the log from an offset on."""
+    """Return messages `first` to `first + count` as they lie in the log from `physical_offset` on."""
     template = _template()
     rows = np.tile(np.frombuffer(template, np.uint8), (count, 1))
     number = np.arange(first, first + count, dtype=np.int64)

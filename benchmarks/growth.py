@@ -1,4 +1,4 @@
-"""What grows with the log and what does not: the same jobs on beginnings of one log, on one core and on two."""
+"""Measure which jobs grow with the log: the same jobs on growing parts of one log, on one core and on two."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from reput.log.ends import find_log_end
 from reput.log.paths import find_logs
 from reput.log.scan import ScanBuffers
 
-_FILES = (1, 10, 40)  # of 1 GiB; the whole log is always among them
+_FILES = (1, 10, 40)  # Each has 1 GiB. The whole log is measured too.
 _CORES = (1, 2)
 _KEYS = 100_000
 _SHELL_RUNS = 5
 
 
 def measure(folder: Path, store: Path) -> Iterator[Figure]:
-    """Of stores below `folder` whose logs are the first files of that of `store`."""
+    """Measure on stores below `folder` that have the first files of the log of `store`."""
     files = sorted((store / COMMIT_LOG_FOLDER).iterdir())
     work = (folder / "growth").absolute()
     for count in sorted({*(count for count in _FILES if count < len(files)), len(files)}):

@@ -1,6 +1,6 @@
-"""JSON lines out of a store and into one: only the form, and whole exports and puts.
+"""Measure JSON lines out of a store and into one: the format alone, whole exports and whole puts.
 
-Measured in the processor time of the thread that makes or reads the lines: dispatch has a thread of its own.
+Only the processor time of the thread that makes or reads the lines counts. Dispatch has a thread of its own.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _BY_HAND = 300_000
 
 
 def measure(folder: Path) -> Iterator[Figure]:
-    """Nothing of it stays in `folder`."""
+    """Measure, and leave nothing in `folder`."""
     store, target, source = folder / "lines", folder / "lines-put", folder / "lines.jsonl"
     try:
         yield from _form()
@@ -58,7 +58,7 @@ def measure(folder: Path) -> Iterator[Figure]:
 
 
 def _form() -> Iterator[Figure]:
-    """Of records in memory: what each way out does once it has found its messages."""
+    """Measure each way out on records in memory, as when the messages are already found."""
     count = 10_000
     data = np.frombuffer(records(0, count, 0), np.uint8)
     positions = np.arange(count, dtype=np.int64) * MESSAGE_BYTES
@@ -70,7 +70,7 @@ def _form() -> Iterator[Figure]:
 
 
 def _core_s(runs: int, work: Callable[[], object]) -> float:
-    """Seconds of this thread's processor time in the best of some runs."""
+    """Return the processor time of this thread (seconds) in the best of some runs."""
     times = []
     for _ in range(runs):
         begun = time.thread_time()
@@ -86,7 +86,7 @@ def _exported(store: Path) -> bytes:
 
 
 def _put(target: Path, source: Path) -> float:
-    """Seconds to put lines into a new store."""
+    """Return the seconds to put lines into a new store."""
     shutil.rmtree(target, ignore_errors=True)
     with open_store(target, mode="rw") as store, open(source, "rb") as lines:
         put = LinesPut(store, None, lambda done, report: None)

@@ -1,4 +1,4 @@
-"""Scan, insertion and look-up of many keys, each on one core."""
+"""Measure kernels on one core: scan, insertion, and look-up of many keys."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _scan(store: Path) -> Iterator[Figure]:
 
 
 def walk(file: CommitLogFile, buffers: ScanBuffers) -> int:
-    """Scan a file; how many messages it has."""
+    """Scan a file. Return the number of its messages."""
     scan = FileScan(file, file.start, file.end, BROKER, buffers=buffers)
     return sum(len(batch) for batch in scan.batches())
 

@@ -1,7 +1,7 @@
 """Compare each shipped kernel with the same kernel compiled for exactly this processor.
 
 A rebuild, a check, a table, an export and puts run once. The longest call of each kernel is recorded with its
-arguments, then repeated, in processes that use one form or the other in turn: noise meets both.
+arguments. Then it is repeated in processes that use one form or the other in turn, so that noise affects both.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _CONFIG = StoreConfig(queue_entries=30_000, hash_slots=50_000, index_items=200_0
 
 
 def measure(folder: Path) -> Iterator[Figure]:
-    """Nothing of it stays in `folder`."""
+    """Measure, and leave nothing in `folder`."""
     if compile_cache.shipped() is None:
         print(
             "benchmarks: no shipped kernels: run python packaging/ship_kernels.py", file=sys.stderr
@@ -55,7 +55,7 @@ def measure(folder: Path) -> Iterator[Figure]:
 
 
 def main(form: str, folder: str) -> None:
-    """Print the least time of each kernel's longest call in this process, as JSON."""
+    """Print, as JSON, the least time of each kernel's longest call in this process."""
     if form == "native":
         for module in (compile_cache, kernel_cache):
             vars(module)["shipped"] = lambda: None
@@ -89,7 +89,7 @@ def _work(folder: Path) -> None:
 
 
 def _record(folder: Path) -> dict[str, tuple[float, Any, tuple[Any, ...]]]:
-    """Return the longest call of each kernel: seconds, function, a copy of its arguments."""
+    """Return each kernel's longest call: its seconds, the function and a copy of the arguments."""
     longest: dict[str, tuple[float, Any, tuple[Any, ...]]] = {}
     replaced = []
 
@@ -105,7 +105,7 @@ def _record(folder: Path) -> dict[str, tuple[float, Any, tuple[Any, ...]]]:
 
         return call
 
-    _work(folder)  # imports every module concerned, and loads every kernel
+    _work(folder)  # This imports all modules that have kernels, and loads the kernels.
     for module_name, module in list(sys.modules.items()):
         if module_name.startswith("reput."):
             for name, value in list(vars(module).items()):

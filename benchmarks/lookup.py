@@ -1,6 +1,7 @@
-"""Looking up a million keys, half of them present, on local[2]: the call and the answer written to a no-op sink.
+"""Measure the look-up of a million keys on local[2], half of them present.
 
-Keys are the path of a Parquet file, which the driver stages, and, to compare, the DataFrame that Spark makes of it.
+The time ends when the answer is written to a sink that drops it. The keys are given as the path of a Parquet file,
+which the driver stages. To compare, they are also given as the DataFrame that Spark makes of the file.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _KEYS = 1_000_000
 
 
 def measure(store: Path, index: Path, messages: int, runs: int) -> Iterator[Figure]:
-    """`store` holds the log, `index` the rebuilt indexes of its `messages`. The best run counts."""
+    """Look up keys of a log in `store` with rebuilt indexes in `index`. The best run counts."""
     keys = index.parent / "keys.parquet"
     pq.write_table(mixed_keys(messages, _KEYS), keys)
     results = [in_own_process("benchmarks.lookup", store, index, keys) for _ in range(runs)]
@@ -49,7 +50,7 @@ def measure(store: Path, index: Path, messages: int, runs: int) -> Iterator[Figu
 
 
 def _staged_s(keys: Path, folder: Path) -> float:
-    """Seconds of processor time until keys out of a Parquet file are staged, in this process."""
+    """Return the processor time (seconds) to stage the keys of a Parquet file in this process."""
     folder.mkdir()
     try:
         begun = time.process_time()
@@ -62,7 +63,7 @@ def _staged_s(keys: Path, folder: Path) -> float:
 
 
 def mixed_keys(messages: int, count: int) -> pa.Table:
-    """Unique keys of messages all over the log, mixed with as many of messages after its end."""
+    """Return unique keys of messages from all over the log, mixed with as many that no message has."""
     random = np.random.default_rng(1)
     present = random.choice(messages, count // 2, replace=False)
     absent = messages + np.arange(count - count // 2)

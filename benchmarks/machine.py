@@ -1,4 +1,4 @@
-"""The machine's own limits, measured in the same run as the rest."""
+"""Measure the machine's own limits, in the same run as the rest."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _CHUNK = 4 << 20
 
 
 def measure(folder: Path) -> Iterator[Figure]:
-    """Memory read, file write and sync on `folder`'s disk, file read from the page cache; one core."""
+    """Measure on one core: reading memory, writing and syncing a file in `folder`, reading it from the page cache."""
     data = np.ones(_BYTES // 8, np.int64)
     gigabytes = _BYTES / 1e9
     yield Figure("machine", "memory read", gigabytes / best_of(5, data.max), "GB/s")
@@ -38,7 +38,7 @@ def measure(folder: Path) -> Iterator[Figure]:
 
 
 def _write(path: Path, chunk: bytes) -> tuple[float, float]:
-    """Seconds to write the file, and to write and sync it."""
+    """Return the seconds to write the file, and the seconds to write and sync it."""
     path.unlink(missing_ok=True)
     fd = os.open(path, os.O_CREAT | os.O_WRONLY)
     try:

@@ -1,4 +1,4 @@
-"""The driver's share of a look-up and an export of many stores: its own code, and tasks whose time does not count."""
+"""Measure the driver's share of a look-up and an export of many stores; the time of their tasks does not count."""
 
 from __future__ import annotations
 
@@ -25,15 +25,16 @@ _LOG_BYTES = 4000
 _FILE_BYTES = 1 << 12
 _CONFIG = reput.StoreConfig(queue_entries=100, hash_slots=100, index_items=400)
 STORES = 125
-"""The number of stores that grows to eight times as many."""
+"""The number of stores at step 1. It grows to eight times as many."""
 
 
 class Untimed(CountingRunner):
-    """A Runner that runs tasks one after the other, and subtracts their time and calls."""
+    """A Runner that runs tasks one after the other, and does not count their time and calls."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.memory = 0  # of the driver, at most, before the last tasks
+        # The driver's most memory before the last tasks.
+        self.memory = 0
 
     def run(
         self,
@@ -72,7 +73,7 @@ JOBS: dict[str, Callable[[Sequence[str], Untimed, Path], None]] = {
 
 
 def stores_cost(folder: Path, count: int, job: str, *, counts: bool = False) -> Cost:
-    """Return the driver's time for a job over so many small stores with indexes; see `driver_cost`."""
+    """Return the driver's cost of a job over `count` small stores with indexes; see `driver_cost`."""
     shutil.rmtree(folder, ignore_errors=True)
     first, work = folder / "store-0", folder / "work"
     work.mkdir(parents=True)
@@ -82,7 +83,8 @@ def stores_cost(folder: Path, count: int, job: str, *, counts: bool = False) -> 
         stores = [str(first)]
         for number in range(1, count):
             stores.append(str(shutil.copytree(first, folder / f"store-{number}")))
-        # The buffers that tasks keep for the next ones are not the driver's.
+        # Tasks keep buffers for the next tasks. They are not the driver's memory, so they are made before the
+        # measurement.
         JOBS[job](stores[:1], Untimed(), folder / "before")
         runner = Untimed()
         run = partial(JOBS[job], stores, runner, work)
@@ -100,7 +102,7 @@ def stores_cost(folder: Path, count: int, job: str, *, counts: bool = False) -> 
 
 
 def measure(folder: Path) -> Iterator[Figure]:
-    """Yield the driver's time for jobs over growing numbers of stores."""
+    """Measure the driver's cost of each job for growing numbers of stores."""
     for job in JOBS:
         costs = []
         for step in STEPS:

@@ -1,4 +1,4 @@
-"""Return the peak memory of this process and the processes that it starts."""
+"""Find the peak memory of this process and of the processes that it starts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ _POLL_S = 0.1
 
 
 class MemoryWatch:
-    """Context manager: the most resident memory (bytes) of any Python process below this one, and of this one."""
+    """A context manager that finds the most resident memory, in bytes.
+
+    `driver` is that of this process, `workers` is the most of any one Python process below it.
+    """
 
     def __init__(self) -> None:
         self.workers = 0
@@ -40,7 +43,7 @@ class MemoryWatch:
 
 
 def _processes() -> dict[int, tuple[str, int, int]]:
-    """Name, parent and peak resident bytes by process id."""
+    """Return name, parent and peak resident bytes of each process, by its id."""
     processes = {}
     for folder in Path("/proc").iterdir():
         if not folder.name.isdigit():
@@ -56,7 +59,7 @@ def _processes() -> dict[int, tuple[str, int, int]]:
 
 
 def ancestors(pid: int, parents: Mapping[int, int]) -> set[int]:
-    """A process and all above it, by the parent of each."""
+    """Return a process and all processes above it. `parents` has the parent of each process."""
     found: set[int] = set()
     while pid in parents and pid not in found:
         found.add(pid)

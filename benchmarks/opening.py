@@ -1,6 +1,6 @@
-"""How long a store of that size takes to open for writing: after a clean end, after a crash, taken over from another.
+"""Measure how long a large store takes to open for writing: after a clean end, after a crash, and from a broker.
 
-Each opening is a process of its own; its time runs from the call to the return, kernels loaded.
+Each opening has a process of its own. The time runs from the call to the return; the kernels are already loaded.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _SETTLED = "settled"
 
 
 def measure(store: Path, indexes: Path, folder: Path) -> list[Figure]:
-    """Open the CommitLog of `store` with the ConsumeQueues and IndexFiles of `indexes`, which are used up."""
+    """Open the CommitLog of `store` with the queues and IndexFiles of `indexes`, which are moved away."""
     opened = folder / "opened"
     try:
         _join(store, indexes, opened)
@@ -45,7 +45,7 @@ def measure(store: Path, indexes: Path, folder: Path) -> list[Figure]:
 
 
 def _join(store: Path, indexes: Path, opened: Path) -> None:
-    """Combine log and indexes in one store; only the log's last file, which is written to, is copied."""
+    """Combine log and indexes in one store. Copy only the log's last file, because it is written to."""
     (opened / "commitlog").mkdir(parents=True)
     *full, last = sorted((store / "commitlog").iterdir())
     for path in full:

@@ -1,4 +1,4 @@
-"""Measuring in a process of its own: a Spark, a JVM and a memory that nothing else has used."""
+"""Measure in a process of its own, with a Spark, a JVM and memory that nothing else has used."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 
 def in_own_process(module: str, *arguments: object, **environment: str) -> dict[str, Any]:
-    """What `python -m MODULE ARGUMENTS` prints in its last line, as JSON. Raises CalledProcessError."""
+    """Run `python -m MODULE ARGUMENTS`. Return its last line, which is JSON. Raise CalledProcessError if it fails."""
     command = [sys.executable, "-m", module, *map(str, arguments)]
     printed = subprocess.run(
         command, check=True, stdout=subprocess.PIPE, text=True, env=os.environ | environment

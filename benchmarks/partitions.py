@@ -1,7 +1,7 @@
-"""What one more partition costs on local[2]: the same work in 16 and in 128 partitions, in time of cores.
+"""Measure the processor time of one more partition on local[2]: the same work in 16 and in 128 partitions.
 
-Tasks of a rebuild are plain ones, tasks of a look-up go through DataFrames; here neither does any work. Tasks of
-the table read the queues of one small log.
+Tasks of a rebuild are plain; tasks of a look-up go through DataFrames. Here neither does any work. Tasks of the table
+read the queues of one small log.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from benchmarks.table import sink
 
 _GROUP = "one more partition on local[2], processor time"
 _FEW, _MANY = 16, 128
-_ROUNDS = 5  # the first has Java load classes, and compile
+_ROUNDS = 5  # In the first, Java loads and compiles classes.
 _LOG_BYTES = 64 << 20
 _NAMES = {"rebuild": "rebuild", "lookup": "look-up", "table": "table"}
 _MOST_MS = {"rebuild": 20, "lookup": 20, "table": 60}
@@ -67,7 +67,7 @@ def _run(store: str) -> dict[str, float]:
 
 
 def _cost_ms(run: Callable[[int], None]) -> float:
-    """The least of some rounds of each."""
+    """Return the processor time of one more partition (ms). The least of some rounds counts for each number."""
     spent: dict[int, float] = {}
     for _ in range(_ROUNDS):
         for count in (_FEW, _MANY):

@@ -1,4 +1,4 @@
-"""The cost of proving IndexFiles, and the cost of unproven files for a query from the shell."""
+"""Measure what proving IndexFiles costs, and what a query from the shell costs while they are not proven."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _SHELL_RUNS = 7
 
 
 def measure(store: Path, index: Path, messages: int) -> Iterator[Figure]:
-    """`store` holds the log, `index` the rebuilt indexes of its `messages`."""
+    """Measure on the log of `store` and the rebuilt indexes in `index`."""
     with open_store(store, index=index) as opened:
         file = opened.index.current()[0]
         log = opened.commit_log
         known = prove(file, log)
         yield Figure("proof", "entries of the file", known.items / 1e6, "million")
-        # Known parts of the log are not read again: slots, entries and their links remain.
+        # With `known`, the log is not read again. Slots, entries and their links remain to be checked.
         seconds = best_of(3, lambda: prove(file, log, known))
         yield Figure("proof", "slots and entries of one IndexFile, warm", seconds, "s", most=0.7)
         yield Figure("proof", "… million entries/s", known.items / seconds / 1e6, "million/s")
@@ -35,7 +35,7 @@ def measure(store: Path, index: Path, messages: int) -> Iterator[Figure]:
 
 
 def _shell(store: Path, index: Path, messages: int) -> Iterator[Figure]:
-    """A query of one key, whole process, in each state that the user's proofs can be in."""
+    """Measure a whole `reput query` for one key, with no proofs, remembered spot checks, and proofs."""
     cache = index.with_name("proofs")
     first, later, proven = [], [], []
     try:

@@ -1,6 +1,6 @@
-"""A writable store: puts in every form, dispatched; group commit; memory over millions of puts.
+"""Measure puts into a store: puts in every form, dispatched; group commit; memory over millions of puts.
 
-`python -m benchmarks.put FOLDER MESSAGES` puts that many small messages and prints the anonymous memory it has then.
+`python -m benchmarks.put FOLDER MESSAGES` puts that many small messages, and then prints its anonymous memory.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ _THREADS, _PUTS_OF_A_THREAD, _LEAST_PER_SYNC = 16, 200, 8
 _FEW_PUTS, _MANY_PUTS, _MOST_GROWTH_MB = 1_000_000, 10_000_000, 64
 
 _Puts = Callable[[WritableStore], Iterator[tuple[int, int]]]
-"""Put messages, and yield the queue id and queue offset of the last message from time to time."""
+"""A function that puts messages. From time to time it yields the queue id and queue offset of the last one."""
 
 
 def measure(folder: Path) -> Iterator[Figure]:
-    """Nothing of it stays in `folder`."""
+    """Measure, and leave nothing in `folder`."""
     store = folder / "put"
     try:
         yield from _put(store)
@@ -91,7 +91,10 @@ def _put(folder: Path) -> Iterator[Figure]:
 
 
 def _close(folder: Path) -> Iterator[Figure]:
-    """Close the store after everything was dispatched and flushed: prove the growing IndexFile, and sync."""
+    """Measure closing a store after everything was dispatched and flushed.
+
+    It proves the growing IndexFile, and syncs.
+    """
     store = open_store(folder, mode="rw")
     store.put_many(_messages(_MANY))
     store.flush()
@@ -122,9 +125,9 @@ def _messages(count: int) -> list[Message]:
 
 
 def _best(folder: Path, puts: _Puts) -> tuple[float, float]:
-    """Seconds of the fastest run until all is dispatched, and the most that dispatch lagged behind in it.
+    """Return the seconds of the fastest run until all is dispatched, and the most that dispatch lagged in that run.
 
-    Each run has a new store, where the one before was: memory that the system has just taken back.
+    Each run makes a new store in the place of the last one, so it uses memory that the system has just taken back.
     """
     runs = []
     for _ in range(_RUNS + 1):
@@ -148,7 +151,11 @@ def _run(store: WritableStore, puts: _Puts) -> tuple[float, float]:
 
 
 def _most_lag(put: list[tuple[int, int, float]], arrivals: list[tuple[int, int, float]]) -> float:
-    """Seconds from when a put had returned until its message was in its queue; of queue id, offset, when."""
+    """Return the longest time (seconds) from the return of a put until its message was in its queue.
+
+    A row of `put` has queue id, queue offset and when the put returned; a row of `arrivals` has queue id, the queue's
+    end and when that was reported.
+    """
     most = 0.0
     for queue in range(_QUEUES):
         ends = [(end, when) for queue_id, end, when in arrivals if queue_id == queue]
@@ -202,7 +209,7 @@ def _memory_after(folder: Path, count: int) -> int:
 
 
 def _put_small(folder: Path, count: int) -> int:
-    """Anonymous memory, in bytes, after so many puts: that of mapped files is the system's to take back."""
+    """Return the anonymous memory (bytes) after `count` puts. The system can take back that of mapped files."""
     message = [Message("TopicTest", b"x", [f"k{number}"], queue_id=number) for number in range(64)]
     with open_store(folder, mode="rw") as store:
         left = cycle(message)

@@ -1,4 +1,4 @@
-"""Finding one message by key: from the shell, and in process."""
+"""Measure how fast one message is found by key, from the shell and in process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LOOK_UPS = 3_000
 
 
 def measure(store: Path, index: Path, messages: int) -> Iterator[Figure]:
-    """`store` holds the log, `index` the rebuilt indexes of its `messages`."""
+    """Measure on the log of `store` and the rebuilt indexes in `index`."""
     yield from _shell(store, index, messages)
     yield from _in_process(store, index, messages)
 
@@ -73,7 +73,7 @@ def _in_process(store: Path, index: Path, messages: int) -> Iterator[Figure]:
 
 
 def _median_us(look_up: Callable[[str, str], object], wanted: list[tuple[str, str]]) -> float:
-    """Median microseconds a call; every page was touched by a first pass."""
+    """Return the median time of a call (µs). A first pass has touched every page."""
     for topic, key in wanted:
         look_up(topic, key)
     times = []

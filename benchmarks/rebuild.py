@@ -1,7 +1,7 @@
-"""`reput rebuild` of the benchmark store on local[2], as often as asked, with a new session each time.
+"""Measure `reput rebuild` of the benchmark store on local[2], several times, each with a new session.
 
-It also measures rebuilds without Spark: one process, and two at once, each of the whole log into a folder of its own.
-What two reach together is what two cores have to give; what local[2] lacks of that is hand-over and waiting.
+Also measure rebuilds without Spark: one process alone, and two at once, each with a whole rebuild of its own. Two
+cores can do what the two processes reach together. What local[2] lacks of that is hand-over and waiting.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _GROUP = "rebuild on local[2]"
 
 
 def measure(store: Path, output: Path, runs: int) -> Iterator[Figure]:
-    """Rebuild `store` into `output`, which holds the indexes afterwards. The best run counts."""
+    """Rebuild `store` into `output`, and leave the indexes there. The best run counts."""
     results = []
     for _ in range(runs):
         shutil.rmtree(output, ignore_errors=True)
@@ -49,7 +49,7 @@ def measure(store: Path, output: Path, runs: int) -> Iterator[Figure]:
 
 
 def _serial(store: Path, folder: Path, runs: int, on_spark: float) -> Iterator[Figure]:
-    """`on_spark` is the rate of local[2], in million messages/s."""
+    """Measure rebuilds without Spark. `on_spark` is the rate of local[2], in million messages/s."""
     alone = min(_rates(store, folder, 1)[1] for _ in range(runs))
     pair = max(_rates(store, folder, 2)[0] for _ in range(runs))
     yield Figure(
@@ -60,7 +60,10 @@ def _serial(store: Path, folder: Path, runs: int, on_spark: float) -> Iterator[F
 
 
 def _rates(store: Path, folder: Path, processes: int) -> tuple[float, float]:
-    """Of processes that run at once: million messages/s of all together, least processor seconds a message of one."""
+    """Run `processes` rebuilds at once. Return the rate of all, and the least cost of one.
+
+    The rate is in million messages/s, the cost in processor seconds per message.
+    """
     outputs = [folder / f"serial-{number}" for number in range(processes)]
     try:
         for output in outputs:

@@ -1,4 +1,4 @@
-"""The results of a measurement, and their display."""
+"""The results of a measurement, and how they are shown."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RESULTS = Path(__file__).parent / "results"
 
 @dataclass(frozen=True, slots=True)
 class Figure(Measured):
-    """One measured number. `least` or `most` is its goal, None for information only."""
+    """One measured number. Its goal is `least` or `most`; a number without one is for information only."""
 
     least: float | None = None
     most: float | None = None
@@ -58,7 +58,7 @@ def show(figures: list[Figure]) -> None:
 
 
 def save(figures: list[Figure]) -> Path:
-    """Write the figures as JSON under benchmarks/results; return the file."""
+    """Write the figures as JSON to a file in benchmarks/results. Return the file."""
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / "latest.json"
     machine = {"python": platform.python_version(), "system": platform.platform(), "cpu": _cpu()}

@@ -1,4 +1,4 @@
-"""Measure queues in RocksDB (5.x): rebuilds that write them or files, and reading them."""
+"""Measure queues in RocksDB (5.x): rebuilds that write them, beside rebuilds that write files; and reading them."""
 
 from __future__ import annotations
 
@@ -25,13 +25,14 @@ _RUNS = 3
 
 
 def measure(folder: Path) -> Iterator[Figure]:
-    """Nothing of it stays in `folder`."""
+    """Measure, and leave nothing in `folder`."""
     store = folder / "rocksdb"
     kinds: tuple[QueueForm, QueueForm] = ("files", "rocksdb")
     try:
         messages = write_store(store, _LOG_BYTES)
         rebuilt = {kind: float("inf") for kind in kinds}
-        for _ in range(_RUNS):  # in turn, for the machine is not the same all the time
+        # Take turns, because the speed of the machine changes.
+        for _ in range(_RUNS):
             for kind in kinds:
                 rebuilt[kind] = min(
                     rebuilt[kind], _rebuild(store, folder / f"rocksdb-{kind}", kind)
@@ -56,7 +57,7 @@ def _rebuild(store: Path, output: Path, kind: QueueForm) -> float:
 
 
 def _read(store: Path, output: Path, messages: int) -> float:
-    """Return the processor seconds that reading all entries of all queues takes."""
+    """Return the processor time (seconds) to read all entries of all queues."""
     begun = time.process_time()
     with (
         closing(CommitLogReader(StoreLog(store))) as log,

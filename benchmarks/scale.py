@@ -1,7 +1,7 @@
-"""The jobs at 1, 2, 4 and 8 partitions, on a standalone cluster of two workers with a core each.
+"""Measure the jobs in 1, 2, 4 and 8 partitions, on a standalone cluster of two workers with a core each.
 
-The work is the same each time, but in more partitions. Two cores run two at a time, so the results for 4 and 8 show the
-cost of a partition. Spark itself counts the bytes that are shuffled and that come back to the driver.
+The work is always the same. Two cores run two partitions at a time, so the results for 4 and 8 show what a partition
+costs. Spark itself counts the bytes that are shuffled, and those that return to the driver.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from reput.log.scan import ScanBuffers
 
 _PARTITIONS = (1, 2, 4, 8)
 _CORES = 2
-# Splits, IndexFiles and files of keys; a partition has one or several of them
+# The number of splits, IndexFiles and files of keys. A partition has one or several of them.
 _MOST = max(_PARTITIONS)
 _KEYS = 200_000
-_ROUNDS = 3  # the JVMs take two to become fast; the best of each job counts
+_ROUNDS = 3  # The JVMs become fast in the first two. The best of each job counts.
 _JOBS = {
     "all": "table, all columns",
     "header": "table, header columns",
@@ -48,8 +48,8 @@ _JOBS = {
 
 
 def measure(folder: Path, store: Path) -> Iterator[Figure]:
-    """Of the first file of the store's log, linked into a store of its own below `folder`."""
-    # Where the checkout is, not in the package
+    """Measure on a store below `folder` with the first file of the log of `store`."""
+    # This is in the checkout, not in the package, so it is imported late.
     from tests.spark.standalone import StandaloneCluster
 
     work = (folder / "scale").absolute()
@@ -69,7 +69,7 @@ def measure(folder: Path, store: Path) -> Iterator[Figure]:
 
 
 def _part_of(store: Path, part: Path) -> tuple[int, int]:
-    """Create a store with only the first file. Return bytes of its log, and messages."""
+    """Create a store with only the first file. Return the bytes of its log, and its messages."""
     first = min((store / COMMIT_LOG_FOLDER).iterdir())
     (part / COMMIT_LOG_FOLDER).mkdir(parents=True)
     (part / COMMIT_LOG_FOLDER / first.name).symlink_to(first.resolve())
@@ -104,9 +104,9 @@ def _run(master: str, work: str, log_bytes: int) -> dict[str, Any]:
     from reput.spark.session import create_session
 
     conf = {
-        "spark.ui.enabled": "true",  # it counts
+        "spark.ui.enabled": "true",  # The counters are read through it.
         "spark.ui.port": "0",
-        "spark.sql.files.openCostInBytes": str(1 << 30),  # a file of keys is a partition
+        "spark.sql.files.openCostInBytes": str(1 << 30),  # Each file of keys is then a partition.
     }
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     spark = create_session(master, "reput benchmark", conf)
@@ -132,7 +132,10 @@ def _run(master: str, work: str, log_bytes: int) -> dict[str, Any]:
 
 
 def _jobs(spark: SparkSession, work: Path, log_bytes: int) -> dict[str, Callable[[int], None]]:
-    """By name, what runs a job with so many partitions; a look-up needs the indexes of the rebuild before it."""
+    """Return a function for each job, which runs it in a given number of partitions.
+
+    A look-up needs the indexes of the rebuild before it.
+    """
     from reput.spark import export, rebuild
     from reput.spark.bulk_lookup import lookup
 
@@ -178,8 +181,8 @@ def _timed(spark: SparkSession, tag: str, run: Callable[[], None]) -> float:
 
 
 def _counts(spark: SparkSession) -> dict[str, dict[str, int]]:
-    """By tag: tasks, bytes written to shuffles, bytes of results that tasks sent to the driver."""
-    time.sleep(2)  # Spark updates its counters after its jobs
+    """Return counters of each tag: tasks, bytes written to shuffles, bytes of results sent to the driver."""
+    time.sleep(2)  # Spark updates its counters some time after a job.
     stages = {stage["stageId"]: stage for stage in _rest(spark, "stages")}
     counted: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
     for job in _rest(spark, "jobs"):

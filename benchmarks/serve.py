@@ -1,7 +1,7 @@
-"""`reput serve` under load: queries, pulls and sends over sockets, and the memory of idle connections.
+"""Measure `reput serve` under load: queries, pulls and sends over sockets, and the memory of idle connections.
 
-The load generator is this process: it writes frames that were made before, and only counts what comes back, so that its
-own time, which is reported, stays small. It shares the machine with the server.
+This process makes the load. It writes frames that were made before, and only counts what comes back, so that its own
+processor time stays small; it is reported. It shares the machine with the server.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _LENGTH = struct.Struct(">i")
 
 
 def measure(folder: Path, store: Path, index: Path, messages: int) -> Iterator[Figure]:
-    """`store` holds the log, `index` the rebuilt indexes of its `messages`."""
+    """Measure a server of the log of `store` with the rebuilt indexes in `index`."""
     served = folder / "served"
     served.mkdir()
     try:
@@ -68,7 +68,7 @@ def measure(folder: Path, store: Path, index: Path, messages: int) -> Iterator[F
 
 @contextmanager
 def _server(store: Path, *options: str) -> Iterator[tuple[int, subprocess.Popen[str]]]:
-    """A server's first port, and its process."""
+    """Start a server. Yield its first port, and its process."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     reput = Path(sys.executable).with_name("reput")
@@ -87,7 +87,7 @@ def _server(store: Path, *options: str) -> Iterator[tuple[int, subprocess.Popen[
 
 
 def _console(store: Path, chosen: Sequence[int]) -> Iterator[Figure]:
-    """From the command to its addresses, and the page that finds a message, whole, over HTTP."""
+    """Measure the start until the addresses are printed, and the page that finds a message, over HTTP."""
     begun = time.perf_counter()
     with _server(store, "--http", "127.0.0.1:0") as (_, process):
         yield Figure(
@@ -118,7 +118,7 @@ def _queries(
     port: int, process: subprocess.Popen[str], queries: list[bytes], workers: int
 ) -> Iterator[Figure]:
     load = _Load(port, queries, _CONNECTIONS, _IN_FLIGHT)
-    load.run(len(queries))  # every page is touched once
+    load.run(len(queries))  # This reads every page from disk.
     _settle(process)
     with _core_time(process) as used:
         load.run(_QUERIES)
@@ -136,12 +136,12 @@ def _queries(
 
 
 _echoed: dict[str, float] = {}
-"""Requests per second of an echo server's processor time, by kind of load: measured once, beside the server."""
+"""The requests per second of an echo server's processor time, by kind of load. Each is measured once."""
 
 
 @contextmanager
 def _echo() -> Iterator[tuple[int, subprocess.Popen[str]]]:
-    """An echo server's port, and its process."""
+    """Start an echo server. Yield its port, and its process."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     process = subprocess.Popen(
@@ -158,7 +158,7 @@ def _echo() -> Iterator[tuple[int, subprocess.Popen[str]]]:
 
 
 def _echo_rate(frames: list[bytes], in_flight: int) -> float:
-    """Requests per second of an echo server, with so many in flight on one connection."""
+    """Return the requests per second of an echo server, with `in_flight` at a time on one connection."""
     with _echo() as (port, _):
         load = _Load(port, frames, 1, in_flight)
         load.run(1000)
@@ -167,7 +167,7 @@ def _echo_rate(frames: list[bytes], in_flight: int) -> float:
 
 
 def _ratio(kind: str, frames: list[bytes], in_flight: int, per_core_second: float) -> Figure:
-    """Requests per second of processor time, as a part of an echo server's in the same run."""
+    """Compare requests per second of processor time with those of an echo server in the same run."""
     if kind not in _echoed:
         with _echo() as (port, process):
             count = _ECHOED[kind]
@@ -188,7 +188,7 @@ def _pulls(
     messages: int,
     least: int | None,
 ) -> Iterator[Figure]:
-    """Of one queue, from some of its first `messages` on."""
+    """Measure pulls from queue 0 that begin at some of its first `messages`."""
     fields = {
         "consumerGroup": "g", "topic": topic, "queueId": "0", "maxMsgNums": "1024", "sysFlag": "4",
         "commitOffset": "0", "suspendTimeoutMillis": "0", "subscription": "*", "subVersion": "0",
@@ -245,7 +245,7 @@ def _sends(port: int, process: subprocess.Popen[str]) -> Iterator[Figure]:
 
 
 def _check(port: int, frames: Sequence[bytes]) -> None:
-    """Raises RuntimeError for a request that is refused, which takes another time."""
+    """Raise RuntimeError if a request is refused, because a refusal takes another time."""
     session = Session()
     with socket.create_connection(("127.0.0.1", port)) as client:
         for frame in frames:
@@ -258,14 +258,14 @@ def _check(port: int, frames: Sequence[bytes]) -> None:
 
 @contextmanager
 def _core_time(process: subprocess.Popen[str]) -> Iterator[list[float]]:
-    """Measure the seconds that all threads of a server compute meanwhile, independent of other processes."""
+    """Measure the processor time (seconds) of a server meanwhile. The yielded list has it at the end."""
     begun, used = _cpu_s(process), [0.0]
     yield used
     used[0] = max(_cpu_s(process) - begun, 0.01)
 
 
 def _settle(process: subprocess.Popen[str]) -> None:
-    """Wait until a server computes nothing: it searches for the end of its log, and loads kernels."""
+    """Wait until a server computes nothing. After its start it looks for the end of its log, and loads kernels."""
     quiet = 0
     for _ in range(_MOST_LOOKS):
         begun = _cpu_s(process)
@@ -307,7 +307,7 @@ def _frame(code: int, fields: dict[str, str], body: bytes = b"") -> bytes:
 
 
 class _Connection:
-    """A socket, and when what is in flight on it was sent."""
+    """A socket, and the times when the requests in flight were sent."""
 
     def __init__(self, port: int) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port))
@@ -316,7 +316,7 @@ class _Connection:
         self._rest = bytearray()
 
     def answers(self) -> tuple[int, int]:
-        """How many answers arrived whole, and the bytes that arrived."""
+        """Return how many answers have arrived whole, and the number of bytes that arrived."""
         data = self.socket.recv(1 << 20)
         if not data:
             raise ConnectionError("the server closed a connection")
@@ -332,7 +332,7 @@ class _Connection:
 
 
 class _Load:
-    """Frames sent again and again, so many in flight on each connection."""
+    """A load of frames that are sent again and again, `in_flight` at a time on each connection."""
 
     def __init__(
         self, port: int, frames: Sequence[bytes], connections: int, in_flight: int
@@ -349,11 +349,11 @@ class _Load:
         return len(self.times) / self.seconds
 
     def percentile(self, percent: int) -> float:
-        """Milliseconds."""
+        """Return a percentile of the times, in milliseconds."""
         return sorted(self.times)[len(self.times) * percent // 100] * 1e3
 
     def run(self, count: int) -> None:
-        """Send so many, and wait for all answers."""
+        """Send `count` frames, and wait for all answers."""
         self.times, self.received, left = [], 0, count
         watch = select.epoll()
         by_number = {each.socket.fileno(): each for each in self._connections}

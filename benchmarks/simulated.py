@@ -1,7 +1,7 @@
-"""The driver's share of a rebuild of any size: a sparse log, and tasks that return at once what they would.
+"""Measure the driver's share of a rebuild of any size: the log is sparse, and tasks return at once.
 
-The real driver plans, stitches, lays out and commits. The data that it would exchange with executors is
-counted in pickled bytes. Nothing of the log is read but its last file, and nothing is written but names.
+The real driver plans, stitches, lays out and commits. The data that it would exchange with executors is counted in
+pickled bytes. Only the last file of the log is read, and only names are written.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from reput.pipeline.write_files import IndexFileWritten, QueuesWritten, WriteJob
 
 
 class Size(NamedTuple):
-    """A store: files of its log of 1 GiB each, its queues, and how many index entries an IndexFile has."""
+    """The size of a store: the files of its log (1 GiB each), its queues, and the index entries in an IndexFile."""
 
     files: int
     queues: int
@@ -56,11 +56,12 @@ class Size(NamedTuple):
 class Cost(NamedTuple):
     """The cost of one rebuild for the driver.
 
-    tasks   that were run
-    seconds of the processor, without what stands for the tasks
-    calls   of functions, in Python and in C
-    memory  bytes, at most at the same time
-    sent    bytes of pickled tasks and functions; received: of pickled results
+    tasks    number of tasks that were run
+    seconds  processor time, without that of the code that stands for the tasks
+    calls    number of function calls, in Python and in C
+    memory   most bytes at a time
+    sent     bytes of pickled tasks and functions
+    received bytes of pickled results
     """
 
     tasks: int
@@ -72,7 +73,7 @@ class Cost(NamedTuple):
 
 
 class CountingRunner:
-    """Counts the tasks that it runs, their time, and the bytes that would be sent for them."""
+    """Count the tasks that are run, their time, and the bytes that would be sent for them."""
 
     parallelism = 512
 
@@ -83,7 +84,7 @@ class CountingRunner:
     def counted(
         self, function: Callable[[Any], Any], tasks: Sequence[Any], result: Callable[[Any], Any]
     ) -> list[Any]:
-        """Return the result of each task. The time of this method does not belong to the driver."""
+        """Return the result of each task. The time of this method is subtracted from that of the driver."""
         begun = time.process_time()
         results = [result(task) for task in tasks]
         self.tasks += len(tasks)
@@ -139,7 +140,7 @@ def _scanned(task: ScanTask, size: Size) -> SplitSummary:
 
 
 def _planned(task: PlanTask, size: Size) -> QueueLayout:
-    """As many tasks as the entries make, over neighbours; the names of the queues stay in a file."""
+    """Return as many tasks as the entries need, each for neighbours. The names of the queues stay in a file."""
     per_split = 1 << 20
     group = max(task.share // per_split, 1)
     starts = range(0, len(task.staged), group)
@@ -159,9 +160,10 @@ def _planned(task: PlanTask, size: Size) -> QueueLayout:
 
 
 def plan_cost(folder: Path, splits: int, queues: int, *, counts: bool = False) -> Cost:
-    """Return the cost of the task that plans queues for so many staged files, each with entries of every queue.
+    """Return the cost of the task that plans queues.
 
-    Assumes one task per split; `sent` are the bytes of its plan, `received` the bytes of its result.
+    It plans `splits` staged files, each with entries of every queue. Assumes one task per split; `sent` has the bytes
+    of its plan, `received` the bytes of its result.
     """
     shutil.rmtree(folder, ignore_errors=True)
     scanned, plan = folder / "scanned", folder / "plan"
@@ -191,9 +193,11 @@ def plan_cost(folder: Path, splits: int, queues: int, *, counts: bool = False) -
 
 
 def _stage_runs(path: Path, names: list[Queue], split: int) -> None:
-    """Write a staged file without messages, whose queues continue the queues of the previous split."""
+    """Write a staged file without messages, whose queues begin where those of the previous split end."""
     runs = new_runs(len(names))
-    entries = _PLANNED_ENTRIES // len(names)  # a split has as many for any number of queues
+    entries = _PLANNED_ENTRIES // len(
+        names
+    )  # A split has as many entries for any number of queues.
     runs["entries"] = entries
     runs["first"] = runs["slack"] = runs["ahead"] = entries * split
     runs["highest"] = entries * (split + 1) - 1
@@ -205,7 +209,7 @@ def _stage_runs(path: Path, names: list[Queue], split: int) -> None:
 
 
 def _job_of(function: Any) -> WriteJob:
-    """The job that is bound to the function of a task."""
+    """Return the job that is bound to the function of a task."""
     while not (isinstance(function, partial) and isinstance(function.args[0], WriteJob)):
         function = function.args[-1] if isinstance(function, partial) else function.function
     return function.args[0]
@@ -214,7 +218,7 @@ def _job_of(function: Any) -> WriteJob:
 def driver_cost(
     folder: Path, size: Size, *, counts: bool = False, split_size: int | None = None
 ) -> Cost:
-    """Return what the driver takes to rebuild a store of this size; with `counts`, calls and memory instead of time."""
+    """Return the driver's cost of a rebuild of this size. With `counts`, measure calls and memory instead of time."""
     store, output = folder / "store", folder / "output"
     log = store / COMMIT_LOG_FOLDER
     shutil.rmtree(folder, ignore_errors=True)
@@ -241,7 +245,7 @@ def driver_cost(
 
 
 def counted(function: Callable[[], object]) -> tuple[int, int]:
-    """Return how often a function and all that it calls were called, and the most memory at a time."""
+    """Return how many calls a function makes, in all functions it calls, and its most memory at a time."""
     calls = 0
 
     def count(frame: object, event: str, argument: object) -> None:
@@ -265,11 +269,11 @@ GROWING: dict[str, Callable[[int], Size]] = {
     "queues": lambda step: Size(1250, 2500 * step, 20_000_000),
     "IndexFiles": lambda step: Size(1250, 1000, 20_000_000 // step),
 }
-"""Eight times the size: 10 TB, 20,000 queues, and eight times as many IndexFiles."""
+"""The sizes, up to eight times: 10 TB, 20,000 queues, and eight times as many IndexFiles."""
 
 
 def slope(sizes: Sequence[float], costs: Sequence[float]) -> float:
-    """Return by which power of the size a cost grows: the slope of a line through the logarithms of both."""
+    """Return by which power of the size a cost grows, the slope of a line through the logarithms of both."""
     return float(np.polyfit(np.log(sizes), np.log(costs), 1)[0])
 
 
@@ -278,7 +282,7 @@ PLANNED: dict[str, Callable[[int], tuple[int, int]]] = {
     "splits": lambda step: (500 * step, 1000),
     "queues": lambda step: (100, 1250 * step),
 }
-"""What grows to eight times for the task that plans queues: to 4,000 splits, to 10,000 queues in 100 splits."""
+"""The splits and queues to plan at each step, up to 4,000 splits, and up to 10,000 queues in 100 splits."""
 
 
 def _measure_plans(folder: Path) -> Iterator[Figure]:
@@ -300,7 +304,7 @@ def _measure_plans(folder: Path) -> Iterator[Figure]:
 
 
 def measure(folder: Path) -> Iterator[Figure]:
-    """Yield the costs of the driver for stores of growing sizes, and of the task that plans queues."""
+    """Measure the driver for stores of growing sizes, and the task that plans queues."""
     yield from _measure_plans(folder)
     for what, size_of in GROWING.items():
         costs = []

@@ -1,6 +1,6 @@
-"""Reading the benchmark store as a table on local[2], beside a source that yields the same batches ready-made.
+"""Measure the benchmark store as a table on local[2], beside a source of batches that are ready.
 
-What that source reaches is what Spark itself takes of rows from Python; the table also reads and decodes them.
+What that source reaches is what Spark itself can take of rows from Python. The table also reads and decodes them.
 """
 
 from __future__ import annotations
@@ -36,8 +36,9 @@ HEADER = (
 
 
 def measure(store: Path, indexes: Path) -> Iterator[Figure]:
-    """`indexes` holds the ConsumeQueues of a rebuild of the store."""
-    indexed = indexes.parent / "indexed"  # both in one place, as a broker has them
+    """Measure on the log of `store`. `indexes` has the ConsumeQueues of a rebuild of it."""
+    # Both in one folder, as a broker has them.
+    indexed = indexes.parent / "indexed"
     indexed.mkdir(exist_ok=True)
     for folder in (store / COMMIT_LOG_FOLDER, indexes / CONSUME_QUEUE_FOLDER):
         link = indexed / folder.name
@@ -55,7 +56,7 @@ def measure(store: Path, indexes: Path) -> Iterator[Figure]:
 
 
 class ReadyMade(DataSource):
-    """Yields one batch of the store, again and again, in as many partitions and batches as the store has."""
+    """Yield one batch of the store again and again, in as many partitions and batches as the store has."""
 
     @classmethod
     def name(cls) -> str:
@@ -94,13 +95,14 @@ def _run(store: str, indexed: str) -> dict[str, float]:
     from reput.spark import register
     from reput.spark.session import create_session
 
-    # Row by row the JVM has most to do here, so it shall compile itself as far as it can.
+    # The JVM has most to do when rows go one by one, so here it may compile itself as well as it can.
     conf = {"spark.driver.extraJavaOptions": ""}
     spark = create_session("local[2]", "reput benchmark", conf)
     register(spark)
     spark.dataSource.register(ReadyMade)
     messages = spark.read.format("rocketmq").schema("queue_id int").load(store).count()
-    sink(spark, store, options={"endingOffsets": str(1 << 30)})  # the JVM compiles what it will run
+    # After this the JVM has compiled most of what it runs.
+    sink(spark, store, options={"endingOffsets": str(1 << 30)})
     all_s = sink(spark, store)
     ready_s = sink(spark, store, source="ready-made", options={"messages": str(messages)})
     header_s = sink(spark, store, schema=HEADER)
@@ -123,7 +125,7 @@ def sink(
     schema: str | None = None,
     options: dict[str, str] | None = None,
 ) -> float:
-    """Seconds to read everything into nothing."""
+    """Return the seconds to read everything and drop it."""
     begun = time.perf_counter()
     reader = spark.read.format(source).options(**(options or {}))
     frame = (reader.schema(schema) if schema else reader).load(path)
@@ -134,13 +136,14 @@ def sink(
 
 
 def _decode_rate(store: str) -> float:
-    """Million messages a second that one core reads and decodes, all columns, warm."""
+    """Return the million messages a second that one core reads and decodes, all columns, from the page cache."""
     tasks = plan_reading(find_logs([store])).tasks
 
     def decode(task: ReadTask) -> int:
         return sum(len(batch) for batch in RangeBatches(task.part, open_file=FileReader))
 
-    decode(tasks[0])  # this one loads kernels and finds memory that was never touched
+    # This loads the kernels, and makes the system map memory that was never used.
+    decode(tasks[0])
     begun = time.perf_counter()
     messages = decode(tasks[1])
     return messages / 1e6 / (time.perf_counter() - begun)

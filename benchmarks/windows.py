@@ -1,4 +1,4 @@
-"""Queries of a window of time for a key that many messages have."""
+"""Measure queries of a window of time for a key that many messages have."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def measure(folder: Path) -> Iterator[Figure]:
 
 
 def _write(path: Path) -> tuple[int, int]:
-    """Messages of one topic and key, 200 in each second, with their indexes; the window of the last second."""
+    """Write a store with indexes, with 200 messages of one topic and key in each second. Return its last second."""
     data = np.frombuffer(records(0, _MESSAGES, 0), np.uint8).reshape(_MESSAGES, MESSAGE_BYTES)
     rows = data.copy()
     for text, constant in ((b"topic-", 4), (b"order-", 10)):

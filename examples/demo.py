@@ -1,7 +1,7 @@
-"""The main job on real input: rebuild a broker's indexes, prove them, find what happened to one order.
+"""The main job on real input: rebuild a broker's indexes, prove them, and find everything about one order.
 
-A RocketMQ 4.9.3 broker wrote the store, a week of a shop's messages (tests/golden/data/PROVENANCE.md). Everything
-happens on a copy in a temporary folder. The rebuilt store is kept in build/demo, for the console.
+A RocketMQ 4.9.3 broker wrote the store; it has a week of a shop's messages (tests/golden/data/PROVENANCE.md). The demo
+works on a copy in a temporary folder. It keeps the rebuilt store in build/demo, for the console.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ HAPPENED = {
 
 
 class Steps:
-    """Prints a heading for each step, and remembers how long it took."""
+    """The printed steps of the demo: a heading for each, and the time each took at the end."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -76,7 +76,7 @@ class Steps:
 
 
 def main(picture: str | None = None) -> int:
-    """Run the demo; draw what it showed as an SVG file where `picture` names one. Returns an exit code."""
+    """Run the demo. Return an exit code. If `picture` is given, draw the output as an SVG file with that name."""
     console = Console(width=WIDTH, highlight=False, record=picture is not None)
     steps = Steps(console)
     with tempfile.TemporaryDirectory(prefix="reput-demo-") as folder:
@@ -100,13 +100,13 @@ def main(picture: str | None = None) -> int:
     console.rule(Text("time taken", "bold cyan"), align="left")
     console.print(steps.summary())
     if picture is not None:
-        # rich's picture would load its font from the network; the viewer's own will do
+        # The font that rich names would be loaded from the network. Any font of the viewer will do.
         drawn = re.sub(
             r"@font-face \{.*?\}", "", console.export_svg(title="make demo"), flags=re.DOTALL
         )
         Path(picture).write_text(drawn, encoding="utf-8")
     console.print()
-    console.print("Look at this store in a browser: http://127.0.0.1:8080 after")
+    console.print("To look at this store in a browser, open http://127.0.0.1:8080 after")
     console.print(
         f"  .venv/bin/reput serve {kept} --http 127.0.0.1:8080", style="bold", soft_wrap=True
     )
@@ -123,10 +123,11 @@ def keep(store: Path) -> Path:
 
 
 def unpack(folder: Path, console: Console, steps: Steps) -> tuple[Path, Path]:
-    """(what the broker left, with its settings; a copy of its store to work on)."""
+    """Return the folder with the broker's store and settings, and a copy of the store to work on."""
     with steps.step("a store that a RocketMQ 4.9.3 broker wrote"):
         with tarfile.open(ARCHIVE) as archive:
-            if hasattr(tarfile, "data_filter"):  # not in 3.11.0 to 3.11.3
+            # Python 3.11.0 to 3.11.3 have no extraction filters.
+            if hasattr(tarfile, "data_filter"):
                 archive.extractall(folder, filter="data")
             else:
                 archive.extractall(folder)
@@ -142,7 +143,7 @@ def unpack(folder: Path, console: Console, steps: Steps) -> tuple[Path, Path]:
 def rebuild_indexes(broker: Path, store: Path, console: Console, steps: Steps) -> None:
     config = reput.StoreConfig.from_broker_config(broker / BROKER_CONFIG)
     with steps.step("start Spark"):
-        # In a fresh checkout the kernels of a rebuild are compiled now: Spark's start is mostly waiting.
+        # In a fresh checkout, the kernels of a rebuild are compiled now, because Spark's start is mostly waiting.
         threading.Thread(target=warm_up, daemon=True).start()
         spark = create_session(compiles=False)
         console.print(f"Spark {spark.version}, {spark.sparkContext.defaultParallelism} cores")
@@ -153,7 +154,7 @@ def rebuild_indexes(broker: Path, store: Path, console: Console, steps: Steps) -
 
 @contextmanager
 def bars() -> Iterator[Any]:
-    """A progress callback that draws a bar for each phase, where somebody watches."""
+    """Give a progress callback that draws a bar for each phase if the output is a terminal."""
     columns = (
         TextColumn("  {task.description:<6}"),
         BarColumn(40),
@@ -178,7 +179,10 @@ def rebuilt(report: RebuildReport) -> str:
 
 
 def compare(broker: Path, store: Path, console: Console) -> bool:
-    """Compare ConsumeQueue files by name, and IndexFiles in order: these are named after the time of their creation."""
+    """Print how the rebuilt files compare with the broker's. Return whether they are the same.
+
+    ConsumeQueue files are compared by name. IndexFiles are compared in order, because their names are creation times.
+    """
     table = Table(box=None, padding=(0, 3, 0, 0))
     for name in ("folder", "files", "bytes", "the broker's own bytes"):
         table.add_column(name, justify="right" if name in ("files", "bytes") else "left")
@@ -206,7 +210,7 @@ def files_of(folder: Path) -> dict[str, bytes]:
 
 
 def history(store: reput.MessageStore, order: str) -> list[reput.MessageExt]:
-    """Return all messages with the order's key, of all topics, oldest first."""
+    """Return all messages with the order's key from all topics, oldest first."""
     found = [
         message for topic in store.queues.topics() for message in store.query(topic, order).messages
     ]
@@ -227,7 +231,7 @@ def timeline(messages: list[reput.MessageExt]) -> Table:
 
 
 def details(message: reput.MessageExt) -> str:
-    """The body's facts in a few words."""
+    """Return the facts of the body in a few words."""
     body = json.loads(message.body)
     words = [f"{item['qty']} x {item['sku']}" for item in body.get("items", ())]
     for field, form in (
@@ -239,7 +243,7 @@ def details(message: reput.MessageExt) -> str:
 
 
 def remark(messages: list[reput.MessageExt]) -> Text:
-    """Return the conclusion."""
+    """Return the conclusion of the story."""
     topics = {message.topic for message in messages}
     count = f"{len(messages)} messages in {len(topics)} topics."
     if "%DLQ%billing" not in topics or "shipments" not in topics:

@@ -1,7 +1,7 @@
-"""An Iceberg table that follows a store, run by run: python -m examples.iceberg_sink [STORE [FOLDER]]
+"""Let an Iceberg table follow a store, run by run: python -m examples.iceberg_sink [STORE [FOLDER]]
 
-What is in the table and how far the store is exported are committed together. So this may run from cron, be killed
-whenever it likes, and run again: each message is in the table once. The shop's store grows between the runs here.
+Each run commits the messages together with how far the store is exported. So cron may start it, it may be killed at any
+moment, and it may run again: each message is in the table once. Here the shop's store grows between the runs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from reput.cli.main import main as reput
 
 
 def export(store: Path, lake: Path) -> None:
-    """One run; from a shell it is `reput export STORE LAKE --format iceberg --incremental ...`."""
+    """Make one run. In a shell it is `reput export STORE LAKE --format iceberg --incremental ...`."""
     code = reput(
         [
             "export", str(store), str(lake), "--format", "iceberg", "--incremental", "--name", "shop",
@@ -30,7 +30,7 @@ def export(store: Path, lake: Path) -> None:
 
 
 def told(lake: Path) -> str:
-    """Return the counts that an Iceberg reader without reput finds."""
+    """Return the counts that an Iceberg reader finds without reput."""
     catalog = load_catalog("reput", type="sql", uri=f"sqlite:///{lake}/catalog.db")
     table = catalog.load_table("shop.messages")
     messages = table.scan(selected_fields=("physical_offset",)).to_arrow()
@@ -43,7 +43,7 @@ def told(lake: Path) -> str:
 
 
 def follow_the_shop(whole: Path, lake: Path) -> None:
-    """Three runs; before each of them more files of the log are there."""
+    """Make three runs. Before each run, the log has more files."""
     with tempfile.TemporaryDirectory(prefix="reput-example-") as folder:
         growing = Path(folder) / "commitlog"
         growing.mkdir()

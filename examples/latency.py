@@ -1,4 +1,4 @@
-"""How long after an order its payment came: two topics joined on the key. python -m examples.latency [STORE]"""
+"""Find how long after an order its payment came, by a join of two topics: python -m examples.latency [STORE]"""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ PERCENTILES = {"half": 0.5, "of_ten_nine": 0.9, "of_hundred_99": 0.99}
 def latencies(
     spark: SparkSession, store: Path, first: str = "orders", second: str = "payments"
 ) -> DataFrame:
-    """Columns key, tags (of the second message), seconds: one row for each message of the second topic that has the
-    key of one in the first, counted from the first such message."""
+    """Return rows with key, tags and seconds, one for each message of the second topic whose key the first topic has.
+
+    The tags are those of the second message. The seconds count from the first message with the key in the first topic.
+    """
     reput.spark.register(spark)
     begun = (
         _messages(spark, store, first).groupBy("key").agg(F.min("store_timestamp").alias("begun"))
@@ -30,7 +32,7 @@ def latencies(
 
 
 def _messages(spark: SparkSession, store: Path, topic: str) -> DataFrame:
-    """Read only the records of a topic's ConsumeQueues, if these are fewer."""
+    """Read only a topic's messages. Its ConsumeQueues are used if they save reading the whole log."""
     return (
         spark.read.format("rocketmq")
         .schema("keys array<string>, tags string, store_timestamp timestamp")
@@ -41,7 +43,7 @@ def _messages(spark: SparkSession, store: Path, topic: str) -> DataFrame:
 
 
 def summary(found: DataFrame) -> DataFrame:
-    """One row for each tag: how many, and within how many seconds most of them came."""
+    """Return a row for each tag: the number of messages, and within how many seconds most of them came."""
     parts = [F.percentile("seconds", F.lit(p)).alias(name) for name, p in PERCENTILES.items()]
     return found.groupBy("tags").agg(F.count("*").alias("messages"), *parts).orderBy("tags")
 

@@ -1,4 +1,4 @@
-"""Messages per topic and hour, counted by Spark: python -m examples.messages_per_hour [STORE]"""
+"""Count messages per topic and hour with Spark: python -m examples.messages_per_hour [STORE]"""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from reput.spark.session import create_session
 
 
 def messages_per_hour(spark: SparkSession, store: Path) -> DataFrame:
-    """Columns topic, hour, count."""
+    """Return the columns topic, hour and count."""
     reput.spark.register(spark)
-    # A schema is a projection: nothing else of a message is decoded.
+    # Spark decodes only the columns of the schema, and nothing else of a message.
     messages = (
         spark.read.format("rocketmq")
         .schema("topic string, store_timestamp timestamp")

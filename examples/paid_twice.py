@@ -1,7 +1,7 @@
-"""The orders that were paid twice: python -m examples.paid_twice [STORE]
+"""Find the orders that were paid twice: python -m examples.paid_twice [STORE]
 
-In the shop's own week nobody paid twice. So that there is something to find, two payments are put once more into the
-copy that the example works on, as a sender does that did not hear the broker's answer and tried again.
+In the shop's week nobody paid twice. So that there is something to find, the example puts two payments once more into
+its copy. A sender does the same when it does not get the broker's answer, and tries again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TWICE = ("order-104918", "order-100214")
 
 
 def paid_twice(spark: SparkSession, store: Path) -> DataFrame:
-    """Columns order, payments, amount (of all of them), first, last."""
+    """Return the columns order, payments, amount (the sum), first and last."""
     reput.spark.register(spark)
     payments = (
         spark.read.format("rocketmq")

@@ -1,4 +1,4 @@
-"""The store that the examples read when none is named: a week of a shop's messages, written by a broker."""
+"""The store that the examples read if none is given: a week of a shop's messages, written by a broker."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ ARCHIVE = Path(__file__).parents[1] / "tests" / "golden" / "data" / "orders.tar.
 
 @contextmanager
 def store_of(arguments: list[str]) -> Iterator[Path]:
-    """The store that the command line names, else the shop's, in a temporary folder."""
+    """Give the store of the command line. If there is none, give the shop's store, in a temporary folder."""
     if arguments:
         if not Path(arguments[0], "commitlog").is_dir():
-            sys.exit(f"{arguments[0]}: no store: a directory with commitlog/ is wanted")
+            sys.exit(f"{arguments[0]}: not a store; pass a folder with commitlog/ in it")
         yield Path(arguments[0])
         return
     with tempfile.TemporaryDirectory(prefix="reput-example-") as folder:

@@ -1,9 +1,10 @@
-"""Mutated stores for the readers: coverage-guided fuzzing with atheris (Linux). `python -m fuzz --help`.
+"""Fuzz the readers with mutated stores, guided by coverage, with atheris (Linux). See `python -m fuzz --help`.
 
-Each target is a module with a class `Target(folder)`: `run(data)` makes files of the bytes in `folder` and reads
-them in every way there is; `seeds()` are inputs to begin with, `MAX_BYTES` the longest one. `ReputError` is an
-answer, everything else is a finding, as is an input that takes too long or too much memory.
+Each target is a module with a class `Target(folder)`. Its `run(data)` makes files of the bytes in `folder`, and reads
+them in every way there is. `seeds()` are inputs to begin with, and `MAX_BYTES` is the longest input. A `ReputError` is
+a valid answer. Any other error is a finding, and so is an input that takes too much time or memory.
 """
 
 TARGETS = ("scan", "rebuild", "index", "queue", "query", "commands", "remoting", "five", "config")
-INPUT_SECONDS = 20  # kernels are interpreted, the machine may be busy: more than this is a hang
+# Kernels are interpreted and the machine may be busy, so only more than this is a hang.
+INPUT_SECONDS = 20

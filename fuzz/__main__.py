@@ -1,4 +1,4 @@
-"""Runs targets one after the other, each in a process of its own."""
+"""Run targets one after the other, each in a process of its own."""
 
 from __future__ import annotations
 
@@ -38,12 +38,20 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("targets", nargs="*", metavar="TARGET",
                         help=f"{', '.join(TARGETS)}; all of them by default")  # fmt: skip
-    parser.add_argument("--seconds", type=int, default=60, metavar="N", help="for each target (60)")
-    parser.add_argument("--replay", metavar="FILE", help="run TARGET on one input, as a crash file")
+    parser.add_argument(
+        "--seconds",
+        type=int,
+        default=60,
+        metavar="N",
+        help="time for each target (60 s by default)",
+    )
+    parser.add_argument(
+        "--replay", metavar="FILE", help="run TARGET on one input, such as a crash file"
+    )
     options = parser.parse_args()
     for target in options.targets:
         if target not in TARGETS:
-            parser.error(f"no target {target!r}; there are {', '.join(TARGETS)}")
+            parser.error(f"no target has the name {target!r}; the targets are {', '.join(TARGETS)}")
     return options
 
 
@@ -73,14 +81,14 @@ def _write_seeds(seeds: list[bytes], corpus: Path) -> None:
 
 
 def _start(target: str, *arguments: str) -> int:
-    """Run `fuzz.drive` with a temporary folder, in memory if possible."""
+    """Run `fuzz.drive` with a temporary folder, which is in memory if possible. Return its exit code."""
     memory = _RAM if os.access(_RAM, os.W_OK) else None
     with tempfile.TemporaryDirectory(prefix="reput-fuzz-", dir=memory) as folder:
-        # Interpreted kernels count for the coverage, and raise IndexError where they read outside.
+        # Interpreted kernels are part of the coverage. They raise IndexError if they read outside of an array.
         environment = {
             **os.environ,
             "NUMBA_DISABLE_JIT": "1",
-            "PYTHONWARNINGS": "ignore::RuntimeWarning",  # sums that wrap, as they shall
+            "PYTHONWARNINGS": "ignore::RuntimeWarning",  # Some sums wrap on purpose.
             "PYTHONPATH": os.pathsep.join([str(FOLDER.parent), *sys.path]),
         }
         command = [sys.executable, "-m", "fuzz.drive", target, folder, *arguments]

@@ -8,5 +8,5 @@ from reput.errors import ReputError
 
 
 def allowed() -> AbstractContextManager[object]:
-    """Let a ReputError end the block: bad bytes were reported as such."""
+    """End the block silently at a ReputError, because it reports the bad bytes as it should."""
     return suppress(ReputError)

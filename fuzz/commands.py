@@ -1,4 +1,4 @@
-"""The commands over a store with changed bytes: nothing in it makes them trip, or print what no terminal takes."""
+"""Run the commands on a store with changed bytes. None may crash, or print what a terminal cannot take."""
 
 from __future__ import annotations
 

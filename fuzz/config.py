@@ -1,4 +1,4 @@
-"""Changed files of config/, a broker's configuration, an account file: each is read, or refused in one line."""
+"""Read changed files of config/, a broker's configuration and an account file. Each is read or refused."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ class Target:
 
     @staticmethod
     def seeds() -> list[bytes]:
-        """An input is the number of a file, and its content."""
+        """Return the first inputs. An input is the number of a file, and then its content."""
         return [bytes([number]) + seed for number, (_, seed, _) in enumerate(_FILES)]
 
     def run(self, data: bytes) -> None:

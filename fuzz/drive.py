@@ -1,4 +1,4 @@
-"""One target in this process: under atheris, or on one input."""
+"""Run one target in this process, under atheris or on one input."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from typing import Any
 from fuzz import INPUT_SECONDS
 from fuzz.allowed import allowed
 
-_ADDRESS_SPACE_BYTES = 4 << 30  # a length that is used unchecked becomes a MemoryError
+# With this limit, a length that is used without a check becomes a MemoryError.
+_ADDRESS_SPACE_BYTES = 4 << 30
 
 
 def main() -> None:
     name, folder, *arguments = sys.argv[1:]
-    # Readers wait a moment for a live writer, which no target has.
+    # Readers wait a moment for a live writer. No target has one.
     time.sleep = lambda seconds: None
     resource.setrlimit(resource.RLIMIT_AS, (_ADDRESS_SPACE_BYTES,) * 2)
     if arguments[0] == "--replay":
@@ -31,7 +32,7 @@ def main() -> None:
         return
     import atheris
 
-    # Atheris names every module that it changes.
+    # Atheris prints the name of every module that it changes.
     with redirect_stderr(StringIO()), atheris.instrument_imports(include=["reput"]):
         target = _target(name, folder)
 

@@ -1,4 +1,4 @@
-"""Mutated files of RocketMQ 5.x: batch queues, extension files, timer logs, DLedger logs, inner batches."""
+"""Read mutated files of RocketMQ 5.x: batch queues, extension files, timer logs, DLedger logs, inner batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mutated IndexFiles: chains by the kernel and by the reader agree; an inspection comes to an end."""
+"""Read mutated IndexFiles. Kernel and reader must find the same chains, and an inspection must end."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from reput.kernels.index_chains import look_up_keys
 from tests.golden.stores import GoldenStore, unpack
 
 _STORE = "extremes"
-_HASH_SLOTS, _INDEX_ITEMS = 31, 60  # of that store
+_HASH_SLOTS, _INDEX_ITEMS = 31, 60  # The sizes of that store's IndexFiles.
 _FILE_BYTES = file_bytes(_HASH_SLOTS, _INDEX_ITEMS)
 _ITEM_WORDS = 5
 _FAR = 2**63 - 1
@@ -78,7 +78,10 @@ def _compare_chains(reader: IndexFileReader, data: bytes) -> None:
 def _by_kernel(
     reader: IndexFileReader, data: bytes, hashes: list[int]
 ) -> dict[int, tuple[list[int], bool]]:
-    """Offsets by hash, no two alike in a row, and whether the chain is broken."""
+    """Return, by hash, the offsets that the kernel finds, and whether the chain is broken.
+
+    No two offsets in a row are equal.
+    """
     words = np.frombuffer(data, np.uint32, offset=HEADER_BYTES)
     slots = words[: _HASH_SLOTS * SLOT_BYTES // 4]
     items = words[_HASH_SLOTS * SLOT_BYTES // 4 :].reshape(-1, _ITEM_WORDS)

@@ -1,4 +1,4 @@
-"""Small CommitLogs: seeds made of golden records, and files made of an input."""
+"""Make small CommitLogs: seeds from golden records, and files from an input."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _BLANK_BYTES = 8
 _STORES = ("basic", "extremes", "lmq", "orders", "tricky")
 _RECORDS = 8
 _RECORD_BYTES = 700
-_SEEDS = 12  # of each store
+_SEEDS = 12  # From each store, about.
 
 
 def write_log(store: Path, data: bytes) -> Path:
-    """`store`/commitlog of these bytes, cut into files, the last one filled up with zeros."""
+    """Write `store`/commitlog with these bytes, cut into files. The last one is filled up with zeros."""
     folder = store / COMMIT_LOG_FOLDER
     folder.mkdir(parents=True, exist_ok=True)
     for path in folder.iterdir():
@@ -35,7 +35,7 @@ def write_log(store: Path, data: bytes) -> Path:
 
 
 def log_seeds() -> list[bytes]:
-    """Logs of a few golden records each, laid out anew for small files: every offset is right."""
+    """Return logs with a few golden records each, laid out again for small files, so that every offset is right."""
     seeds = []
     with tempfile.TemporaryDirectory() as folder:
         for name in _STORES:
@@ -58,7 +58,8 @@ def _messages(store: Path) -> list[MessageExt]:
 def _is_small(message: MessageExt) -> bool:
     try:
         return len(encode(message)) <= _RECORD_BYTES
-    except RecordError:  # a body length below zero and the like do not come back
+    # Values that no writer makes, such as a negative length of a body, cannot be encoded.
+    except RecordError:
         return False
 
 

@@ -1,7 +1,7 @@
-"""A golden store that an input changes, and that is as before when the input has been read.
+"""A golden store that an input changes. When the input has been read, the store is as before.
 
-An input is a run of patches: file 1, position 2 (big endian), count 1, then `count` bytes to write there; the
-counts 255 and 254 are no patch but cut the file there, and take it away.
+An input is a series of patches. Each has the number of a file (1 byte), a position (2 bytes, big endian), a count (1
+byte), and then `count` bytes to write there. Count 255 cuts the file at the position, and 254 removes the file.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from tests.golden.tables import MessageRow
 
 MAX_BYTES = 512
 _STORE = "extremes"
-# As if the rest had expired: a shorter log is read more often.
+# Keep only some files, as if the others had expired, because a shorter log is read more often.
 _KEPT_FILES = {"commitlog": 1, "index": 6}
 _CUT, _REMOVE = 255, 254
 _HEAD_BYTES = 4
-_SEED_PATCHES = ((0, 48), (91, 100), (600, 60))  # position, length
+_SEED_PATCHES = ((0, 48), (91, 100), (600, 60))  # Position and length of each.
 
 
 class PatchedStore:
-    """`path` is the store, `offsets` are the offsets of its messages.
+    """A golden store at `path`, with the offsets of its messages in `offsets`.
 
-    keys_at   by physical offset, the (topic, key) that lead to the message
-    queries   the golden ones: (topic, key), each once
+    keys_at the (topic, key) pairs that lead to a message, by its physical offset
+    queries the golden queries: each (topic, key) once
     """
 
     def __init__(self, folder: Path) -> None:
@@ -57,7 +57,7 @@ class PatchedStore:
             elif count == _REMOVE:
                 changed[number] = None
             elif content is not None:
-                # Within the file: what does not fit is left out.
+                # The file keeps its size. The rest of a patch is left out.
                 patch = patch[: max(len(content) - position, 0)]
                 content[position : position + len(patch)] = patch
         try:
@@ -72,14 +72,14 @@ class PatchedStore:
                 self.files[number].write_bytes(self._originals[number])
 
     def message_near(self, data: bytes) -> int:
-        """Physical offset of the message that the first patch changes, if it changes one."""
+        """Return the offset of the message that the first patch changes, or of another one if it changes none."""
         for number, position, _, _ in _patches(data):
             start = parse_offset_file_name(self.files[number % len(self.files)].name) or 0
             return self.offsets[max(bisect_right(self.offsets, start + position) - 1, 0)]
         return self.offsets[0]
 
     def seeds(self) -> list[bytes]:
-        """Patches that change nothing yet, for every file."""
+        """Return patches for every file that do not change it yet."""
         return [
             bytes([number]) + position.to_bytes(2) + bytes([length]) + part
             for number, original in enumerate(self._originals)

@@ -1,4 +1,4 @@
-"""Queries of a store with changed bytes: every message in an answer really has the topic and the key."""
+"""Query a store with changed bytes. Every message in an answer must have the topic and the key."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _check_pages(store: MessageStore, topic: str, key: str, everything: set[int]
 
 
 def _check_copied(store: MessageStore, topic: str, key: str) -> None:
-    """Query as a broker does: it compares nothing, so there is nothing to compare with."""
+    """Query as a broker does. A broker compares no keys, so the messages are not checked."""
     offsets = store.query_offset(topic, key, 64, 0, _FOREVER).physical_offsets
     assert len(offsets) <= store.config.max_query_messages
     store.query_message(topic, key, 64, 0, _FOREVER)

@@ -1,4 +1,4 @@
-"""Mutated ConsumeQueue files and checkpoints: readers and inspections come to a sensible end."""
+"""Read mutated ConsumeQueue files and checkpoints. Readers and inspections must come to a sensible end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Rebuilds of mutated logs: however the log is split, the same bytes; sound IndexFiles; nothing written elsewhere."""
+"""Rebuild mutated logs. However the log is split, the bytes must be the same.
+
+IndexFiles must be sound, and nothing may be written elsewhere.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bytes from a client: every frame, in any pieces, is a command or a RemotingError, and is answered."""
+"""Receive bytes from a client. Every frame, in any pieces, is a command or a RemotingError, and is answered."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Target:
 
 
 def _commands(data: bytes, size: int) -> list[Command]:
-    """Return the commands of a session before its bytes go wrong."""
+    """Return the commands of a session up to the first bytes that are wrong."""
     session, found = Session(Limits(frame_bytes=1 << 20)), list[Command]()
     try:
         for at in range(0, len(data), size):

@@ -1,4 +1,4 @@
-"""CommitLog bytes: the kernels' walk and the one in plain Python take the same records, and give the same rows."""
+"""Walk CommitLog bytes with the kernels and in plain Python. Both must give the same rows."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ _MULTI = DispatchRules(multi_dispatch=True, lmq=True)
 _DELAYS_MS = list(DEFAULT_RULES.delays_ms)
 _STEP_BYTES = 700
 _WINDOW_BYTES = 256
-_MOST_KEYS = 1 << 15  # of one record; less could never be enough
+_MOST_KEYS = 1 << 15  # One record may have so many, so less is not enough.
 
 
 class Row(NamedTuple):
-    """The fields that both walks report of a record; `place` is its position in the log."""
+    """The fields of a record that both walks report. `place` is its position in the log."""
 
     place: int
     size: int
@@ -74,7 +74,7 @@ class Target:
     def _scanned(self, log: CommitLogReader) -> Iterator[Row]:
         end_offset = 0
         for file in log.files:
-            # Not a byte more than the file has: reading on is an IndexError.
+            # The buffer has exactly the bytes of the file, so a kernel that reads on raises IndexError.
             self._roomy.data = np.empty(file.size, np.uint8)
             scan = FileScan(
                 file, file.start, file.end, BROKER, end_offset=end_offset, buffers=self._roomy
@@ -98,7 +98,10 @@ class Target:
                 end_offset = scan.end_offset
 
     def _salvage(self, log: CommitLogReader, rows: list[Row]) -> None:
-        """Salvage finds the records of the ordinary walk, except records that hid others, and further ones."""
+        """Check that a salvage finds the records of the ordinary walk up to the first damage.
+
+        After damage it may find other records, and records that hid others may be missing.
+        """
         for file in log.files:
             scan = FileScan(file, file.start, file.end, SALVAGE, buffers=self._roomy)
             places = {row.place for row in _rows(scan, file.start)}
@@ -127,7 +130,7 @@ def _walked(log: CommitLogReader) -> Iterator[Row]:
 
 
 def _rows(scan: FileScan, start: int) -> Iterator[Row]:
-    """Yield rows of a scan from `start`; their places follow from sizes and damage."""
+    """Yield rows of a scan from `start`. Their places follow from the sizes and the damage."""
     rows: list[Row] = []
     for batch in scan.batches():
         keys = iter(batch.key_hash.tolist())

@@ -1,6 +1,6 @@
-"""Whether the container's `reput serve` answers: exit code 0 if it does, or if another command runs.
+"""Ask whether the container's `reput serve` answers. The exit code is 0 if it does, or if another command runs.
 
-The process is asked where it listens by its own command line: /livez over HTTP if it has --http, else a connection.
+The command line of the process tells where it listens. With --http, ask for /livez over HTTP; otherwise connect.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _TIMEOUT_S = 4.0
 
 
 def main(process: str = "1") -> int:
-    """Ask the process with this number."""
+    """Ask the process with this id. Return the exit code."""
     words = Path(f"/proc/{process}/cmdline").read_bytes().decode(errors="replace").split("\0")
     if "serve" not in words:
         return 0
@@ -29,7 +29,7 @@ def main(process: str = "1") -> int:
             host, port = _place(http)
             scheme = "http" if _option(words, "--tls-cert") is None else "https"
             name = f"[{host}]" if ":" in host else host
-            # This machine asks itself: whose certificate it is does not matter.
+            # The process runs on this machine, so its certificate is not checked.
             context = ssl._create_unverified_context()
             url = f"{scheme}://{name}:{port}/livez"
             opener = urllib.request.build_opener(
@@ -52,7 +52,7 @@ def _option(words: list[str], name: str) -> str | None:
 
 
 def _place(text: str) -> tuple[str, int]:
-    """Return where to connect: an address for all interfaces stands for this machine."""
+    """Return where to connect. An address for all interfaces stands for this machine."""
     host, _, port = text.rpartition(":")
     host = host.strip("[]")
     return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), int(port)

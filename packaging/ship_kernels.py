@@ -2,8 +2,8 @@
 
 python packaging/ship_kernels.py [PYTHON...]
 
-Each PYTHON is an interpreter with reput's dependencies; without one, this interpreter. The kernels of one numba and
-one Python version go into `src/reput/kernels/compiled/numba-VERSION-pyXY/LEVEL`; a wheel may hold several of them.
+Each PYTHON is an interpreter with reput's dependencies; without one, this interpreter compiles. The kernels of one
+numba and one Python version go to `src/reput/kernels/compiled/numba-VERSION-pyXY/LEVEL`. A wheel may hold several.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def compile_into(folder: Path, python: str, settings: dict[str, str]) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     with tempfile.TemporaryDirectory() as cache:
-        # The package without compiled kernels: an existing kernel would not be compiled again.
+        # Copy the package without compiled kernels, because numba would not compile an existing kernel again.
         bare = Path(cache, "src")
         shutil.copytree(
             ROOT / "src", bare, ignore=shutil.ignore_patterns("compiled", "__pycache__")

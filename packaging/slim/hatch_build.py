@@ -45,7 +45,7 @@ class Metadata(MetadataHookInterface):
 
 
 class Build(BuildHookInterface):
-    """Adds the sources, without compiled kernels."""
+    """The hook that adds the sources, without compiled kernels."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         source = ROOT / "src"

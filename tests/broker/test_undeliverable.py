@@ -147,6 +147,6 @@ def test_a_recall_takes_back_messages_of_its_own_topic_only() -> None:
 def test_refusals_name_what_is_too_long() -> None:
     with (
         Broker(topics=["T"]) as broker,
-        pytest.raises(MessageRefusedError, match="at its destination"),
+        pytest.raises(MessageRefusedError, match="too large for its destination"),
     ):
         broker.send("T", bytes((4 << 20) - 200), properties={"DELAY": "1"})

@@ -89,8 +89,8 @@ def test_a_log_that_was_replaced_is_refused_though_its_records_begin_at_the_same
     with pytest.raises(StoreChangedError) as caught:
         Stream(store).latest(end)
     line = str(caught.value)
-    assert line.startswith(f"{store}: replaced or truncated: not the log that was read up to")
-    assert "failOnDataLoss=false reads it from its beginning" in line
+    assert line.startswith(f"{store}: the log was replaced or truncated since it was read up to")
+    assert "failOnDataLoss=false reads the new log from its beginning" in line
     assert "checkpointLocation" in line
 
 

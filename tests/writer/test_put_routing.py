@@ -118,16 +118,16 @@ def test_without_the_setting_a_broker_does_not_look_at_it(tmp_path: Path, way: s
 @pytest.mark.parametrize(
     ("message", "reason"),
     [
-        (Message("T", properties={"DELAY": "soon"}), "not a number"),
-        (Message("SCHEDULE_TOPIC_XXXX", properties={"DELAY": "1x"}, sys_flag=4), "not a number"),
-        (Message("T", properties="DELAY\x01 5"), "not a number"),
+        (Message("T", properties={"DELAY": "soon"}), "must be a whole number"),
+        (Message("SCHEDULE_TOPIC_XXXX", properties={"DELAY": "1x"}, sys_flag=4), "must be a whole number"),
+        (Message("T", properties="DELAY\x01 5"), "must be a whole number"),
         (Message("a/b", properties={"DELAY": "1"}), "name of a folder"),
         (Message("T", queue_id=-1, properties={"DELAY": "1"}), "queue_id -1"),
         (Message("T", properties={"INNER_MULTI_DISPATCH": "a,,b"}), "name of a folder"),
         (Message("T", properties={"INNER_MULTI_DISPATCH": "a/b"}), "name of a folder"),
         (Message("T", properties={"INNER_MULTI_DISPATCH": "x" * 128}), "topic of 128 bytes"),
-        (Message("T", properties={"INNER_MULTI_DISPATCH": "a,b,a"}), "gets a message once"),
-        (Message("T", properties={"INNER_MULTI_DISPATCH": "a,T"}), "gets a message once"),
+        (Message("T", properties={"INNER_MULTI_DISPATCH": "a,b,a"}), "name each queue once"),
+        (Message("T", properties={"INNER_MULTI_DISPATCH": "a,T"}), "name each queue once"),
         (Message("T", properties={"INNER_MULTI_DISPATCH": "a", "p": "x" * 32_722}), "properties of"),
     ],
 )  # fmt: skip

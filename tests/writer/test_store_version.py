@@ -72,11 +72,14 @@ def test_a_crc_of_another_record_is_not_kept(tmp_path: Path) -> None:
     [
         (Message("\u4e2d" * 60), "topic of 180 bytes"),
         (Message("t" * 256), "folder"),
-        (Message("T", properties={"INNER_NUM": "2"}), "inner batches only"),
+        (Message("T", properties={"INNER_NUM": "2"}), "only inner batches"),
         (Message("T", sys_flag=192, properties={"INNER_NUM": "2"}), "not batch queues"),
-        (Message("B", sys_flag=192), "INNER_NUM is None"),
-        (Message("B", sys_flag=192, properties={"INNER_NUM": "0"}), "INNER_NUM is '0'"),
-        (Message("B", sys_flag=192, properties={"INNER_NUM": "9" * 5000}), "INNER_NUM is '9"),
+        (Message("B", sys_flag=192), "INNER_NUM must be .* not None"),
+        (Message("B", sys_flag=192, properties={"INNER_NUM": "0"}), "INNER_NUM must be .* not '0'"),
+        (
+            Message("B", sys_flag=192, properties={"INNER_NUM": "9" * 5000}),
+            "INNER_NUM must be .* not '9",
+        ),
         (
             Message("B", sys_flag=196, properties={"INNER_NUM": "2"}),
             "part of an uncommitted transaction",
@@ -211,7 +214,7 @@ def test_a_brokers_store_is_continued(golden: Any, tmp_path: Path) -> None:
 
 def test_batch_files_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     write_topics(tmp_path / "s", "B")
-    with pytest.raises(StoreError, match="part of an entry"):
+    with pytest.raises(StoreError, match="not a whole number of entries"):
         opened(tmp_path / "s", replace(CONFIG, batch_queue_file_bytes=100))
     with opened(tmp_path / "s") as store:
         store.put(Message("B", b""))
