@@ -126,6 +126,7 @@ class Commit:
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> Commit:
         files = [DataFile.from_json(file) for file in stored["files"]]
+        # Manifests of older versions lack `replaces`.
         return cls(State.from_json(stored), files, tuple(stored.get("replaces", ())))
 
 

@@ -167,6 +167,7 @@ def _rewrite(
     schema: pa.Schema,
 ) -> tuple[list[DataFile], list[DataFile]]:
     runner = control.on(runner_for(sum(file.file_bytes for file in files)))
+    # A compaction combines accepted rows only, so the second schema is not used.
     job = MergeJob(source, str(staged), schema, schema)
     found = merged_files(job, files, target_bytes, runner, partial(progress, "merge"))
     progress("written", 1, 1)

@@ -111,6 +111,7 @@ class _TableComparison:
         self._end = source.begin
 
     def run(self, request: dict[str, object]) -> None:
+        # A store may have another name in its export.
         kept = [name for name in COLUMNS.names if name in self._rows.columns and name != "store"]
         self._compared = kept
         if left_out := [name for name in COLUMNS.names if name not in (*kept, "store")]:
@@ -130,6 +131,7 @@ class _TableComparison:
         """Yield the store's messages in large parts, in the order of the log; the last part is empty."""
         columns = list(dict.fromkeys([*_PLACE, *self._compared, CORRUPT_REASON.name]))
         topics = request.get("topics") or None
+        # Damage is returned as rows, so that it can be reported.
         reader = to_arrow(
             self._store, columns, topic=topics, begin=request.get("begin_ms"),
             end=request.get("end_ms"), on_corrupt="row",

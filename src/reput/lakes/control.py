@@ -111,6 +111,7 @@ class Control:
     def _held(self) -> Iterator[None]:
         """During the body, follow no links below the table."""
         place = self._destination.folder
+        # A new table has no folder yet.
         with anchored(place) if place.is_dir() else nullcontext():
             yield
 
@@ -129,11 +130,13 @@ class Control:
                 "name another folder",
                 arguments=["layout"],
             )
+        # A control folder beside the table remains if only the table's folder is deleted.
         if found is not None and not place.is_dir() and self._folder.parent == place.parent:
             raise UsageError(
                 f"{place}: does not exist, but {self._folder} records exports to it; "
                 "restore it, or delete that folder to start over"
             )
+        # A table of this format is accepted here. `state` finds out whether an export created it.
         is_known = any((place / name).exists() for name in self._destination.known_by)
         if found is None and not is_empty and not is_known:
             raise UsageError(
@@ -223,6 +226,7 @@ class Control:
             _replace(self._format, self._destination.layout)
         stored = {"table": self._destination.table, "commit": commit.as_json()}
         _replace(self._pending, json.dumps(stored))
+        # The pending commit must be durable before files are moved.
         sync_folder(self._folder)
 
     def end(self) -> None:
@@ -298,6 +302,7 @@ class BucketControl(Control):
 
     def begin(self, commit: Commit) -> None:
         """See Control."""
+        # The manifest is written before the head names it.
         manifest = self._bucket.write_commit(commit)
         self._bucket.change(pending={"table": self._destination.table, "manifest": manifest})
 

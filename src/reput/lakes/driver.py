@@ -174,6 +174,7 @@ class _ExportRun:
         self.report.log_bytes = sum(map(weight_of, plan.tasks))
         waiting, last, had_state = plan.tasks, None, state is not None
         while True:
+            # Each commit has its own id and staging folder.
             name = uuid.uuid4().hex
             with self.control.staging(name) as staged:
                 job = self._job(staged, shape, decoder)
@@ -211,6 +212,7 @@ class _ExportRun:
         self, staged: Staged, shape: BodyShape | None, decoder: BodyDecoder | None
     ) -> ExportJob:
         schema = self.request.columns_with(shape)
+        # Rejected rows also have the columns that identify their messages.
         names = {"store", "physical_offset", *schema.names}
         partitions = self.request.text_partitions
         names |= {*partitions}

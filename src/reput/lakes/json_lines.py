@@ -126,6 +126,7 @@ class _LinesExport:
     def _lines_of(self, task: ReadTask) -> Iterator[memoryview]:
         part, start = task.part, task.part.start
         if not part.at_record:
+            # A range may begin within a record.
             start = first_record(task.open_file, part.file, start, part.stop, self._buffers)
         scan = FileScan(
             part.file, start, part.stop, PLACES, buffers=self._buffers, open_file=task.open_file
@@ -189,6 +190,7 @@ def _into_file(path: Path, lines: _LinesExport, incremental: bool) -> None:
         with appending(path, size, _BUFFER_BYTES) as file:
             marks = lines.write(file, state)
         lines.progress("written", 1, 1)
+        # A run without new messages and without new marks commits nothing.
         if lines.report.rows or state is None or marks != state.marks:
             name = uuid.uuid4().hex
             end = size + lines.report.file_bytes

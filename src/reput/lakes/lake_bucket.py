@@ -220,6 +220,7 @@ class LakeBucket:
                 # If this fails, other runs take the table after `_PATIENCE_S`.
                 self.change(owner=None)
                 self.store.delete(self._alive(self._run))
+            # Without a version, `_current` reads the head again.
             self._version = ""
 
     def _busy(self) -> StoreLockedError:
@@ -277,6 +278,7 @@ class LakeBucket:
         before, until = self._sign_of(run), time.monotonic() + _PATIENCE_S
         while time.monotonic() < until:
             time.sleep(min(_POLL_S, _PATIENCE_S))
+            # A new sign shows that the owner is alive. A new head shows that another run took the table first.
             if self._sign_of(run) != before or self._read()[1] != version:
                 raise self._busy()
 
@@ -294,6 +296,7 @@ class LakeBucket:
             name, file = place
             with suppress(StoreNotFoundError):
                 if self.store.head(name).size == file.file_bytes:
+                    # An interrupted run has already copied this file.
                     return
             self.store.copy(f"{staged}/{file.name}", name)
             if (size := self.store.head(name).size) != file.file_bytes:
@@ -351,4 +354,5 @@ def _has_ended(owner: Mapping[str, Any]) -> bool:
     machine, pid = owner.get("machine"), owner.get("pid")
     if not machine or machine != _machine() or not isinstance(pid, int) or pid <= 0:
         return False
+    # If another process has the same id now, this run only waits longer.
     return not os.path.exists(f"/proc/{pid}")

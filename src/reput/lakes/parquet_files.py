@@ -111,6 +111,7 @@ class ParquetFiles:
             with explained(path, "be written"):
                 writer.write_table(rows.select(self._schema.names), row_group_size=len(rows))
             if self._is_fast:
+                # These files will not be read back, so their rows are counted here.
                 self._handed[values] += total_of(map(tally_of, rows.to_batches()))
 
     def _taken(self) -> pa.Table:

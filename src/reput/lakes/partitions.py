@@ -76,6 +76,7 @@ def _runs(keys: list[pa.ChunkedArray], count: int) -> Iterator[tuple[int, int]]:
     """Yield the begin and end of each run of rows with equal keys."""
     changes: npt.NDArray[np.bool_] = np.zeros(max(count - 1, 0), np.bool_)
     for key in keys:
+        # Equal values get equal numbers, so adjacent rows can be compared as integers.
         codes = key.combine_chunks().dictionary_encode()
         codes = codes.combine_chunks() if isinstance(codes, pa.ChunkedArray) else codes
         numbers = codes.indices.fill_null(-1).to_numpy()

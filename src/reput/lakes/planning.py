@@ -79,6 +79,7 @@ def extents_of(
     Raises StoreError, and UsageError for a store that the table has under another name.
     """
     find = partial(_extent_of, report.destination, None if state is None else state.marks)
+    # Requests to remote stores mostly wait, so they are sent in parallel.
     runner = runner or waiting(not all(source.is_local for source in sources))
     found = runner.run(find, sources, [1] * len(sources), no_progress)
     extents = {source.name: extent for source, extent in zip(sources, found, strict=True)}
@@ -137,6 +138,7 @@ def plan_of(
             arguments=["fail_on_data_loss=False"],
         )
     conditions = request.conditions()
+    # Stores without new messages need no plan.
     there = [source for source in sources if length_of(bounds[source.name])]
     if not conditions or not there:
         return plan
@@ -145,6 +147,7 @@ def plan_of(
         runner=runner,
     )  # fmt: skip
     report.note(*plan.notes)
+    # With conditions, indexes may make it unnecessary to read the whole log.
     report.is_whole = False
     return plan
 
@@ -177,6 +180,7 @@ def open_stores(
         found += log_of(store, options)
     places: dict[str, str] = {}
     for source in found:
+        # A store may be given by several paths, for example through a link.
         place = real_place(source.folder or source.name)
         if (other := places.setdefault(place, source.name)) != source.name:
             raise UsageError(f"{source.name}: the same store as {other}; give it once")
@@ -234,6 +238,7 @@ def check_apart(place: str | Path, sources: Sequence[LogListing]) -> None:
     """Raise UsageError for a destination in a store: a broker might use files there, or refuse to start."""
     if is_url(place):
         for source in sources:
+            # A log file lies two levels below its store.
             roots = {posixpath.dirname(posixpath.dirname(file.path)) for file in source.files[:1]}
             if any(f"{place}/".startswith(f"{root}/") for root in roots):
                 raise UsageError(f"{place}: lies in the store {source.name}; name a place outside")

@@ -102,6 +102,7 @@ class ExportRequest:
         if self.body is not None and self.json_body is not None:
             raise UsageError("pass body or json_body, not both", arguments=["body", "json_body"])
         if self.body is not None and self.body.startswith(f"{JSON}:"):
+            # Fields of a frozen dataclass can only be set in this way.
             object.__setattr__(self, "json_body", self.body.removeprefix(f"{JSON}:"))
             object.__setattr__(self, "body", None)
         object.__setattr__(self, "charset", charset_name(self.charset))

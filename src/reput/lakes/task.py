@@ -86,6 +86,7 @@ def run_export(job: ExportJob, task: ReadTask) -> TaskResult:
     part = task.part
     start = part.start
     if part.topics is None and not part.at_record:
+        # A range may begin within a record.
         start = first_record(task.open_file, part.file, part.start, part.stop, _buffers())
         part = replace(part, start=start, at_record=True)
     result = TaskResult(start, start)
@@ -109,6 +110,7 @@ def read_columns(job: ExportJob) -> list[str]:
     if KEY.name in request.table_schema().names:
         names.append("keys")
     if job.shape is not None or job.why_no_partition is not None or job.request.upsert_by:
+        # Rejected rows have more columns than accepted rows.
         names += [name for name in job.reject_schema.names if name not in (KEY.name, REASON.name)]
     names += [
         name if name in TEXT_PARTITIONS else "store_timestamp" for name in request.partition_by
@@ -235,6 +237,7 @@ def sample_bodies(
     tasks: list[ReadTask], request: ExportRequest, most: int, most_tasks: int = 16
 ) -> Iterator[bytes | None]:
     """Yield bodies from several ranges, from which their shape is inferred; keep only one batch in memory."""
+    # Evenly spaced ranges, so that the sample covers the whole log.
     chosen = tasks[:: max(-(-len(tasks) // most_tasks), 1)]
     for task in chosen:
         yield from _first_bodies(task, request, -(-most // len(chosen)))

@@ -122,6 +122,7 @@ def upsert(
     found = [_identities(Path(job.source) / file.name, file) for file in staged]
     newest, kept = _newest(found)
     work = [_Rewrite(job.source, file, mask) for file, mask in zip(staged, kept, strict=True)]
+    # Files without superseded rows need not be rewritten.
     whole = [one.file for one in work if one.kept.all()]
     work = [one for one in work if not one.kept.all()]
     replaces: list[str] = []

@@ -70,7 +70,7 @@ class Coverage:
 
     @property
     def archive_indexes(self) -> int:
-        """Return how many of these IndexFiles are indexes of an archive."""
+        """Return the number of used indexes that belong to an archive."""
         found = {part.index_file for part in self.indexed}
         return sum(name.startswith(ARCHIVED_KEYS) for name in found)
 

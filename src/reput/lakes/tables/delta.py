@@ -143,6 +143,7 @@ class _Delta:
             actions = pa.table(table.get_add_actions(flatten=True))
         names = [name for name in actions.schema.names if name.startswith("partition.")]
         columns = [actions[name].to_pylist() for name in ("size_bytes", *names)]
+        # Only sizes and partitions are needed to count small files.
         files = [
             DataFile("", size, RowTally(), tuple(zip(names, map(str, values), strict=True)), {}, {})
             for size, *values in zip(*columns, strict=True)

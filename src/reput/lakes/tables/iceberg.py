@@ -120,9 +120,11 @@ class _Iceberg:
         if self._opened is None:
             from pyiceberg.catalog import load_catalog
 
+            # The catalog in an SQLite file needs the folder.
             self._files.create()
             named = self._catalog_name or f"sqlite:///{self._files.place(_CATALOG)}"
             properties = self._io_properties() | self._properties
+            # A name without a scheme is one in pyiceberg's configuration.
             if "://" in named:
                 kind = _CATALOGS.get(named.partition("://")[0], "sql")
                 properties = {"type": kind, "uri": named, **properties}
@@ -180,6 +182,7 @@ class _Iceberg:
                 )
         table = self._load(self._table) or self._create(self._table, schema, request.partition_by)
         rejects = reject_schema
+        # Only such requests can reject rows.
         if request.value_column is not None or request.upsert_by is not None:
             reject_table = self._load(self._rejects) or self._create(
                 self._rejects, reject_schema, ()
