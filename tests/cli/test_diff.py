@@ -30,7 +30,7 @@ def test_an_older_backup(golden: Golden, tmp_path: Path) -> None:
     ran = reput("diff", store, backup)
     rows = [row for row in golden("basic").messages if row.physical_offset >= int(last.name)]
     assert ran.code == 1
-    remark = f"{len(rows):,} messages of A lie after the end of B: B is older, or cut short."
+    remark = f"{len(rows):,} messages of A follow the end of B: B is older, or was truncated."
     assert remark in ran.lines
     first = rows[0]
     place = f"{first.topic}, queue {first.queue_id}, queue offset {first.queue_offset}"

@@ -136,7 +136,7 @@ def test_a_store_with_files_that_do_not_fit_together(golden: Golden, tmp_path: P
     ):
         assert f"reput: {store}/{line}\n" in ran.err
     assert "readme.txt: not the name of an IndexFile" in ran.err
-    assert "there: a broker runs, or the last one crashed" in ran.out
+    assert "exists: a broker is running, or the last one crashed" in ran.out
 
 
 @pytest.mark.parametrize(

@@ -118,7 +118,7 @@ def test_wrong_use(golden: Golden) -> None:
         ([store, "--key", "k", "--queue-messages", "0"], "--queue-messages must be at least 1"),
         (
             [store, golden("tricky").path, "--key", "k", "--index", store],
-            "--index: is for one store, not 2",
+            "--index: works with one store only, not with 2",
         ),
     ):
         ran = reput("trace", *arguments)

@@ -185,7 +185,7 @@ def test_what_an_archive_does_not_take_is_refused(
     golden: Golden, place: str, tmp_path: Path
 ) -> None:
     reput.archive(golden("orders").path, place)
-    with pytest.raises(UsageError, match="output: not for an archive"):
+    with pytest.raises(UsageError, match="output: cannot be used with an archive"):
         reput.erase(place, tmp_path / "out", keys=["k"])
     assert main(["erase", place, "--key", "customer-48", "--plan"]) in (0, 5)
     assert main(["erase", place, "--key", "customer-48"]) in (0, 5)

@@ -174,10 +174,10 @@ def test_it_refuses_in_one_line(golden: Golden, tmp_path: Path) -> None:
     copy_store(golden("lmq").path, store)
     cases: list[tuple[dict[str, Any], str]] = [
         ({}, "select the messages to erase"),
-        ({"topics": ["RMQ_SYS_TRANS_OP_HALF_TOPIC"]}, "broker's own records"),
+        ({"topics": ["RMQ_SYS_TRANS_OP_HALF_TOPIC"]}, "is an internal topic of the broker"),
         ({"keys": ["k"], "output": store / "in"}, "lies in the store"),
         ({"keys": ["k"], "output": tmp_path}, "exists"),
-        ({"keys": ["k"], "output": None}, "pass output"),
+        ({"keys": ["k"], "output": None}, "output is missing"),
         ({"keys": ["k"], "signing_key": store / "checkpoint"}, "not a private key"),
     ]
     for given, words in cases:

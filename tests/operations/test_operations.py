@@ -140,7 +140,7 @@ def stays_as_it_is(report: Any, field: str) -> None:
 def test_arguments_that_cannot_be_right_are_refused(store: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="pass one of key and message_id"):
         trace(store)
-    with pytest.raises(UsageError, match="split_bytes: only for tables"):
+    with pytest.raises(UsageError, match="split_bytes: cannot be used with jsonl"):
         export(store, tmp_path / "lines.jsonl", to="jsonl", split_bytes=1 << 20)
     with pytest.raises(UsageError, match="runner 'dask'"):
         check(store, runner="dask")

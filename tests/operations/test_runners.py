@@ -66,7 +66,7 @@ def test_spark_that_is_not_installed_is_one_line(chosen: Chosen, option: str) ->
 
 
 def test_a_master_is_only_for_spark() -> None:
-    with pytest.raises(UsageError, match=r"master local\[2\]: names a Spark master"):
+    with pytest.raises(UsageError, match=r"master local\[2\]: needs runner spark"):
         Chosen("processes", "local[2]").is_spark(0)
 
 

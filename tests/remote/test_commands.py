@@ -87,7 +87,7 @@ def test_waiting_for_a_log_finds_one_elsewhere(pair: Pair) -> None:
 def test_proofs_of_a_store_elsewhere_are_refused_in_one_line() -> None:
     ran = reput("prove", "s3://bucket/store")
     assert ran.code == 2
-    assert "s3://bucket/store: IndexFiles are proved only on a local file system" in ran.err
+    assert "s3://bucket/store: IndexFiles can be proved only in a local store" in ran.err
 
 
 # Arguments of every command that reads a store, or why the command reads no remote store, or writes.
@@ -98,14 +98,14 @@ ANSWERS: dict[str, tuple[str, ...]] = {
     "diff": ("HERE",), "rebuild": ("--output", "OUT"), "export": ("OUT",),
 }  # fmt: skip
 REFUSES: dict[str, tuple[tuple[str, ...], str]] = {
-    "prove": ((), "IndexFiles are proved only on a local file system"),
+    "prove": ((), "IndexFiles can be proved only in a local store"),
     "bench": ((), "this command needs a store on a local file system"),
     "recover": ((), "this command needs a store on a local file system"),
     "expire": (("--before", "now"), "this command needs a store on a local file system"),
     "repair": ((), "this command needs a store on a local file system"),
     "put": (("--topic", "T", "--body", "x"), "this command needs a store on a local file system"),
-    "archive": (("OUT",), "only stores on this machine are archived"),
-    "erase": (("--output", "OUT", "--key", "k", "--reason", "x"), "are erased from stores on this machine"),
+    "archive": (("OUT",), "only local stores can be archived"),
+    "erase": (("--output", "OUT", "--key", "k", "--reason", "x"), "can be erased only from local stores"),
 }  # fmt: skip
 NO_STORE = {"state", "serve", "restore", "compact-table", "help", "warm-up", "completion"}
 """Commands of tables, archives and nothing; of `state` and `serve` there are tests of their own."""

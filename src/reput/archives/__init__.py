@@ -1,1 +1,1 @@
-"""Archives on object storage: written, verified, restored."""
+"""Write, verify and restore archives of stores on object storage."""

@@ -1,8 +1,8 @@
-"""Copy a store into an archive: log files as seekable zstd, their indexes, and the broker's configuration.
+"""Copy a store into an archive: log files as seekable zstd, indexes, and the broker's configuration.
 
-Each log file is committed separately, after its objects were uploaded. A process that is killed leaves objects that no
-manifest names. A later run deletes them once they are a day old. Objects that a merge has replaced are deleted in the
-same way, because a reader may still use them.
+Each log file is committed separately, after its objects were uploaded. A killed process leaves objects that the
+manifest does not name. A later run deletes such objects when they are a day old. Objects that a merge has replaced are
+deleted in the same way, because readers may still use them.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ from reput.store.facts import StoreFacts, facts_of
 from reput.tasks import Progress, Runner, silent
 
 _ZEROS_DIGEST = hashlib.sha256(bytes(FRAME_BYTES)).digest()
+# Younger objects may belong to an archiver that has not committed them yet, or to readers of an older manifest.
 _ORPHAN_NS = 24 * 3600 * 10**9
 _MOST_SNAPSHOT_FILE_BYTES = 16 << 20
 
@@ -59,15 +60,17 @@ def archive_store(
     runner: Runner | None = None,
     progress: Progress = silent,
 ) -> ArchiveReport:
-    """Copy the sealed log files of a store that an archive lacks; see `reput.archive`.
+    """Copy the sealed (full) log files of a store that an archive lacks, as `reput.archive` specifies.
 
-    With a runner, its tasks copy several files at once, and this process commits them.
+    With a runner, tasks copy several files at once, and this process commits them in order.
     """
     if is_url(store):
-        raise UsageError(f"{store}: only stores on this machine are archived", arguments=["store"])
+        raise UsageError(
+            f"{store}: only local stores can be archived, not URLs", arguments=["store"]
+        )
     facts = facts_of(store)
     if any(file.gap for file in facts.log.files):
-        raise UsageError(f"{store}: has a DLedger log, which is not archived yet")
+        raise UsageError(f"{store}: has a DLedger log, which cannot be archived")
     objects = open_object_store(destination, options)
     archiver = _Archiver(facts, objects, destination, dict(options or {}), runner, progress)
     return archiver.run(with_last=with_last, retention_days=retention_days)
@@ -87,9 +90,10 @@ class _Archiver:
 
     def run(self, *, with_last: bool, retention_days: int | None) -> ArchiveReport:
         manifest = create(self._objects, self._first_manifest())
-        # List the log after reading the manifest: in the other order, another archiver may have added a newer file.
+        # List the log after reading the manifest. In the other order, another archiver could add a file in between, and
+        # this store would seem older than the archive.
         log = self._facts.refresh().log
-        last = log.last_with_data()  # brokers create empty files in advance
+        last = log.last_with_data()  # A broker creates the next file in advance; it is empty.
         wanted = [file for file in log.files if last and file.start <= last.start and file.size]
         self._check_is_same(manifest, wanted)
         self._check_settings(manifest)
@@ -123,7 +127,7 @@ class _Archiver:
         )  # fmt: skip
 
     def _add_all(self, todo: list[CommitLogFile], last: CommitLogFile | None) -> None:
-        """Copy log files, and commit them in their order."""
+        """Copy log files, and commit them in order. A later file is never committed without the earlier ones."""
         done, total = 0, sum(file.size for file in todo)
         at_once = 1 if self._runner is None else max(2 * self._runner.parallelism, 1)
         for start in range(0, len(todo), at_once):
@@ -163,9 +167,9 @@ class _Archiver:
             )
 
     def _check_is_same(self, manifest: Manifest, files: list[CommitLogFile]) -> None:
-        """Refuse the archive of another store, and of a store that went back to an older state.
+        """Raise UsageError for an archive of another store, or of a newer state of this store.
 
-        Compare the begin of the newest log file that both have, and the end of its messages.
+        The first and the last frames of the newest common log file are compared.
         """
         here = {(file.start, file.size): file for file in files}
         sealed = [one for one in manifest.log if one.is_sealed]
@@ -173,9 +177,10 @@ class _Archiver:
             return
         common = [one for one in sealed if (one.begin, one.size) in here]
         if sealed[-1].end > files[-1].start:
-            # A sealed file does not grow any more, but a store appends to its last file.
+            # The archive ends after the beginning of the store's last file: the store is older, or another one.
             raise self._older() if common else self._another()
         if common:
+            # An erased log file differs from the store's by intention.
             erased = {begin for one in manifest.erasures for begin in one.begins}
             common = [one for one in common if one.begin not in erased]
             if common and not self._is_equal(common[-1], here[common[-1].begin, common[-1].size]):
@@ -191,6 +196,7 @@ class _Archiver:
     def _is_equal(self, entry: LogFile, file: CommitLogFile) -> bool:
         frames = Archive(self._place, self._options).directory(entry)
         last = len(frames) - 1
+        # Compare frames with messages: all unused ends are zeros.
         while last > 0 and frames.digest(last) == _ZEROS_DIGEST:
             last -= 1
         with FileReader(file.path) as reader:
@@ -225,7 +231,8 @@ class _Archiver:
         except UsageError:
             self._delete_unnamed(file.objects, {})
             raise
-        # Another archiver may have added this file first, and an erasure may have changed it since.
+        # If another archiver added this file first, the manifest does not name our objects. Delete them at once,
+        # because they may contain messages that are being erased.
         self._delete_unnamed(file.objects, manifest.objects())
         self._report["files"] += 1
         self._report["messages"] += entry.messages
@@ -238,13 +245,13 @@ class _Archiver:
     def _delete_unnamed(
         self, uploaded: Iterable[LogFile | IndexObject], named: Container[str]
     ) -> None:
-        """Delete objects that the manifest does not name, because they may contain messages that are being erased."""
+        """Delete uploaded objects that the manifest does not name: they may contain messages that are being erased."""
         for one in uploaded:
             if one.object not in named:
                 self._objects.delete(one.object)
 
     def _expire(self, before_ms: int) -> None:
-        """Delete the oldest log files whose messages were all stored before a time, but never the last file."""
+        """Delete the oldest log files if all their messages were stored before a time, but never the last file."""
         gone: dict[str, int] = {}
 
         def change(manifest: Manifest) -> Manifest | None:
@@ -260,7 +267,7 @@ class _Archiver:
             self._objects.delete(name)
 
     def _merge(self) -> None:
-        """Merge indexes, so that a query reads only few of them; see docs/engineering/archive.md."""
+        """Merge indexes until no merge is due, so that a query reads few of them (docs/engineering/archive.md)."""
         while True:
             archive = Archive(self._place, self._options)
             for kind in (KEYS, ENTRIES):
@@ -278,7 +285,8 @@ class _Archiver:
         began = archive.manifest.clearings
 
         def change(now: Manifest) -> Manifest | None:
-            if now.clearings != began:  # an erasure may have deleted the uploaded objects
+            # An erasure has run since, and may have deleted the uploaded object.
+            if now.clearings != began:
                 return None
             return with_merged(now, kind, parts, whole)
 
@@ -297,7 +305,8 @@ class _Archiver:
             found = Snapshot(now_ms(), end, name, len(data), digest)
             return msgspec.structs.replace(manifest, snapshots=(*manifest.snapshots, found))
 
-        with suppress(ObjectConflictError):  # an earlier run has uploaded the same bytes
+        # The name is the digest: an earlier run has uploaded the same bytes.
+        with suppress(ObjectConflictError):
             self._objects.put_new(name, data)
         commit(self._objects, change)
 
@@ -308,14 +317,16 @@ class _Archiver:
             for path in sorted((root / CONFIG_FOLDER).glob("*")):
                 if not path.is_file() or path.is_symlink():
                     self._note(
-                        f"{path.relative_to(root)} was not archived: only plain files of the "
-                        f"configuration are kept"
+                        f"{path.relative_to(root)} was not archived: only regular files of config/ are archived"
                     )
                     continue
                 with FileReader(str(path)) as reader:
                     size = reader.size
                     if size > _MOST_SNAPSHOT_FILE_BYTES:
-                        self._note(f"{path.relative_to(root)} was left out: it has {size:,} bytes")
+                        self._note(
+                            f"{path.relative_to(root)} was not archived: it has {size:,} bytes, more than a "
+                            f"configuration file should have"
+                        )
                         continue
                     content = reader.read(0, size)
                 info = tarfile.TarInfo(str(path.relative_to(root)))
@@ -334,7 +345,7 @@ class _Archiver:
 
 
 def settings_of(config: StoreConfig) -> dict[str, int | bool | str]:
-    """Return the settings that are not a broker's defaults, by field of StoreConfig."""
+    """Return the settings that differ from a broker's defaults, by field of StoreConfig."""
     defaults = StoreConfig()
     found = {field.name: getattr(config, field.name) for field in fields(config)}
     return {

@@ -1,4 +1,7 @@
-"""Compute changes of an archive's manifest: a file is added, old ones expire, indexes are merged. No I/O."""
+"""Compute new manifests of an archive: for added log files, expired files and merged indexes.
+
+The functions are pure, because `commit` calls them again when another archiver was faster.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +16,14 @@ from reput.format.archive import IndexObject, LogFile, Manifest, chained
 DAY_MS = 86_400_000
 _MOST_DAY_FILES = 48
 _FAN = 8
-"""Number of indexes of one size that are merged into one."""
+"""Number of adjacent indexes of similar size that are merged into one."""
 
 
 def with_file(
     manifest: Manifest, entry: LogFile, keys: IndexObject, queues: IndexObject,
     batch_topics: frozenset[str],
 ) -> Manifest | None:  # fmt: skip
-    """Return the manifest with one more log file, or None if another archiver has added it."""
+    """Return the manifest with one more log file; None if another archiver has already added it."""
     kept = [file for file in manifest.log if file.is_sealed or file.begin < entry.begin]
     if any(file.end > entry.begin for file in kept):
         same = [file for file in kept if file.begin == entry.begin and file.size == entry.size]
@@ -34,7 +37,7 @@ def with_file(
         file for file in manifest.log if file not in kept and file.data_bytes > entry.data_bytes
     ]
     if newer and not entry.is_sealed:
-        return None  # another archiver has read more of the last file
+        return None  # Another archiver has copied a longer state of the last file.
     return msgspec.structs.replace(
         manifest, log=(*kept, entry),
         keys=(*(one for one in manifest.keys if one.end <= entry.begin), keys),
@@ -44,7 +47,7 @@ def with_file(
 
 
 def without_expired(manifest: Manifest, before_ms: int) -> Manifest | None:
-    """Return the manifest without expired log files, or None if no file has expired."""
+    """Return the manifest without expired log files; None if no file has expired."""
     count = 0
     for number, file in enumerate(manifest.log[:-1], 1):
         if file.times is None:
@@ -66,10 +69,10 @@ def without_expired(manifest: Manifest, before_ms: int) -> Manifest | None:
 
 
 def to_merge(manifest: Manifest, kind: str) -> tuple[IndexObject, ...]:
-    """Return the first run of adjacent indexes that should be merged, without indexes of a growing log file.
+    """Return the first run of adjacent indexes that should be merged. Indexes of a growing log file are excluded.
 
-    After the end of a day, its indexes are merged into one; before, into at most two. So a query for a day needs few
-    indexes. If a day has many log files, its indexes are merged only by size.
+    The indexes of a past day are merged into one, those of the present day into at most two, so that a query for a day
+    reads few indexes. If a day has many log files, its indexes are merged by size only.
     """
     sealed = [file for file in manifest.log if file.is_sealed]
     end = max((file.end for file in sealed), default=0)
@@ -82,7 +85,7 @@ def to_merge(manifest: Manifest, kind: str) -> tuple[IndexObject, ...]:
         if is_small and len(found) > (2 if day == newest else 1):
             return found
         if is_small and day == newest:
-            # Until the day ends, its indexes are only merged with each other.
+            # Do not merge the present day's indexes with older ones before the day ends.
             parts = parts[: -len(found)]
     for _, run in groupby(parts, lambda part: _level(part.files)):
         found = tuple(run)
@@ -92,7 +95,7 @@ def to_merge(manifest: Manifest, kind: str) -> tuple[IndexObject, ...]:
 
 
 def _day_of(part: IndexObject, log: list[LogFile]) -> int:
-    """Return the day (UTC) in which the last message of an index was stored; 0 without messages."""
+    """Return the day (UTC) on which the last message of an index was stored; 0 if there are no messages."""
     times = [
         file.times.greatest
         for file in log[
@@ -117,7 +120,7 @@ def _level(files: int) -> int:
 def with_merged(
     manifest: Manifest, kind: str, parts: tuple[IndexObject, ...], whole: IndexObject
 ) -> Manifest | None:
-    """Return the manifest with one index in place of several, or None if another archiver has merged one of them."""
+    """Return the manifest with one index in place of several; None if another archiver has changed one of them."""
     now: tuple[IndexObject, ...] = getattr(manifest, kind)
     if parts[0] not in now:
         return None

@@ -1,4 +1,4 @@
-"""Change the manifest of an archive without losing concurrent changes of other archivers."""
+"""Change the manifest of an archive with optimistic concurrency, so that no archiver's changes are lost."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from reput.format.file_names import ARCHIVE_MANIFEST
 
 _MOST_TRIES = 100
 Change = Callable[[Manifest], Manifest | None]
-"""Returns the new manifest, or None for no change. May be called several times."""
+"""A function that returns the new manifest, or None for no change. It may be called several times."""
 
 
 def commit(objects: ObjectStore, change: Change) -> Manifest:
-    """Apply a change to the manifest, repeating it if other archivers change the manifest meanwhile; return it.
+    """Apply a change to the manifest, and return the result. Repeat this if another archiver was faster.
 
     Raises StoreUnreachableError, StoreAccessError, FormatError, UsageError.
     """
@@ -41,7 +41,7 @@ def commit(objects: ObjectStore, change: Change) -> Manifest:
 
 
 def create(objects: ObjectStore, manifest: Manifest) -> Manifest:
-    """Create the manifest, or return the existing one. Raises as `commit` does."""
+    """Create the manifest, or return the existing one. Raises the errors of `commit`."""
     try:
         return manifest_of(objects, objects.get(ARCHIVE_MANIFEST).data)
     except StoreNotFoundError:
@@ -49,7 +49,7 @@ def create(objects: ObjectStore, manifest: Manifest) -> Manifest:
     first = _sealed(manifest, 0)
     try:
         objects.put_new(ARCHIVE_MANIFEST, _encoded(objects, first))
-    except ObjectConflictError:  # another archiver was faster
+    except ObjectConflictError:  # Another archiver has created it first.
         return manifest_of(objects, objects.get(ARCHIVE_MANIFEST).data)
     return first
 
@@ -66,6 +66,6 @@ def _encoded(objects: ObjectStore, manifest: Manifest) -> bytes:
     data = encode_manifest(manifest)
     if len(data) > MOST_PUT_BYTES:
         raise UsageError(
-            f"{objects.place}: its manifest would have more than {MOST_PUT_BYTES:,} bytes; begin another archive"
+            f"{objects.place}: its manifest would exceed {MOST_PUT_BYTES:,} bytes; choose another destination"
         )
     return data

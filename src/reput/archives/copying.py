@@ -1,4 +1,4 @@
-"""Copy one log file into an archive: as seekable zstd, with indexes of its keys and queues."""
+"""Copy one log file into an archive, as seekable zstd, with indexes of its keys and queues."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _PART_BYTES = 8 << 20
 
 @dataclass(frozen=True, slots=True)
 class CopyTask:
-    """A task: upload one log file with its indexes. It can be pickled."""
+    """A picklable task: upload one log file with its indexes."""
 
     store: str
     config: StoreConfig
@@ -55,7 +55,7 @@ class CopyTask:
 
 
 class Copied(NamedTuple):
-    """The result of a CopyTask: entries for the manifest, and notes."""
+    """The result of a CopyTask: the entries for the manifest, and notes for the report."""
 
     entry: LogFile
     keys: IndexObject
@@ -70,7 +70,7 @@ class Copied(NamedTuple):
 
 
 def copied(task: CopyTask, progress: Progress = silent) -> Copied:
-    """Upload a log file and its indexes. This may run twice, because each run uses its own object names."""
+    """Upload a log file and its indexes. A repetition is safe, because each run uses its own object names."""
     file = task.file
     entry, topics = _upload_log(task), batch_topics(task.store)
     progress("scan", 0, 1)
@@ -88,7 +88,7 @@ def copied(task: CopyTask, progress: Progress = silent) -> Copied:
         path = Path(folder, ENTRIES)
         queues = upload_file(task.objects, write_queues(path, found, file.start, file.end), path)
     notes = tuple(
-        f"{queue.topic}/{queue.queue_id}: its entries are missing, so its queue offsets are unknown"
+        f"{queue.topic}/{queue.queue_id}: has no ConsumeQueue entries in the store, so its queue offsets are unknown"
         for queue in found.unplaced
     )
     return Copied(entry, keys, queues, file.path, topics, notes)
@@ -101,6 +101,7 @@ def _upload_log(task: CopyTask) -> LogFile:
         size = file.size
         if not task.is_sealed:
             last = reader.last_nonzero(size)
+            # The rest of the last file is not written yet.
             size = 0 if last is None else last + 1
         frames = LogFrames(reader, size, pool)
         stored = task.objects.upload(name, frames.chunks())
@@ -136,7 +137,7 @@ def _scanned(task: CopyTask, entry: LogFile, topics: frozenset[str]) -> ScannedF
 
 
 def upload_file(objects: ObjectStore, index: IndexObject, path: Path) -> IndexObject:
-    """Upload an index from a local file."""
+    """Upload an index from a local file, in parts, and return it."""
 
     def chunks() -> Iterator[bytes]:
         with FileReader(str(path)) as file:
@@ -148,7 +149,7 @@ def upload_file(objects: ObjectStore, index: IndexObject, path: Path) -> IndexOb
 
 
 class LogFrames:
-    """Yields the compressed frames of a log file; their digests and checksums are complete after the upload."""
+    """Compresses a log file into frames. The digests are complete after all `chunks` were read."""
 
     def __init__(self, reader: FileReader, size: int, pool: ThreadPoolExecutor) -> None:
         self._reader, self._size, self._pool = reader, size, pool

@@ -1,8 +1,7 @@
-"""Write and merge the indexes of an archive: keys and queue entries of log files as Parquet.
+"""Write and merge the indexes of an archive: Parquet files with the keys and the queue entries of log files.
 
-Keys are rows (hash of topic and key, physical offset), sorted by hash. The hash is the same as in IndexFiles, so
-queries and look-ups verify candidates from both in the same way. Queue entries are sorted by queue, then in the order
-of the log.
+Keys are rows (hash of topic and key, physical offset), sorted by hash. The hash is that of IndexFiles, so queries and
+look-ups treat candidates from both in the same way. Queue entries are sorted by queue, then in the order of the log.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ PARQUET_MAGIC = b"PAR1"
 _MERGED_ROWS = 1 << 22
 _POSITION_BITS = 31
 _HASHES = 1 << 31
-"""RocketMQ's hashes of keys are not negative."""
+"""Number of possible key hashes: RocketMQ's hashes are not negative, and so have 31 bits."""
 
 _DICTIONARIES = ("topic", "queue_id", "size", "tags_code", "batch_size")
 _OF_MESSAGES = ("physical_offset", "size", "store_timestamp", "tags_code")
@@ -66,18 +65,17 @@ class ScannedFile:
     """The result of a scan of one log file.
 
     Attributes:
-        messages: number of messages
-        messages_end: physical offset after the last message; 0 without messages
-        times: store times of the messages
-        is_whole: whether the whole file was readable, and every message states its physical offset correctly
-        has_replaced_ids: see `reput.format.archive.LogFile`
-        keys: int64[n, 2], sorted: hash and physical offset
-        queues: the queues, sorted
-        bounds: int64[queues + 1]; queue q has the entries from bounds[q] to before bounds[q + 1]
-        entries: by column of QUEUE_SCHEMA
-        damage: the unreadable parts of the log
-        unplaced: light queues (%LMQ%) and batch queues whose entries are missing in the store
-        batch_queues: the batch queues (5.x) among the queues
+        messages: Number of messages.
+        messages_end: Physical offset after the last message; 0 if there are none.
+        times: Least and greatest store time of the messages.
+        is_whole: Whether the whole file was readable, and every message lies at the offset that it states.
+        has_replaced_ids: See `reput.format.archive.LogFile`.
+        key_hashes, key_offsets: Hash and physical offset of each key, sorted.
+        queues: The queues, sorted.
+        bounds: int64[queues + 1]. Queue q has the entries from bounds[q] to before bounds[q + 1].
+        entries: The columns of QUEUE_SCHEMA, by name.
+        unplaced: Light queues (%LMQ%) and batch queues that lack entries in the store.
+        batch_queues: The batch queues (5.x) among the queues.
     """
 
     messages: int = 0
@@ -113,13 +111,13 @@ def scan_log_file(
     """Scan a log file for its keys and queue entries.
 
     Args:
-        open_file: opens the file
-        file: the file
-        rules: rules of dispatch
-        own: the store's queues, which determine the numbers of entries; None to use the queue offsets in messages
-        is_last: whether the log may end in this file
-        may_replace_ids: whether records may have several UNIQ_KEYs (5.x)
-        batch_topics: topics with batch queues, whose entries are copied from the store
+        open_file: Opens the file.
+        file: The file.
+        rules: The rules of dispatch.
+        own: The store's queues, whose entries determine the queue offsets; None to use the offsets that messages state.
+        is_last: Whether the log may end in this file.
+        may_replace_ids: Whether records may have several UNIQ_KEYs (5.x).
+        batch_topics: Topics with batch queues, whose entries are copied from the store.
 
     Raises:
         StoreNotFoundError, StoreAccessError, StoreChangedError.
@@ -190,7 +188,7 @@ def _take_entries(
     rank[sorted_queues] = np.arange(len(queues))
     place_of = rank[number]
     if len(queues) < 1 << 15:
-        place_of = place_of.astype(np.int16)  # numpy sorts these by counting
+        place_of = place_of.astype(np.int16)  # NumPy uses radix sort for 16-bit integers.
     order = np.argsort(place_of, kind="stable")
     bounds = np.searchsorted(place_of[order], np.arange(len(queues) + 1))
     stated = stated[order]
@@ -213,6 +211,7 @@ def _take_entries(
             found.batch_queues.add(queue)
         else:
             numbers = _own_numbers(own, queue, file, places)
+        # Messages of other queues state their queue offset. Those of light and batch queues do not.
         if numbers is None and (is_batch or is_light(queue.topic)):
             found.unplaced.append(queue)
             continue
@@ -236,7 +235,7 @@ def _own_numbers(
     file: CommitLogFile,
     offsets: npt.NDArray[np.int64],
 ) -> npt.NDArray[np.int64] | None:
-    """Return the queue offsets of the store's entries for these messages, or None if an entry is missing."""
+    """Return the queue offsets of the store's entries for these messages; None if an entry is missing."""
     if own is None:
         return None
     with suppress(StoreError):
@@ -247,7 +246,8 @@ def _own_numbers(
         entries = np.frombuffer(b"".join(reader.entry_bytes(first, stop)), ENTRY_DTYPE)
         places = entries["physical_offset"].astype(np.int64)
         numbers = first + np.arange(len(places), dtype=np.int64)
-        if len(places) < stop - first:  # queues in RocksDB may have gaps
+        # A queue in RocksDB may have gaps, so read it entry by entry.
+        if len(places) < stop - first:
             found = [(number, entry[0]) for number, entry in reader.numbered(first, stop)]
             numbers, places = np.array(found, np.int64).reshape(-1, 2).T
         if np.array_equal(places, offsets):
@@ -262,7 +262,7 @@ def _own_numbers(
 def _own_batches(
     own: QueueIndex | None, queue: Queue, file: CommitLogFile, offsets: npt.NDArray[np.int64]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int16]] | None:
-    """Return base offsets and sizes of these batches from the store's queue, or None if an entry is missing."""
+    """Return base offsets and sizes of these batches from the store's queue; None if an entry is missing."""
     if own is None:
         return None
     with suppress(StoreError):
@@ -281,7 +281,7 @@ def _own_batches(
 
 
 class IndexWriter:
-    """Writes one index into a local file; `finish` returns its description."""
+    """Writes one index into a local file. `finish` returns its manifest entry."""
 
     def __init__(self, path: Path, kind: str) -> None:
         self._path, self._kind = path, kind
@@ -303,14 +303,14 @@ class IndexWriter:
         self._queues: list[QueueRows] = []
 
     def add(self, rows: pa.Table) -> None:
-        """Append rows. Whole row groups are written at once."""
+        """Append rows. They are written as soon as several row groups are complete."""
         self._waiting.append(rows)
         self._waiting_rows += len(rows)
         if self._waiting_rows >= 4 * GROUP_ROWS:
             self._write(self._waiting_rows // GROUP_ROWS * GROUP_ROWS)
 
     def add_queue(self, queue: QueueRows) -> None:
-        """Begin a queue: the following rows belong to it. Sets its `row`."""
+        """Begin a queue, to which the following rows belong."""
         self._queues.append(queue._replace(row=self._rows + self._waiting_rows))
 
     def _write(self, rows: int) -> None:
@@ -323,7 +323,7 @@ class IndexWriter:
         self._waiting, self._waiting_rows = [every.slice(rows)], self._waiting_rows - rows
 
     def finish(self, begin: int, end: int, files: int) -> IndexObject:
-        """Complete the file; it covers `files` log files between two physical offsets."""
+        """Complete the index of `files` log files between two physical offsets."""
         if self._waiting_rows:
             self._write(self._waiting_rows)
         pairs = {DIGESTS.decode(): json.dumps(self._digests)}
@@ -345,7 +345,7 @@ class IndexWriter:
 
 
 class _Sink:
-    """A file that returns the bytes written since the last call."""
+    """A file for pyarrow's writer, which also computes the digest of each row group."""
 
     def __init__(self, file: FileWriter) -> None:
         self._file, self.size = file, 0
@@ -354,7 +354,7 @@ class _Sink:
 
     def write(self, data: Any) -> int:
         written = bytes(data)
-        if self.closed:  # pyarrow tries to complete an abandoned file
+        if self.closed:  # pyarrow tries to complete an abandoned file when its writer is deleted.
             return len(written)
         self._since.append(written)
         self._file.write(written, self.size)
@@ -364,7 +364,7 @@ class _Sink:
     def taken(self) -> str:
         """Return the digest of the row group that was just written."""
         data = self.last
-        if self.size == len(data):  # the first one, after the format's magic
+        if self.size == len(data):  # The first row group follows the magic bytes of the format.
             data = data[len(PARQUET_MAGIC) :]
         self._since = []
         return hashlib.sha256(data).hexdigest()
@@ -449,9 +449,9 @@ def merged(
     path: Path,
     change: Callable[[pa.Table], pa.Table] = lambda rows: rows,
 ) -> IndexObject:
-    """Merge indexes of consecutive log files into one local file; `change` may change their rows.
+    """Merge indexes of consecutive log files into one local file.
 
-    `change` must keep the order of rows. It may drop rows of keys, but not of queues.
+    `change` is applied to all rows. It must keep their order. It may drop rows of keys, but not of queues.
 
     Raises FormatError, StoreNotFoundError, StoreAccessError.
     """
@@ -469,7 +469,7 @@ def merged(
 
 
 def _merged_keys(archive: Archive, indexes: Sequence[ParquetIndex]) -> Iterator[pa.Table]:
-    """Yield all keys in order, a range of hashes at a time, so that memory does not grow with the archive."""
+    """Yield all keys in order. Each step merges one range of hashes, so that memory does not grow with the archive."""
     rows = sum(index.part.rows for index in indexes)
     slices = max(-(-rows // _MERGED_ROWS), 1)
     edges = [_HASHES * one // slices for one in range(slices + 1)]
@@ -519,7 +519,7 @@ def _merge_queues(
 
 
 class _QueueRowReader:
-    """The rows of one index, read from its first to its last."""
+    """Reads the rows of one index in ascending order, and keeps the current row group."""
 
     def __init__(self, archive: Archive, index: ParquetIndex) -> None:
         self._archive, self._index = archive, index

@@ -1,4 +1,4 @@
-"""Write and verify proofs that one message was archived unchanged; verifying needs no archive."""
+"""Write and verify proofs that one message was archived unchanged. Verifying does not need the archive."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ def prove_message(
     signing_key: str | None = None,
     options: dict[str, str] | None = None,
 ) -> VerifyReport:
-    """Verify one message of an archive, and write the proof; see `reput.verify_archive`."""
+    """Verify one message of an archive, and write its proof, as `reput.verify_archive` specifies."""
     signer = None if signing_key is None else signer_of(signing_key)
     if output is not None and Path(output).exists():
-        raise UsageError(f"{output}: exists; choose another file", arguments=["proof"])
+        raise UsageError(f"{output}: already exists; choose another file", arguments=["proof"])
     archive = Archive(place, options)
     with MessageStore(place, storage_options=options) as store:
         record = store.get_record(physical_offset)
@@ -81,12 +81,12 @@ def verify_proof(path: str) -> VerifyReport:
     """Verify a proof file.
 
     Raises:
-        FormatError: the file is not the proof of a message.
+        FormatError: The file is not a proof of a message.
         StoreAccessError, MissingExtraError.
     """
     with FileReader(path) as reader:
         if reader.size > _MOST_PROOF_BYTES:
-            raise FormatError(path, 0, f"has {reader.size:,} bytes, more than a proof has")
+            raise FormatError(path, 0, f"has {reader.size:,} bytes, more than a proof can have")
         data = reader.read(0, reader.size)
     try:
         proof, signed, signature = decode_stored_proof(data)
@@ -94,7 +94,7 @@ def verify_proof(path: str) -> VerifyReport:
         raise FormatError(path, 0, str(error)) from None
     report = _report(path, proof, signature, path, ())
     if signature is not None and not is_signed(signed, signature):
-        return VerifyReport(path, 1, 1, len(data), ("its signature does not match this proof",))
+        return VerifyReport(path, 1, 1, len(data), ("the signature does not match the proof",))
     return report
 
 

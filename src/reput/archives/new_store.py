@@ -1,4 +1,4 @@
-"""Write a new store into an empty folder, so that readers and brokers see it only when it is complete.
+"""Write a new store into an empty folder, so that readers and brokers never see it incomplete.
 
 .reput-restoring/
   lock      locked while a restore runs
@@ -34,10 +34,10 @@ _LOCK, _STORE, _MOVING = "lock", "store", "moving"
 
 
 class NewStore:
-    """A store that is being written.
+    """A store that is being written. `new_store` yields it.
 
     Attributes:
-        folder: Folder into which the store is written.
+        folder: The folder into which the store must be written.
     """
 
     def __init__(self, target: Path) -> None:
@@ -45,7 +45,7 @@ class NewStore:
         self.folder = self._staging / _STORE
 
     def keep_only(self, paths: Sequence[str]) -> None:
-        """Delete everything that an earlier run left, except files with these paths in the store."""
+        """Delete everything that a killed run left, except files with these paths in the store."""
         if not self.folder.is_dir():
             return
         log_folders = {path.split("/")[0] for path in paths}
@@ -58,19 +58,20 @@ class NewStore:
                 delete(self.folder / entry.name)
 
     def finish(self, last: Sequence[str]) -> None:
-        """Move the complete store to its place; the folders `last`, which readers look for, after all others."""
+        """Move the complete store to its place. The folders `last`, by which readers recognize a store, move last."""
         sync_tree(self.folder)
         names = sorted(os.listdir(self.folder), key=lambda name: (name in last, name))
         write_durable(self._staging / _MOVING, "\n".join(names).encode())
         sync_folder(self._staging)
         for name in names:
-            if name in last:  # moved last, so the rest exists when the log appears
+            # Make the other renames durable first: the log must not appear before them.
+            if name in last:
                 sync_folder(self._target)
             rename(self.folder / name, self._target / name)
         sync_folder(self._target)
 
     def take_back(self) -> None:
-        """Undo the moves of a killed run. Raises UsageError if the target has other files, or the complete store."""
+        """Undo the moves of a killed run. Raises UsageError if the target has other files, or a complete store."""
         moving = self._staging / _MOVING
         names = read_text(moving).split("\n") if moving.exists() else []
         moved = [name for name in os.listdir(self._target) if name != RESTORING_FOLDER]
@@ -89,11 +90,11 @@ class NewStore:
 
 @contextmanager
 def new_store(target: Path) -> Iterator[NewStore]:
-    """Yield a store for the body to write and to finish; if the body fails, the next run can continue it.
+    """Yield a store, which the body must write and finish. If the body fails, the next run can continue it.
 
     Raises:
-        UsageError: the target contains anything other than an unfinished store.
-        StoreLockedError: another process writes it.
+        UsageError: The target contains anything other than an unfinished store.
+        StoreLockedError: Another process is writing it.
         StoreAccessError.
     """
     check_empty(target)
@@ -109,7 +110,7 @@ def new_store(target: Path) -> Iterator[NewStore]:
 
 
 def check_empty(target: Path) -> None:
-    """Raise UsageError if no new store can be written at a place."""
+    """Raise UsageError if the target is neither missing, nor empty, nor an unfinished store."""
     try:
         names = os.listdir(target)
     except FileNotFoundError:

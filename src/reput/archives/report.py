@@ -1,4 +1,4 @@
-"""The reports of archiving, verifying and restoring."""
+"""Define the reports of archiving, verifying and restoring."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ class ArchiveReport(Report):
     """The result of `reput.archive`.
 
     Attributes:
-        store, archive: Paths or URLs of both.
+        store, archive: The paths or URLs of the store and the archive.
         files: Number of added log files.
-        messages: Number of messages in these files.
-        log_bytes: Size of these files.
+        messages: Number of messages in the added files.
+        log_bytes: Size of the added files.
         stored_bytes: Size of their objects in the archive, including indexes.
         expired: Number of archived log files that were deleted because of `retention_days`.
-        damaged: Paths of files with damage, which queries must scan.
-        notes: Omissions, and their reasons.
+        damaged: Paths of added files with damage. Queries must scan them.
+        notes: What was not archived, and why.
     """
 
     store: str
@@ -65,13 +65,13 @@ class ProvenMessage:
     """A message that is unchanged since it was archived.
 
     Attributes:
-        topic, queue_id, queue_offset: Place of the message in its queue.
-        physical_offset, size: Place of the message in the log.
-        sha256: SHA-256 of its record.
-        archive: Id of the archive.
+        topic, queue_id, queue_offset: The place of the message in its queue.
+        physical_offset, size: The place of the message in the log.
+        sha256: The SHA-256 of its record.
+        archive: The id of the archive.
         generation, chain: Generation and chain of the archive's manifest when the proof was written.
-        signed_by: Public key of the signature in hexadecimal digits; empty without a signature.
-        erasures: Names of records of erasures that changed its log file; empty for a proof file, which has none.
+        signed_by: The public key of the signature in hexadecimal digits; empty if the proof is not signed.
+        erasures: Names of the records of erasures that changed its log file. Always empty for a proof file.
     """
 
     topic: str
@@ -100,13 +100,13 @@ class VerifyReport(Report):
     """The result of `reput.verify_archive`.
 
     Attributes:
-        archive: Path or URL of the archive.
+        archive: The path or URL of the archive.
         files: Number of log files that were read.
         objects: Number of all objects that were read.
         read_bytes: Size of these objects.
-        problems: Problems, one line each.
+        problems: A line per problem.
         unused: Names of objects that the manifest does not name.
-        message: The verified message, if only one was verified and it is unchanged.
+        message: The verified message, if only one message was verified and it is unchanged.
     """
 
     archive: str
@@ -145,15 +145,15 @@ class RestoreReport(Report):
     """The result of `reput.restore`.
 
     Attributes:
-        archive, store: Paths or URLs of both.
-        files: Log files that were written.
-        log_bytes: Their size; of a filtered copy, the size of its messages.
-        messages: Messages in them.
+        archive, store: The paths or URLs of the archive and the store.
+        files: Number of written log files.
+        log_bytes: Size of the log files; for a filtered copy, of its messages.
+        messages: Number of messages in the log files.
         begin, end: Physical offsets of the restored log.
-        is_filtered: Whether it is a copy of some messages, with new offsets.
-        left_out: For a filtered copy, the number of chosen records not copied: of a broker's own topics, or open
-            transactions.
-        offsets_reset: Committed offsets beyond the end of their restored queue, which were set to that end.
+        is_filtered: Whether this is a filtered copy: only some messages, with new offsets.
+        left_out: Number of matching records that a filtered copy excludes: records of a broker's internal topics, or of
+            open transactions.
+        offsets_reset: Number of committed offsets that were lowered to the end of their restored queue.
     """
 
     archive: str
@@ -172,9 +172,7 @@ class RestoreReport(Report):
             yield f"Copied {self.messages:,} messages of {printable(self.archive)} to {printable(self.store)}"
             yield f"  log       {format_size(self.log_bytes)}"
             if self.left_out:
-                records = (
-                    f"{self.left_out:,} records of a broker's own topics, or of open transactions,"
-                )
+                records = f"{self.left_out:,} records of a broker's internal topics, or of open transactions,"
                 yield f"note: {records} were not copied"
             return
         what = "1 log file" if self.files == 1 else f"{self.files:,} log files"
@@ -182,7 +180,7 @@ class RestoreReport(Report):
         yield f"  messages  {self.messages:,}"
         yield f"  log       {format_size(self.log_bytes)}, from {self.begin:,} to {self.end:,}"
         if self.offsets_reset:
-            yield f"note: {self.offsets_reset:,} committed offsets beyond the end of their queue were set to its end"
+            yield f"note: {self.offsets_reset:,} committed offsets beyond the end of their queue were lowered to it"
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)

@@ -1,4 +1,4 @@
-"""Read a whole archive: to verify it, or to restore the archived store."""
+"""Read a whole archive, to verify it or to restore the archived store."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _READ_BYTES = 8 << 20
 
 
 def verify(place: str, options: dict[str, str] | None, progress: Progress = silent) -> VerifyReport:
-    """Read every byte of an archive; see `reput.verify_archive`."""
+    """Read and verify every byte of an archive, as `reput.verify_archive` specifies."""
     archive = Archive(place, options, is_cached=False)
     manifest, problems, objects, size = archive.manifest, [], 1, 0
     total = sum(manifest.objects().values())
@@ -81,7 +81,7 @@ def verify(place: str, options: dict[str, str] | None, progress: Progress = sile
 
 
 def _problem(error: StoreError) -> str:
-    """Return the text of a permanent error; raise a transient one."""
+    """Return the text of a permanent error. Raise a transient error: it is no problem of the archive."""
     if is_transient(error):
         raise error
     return str(error)
@@ -98,7 +98,7 @@ def _verify_erasure(archive: Archive, record: ErasureObject) -> None:
 
 
 def _verify_size(archive: Archive, part: LogFile | IndexObject | Snapshot | ErasureObject) -> None:
-    """Raise FormatError for extra bytes at an object's end, because other programs read such files from the end."""
+    """Raise FormatError if an object has extra bytes at its end, where zstd and Parquet readers begin to read."""
     if archive.objects.head(part.object).size != part.object_bytes:
         raise FormatError(
             archive.path(part.object), part.object_bytes, "is longer than the archived object"
@@ -138,11 +138,11 @@ def _contents(archive: Archive, file: LogFile) -> Iterator[bytes]:
 
 
 class ArchivedFiles(NamedTuple):
-    """Log files of a store of which an archive has identical copies.
+    """The log files of a store of which an archive has identical copies.
 
     Attributes:
-        until: Physical offset at which these files end.
-        entries: Entries of the manifest for these files.
+        until: The physical offset at which these files end.
+        entries: The manifest's entries for these files.
     """
 
     until: int
@@ -156,16 +156,16 @@ def archived_files(
     options: dict[str, str] | None = None,
     progress: Progress = silent,
 ) -> ArchivedFiles:
-    """Return the log files of a store of which an archive has identical copies.
+    """Compare log files of a store with their archived copies, and return the identical ones.
 
     Every byte is compared. The result ends before the first file that differs, or whose copy cannot be read.
 
     Args:
-        place: path or URL of the archive
-        store: folder of the store
-        files: paths of the store's oldest log files, oldest first
-        options: options of the archive's URL
-        progress: called with the phase, units done and units in all
+        place: Path or URL of the archive.
+        store: Folder of the store.
+        files: Paths of the store's oldest log files, oldest first.
+        options: Options of the archive's URL.
+        progress: Called with the phase, units done and units in all.
 
     Raises:
         StoreNotFoundError, StoreAccessError, StoreChangedError; FormatError for the manifest.
@@ -187,7 +187,7 @@ def archived_files(
 def require_unchanged(
     place: str, found: ArchivedFiles, options: dict[str, str] | None = None
 ) -> None:
-    """Refuse to delete files if the archive no longer has what was compared.
+    """Raise StoreChangedError if the archive no longer has the files that were compared.
 
     Raises StoreChangedError, StoreNotFoundError, StoreAccessError, FormatError.
     """
@@ -224,19 +224,21 @@ def restore_store(
     options: dict[str, str] | None = None,
     progress: Progress = silent,
 ) -> RestoreReport:
-    """Write the archived store into an empty folder; see `reput.restore`.
+    """Write the archived store into an empty folder, as `reput.restore` specifies.
 
-    `end_offsets` corrects committed offsets of the new store that are too high, and returns their number.
+    `end_offsets` lowers committed offsets of the new store that are too high, and returns their number.
     """
     archive, target = Archive(place, options), Path(destination)
     check_empty(target)
     chosen = _chosen(archive.manifest.log, begin_ms, end_ms)
     if not chosen:
-        raise UsageError(f"{place}: has no log file for that time", arguments=["begin", "end"])
+        raise UsageError(
+            f"{place}: has no log file with messages of this time", arguments=["begin", "end"]
+        )
     end = chosen[-1].end
     snapshots = archive.manifest.snapshots
     fitting = [one for one in snapshots if one.log_end >= end][:1] or list(snapshots[-1:])
-    # Read these before anything is written, because both may be refused.
+    # Read these before anything is written, because reading either may fail.
     files = read_snapshot(archive, fitting[0]) if fitting else {}
     config = archive.config
     done, total = 0, sum(file.size for file in chosen)
@@ -261,7 +263,10 @@ def restore_store(
 
 
 def _chosen(log: tuple[LogFile, ...], begin_ms: int | None, end_ms: int | None) -> list[LogFile]:
-    """Return all log files from the first to the last that may have a message of a time, because a log has no holes."""
+    """Return the log files from the first to the last that may contain a message of a time window.
+
+    Files between them are included in any case, because a log must not have holes.
+    """
     inside = [
         number
         for number, file in enumerate(log)
@@ -275,7 +280,7 @@ def _chosen(log: tuple[LogFile, ...], begin_ms: int | None, end_ms: int | None) 
 
 
 def _write_log(archive: Archive, file: LogFile, path: Path) -> None:
-    if _is_written(file, path):  # Left by an earlier run, which was killed.
+    if _is_written(file, path):  # A killed run has already written it, perhaps without a sync.
         sync_file(path)
         return
     make_folder(path.parent)
@@ -284,6 +289,7 @@ def _write_log(archive: Archive, file: LogFile, path: Path) -> None:
     with FileWriter(path, size=file.size) as writer:
         for data in _contents(archive, file):
             digest.update(data)
+            # Skipping zeros keeps the end of a preallocated file sparse.
             if any(data):
                 writer.write(data, position)
             position += len(data)

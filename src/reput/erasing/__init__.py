@@ -1,1 +1,1 @@
-"""Erase messages from stores and archives, and record each erasure."""
+"""Erase messages from stores and archives, and write a record of each erasure."""

@@ -1,7 +1,7 @@
-"""Choose the messages to erase: the requested ones, and every copy of them in the log.
+"""Choose the messages to erase: the requested messages, and all their copies in the log.
 
-The whole log is read, once for the requested messages and once or more for copies: retries, messages that were rolled
-back and messages inside a batch have no index entries.
+The whole log is read, once to find the requested messages and once or more to find copies. Indexes cannot be used,
+because retries, rolled-back messages and messages inside a batch have no index entries.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ _COLUMNS = (
     "prepared_transaction_offset", "keys", "unique_keys", "message_id", "store_timestamp", "properties",
     CORRUPT_REASON.name,
 )  # fmt: skip
+# Each pass follows copies one step further (copy of a copy). Real chains have few steps.
 _MOST_PASSES = 20
 Mask = npt.NDArray[np.bool_]
 Offsets = npt.NDArray[np.int64]
@@ -48,10 +49,10 @@ Offsets = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The conditions for messages to erase; a message must meet all of them.
+    """The conditions of an erasure. A message must meet all of them.
 
     Attributes:
-        topics: Topics of the messages.
+        topics: Allowed topics.
         keys: Keys or unique keys, of which a message must have one.
         query: An SQL92 expression of RocketMQ that the properties must match.
         begin_ms, end_ms: Earliest and latest store time, in ms since 1970.
@@ -64,7 +65,7 @@ class Choice:
     end_ms: int | None = None
 
     def check(self) -> None:
-        """Raise UsageError for an invalid choice."""
+        """Raise UsageError if there is no condition, or a condition is invalid."""
         if not self.topics and not self.keys and self.query is None:
             raise UsageError(
                 "select the messages to erase: pass a topic, a key, or a query",
@@ -73,7 +74,7 @@ class Choice:
         for topic in self.topics:
             if _is_brokers_own(topic):
                 raise UsageError(
-                    f"{topic}: has a broker's own records, but no messages of users",
+                    f"{topic}: is an internal topic of the broker, without messages of users",
                     arguments=["topics"],
                 )
         if self.query is not None:
@@ -111,7 +112,10 @@ def _holding(lists: pa.ListArray, wanted: pa.Array) -> Mask:
 
 
 def _matching(properties: pa.MapArray, query: str) -> Mask:
-    """Return a mask of the matching properties; evaluate the expression once per combination of the values it uses."""
+    """Return a mask of the matching properties.
+
+    The expression is evaluated once per combination of the values that it uses, because Python is slow.
+    """
     matches, names = compile_filter(query, True), property_names(query, True)
     if not names:
         return np.full(len(properties), matches({}), np.bool_)
@@ -131,16 +135,17 @@ def _matching(properties: pa.MapArray, query: str) -> Mask:
 
 @dataclass(slots=True)
 class ChosenMessages:
-    """Messages to erase.
+    """The messages to erase.
 
     Attributes:
-        sizes: By physical offset, the size of each record that is erased completely or partly.
-        inner: By physical offset of an inner batch (5.x), the queue offsets of its messages that are erased. All other
-            records are erased completely.
-        counts: Messages by role and topic.
-        ids: Unique keys of the erased messages.
+        sizes: By physical offset, the size of each record of which a part or all is erased.
+        inner: By physical offset of an inner batch (5.x), the queue offsets of its messages to erase. Records without
+        an
+            entry here are erased completely.
+        counts: Number of messages by role and topic.
+        ids: Unique keys of the messages to erase.
         message_ids: Offset message ids of records that are erased completely.
-        keys: KEYS of the erased messages.
+        keys: KEYS of the messages to erase.
     """
 
     sizes: dict[int, int] = field(default_factory=dict)
@@ -156,19 +161,20 @@ class ChosenMessages:
 
     @property
     def offsets(self) -> Offsets:
-        """Physical offsets of the records, int64, ascending."""
+        """Return the physical offsets of the records, int64, ascending."""
         return np.array(sorted(self.sizes), np.int64)
 
 
 @dataclass(slots=True)
 class _Links:
-    """The identifiers by which copies are found, of all messages found so far.
+    """The identifiers of all messages found so far, by which their copies are found.
 
     Attributes:
-        ids: First unique keys. Messages that a 5.x client sent in a list have two unique keys; copies keep the last.
-        lists: Unique keys that are ids of lists. Many messages share one, so it does not identify a copy.
+        ids: First unique keys. A message that a 5.x client sent in a list has two unique keys; its copies keep the
+        last.
+        lists: Unique keys that are ids of lists. Many messages share such a key, so it does not identify copies.
         message_ids: Offset message ids, which copies name as their origin.
-        origins: Origins that found messages name.
+        origins: Message ids that found messages name as their origin.
         halves: Physical offsets of found half messages, which committed messages name.
         prepared: Physical offsets of half messages that found committed messages name.
     """
@@ -214,12 +220,12 @@ class _Messages:
 
     @cached_property
     def ids(self) -> pa.Array:
-        """Return the first unique key of each row, or null."""
+        """Return the first unique key of each row; null if it has none."""
         return self._unique(first=True)
 
     @cached_property
     def lists(self) -> pa.Array:
-        """Return the id of the list in which a message was sent: the last of several unique keys; else null."""
+        """Return the id of the list in which each message was sent, the last of several unique keys; null if none."""
         return self._unique(first=False)
 
     def _unique(self, *, first: bool) -> pa.Array:
@@ -231,7 +237,7 @@ class _Messages:
         return lists.values.take(pa.array(np.where(exists, at, 0), mask=~exists))
 
     def origin(self, name: str) -> pa.Array:
-        """Return a property that names an origin."""
+        """Return the property with this name, which names the origin of a message."""
         return pc.map_lookup(self.column("properties"), pa.scalar(name), "last")
 
 
@@ -240,12 +246,12 @@ def _among(array: pa.Array, wanted: pa.Array | Collection[Any]) -> Mask:
         return np.zeros(len(array), np.bool_)
     if not isinstance(wanted, pa.Array):
         wanted = pa.array(list(wanted), array.type)
-    # A null is in no set, unless the set has one.
+    # pc.is_in treats null as a value, but `wanted` never contains one.
     return _mask(pc.is_in(array, wanted))
 
 
 class Chooser:
-    """Finds the messages of one store or archive.
+    """Finds the messages to erase in one store or archive.
 
     Attributes:
         ends: By the first physical offset of a log file, the physical offset after its last message.
@@ -269,10 +275,10 @@ class Chooser:
         self.ends: dict[int, int] = {}
 
     def find(self, *, copies: bool = True) -> ChosenMessages:
-        """Read the log.
+        """Read the log, and return the messages to erase.
 
         Raises:
-            StoreError: a part of the log is unreadable, and may contain such messages.
+            StoreError: A part of the log is unreadable, and may contain such messages.
             StoreNotFoundError, StoreAccessError, StoreChangedError.
         """
         (log,) = find_logs([self._store], self._options)
@@ -290,7 +296,7 @@ class Chooser:
         return self._found
 
     def _read(self, phase: str) -> Iterator[tuple[_Messages, bool]]:
-        """Yield all messages, then the messages inside batches (5.x)."""
+        """Yield all messages, and then the messages inside batches (5.x), with a flag that distinguishes them."""
         for rows in self._scan(phase, unwrap=False):
             sizes = rows.column("size").to_numpy()[rows.is_batch].tolist()
             self._batch_sizes.update(zip(rows.offsets[rows.is_batch].tolist(), sizes, strict=True))
@@ -341,7 +347,7 @@ class Chooser:
         )
 
     def _copies(self, rows: _Messages) -> Mask:
-        """Return a mask of rows that are copies of found messages, or their origins."""
+        """Return a mask of rows that are copies or origins of found messages."""
         links = self._links
         if rows.lists.null_count < len(rows.lists):
             is_known = _among(rows.lists, links.ids)
@@ -369,7 +375,7 @@ class Chooser:
         return met
 
     def _sought(self) -> tuple[pa.Array, pa.Array]:
-        """Return ids of messages, and ids that copies name as their origin; compute them again if there are more."""
+        """Return ids of messages, and ids that copies name as their origin. They are cached until more are known."""
         links = self._links
         counts = len(links.ids), len(links.lists), len(links.message_ids)
         if self._sought_counts != counts:
@@ -398,7 +404,7 @@ class Chooser:
         self._link(_Messages(chosen.rows.filter(pa.array(is_new))), is_inner)
 
     def _link(self, rows: _Messages, is_inner: bool) -> None:
-        """Add the identifiers of new rows."""
+        """Add newly found rows, and their identifiers."""
         found, links = self._found, self._links
         offsets = rows.offsets.tolist()
         topics = rows.column("topic").to_pylist()
@@ -406,9 +412,8 @@ class Chooser:
             for offset, number in zip(
                 offsets, rows.column("queue_offset").to_pylist(), strict=True
             ):
-                if (
-                    offset in self._compressed
-                ):  # a part of it cannot be rewritten with the same length
+                # The length of a record must not change. A part of compressed data cannot be replaced without that.
+                if offset in self._compressed:
                     self._whole.add(offset)
                     found.inner.pop(offset, None)
                 elif offset not in self._whole:
@@ -443,7 +448,7 @@ class Chooser:
 
 
 def _is_brokers_own(topic: str) -> bool:
-    """Return whether a topic has a broker's internal records, without which the broker would lose messages."""
+    """Return whether a topic has internal records of the broker. Without them, the broker would lose messages."""
     return topic == OP_TOPIC or topic.startswith(REVIVE_TOPIC_PREFIX)
 
 

@@ -1,7 +1,7 @@
 """Erase from an archive: upload new versions of log files and their indexes, then replace the manifest.
 
-Readers see the old archive until the manifest is replaced, and the new one afterwards. The old objects are deleted
-last. If an erasure is killed before, the next erasure deletes them.
+Readers see the old archive until the manifest is replaced, and the new one afterwards. Old objects are deleted last. If
+an erasure is killed before that, the next erasure deletes them.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def erase_from_archive(
     options: Mapping[str, str] | None = None,
     progress: Progress = silent,
 ) -> EraseReport:
-    """Overwrite messages in an archive; see `reput.erase`."""
+    """Erase messages from an archive, as `reput.erase` specifies."""
     purpose.signer()
     return _ArchiveErasure(place, choice, purpose, dict(options or {}), progress).run(
         plan_only, tables
@@ -114,7 +114,7 @@ class _ArchiveErasure:
         self, archive: Archive, log: LogListing, eraser: Eraser, file: CommitLogFile, entry: LogFile,
         number: int, count: int,
     ) -> tuple[LogFile, LogFile]:  # fmt: skip
-        """Upload a new version of a log file; return its entries in the manifest, old and new."""
+        """Upload a new version of a log file; return its old and its new entry for the manifest."""
         self._progress("rewrite", number, count)
         name = f"log/{offset_file_name(entry.begin)}-{uuid.uuid4().hex}.zst"
         with scratch_folder() as folder:
@@ -144,7 +144,7 @@ class _ArchiveErasure:
         self, archive: Archive, eraser: Eraser, changed: list[tuple[LogFile, LogFile]],
         record: ErasureObject,
     ) -> Manifest:  # fmt: skip
-        """Rewrite the indexes, then replace the manifest; again if other archivers replace an index meanwhile."""
+        """Rewrite the affected indexes, then replace the manifest. Repeat this if another archiver changed an index."""
         new = dict(changed)
         spans = [(old.begin, old.end) for old, _ in changed]
         change = _row_changes(np.array(sorted(eraser.without_keys), np.int64))
@@ -159,7 +159,7 @@ class _ArchiveErasure:
                     if is_concerned and part not in done[kind]:
                         done[kind][part] = self._rewritten_index(now, part, kind, change[kind])
             self._progress("commit", 0, 1)
-            # Listed before the commit: what others upload after it may get a name.
+            # List the objects before the commit: objects that others upload later may be in use.
             self._seen = self._listed()
             manifest = self._replaced(archive.manifest, now.manifest, new, done, record)
             if record in manifest.erasures:
@@ -172,14 +172,14 @@ class _ArchiveErasure:
         self, began: Manifest, seen: Manifest, new: Mapping[LogFile, LogFile],
         done: Mapping[str, Mapping[IndexObject, IndexObject]], record: ErasureObject,
     ) -> Manifest:  # fmt: skip
-        """Replace the manifest if its indexes have not changed since `seen`; return the present manifest."""
+        """Replace the manifest, unless its indexes have changed since `seen`; return the present manifest."""
 
         def change(manifest: Manifest) -> Manifest | None:
             if not set(new) <= set(manifest.log):
                 raise StoreChangedError(
                     f"{self._place}: a log file was archived again meanwhile; run the command again"
                 )
-            # Another erasure may have deleted the uploads.
+            # Another erasure may have deleted our uploads, which the manifest does not name yet.
             if manifest.clearings != began.clearings:
                 raise StoreChangedError(
                     f"{self._place}: another erasure changed the archive meanwhile; run the "
@@ -213,10 +213,10 @@ class _ArchiveErasure:
         ]
 
     def _old_objects(self, manifest: Manifest, listed: Iterable[str] | None = None) -> list[str]:
-        """Return objects of erased log files, and of their indexes, that a manifest does not name.
+        """Return old objects of erased log files and of their indexes, which the manifest no longer names.
 
-        Exclude log files that are not sealed, because another archiver may be uploading them. `reput archive` deletes
-        their unused objects after a day.
+        Log files that are not sealed are excluded, because another archiver may be uploading one. `reput archive`
+        deletes their unused objects after a day.
         """
         begins = {begin for one in manifest.erasures for begin in one.begins}
         spans = [
@@ -237,9 +237,9 @@ class _ArchiveErasure:
         return old
 
     def _delete_unnamed(self, listed: Iterable[str], manifest: Manifest) -> None:
-        """Delete old objects that were listed before a clearing.
+        """Delete old objects, of those that were listed before the commit.
 
-        Other archivers never add such files again, and discard merges that began before the clearing.
+        This is safe: other archivers do not add these log files again, and discard merges that began before the commit.
         """
         for name in self._old_objects(manifest, listed):
             self._progress("delete", 0, 1)
@@ -252,7 +252,7 @@ def _cleared(manifest: Manifest) -> Manifest:
 
 
 def _span_of(name: str) -> tuple[int, int] | None:
-    """Parse the physical offsets in an object's name: BEGIN-ID for a log file, BEGIN-END-ID for an index."""
+    """Return the range of physical offsets in an object's name: BEGIN-ID for a log file, BEGIN-END-ID for an index."""
     kind, _, rest = name.partition("/")
     first, *others = rest.split("-")
     begin = parse_offset_file_name(first)
@@ -273,7 +273,7 @@ def _files(log: LogListing, manifest: Manifest) -> Iterator[tuple[CommitLogFile,
 
 
 def _has_rest(archive: Archive, entry: LogFile, ends: Mapping[int, int]) -> bool:
-    """Return whether bytes that an earlier crash left follow the last message, and the blank, of a file."""
+    """Return whether a file has bytes after its last message and the blank record. A crash may have left them."""
     end = ends.get(entry.begin, entry.begin) - entry.begin
     position = min(end + (BLANK_BYTES if entry.is_sealed else 0), entry.data_bytes)
     while position < entry.data_bytes:
@@ -285,7 +285,7 @@ def _has_rest(archive: Archive, entry: LogFile, ends: Mapping[int, int]) -> bool
 
 
 def _row_changes(erased: Any) -> dict[str, Callable[[pa.Table], pa.Table]]:
-    """Return, by kind of index, a function that removes keys, or clears tags codes, of erased messages."""
+    """Return by kind of index a function that removes keys of erased messages, or clears their tags codes."""
 
     def is_erased(rows: pa.Table) -> Any:
         return np.isin(rows.column("physical_offset").to_numpy(), erased)
@@ -297,7 +297,7 @@ def _row_changes(erased: Any) -> dict[str, Callable[[pa.Table], pa.Table]]:
         gone = is_erased(rows)
         if not gone.any():
             return rows
-        # The tags code of a delayed message is its time of delivery, which stays.
+        # The tags code of a delayed message is its delivery time, which must stay.
         gone &= rows.column("topic").to_numpy(zero_copy_only=False) != SCHEDULE_TOPIC
         number = rows.schema.get_field_index("tags_code")
         codes = np.where(gone, 0, rows.column("tags_code").to_numpy())
@@ -309,8 +309,8 @@ def _row_changes(erased: Any) -> dict[str, Callable[[pa.Table], pa.Table]]:
 def _notes(place: str, changed: list[tuple[LogFile, LogFile]]) -> Iterator[str]:
     if any(not old.is_sealed for old, _ in changed):
         yield (
-            "the last log file was archived before it was full; erase from its store as well, or the next run of "
-            "reput archive copies its messages again"
+            "the last log file was archived before it was full; also erase the messages from its store, otherwise the "
+            "next run of reput archive copies them again"
         )
     if "://" in place:
         yield "if the bucket keeps old versions of objects, delete the old versions of log/, keys/ and queues/"

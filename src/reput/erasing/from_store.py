@@ -1,4 +1,4 @@
-"""Erase messages from a store, from beginning to end."""
+"""Erase messages from a store: choose them, write the copy, and write the record."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ def erase_from_store(
     options: Mapping[str, str] | None = None,
     progress: Progress = silent,
 ) -> EraseReport:
-    """Write a copy of a store without the content of the chosen messages; see `reput.erase`."""
+    """Write a copy of a store without the content of the chosen messages, as `reput.erase` specifies."""
     if is_url(store):
         raise UsageError(
-            f"{store}: messages are erased from stores on this machine, and from archives",
+            f"{store}: messages can be erased only from local stores and from archives",
             arguments=["store"],
         )
     facts = facts_of(store, config)
@@ -45,11 +45,15 @@ def erase_from_store(
     record_path = _audit_path(target, audit)
     if not plan_only:
         if target is None or record_path is None:
-            raise UsageError("pass output, the folder for the copy", arguments=["output"])
+            raise UsageError(
+                "output is missing: pass a new folder for the copy", arguments=["output"]
+            )
         check_source(facts, leave_out)
         check_output(target, Path(store))
         if audit is not None and record_path.exists():
-            raise UsageError(f"{record_path}: exists; choose another file", arguments=["audit"])
+            raise UsageError(
+                f"{record_path}: already exists; choose another file", arguments=["audit"]
+            )
     found = Chooser(store, choice, options, progress).find()
     offsets = found.offsets
     files = sum(

@@ -1,4 +1,4 @@
-"""Find messages that stay, but contain a key, an id or the body of an erased message."""
+"""Find remaining messages that contain a key, an id or the body of an erased message."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _COLUMNS = ("physical_offset", "queue_offset", "topic", "properties", "body")
 
 
 class _Patterns(NamedTuple):
-    """The texts to search for, in order; see `mark_holders`."""
+    """The texts to search for, in the form that the kernel `mark_holders` needs."""
 
     data: npt.NDArray[np.uint8]
     at: npt.NDArray[np.int64]
@@ -45,14 +45,14 @@ def find_mentions(
     """Search the properties and decompressed bodies of all remaining messages.
 
     Returns:
-        The findings by topic, and notes on parts that were not searched.
+        The findings by topic, and notes about texts that were not searched for.
     """
     bodies, notes = _bodies(store, chosen, options)
     texts = {encode_utf8(text) for text in chosen.ids | chosen.keys}
     words = {text for text in texts if len(text) >= LEAST_BYTES}
     if len(words) < len(texts):
         notes.append(
-            f"keys of less than {LEAST_BYTES} bytes were not searched for in other messages"
+            f"keys shorter than {LEAST_BYTES} bytes were not searched for in other messages"
         )
     patterns = _patterns(words, bodies)
     found: dict[str, tuple[int, int]] = {}
@@ -114,7 +114,7 @@ def _patterns(words: set[bytes], bodies: set[bytes]) -> _Patterns | None:
 
 
 def _shorter(texts: Sequence[bytes]) -> npt.NDArray[np.int64]:
-    """Return, for each of some sorted texts, the number of the longest other text that it begins with, or -1."""
+    """Return for each of these sorted texts the number of the longest other text that it begins with, or -1."""
     found = np.full(len(texts), -1, np.int64)
     beginnings: list[int] = []
     for number, text in enumerate(texts):
@@ -129,7 +129,7 @@ def _shorter(texts: Sequence[bytes]) -> npt.NDArray[np.int64]:
 def _holders(
     rows: pa.RecordBatch, patterns: _Patterns, chosen: ChosenMessages
 ) -> Iterable[tuple[str, int]]:
-    """Yield topic and physical offset of the remaining rows that contain a pattern."""
+    """Yield topic and physical offset of each remaining message that contains a pattern."""
     offsets = np.asarray(rows.column("physical_offset").to_numpy())
     marked = _marked(rows.column("body"), patterns)
     values = rows.column("properties")
@@ -148,13 +148,13 @@ def _holders(
 
 
 def _marked(array: Any, patterns: _Patterns) -> npt.NDArray[np.bool_]:
-    """Return flags for the values of an array of texts that contain a pattern."""
+    """Return flags for the values of an array that contain a pattern."""
     array = array.cast(pa.large_binary())
     marked = np.zeros(len(array), np.uint8)
     _, offsets, data = array.buffers()
     if data is not None and len(array):
         bounds = np.frombuffer(offsets, np.int64)[array.offset : array.offset + len(array) + 1]
-        # Copied, because kernels are not compiled for read-only arrays.
+        # Copy the buffers: Arrow's are read-only, and the kernel is not compiled for read-only arrays.
         content = np.frombuffer(data, np.uint8)
         mark_holders(content.copy(), bounds.copy(), *patterns, marked)
     return marked.astype(np.bool_)

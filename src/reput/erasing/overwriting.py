@@ -1,4 +1,4 @@
-"""Overwrite records in the bytes of a log."""
+"""Overwrite records in the bytes of a log file."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _LENGTH_BYTES = 4
 
 
 class Run(NamedTuple):
-    """Consecutive bytes of a log file, after erasing."""
+    """A run of bytes of the new log file, and its position in the file."""
 
     position: int
     data: bytes | memoryview
@@ -42,7 +42,7 @@ class Eraser:
 
     Attributes:
         erased: The erased records, in the order of the log.
-        bare: Number of messages that are too short for a tombstone.
+        bare: Number of messages that are too short for a tombstone (the property REPUT_ERASED).
         without_keys: Physical offsets of records that have lost their keys.
     """
 
@@ -64,11 +64,11 @@ class Eraser:
         return self._offsets[first:stop]
 
     def runs(self, file: CommitLogFile, open_file: OpenFile = FileReader) -> Iterator[Run]:
-        """Yield the records of a file, and the blank at its end; the bytes between and after them must be zeros.
+        """Yield the bytes of the new file: its records, and the blank record at its end. All other bytes must be zeros.
 
         Raises:
-            StoreChangedError: a chosen record has moved or changed.
-            StoreError: a part of the file is unreadable.
+            StoreChangedError: A chosen record has moved or changed.
+            StoreError: A part of the file is unreadable.
             StoreNotFoundError, StoreAccessError.
         """
         scan = FileScan(file, file.start, file.end, PLACES, open_file=open_file)
@@ -97,7 +97,7 @@ class Eraser:
             yield Run(at, encode_blank(file.size - at))
 
     def _erase(self, data: Bytes, base: int, starts: Offsets) -> int:
-        """Erase chosen records in a run that begins at a physical offset; return the number of chosen records in it."""
+        """Erase the chosen records in `data`, which begins at the physical offset `base`; return their number."""
         wanted = self.within(base, base + len(data))
         wanted = wanted[np.isin(wanted, starts)]
         whole, keeps_body, touched = [], [], []
@@ -123,10 +123,10 @@ class Eraser:
     def _erase_inner(
         self, data: Bytes, at: int, raw: bytes, numbers: set[int] | None
     ) -> tuple[bool, bool]:
-        """Erase messages of an inner batch in its body, which keeps their number.
+        """Erase messages of an inner batch, in the body of the record. The number of messages in the batch stays.
 
         Returns:
-            Whether the body was erased, and whether to erase the properties of the batch as well.
+            Whether the body was erased here, and whether the properties of the record must also be erased.
         """
         layout = locate(raw, 0, len(raw))
         if not layout.sys_flag & SYS_FLAG_INNER_BATCH or is_compressed(layout.sys_flag):
@@ -152,7 +152,7 @@ def _array(data: bytes) -> Bytes:
 
 @cache
 def warm_up() -> None:
-    """Compile every kernel that an erasure calls, or load it from the cache."""
+    """Compile the kernels that an erasure calls, or load them from the cache."""
     warm_up_rebuild()
     data, none = _array(small_log()), np.empty(0, np.int64)
     eraser = Eraser(ChosenMessages(sizes={0: len(data) // 3}), "")

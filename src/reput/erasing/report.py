@@ -1,4 +1,4 @@
-"""The report of an erasure."""
+"""Define the report of an erasure."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class EraseReport(Report):
         records: Number of erased records of the log.
         record_bytes: Size of these records.
         files: Number of log files with these records.
-        bare: Number of messages too short for a tombstone, because body and properties have only a few bytes.
+        bare: Number of messages whose body and properties are too short for a tombstone.
         mentions: Remaining records that contain an erased key or body.
         tables: Rows of lake tables with erased content.
         audit: Path of the record of the erasure; empty for a plan.
@@ -95,7 +95,7 @@ class EraseReport(Report):
 
     @property
     def is_complete(self) -> bool:
-        """Whether no other record or table row that was found still has the content."""
+        """Return whether no remaining record or table row with erased content was found."""
         return not self.mentions and not any(one.rows for one in self.tables)
 
     def lines(self) -> Iterator[str]:
@@ -110,7 +110,7 @@ class EraseReport(Report):
             yield f"  {one.messages:>9,}  {one.role.replace('_', ' '):<11}  {printable(one.topic)}"
         yield f"  {self.records:,} records, {format_size(self.record_bytes)}, in {_files(self.files)}"
         if self.bare:
-            yield f"note: {self.bare:,} are too short for a tombstone; their bodies are zeros"
+            yield f"note: {self.bare:,} messages are too short for a tombstone; their bodies are zeros"
         for mention in self.mentions:
             is_one = mention.records == 1
             what = "1 other record" if is_one else f"{mention.records:,} other records"
@@ -123,7 +123,7 @@ class EraseReport(Report):
             if table.rows:
                 yield f"warning: {printable(table.table)} has {_rows(table.rows)} of these messages; delete them there"
             else:
-                yield f"  {printable(table.table)}: no row of these messages"
+                yield f"  {printable(table.table)}: has no rows of these messages"
         for name in self.left_out:
             yield f"note: {printable(name)} was not copied"
         for note in self.notes:

@@ -1,4 +1,4 @@
-"""Steps that erasing from a store and from an archive share."""
+"""Provide the steps that are common to erasing from a store and from an archive."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ class Purpose:
     """The person and the reason of an erasure, and the key that signs its record.
 
     Attributes:
-        by: The person; if empty, user and host.
+        by: The person; by default user and host.
         reason: The reason.
         signing_key: Path of an Ed25519 key; None for an unsigned record.
-        has_hashes: Whether the record has hashes of erased content.
+        has_hashes: Whether the record contains hashes of erased content.
     """
 
     by: str = ""
@@ -46,12 +46,12 @@ class Purpose:
     has_hashes: bool = True
 
     def signer(self) -> Signer | None:
-        """Read the signer. Raises UsageError, StoreAccessError, MissingExtraError."""
+        """Read the signing key. Raises UsageError, StoreAccessError, MissingExtraError."""
         return None if self.signing_key is None else signer_of(self.signing_key)
 
 
 def plan_of(source: str, found: ChosenMessages, files: int) -> EraseReport:
-    """Return the report of a plan."""
+    """Return the report of an erasure that is only planned."""
     counts = sorted(found.counts.items(), key=lambda item: (item[0][0] != "message", item[0]))
     return EraseReport(
         source, None, False, "", tuple(ErasedMessages(*name, count) for name, count in counts),
@@ -63,7 +63,7 @@ def looked_elsewhere(
     report: EraseReport, chosen: ChosenMessages, tables: Sequence[str],
     options: Mapping[str, str] | None, progress: Progress,
 ) -> EraseReport:  # fmt: skip
-    """Add other messages and lake tables with the erased content to a report."""
+    """Add remaining messages and table rows with erased content to a report."""
     mentions, notes = find_mentions(report.source, chosen, options, progress)
     return replace(
         report, mentions=mentions, notes=notes,
@@ -75,11 +75,11 @@ def record_of(
     source: str, choice: Choice, purpose: Purpose, eraser: Eraser, erasure_id: str,
     files: tuple[ChangedFile, ...],
 ) -> bytes:  # fmt: skip
-    """Return the record of an erasure, signed if there is a key."""
+    """Return the record of an erasure as bytes, signed if there is a key."""
     records = tuple(eraser.erased)
     if not purpose.has_hashes:
         records = tuple(msgspec.structs.replace(one, sha256="") for one in records)
-        # All other bytes of a file are known, so its hash could also confirm a guessed message.
+        # The hash of a whole file could also confirm a guessed message, because its other bytes are known.
         files = tuple(msgspec.structs.replace(one, before="") for one in files)
     erasure = Erasure(
         id=erasure_id, erased_at=format_time(now_ms()), by=purpose.by or _this_user(),

@@ -1,8 +1,9 @@
-"""Write a copy of a store without the content of some messages.
+"""Write a copy of a store without the content of erased messages.
 
-The log is written record by record, so bytes that belong to no record become zeros. ConsumeQueues are copied, so that
-the rebuild keeps the numbers of their entries; then they and the IndexFiles are rebuilt from the new log. The copy gets
-its name after it was checked. A killed erasure leaves a hidden folder beside it, which the next erasure replaces.
+The log is written record by record, so bytes that belong to no record become zeros. ConsumeQueues are copied first,
+because the rebuild keeps the numbers of existing entries. Then they and the IndexFiles are rebuilt from the new log.
+The copy gets its name only after it was checked. A killed erasure leaves a hidden folder beside it, which the next
+erasure replaces.
 """
 
 from __future__ import annotations
@@ -49,16 +50,16 @@ _COPIED = frozenset(
         TIMER_LOG_FOLDER, TIMER_WHEEL_FILE, *QUEUE_FOLDERS,
     }
 )  # fmt: skip
-"""Parts that are copied: those without bodies and keys, and the queues, which are rebuilt afterwards."""
+"""Parts that are copied: parts without bodies and keys, and the queues, which are rebuilt afterwards."""
 _MADE_ANEW = frozenset({INDEX_FOLDER, ABORT_FILE, LOCK_FILE, RECOVERY_POINT_FILE})
 _HASHED_BYTES = 4 << 20
 
 
 def check_source(facts: StoreFacts, leave_out: Collection[str] = ()) -> None:
-    """Refuse a store that cannot be copied without erased content.
+    """Raise UsageError if a copy of this store could still contain erased content.
 
     Raises:
-        UsageError: a broker owns the store, or it has parts that may contain copies of messages.
+        UsageError: A broker owns the store, or it has parts that may contain copies of messages.
         StoreAccessError.
     """
     if facts.ledger_folders:
@@ -87,13 +88,13 @@ def _top_names(path: str) -> list[str]:
 
 
 def _has_compaction_logs(store: Path) -> bool:
-    """Return whether a store has logs of compacted topics (5.x), which contain copies of messages."""
+    """Return whether a store has compaction logs (5.x), which contain copies of messages."""
     folder = store / COMPACTION_LOGS
     return folder.is_dir() and any(not entry.is_folder for entry in tree_entries(folder))
 
 
 class StoreCopy:
-    """Writes the copy.
+    """Writes the copy of a store.
 
     Attributes:
         files: The log files that changed.
@@ -113,12 +114,12 @@ class StoreCopy:
         self.left_out: list[str] = []
 
     def write(self, record: Callable[[], None]) -> None:
-        """Write and check the copy, call `record` to write the record of the erasure, then give the copy its name.
+        """Write and check the copy, call `record` to write the record of the erasure, and then rename the copy.
 
         Raises:
-            UsageError: the output exists.
-            StoreChangedError: the store changed meanwhile.
-            StoreError: the copy is not valid; nothing was written.
+            UsageError: The output exists.
+            StoreChangedError: The store changed during the copy.
+            StoreError: The copy is not valid, and was deleted.
             StoreAccessError.
         """
         check_output(self._output, self._source)

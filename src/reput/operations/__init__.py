@@ -1,4 +1,5 @@
-"""The operations of reput: each is one function that returns a printable report.
+"""Define the operations of reput: functions that return a printable report.
 
-The command line, the console and programs call the same functions. They are public as `reput.check` and so on.
+The command line, the console and programs call the same functions. They are public under names such as
+`reput.check`.
 """

@@ -1,4 +1,4 @@
-"""`reput.archives`: archive a store, verify an archive, restore a store."""
+"""Define `reput.archive`, `reput.with_archive`, `reput.verify_archive` and `reput.restore`."""
 
 from __future__ import annotations
 
@@ -38,14 +38,15 @@ def archive(
 ) -> ArchiveReport:
     """Copy the log files of a store that an archive lacks, with indexes of their keys and queues.
 
-    A log file is copied after the store has begun the next file, so that it does not change any more. Several
-    archivers may work at once, and a killed run can be repeated.
+    A log file is copied after the store has begun the next file, because only then it is final. Several archivers may
+    work at once, and a killed run can be repeated.
 
     Args:
         store: A store on this machine. It is only read.
         destination: A folder, or a URL of S3, GCS or Azure. It is created if it is missing.
-        with_last: Also copy the last file as it is now. A later run replaces that copy.
-        retention_days: Delete the oldest archived log files whose messages are all older; None to keep all.
+        with_last: Also copy the last file in its present state. A later run replaces that copy.
+        retention_days: Delete the oldest archived log files if all their messages are older than this; None to keep
+            all.
         runner: "serial", "processes", "spark", or a SparkSession. All except "serial" copy several log files at once,
             for the first copy of a large store. On a cluster, every executor needs access to the store's path and to
             the destination.
@@ -80,10 +81,10 @@ def with_archive(
     *,
     storage_options: Mapping[str, str] | None = None,
 ) -> str:
-    """Return the path of a store and its archive as one log, for every function that reads a store.
+    """Return a path that stands for a store and its archive as one log. All functions that read a store accept it.
 
-    Log files that the store has are read from the store, all others from the archive. An answer is incomplete if log
-    files between the two are missing. Functions that open the path refuse the archive of another store.
+    Log files of the store are read from the store, all older ones from the archive. If log files between the two are
+    missing, answers are incomplete. Functions that open the path refuse an archive of another store.
 
     Args:
         store: A store, or its URL.
@@ -107,18 +108,18 @@ def verify_archive(
     storage_options: Mapping[str, str] | None = None,
     progress: Progress = silent,
 ) -> VerifyReport:
-    """Compare every byte of an archive with its checksums, or prove that one message is unchanged since its archiving.
+    """Compare every byte of an archive with its checksums, or verify one archived message and prove it.
 
     Args:
-        archive: A folder or URL that `archive` has written; or a proof file, which is verified without the archive.
+        archive: A folder or URL that `archive` has written, or a proof file, which is verified without an archive.
         physical_offset: Verify only the message at this physical offset.
-        proof: Write the proof of this message into a new file at this path.
-        signing_key: A file with an Ed25519 key in PEM format, which signs the proof.
-        storage_options: As for `open_store`.
+        proof: Path of a new file for the proof of this message.
+        signing_key: A file with an Ed25519 key in PEM format, with which to sign the proof.
+        storage_options: Options as for `open_store`.
         progress: Called with the phase, units done and units in all.
 
     Raises:
-        UsageError: the file of the proof exists.
+        UsageError: the proof's file already exists.
         MessageNotFoundError, CorruptMessageError: no message begins at the physical offset, or it is damaged.
         StoreNotFoundError, StoreAccessError; FormatError for a manifest or a proof that cannot be read.
     """
@@ -132,7 +133,7 @@ def verify_archive(
         )  # fmt: skip
     if wrong := [name for name, value in given.items() if value is not None]:
         raise UsageError(
-            f"{', '.join(wrong)}: only with physical_offset", arguments=[*wrong, "physical_offset"]
+            f"{', '.join(wrong)}: needs physical_offset", arguments=[*wrong, "physical_offset"]
         )
     if os.path.isfile(place):
         return verify_proof(place)
@@ -151,16 +152,16 @@ def restore(
     storage_options: Mapping[str, str] | None = None,
     progress: Progress = silent,
 ) -> RestoreReport:
-    """Write the archived log files into a new store, byte for byte, and rebuild its indexes; or copy some messages.
+    """Restore the archived log files into a new store, byte for byte, and rebuild its indexes.
 
-    With topics or keys, only matching messages are put into the new store. They get new offsets and store times, and
-    the properties REPUT_ORIGIN_STORE, REPUT_ORIGIN_OFFSET and REPUT_ORIGIN_QUEUE_OFFSET.
+    With topics or keys, only matching messages are copied into the new store. They get new offsets and store times,
+    and the properties REPUT_ORIGIN_STORE, REPUT_ORIGIN_OFFSET and REPUT_ORIGIN_QUEUE_OFFSET.
 
     Args:
         archive: A folder or URL that `archive` has written.
-        destination: A folder that is missing or empty. If a killed run has begun to write it, continue that run.
-        begin, end: Restore only the log files from the first to the last with messages stored between these times. With
-            topics or keys, copy only messages stored between these times.
+        destination: A missing or empty folder, or the folder of a killed run, which is then continued.
+        begin, end: Restore only log files with messages stored between these times, and files between them. With
+        topics or keys, copy only messages stored between these times.
         topics: Copy messages of these topics.
         keys: Copy messages with one of these keys or unique keys.
         storage_options: Options of the archive, as for `open_store`.
@@ -168,8 +169,8 @@ def restore(
 
     Raises:
         UsageError: the destination is not empty, or the archive has no such log file.
-        StoreLockedError: another process restores there.
-        FormatError, CorruptMessageError: the archive is damaged; there is no new store.
+        StoreLockedError: another process is restoring into the destination.
+        FormatError, CorruptMessageError: the archive is damaged. No store is created.
         StoreNotFoundError, StoreAccessError.
     """
     if topics or keys:
@@ -185,9 +186,9 @@ def restore(
 
 
 def _end_offsets_with_queues(store: Path) -> int:
-    """Set committed offsets after the end of their queue to this end, and return their number.
+    """Lower committed offsets that lie after the end of their queue to this end; return how many were lowered.
 
-    Otherwise, consumers would miss the next messages of the queue, whose queue offsets are lower.
+    Otherwise consumers would skip the next messages, whose queue offsets begin at that end.
     """
     offsets, count = ConsumerOffsets(store, is_kept=True), 0
     with MessageStore(store) as opened:

@@ -1,4 +1,4 @@
-"""`reput.check`: compare CommitLog, ConsumeQueues and IndexFiles of a store."""
+"""Define `reput.check`, which compares CommitLog, ConsumeQueues and IndexFiles of a store."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class CheckReport(Report):
     """The report of a check.
 
     Attributes:
-        store: Path of the store.
-        findings: All findings; identical findings of one file are one finding with a count.
+        store: The path of the store.
+        findings: All findings. Repetitions in one file are one finding with a count.
         is_quick: Whether only names, sizes, headers, ends and samples were checked.
     """
 
@@ -74,12 +74,12 @@ class CheckReport(Report):
 
     @property
     def last_line(self) -> str:
-        """The verdict, and the number of findings."""
+        """Return the verdict, and the number of findings."""
         return f"{self.verdict}: {self.counted}" if self.findings else self.verdict
 
     @property
     def counted(self) -> str:
-        """Return the number of findings in words: `2 damage, 1 warning`."""
+        """Return the numbers of findings in words, as in `2 damage, 1 warning`."""
         return ", ".join(f"{count:,} {name}" for name, count in self.counts.items() if count)
 
     def lines(self) -> Iterator[str]:
@@ -111,7 +111,7 @@ def check(
     """Check a store: every record and its CRC, every queue entry, every index entry. Nothing is written.
 
     Args:
-        store: The folder that contains `commitlog/`, or its URL; then the whole store is copied to a temporary folder.
+        store: The folder that contains `commitlog/`, or its URL. A remote store is first copied to a temporary folder.
         quick: Check only names, sizes, headers, ends and samples.
         config: The broker's settings; by default derived from the store's files.
         runner: "auto", "serial", "processes", "spark", or a SparkSession.
@@ -134,7 +134,7 @@ def check(
             original = stack.enter_context(local_copy(path, storage_options, progress))
             path = original.path
         tasks: Runner = SerialRunner()
-        if not quick:  # a quick check has no tasks, and needs no kernels
+        if not quick:  # A quick check has no tasks and needs no kernels.
             from reput.verify.warm_up import warm_up
 
             tasks = stack.enter_context(opened_runner(Chosen.of(runner), log_bytes(path), warm_up))
@@ -148,17 +148,17 @@ def check(
 
 
 def header(store: str, is_quick: bool) -> dict[str, Any]:
-    """Return the first object of the findings as JSON lines."""
+    """Return the header object of the findings in JSON lines."""
     return {"schema": CHECK_SCHEMA, "store": store, "mode": "quick" if is_quick else "full"}
 
 
 def finding_fields(finding: Finding, store: str) -> dict[str, Any]:
-    """Return a finding as data, with the command that repairs it."""
+    """Return a finding as JSON fields, with the command that repairs it."""
     return {**finding.as_json(), "command": repair_command(finding, store)}
 
 
 def finding_lines(finding: Finding, store: str) -> Iterator[str]:
-    """Yield up to four lines: the fault, its cost, a broker's reaction, and the repair."""
+    """Yield up to four lines: the problem, its consequence, a broker's reaction, and the repair."""
     yield printable(f"{finding.severity}: {finding.kind}: {finding}")
     if finding.cost:
         yield printable(f"    cost:         {finding.cost}")
@@ -172,9 +172,10 @@ def finding_lines(finding: Finding, store: str) -> Iterator[str]:
 
 
 def repair_command(finding: Finding, store: str) -> str:
-    """Return the command that repairs a finding, or an empty text."""
+    """Return the command that repairs a finding; empty if there is none."""
     options = {
-        Kind.LOST_LOG_END: "",  # The messages stay lost, but the indexes need not lead to them.
+        # The messages stay lost, but repair removes index entries that lead to them.
+        Kind.LOST_LOG_END: "",
         Kind.TORN_LOG_END: "--truncate-tail ",
         Kind.LOG_FILE_SIZE: "--truncate-tail --salvage ",
         Kind.UNREADABLE_RECORD: "--salvage ",

@@ -1,4 +1,4 @@
-"""`reput.diff`: compare two stores, or a store and an export."""
+"""Define `reput.diff`, which compares two stores, or a store and an export."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from reput.store.store_reader import ReaderOptions
 from reput.text import printable
 
 DIFF_SCHEMA = "reput-diff/1"
-"""Version of the JSON form; its number grows with every incompatible change (docs/diff.md)."""
+"""Version of the JSON form (docs/diff.md). The number is raised with every incompatible change."""
 _PARTS = {
     Part.MESSAGE: "messages",
     Part.QUEUE_ENTRY: "ConsumeQueue entries",
@@ -60,7 +60,7 @@ class DiffReport(Report):
             yield f"{name}: {printable(store)}, log from {extent.begin:,} to {extent.end:,}"
         yield _WAYS[found.way]
         if found.equal_bytes:
-            yield f"Files of the log that are the same, byte for byte: {found.equal_bytes:,} bytes."
+            yield f"Identical log files, byte for byte: {found.equal_bytes:,} bytes."
         yield ""
         yield f"{'':22}{'only in A':>14}{'only in B':>14}{'different':>14}"
         for part, words in _PARTS.items():
@@ -104,14 +104,15 @@ def diff(
 ) -> DiffReport:
     """Compare the messages, queue entries, index entries and IndexFile headers of two stores.
 
-    Two copies of one log are compared by physical offset; other stores by topic, queue and queue offset. One of the
-    two may be a Parquet, Iceberg or Delta table that an export wrote: its rows are compared with the messages of the
+    Two copies of one log are compared by physical offset, other stores by topic, queue and queue offset. One of the two
+    may be a Parquet, Iceberg or Delta table that an export wrote. Its rows are then compared with the messages of the
     store, column by column. Nothing is written.
 
     Args:
         a: A store or an export.
         b: The other store or export.
-        name: The store's name in the export; by default its path, or the name of the same log.
+        name: The name of the store in the export. By default its path, or the only name in the export with the same
+            log.
         catalog: The catalog of an Iceberg export.
         table: The table of an Iceberg export.
         reading: Settings of the stores as for `open_store`.
@@ -124,7 +125,7 @@ def diff(
     for path in (a, b):
         if Path(path).is_file():
             raise UsageError(
-                f"{fspath(path)}: a file; compare stores, or a store with a Parquet, Iceberg or Delta table"
+                f"{fspath(path)}: is a file; compare stores, or a store with a Parquet, Iceberg or Delta table"
             )
     storage = reading.get("storage_options")
     exports = [format_of(path, storage) is not None for path in (fspath(a), fspath(b))]
@@ -155,7 +156,7 @@ def _with_export(
     from reput.lakes.tables.opening import open_export
 
     if all(exports):
-        raise UsageError("A and B are both exports; compare an export with its store")
+        raise UsageError("both A and B are exports; compare an export with its store")
     store, folder = (b, a) if exports[0] else (a, b)
     table = open_export(folder, storage_options=storage, **options)
     return diff_export(store, table, name, store_is_b=exports[0], storage_options=storage)
@@ -166,17 +167,17 @@ def _remarks(found: Difference) -> list[str]:
     for name, other, before, after in zip("AB", "BA", found.expired, found.behind, strict=True):
         if before:
             lines.append(
-                f"{before:,} messages of {name} lie before the beginning of {other}, where they have expired."
+                f"{before:,} messages of {name} precede the beginning of {other}, where they have probably expired."
             )
         if after:
             lines.append(
-                f"{after:,} messages of {name} lie after the end of {other}: {other} is older, or cut short."
+                f"{after:,} messages of {name} follow the end of {other}: {other} is older, or was truncated."
             )
     return lines + [f"Note: {note}." for note in found.notes]
 
 
 def _example_in_words(example: Example) -> str:
-    """Describe an example: `message only in A: orders, queue 1, queue offset 7 (offset 4711)`."""
+    """Describe an example, as in `message only in A: orders, queue 1, queue offset 7 (offset 4711)`."""
     a, b = example.physical_offset_a, example.physical_offset_b
     offsets = ""
     if a is not None and b is not None and a != b:

@@ -1,4 +1,4 @@
-"""`reput.erasing`: erase messages from a copy of a store, or from an archive."""
+"""Define `reput.erase`, which erases messages from a copy of a store, or from an archive."""
 
 from __future__ import annotations
 
@@ -39,26 +39,26 @@ def erase(
     storage_options: Mapping[str, str] | None = None,
     progress: Progress = silent,
 ) -> EraseReport:
-    """Overwrite bodies and properties of some messages: in a copy of a store, or in an archive.
+    """Overwrite bodies and properties of selected messages, in a copy of a store or in an archive.
 
-    All messages that meet all conditions are erased, together with their copies in retry, dead-letter, delay, timer,
-    half-transaction and trace topics. Records keep their length, place and queue offset.
+    Messages that meet all conditions are erased, together with their copies in retry, dead-letter, delay, timer,
+    half-transaction and trace topics. Records keep their length, physical offset and queue offset.
 
     Args:
-        store: A store on this machine that no broker writes, which is only read; or an archive, which is changed.
-        output: The folder of the copy. It must not exist. None for an archive.
+        store: A local store, which is only read and on which no broker may run; or an archive, which is changed.
+        output: The folder of the copy, which must not exist; None for an archive.
         topics: Erase messages of these topics.
         keys: Erase messages with one of these keys or unique keys.
         query: Erase messages whose properties match this SQL92 expression of RocketMQ.
         begin, end: Erase messages stored between these times.
-        plan_only: Only report the messages to erase.
-        reason, by: The reason and the person, for the record of the erasure; `by` is this user if it is empty.
-        signing_key: A file with an Ed25519 key in PEM format, which signs the record.
-        hashes: Whether the record has the SHA-256 of erased content. A person who can guess a message can use these
-            hashes to prove that it existed.
-        audit: Path of the record; by default `<output>.erasure.json`. The record for an archive is in the archive.
+        plan_only: Only report the messages that would be erased.
+        reason, by: The reason and the person, for the record of the erasure. `by` defaults to this user.
+        signing_key: A file with an Ed25519 key in PEM format, with which to sign the record.
+        hashes: Whether the record contains SHA-256 hashes of erased content. With such a hash, anyone who guesses a
+            message can prove that it existed.
+        audit: Path of the record; by default `<output>.erasure.json`. The record for an archive is stored in it.
         leave_out: Files and folders of the store that are not copied.
-        tables: Lake tables, written by `export`, whose rows of these messages are counted. They are not changed.
+        tables: Lake tables written by `export`. Their rows of erased messages are counted, but not changed.
         config: The broker's settings; by default sizes are derived from the store's files.
         storage_options: Options as for `open_store`.
         progress: Called with the phase, units done and units in all.
@@ -81,7 +81,7 @@ def erase(
         given = {"output": output, "audit": audit, "leave_out": leave_out or None, "config": config}
         if wrong := [name for name, value in given.items() if value is not None]:
             raise UsageError(
-                f"{', '.join(wrong)}: not for an archive, which is changed in place",
+                f"{', '.join(wrong)}: cannot be used with an archive, which is changed in place",
                 arguments=wrong,
             )
         return erase_from_archive(

@@ -1,4 +1,4 @@
-"""`reput.lakes`: write messages into a lake table, or as JSON lines."""
+"""Define `reput.export`, which writes messages into a lake table, or as JSON lines."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ def export(
     """Write the messages of stores into a table, each message exactly once.
 
     Args:
-        stores: Store directories, their commitlog folders, patterns or URLs of these, or NamedStores, which the table
-            remembers by their names. If stores are replicas of each other, only the master is exported.
-        destination: The folder of the table; for "jsonl" a file's path, or an open binary stream.
-        to: "parquet", "iceberg", "delta" or "jsonl", or a registered name.
+        stores: Store directories, their commitlog folders, patterns or URLs of these, or NamedStores. Of several
+            replicas only the master is exported.
+        destination: The folder of the table; for "jsonl" a file's path or an open binary stream.
+        to: "parquet", "iceberg", "delta" or "jsonl", or the name of a registered format.
         request: The messages, columns, partitions and JSON bodies to export; None for everything.
-        names: Names by which the table remembers stores, instead of their paths.
-        name_from: A path such as "/data/{cluster}/{broker}/store", which names stores and fills the columns `cluster`
-            and `broker`.
+        names: Names of stores in the table's checkpoints, instead of their paths.
+        name_from: A path such as "/data/{cluster}/{broker}/store". Names of stores, and the columns `cluster` and
+            `broker`, are taken from matching paths.
         incremental: Continue after the last commit to the table.
         fail_on_data_loss: Raise if messages expired before they were exported.
         catalog: The catalog of an Iceberg table: a URI, or a name in pyiceberg's configuration.
@@ -68,8 +68,8 @@ def export(
         split_bytes: Bytes of CommitLog per task.
         target_file_bytes: Size up to which small files of a partition are combined.
         commit_every: Bytes of CommitLog ("10GB") or time ("10min") after which to commit; None for one commit.
-        compact_after: Number of small files in a partition from which on they are combined after the last commit.
-        max_rejects: Maximum of rejected rows with which a run commits: a number, or a share such as "1%".
+        compact_after: Combine small files after the last commit if a partition has at least this many.
+        max_rejects: Maximum number of rejected rows, or their share such as "1%". With more, nothing is committed.
         storage_options: Options of the file systems of URLs, of stores and of the destination.
         runner: "auto", "serial", "processes", "spark", or a SparkSession.
         progress: Called with the phase, units done and units in all.
@@ -86,7 +86,10 @@ def export(
     for one in listed:
         every += stores_of(one, storage_options) if isinstance(one, NamedStore) else [fspath(one)]
     kept, skipped = without_replicas(every)
-    notes = [f"{name}: a replica of {first}: not exported" for name, first in skipped.items()]
+    notes = [
+        f"{name}: not exported, because it is a replica of {first}"
+        for name, first in skipped.items()
+    ]
     sources = open_stores(kept, names, storage_options, name_from)
     wanted = request or ExportRequest()
     if to == "jsonl":
@@ -98,7 +101,7 @@ def export(
             "runner": None if Chosen.of(runner)[:2] == Chosen()[:2] else runner,
         }  # fmt: skip
         if wrong := [name for name, value in given.items() if value is not None]:
-            raise UsageError(f"{', '.join(wrong)}: only for tables", arguments=wrong)
+            raise UsageError(f"{', '.join(wrong)}: cannot be used with jsonl", arguments=wrong)
         output: Any = (
             fspath(destination) if isinstance(destination, str | PathLike) else destination
         )

@@ -1,6 +1,6 @@
 """Copy some messages of an archive or a store into a new store, for a test environment.
 
-They get new offsets and store times. Their properties state the origin of each message.
+The copies get new offsets and store times. Their properties state the origin of each message.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ from reput.tasks import Progress, silent
 ORIGIN_STORE, ORIGIN_OFFSET, ORIGIN_QUEUE_OFFSET = (
     "REPUT_ORIGIN_STORE", "REPUT_ORIGIN_OFFSET", "REPUT_ORIGIN_QUEUE_OFFSET",
 )  # fmt: skip
-"""Properties of a copied message: the archive, and the message's physical offset and queue offset in it."""
+"""Properties of a copied message: the archive, and its physical offset and queue offset there."""
 _HARMLESS = (CLUSTER, WAIT, RETRY_TOPIC)
 _DROPPED = (
     *(name for name in KEPT_PROPERTIES if name not in _HARMLESS), CRC_PROPERTY, ORIGIN_STORE, ORIGIN_OFFSET,
     ORIGIN_QUEUE_OFFSET,
 )  # fmt: skip
-"""Properties that the message's broker has set, because of which another broker would delay or forward it again."""
+"""Properties that are not copied: with them, another broker would delay or forward the message again."""
 _FLAGS = SYS_FLAG_TRANSACTION_MASK | SYS_FLAG_BORN_HOST_V6 | SYS_FLAG_STORE_HOST_V6
 _COLUMNS = (
     "topic", "queue_id", "queue_offset", "physical_offset", "flag", "sys_flag", "born_timestamp", "born_host",
@@ -72,7 +72,7 @@ def copy_messages(
     options: Mapping[str, str] | None = None,
     progress: Progress = silent,
 ) -> RestoreReport:
-    """Put the messages with these topics, and one of these keys, into a new store; see `reput.restore`."""
+    """Copy messages with one of these topics and one of these keys into a new store, for `reput.restore`."""
     target = Path(destination)
     check_empty(target)
     config = Archive(archive, options).config
@@ -93,7 +93,7 @@ def _copy(
     rows: Iterable[pa.RecordBatch], folder: Path, config: StoreConfig, keys: Sequence[str], archive: str,
     progress: Progress,
 ) -> tuple[int, int, int]:  # fmt: skip
-    """Put rows into a new store; return the numbers of copied and of skipped rows, and the end of the log."""
+    """Put rows into a new store; return the numbers of copied and of skipped messages, and the end of the log."""
     copied = left_out = done = 0
     with WritableStore.open(folder, config, None) as store:
         for batch in rows:
@@ -123,7 +123,7 @@ def _wanted(rows: pa.RecordBatch, keys: Sequence[str]) -> Mask:
 
 
 def _is_of_users(rows: pa.RecordBatch) -> Mask:
-    """Return a mask of users' messages: not internal to a broker, and neither prepared nor rolled back."""
+    """Return flags for messages of users: not in an internal topic, and neither prepared nor rolled back."""
     topics = rows.column("topic")
     own = pc.or_(
         pc.is_in(topics, pa.array(sorted(SYSTEM_TOPICS))),
@@ -147,7 +147,7 @@ def _columns(rows: pa.RecordBatch, archive: str) -> dict[str, Any]:
 
 
 def _properties(rows: pa.RecordBatch, archive: str) -> pa.Array:
-    """Return whole properties strings: the message's own without the dropped ones, then its origin."""
+    """Return the properties strings of the copies: the original properties except the dropped ones, then the origin."""
     found = rows.column("properties")
     pairs = pc.binary_join_element_wise(found.keys, found.items, NAME_SEPARATOR)
     stays = ~pc.is_in(found.keys, pa.array(_DROPPED)).to_numpy(zero_copy_only=False)
@@ -163,4 +163,5 @@ def _properties(rows: pa.RecordBatch, archive: str) -> pa.Array:
         )
     ]
     both = pc.binary_join_element_wise(own, *origin, PROPERTY_SEPARATOR)
-    return pc.utf8_ltrim(both, PROPERTY_SEPARATOR)  # Of a message without properties.
+    # A message without properties has a separator at the start.
+    return pc.utf8_ltrim(both, PROPERTY_SEPARATOR)

@@ -1,4 +1,4 @@
-"""`reput.find`: messages by key, by id, or by topic and time, in one store or in many."""
+"""Define `reput.find`, which finds messages by key, by id, or by topic and time, in one store or in many."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ from reput.store.store_reader import ReaderOptions
 from reput.text import one_line, printable
 
 StorePath = str | PathLike[str]
-_AT_ONCE = 32  # queries at a time: they mostly wait for a disk or for object storage
+# Number of stores queried at a time. Queries mostly wait for a disk or for object storage.
+_AT_ONCE = 32
 _NAME_WIDTH, _KEYS_WIDTH = 40, 60
 
 
@@ -52,11 +53,12 @@ class FindReport(Report):
 
     Attributes:
         messages: The messages, by descending store time.
-        answers: One answer per store, in the order of the stores; if a store could not be read, it has an error.
+        answers: One answer per store, in the order of the stores. The answer of an unreadable store is an error.
         is_limited: Whether a limit excluded older messages.
-        differing: Messages that differ between replicas; both versions are in the answer.
-        is_by_time: Whether neither a key nor an id was requested, so that queues were read.
-        answered_by: For each store that could not be read completely, the replica that was read instead, by names.
+        differing: Findings about messages that differ between replicas. Both versions are in `messages`.
+        is_by_time: Whether the search was by topic and time, and so read queues.
+        answered_by: By name of a store that could not be read completely, the name of the replica that was read
+        instead.
     """
 
     messages: tuple[FoundMessage, ...]
@@ -74,7 +76,7 @@ class FindReport(Report):
 
     @property
     def is_complete(self) -> bool:
-        """Whether each store, or a replica of it, was completely readable."""
+        """Return whether each store, or a replica of it, was completely readable."""
         return all(one.is_complete or one.store in self.answered_by for one in self.answers)
 
     @property
@@ -102,7 +104,7 @@ class FindReport(Report):
         yield from (printable(f"reput: {problem}") for problem in self.problems())
 
     def summary(self) -> Iterator[str]:
-        """Yield the number of messages, then the searched part of each store; stores without hits share a line."""
+        """Yield the number of messages, and the searched part of each store. Stores without messages share one line."""
         yield f"{self.headline}."
         others, shown = [], Counter(found.store for found in self.messages)
         for one in self.answers:
@@ -120,7 +122,7 @@ class FindReport(Report):
             yield f"{stores_in_words(len(others))} without a message; {_in_words(others)}."
 
     def problems(self) -> Iterator[str]:
-        """Yield stores that could not be read, parts of logs that could not be read, and replicas that differ."""
+        """Yield unreadable stores, unreadable parts of logs, and differences between replicas."""
         for one in self.answers:
             if one.error is not None:
                 yield f"{one.store}: not searched: {one.error}"
@@ -165,9 +167,7 @@ class FindReport(Report):
 _SUMMED = ("log_bytes", "indexed_bytes", "scanned_bytes", "unreadable_bytes")
 
 
-BY_QUEUES = (
-    "Read ConsumeQueues, and samples of the log for deleted queues; reput check finds all of these."
-)
+BY_QUEUES = "ConsumeQueues were read, and samples of the log to find deleted queues; reput check finds all of them."
 MOST_BY_TIME = 1000
 """Default limit of messages in an answer without a key."""
 
@@ -189,14 +189,15 @@ def find(
     """Find all messages by key, by id, or by topic and time, in one store or in many, newest first.
 
     Args:
-        stores: Paths, URLs, patterns of these, or NamedStores; each store is searched once.
+        stores: Paths, URLs, patterns of these, or NamedStores. Duplicates are searched once.
         key: A unique key, or one of a message's KEYS.
         message_id: Instead of `key`: an offset message id or a unique key.
-        topic: Messages of this topic only.
-        begin: Stored at this time or later.
-        end: Stored at this time or earlier.
-        tags: Without `key` and `message_id`: messages with one of these tags, as in "a || b".
-        limit: Maximum number of messages, the newest of all stores. None means 1,000 without `key` and `message_id`.
+        topic: Only messages of this topic.
+        begin: Only messages stored at this time or later.
+        end: Only messages stored at this time or earlier.
+        tags: Only messages with one of these tags, as in "a || b"; not with `key` or `message_id`.
+        limit: Maximum number of messages: the newest of all stores. By default there is no limit with `key` or
+            `message_id`, otherwise 1,000.
         on_answer: Called with the answer of each store as soon as it is known.
         reading: Settings as for `open_store`; the options of a NamedStore take precedence.
 
@@ -214,7 +215,7 @@ def find_in(
     on_answer: Callable[[StoreAnswer[QueryResult]], None] = lambda answer: None,
     **reading: Unpack[ReaderOptions],
 ) -> FindReport:
-    """Do the same as `find`, with checked arguments."""
+    """Search as `find` does, with arguments that have been checked."""
     return find_by(
         stores, asked.answer, asked.limit, on_answer, is_by_time=asked.is_by_time, **reading
     )
@@ -229,10 +230,12 @@ def find_by(
     is_by_time: bool = False,
     **reading: Unpack[ReaderOptions],
 ) -> FindReport:
-    """Search each open store, and join the answers: newest first, messages of replicas once."""
+    """Open and search each store, and join the answers: newest first, messages of replicas only once."""
     named = stores_of(stores, reading.get("storage_options"))
     if len(named) > 1 and reading.get("index") is not None:
-        raise UsageError(f"index: for one store, not {len(named)}", arguments=["index"])
+        raise UsageError(
+            f"index: works with one store only, not with {len(named)}", arguments=["index"]
+        )
 
     def ask(store: NamedStore) -> QueryResult:
         with open_named(store, **reading) as opened:
@@ -258,9 +261,9 @@ def find_by(
 def _each_once(
     stores: Sequence[NamedStore], answers: Sequence[StoreAnswer[QueryResult]]
 ) -> tuple[list[FoundMessage], list[Finding]]:
-    """Return the messages of all stores, once per broker, and messages in which replicas differ.
+    """Return the messages of all stores without those that replicas repeat, and findings about replicas that differ.
 
-    Stores of one cluster and broker are replicas of one log if they have the same bytes at the same physical offset.
+    Messages of stores with the same cluster and broker are the same if they have the same physical offset.
     """
     found: list[FoundMessage] = []
     of_broker: dict[tuple[object, ...], FoundMessage] = {}
@@ -279,13 +282,13 @@ def _each_once(
 
 
 def _rank(store: NamedStore) -> int:
-    """Return the order of replicas: the master first."""
+    """Return the sort key of replicas, which puts the master first."""
     return store.broker_id or 0
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A checked search; see `find`. Times are in milliseconds."""
+    """The checked arguments of `find`. Times are in milliseconds."""
 
     key: str | None
     message_id: str | None
@@ -297,7 +300,7 @@ class Asked:
 
     @property
     def is_by_time(self) -> bool:
-        """Return whether queues are read."""
+        """Return whether the search is by topic and time, and so reads queues."""
         return self.key is None and self.message_id is None
 
     @classmethod
@@ -320,10 +323,10 @@ class Asked:
             raise UsageError("pass key, message_id, topic, begin or end", arguments=names)
         if tags is not None and not is_by_time:
             raise UsageError(
-                "tags: only without key and message_id", arguments=["tags", *names[:2]]
+                "tags: cannot be combined with key or message_id", arguments=["tags", *names[:2]]
             )
         if message_id is not None and (begin is not None or end is not None):
-            raise UsageError("begin, end: not with message_id", arguments=names)
+            raise UsageError("begin, end: cannot be combined with message_id", arguments=names)
         if limit is not None and limit < 1:
             raise UsageError(f"limit must be at least 1, not {limit}", arguments=["limit"])
         most = MOST_BY_TIME if limit is None and is_by_time else limit

@@ -26,6 +26,7 @@ from reput.text import one_line
 
 _COLUMNS = ("store", "state", "newest", "per day", "full in", "indexed", "lag", "")
 _NAME_WIDTH, _FINDING_WIDTH = 48, 100
+# A growth rate over a shorter time would be meaningless.
 _LEAST_SPAN_MS = 60_000
 
 
@@ -37,7 +38,7 @@ class SurveyReport(Report):
         findings: Findings of the quick check.
         log_bytes: Bytes from the first message to the end of the log.
         newest_ms: Store time of the newest message, ms since 1970.
-        bytes_per_day: Growth of the log during its last day, or during a shorter span if it is younger.
+        bytes_per_day: Growth of the log during its last day, or since its beginning if it is younger.
         days_until_full: Days until the disk is full at this rate, if nothing expires.
         indexed: Share of the log that IndexFiles cover, from 0 to 1.
         lag: Largest lag of a consumer group, in messages, and the group's name.
@@ -71,7 +72,7 @@ class SurveyReport(Report):
 
     @property
     def metrics(self) -> Mapping[str, float | None]:
-        """Return the figures by the names of metrics."""
+        """Return the figures by metric name."""
         return {
             "newest_message_seconds": None if self.newest_ms is None else self.newest_ms / 1000,
             "growth_bytes_per_day": self.bytes_per_day,
@@ -87,7 +88,7 @@ class SurveyReport(Report):
 
 @checked
 def survey(store: str | PathLike[str], **reading: Unpack[ReaderOptions]) -> SurveyReport:
-    """Check names, sizes, headers and samples of a store, and derive measures from them. Nothing is written.
+    """Run a quick check of a store, and measure it. Nothing is written.
 
     Args:
         store: The folder that contains `commitlog/`.
@@ -108,7 +109,7 @@ def survey(store: str | PathLike[str], **reading: Unpack[ReaderOptions]) -> Surv
 
 
 def _growth(store: MessageStore, end: int, newest_ms: int) -> float | None:
-    """Return bytes per day since the newest log file that begins at least a day before the newest message."""
+    """Return the growth in bytes per day, measured over the newest log files that span at least a day."""
     for file in reversed(store.commit_log.files):
         try:
             first = store.commit_log.get(file.start + file.gap)
@@ -140,7 +141,7 @@ def _largest_lag(store: MessageStore) -> tuple[int, str] | None:
     try:
         for queue in consumer_lag(store, store.path):
             totals[queue.group] += queue.lag or 0
-    except ReputError:  # with a damaged consumerOffset.json, only this figure is unknown
+    except ReputError:  # If consumerOffset.json is damaged, only this figure is unknown.
         return None
     return max(((lag, group) for group, lag in totals.items()), default=None)
 
@@ -165,7 +166,7 @@ def _row(answer: StoreAnswer[Any]) -> tuple[str, ...]:
 
 
 def cells_of(fields: Mapping[str, Any]) -> Sequence[str]:
-    """Return the fields of a survey's line."""
+    """Return the cells of a store's line, from the fields of `SurveyReport.as_dict`."""
     newest, days, lag = fields["newest_ms"], fields["days_until_full"], fields["lag"]
     worst = sorted(fields["findings"], key=lambda one: one["severity"] != Severity.DAMAGE)
     wrong = [one for one in worst if one["severity"] != Severity.INFO]

@@ -21,7 +21,7 @@ from reput.pipeline.warm_up import warm_up
 from reput.tasks import Progress, silent
 
 Shown = Callable[[], AbstractContextManager[Progress]]
-"""Returns a context that shows the progress of the first rebuild."""
+"""A function that returns a context manager, which shows the progress of the first rebuild."""
 
 
 @checked
@@ -35,15 +35,15 @@ def follow(
     shown: Shown = lambda: nullcontext(silent),
     **calls: Any,
 ) -> FollowReport:
-    """Follow a log until it is stopped; only the rebuild of missing indexes runs tasks.
+    """Maintain indexes for a growing log until stopped. Missing indexes are first rebuilt with the runner.
 
     Args:
         store: A store directory, which another process may be writing.
-        output: Folder for the indexes; not the store.
+        output: The folder for the indexes, which must not be the store.
         config: As for `follow_store`.
-        split_size: Bytes of CommitLog that a scan task of the rebuild reads.
+        split_size: Bytes of CommitLog per scan task of the rebuild.
         runner: The runner of the rebuild, as for `reput.rebuild`.
-        shown: Its progress.
+        shown: Shows the progress of the rebuild.
         calls: `stop` and other callbacks, as for `follow_store`.
 
     Raises the errors of `follow_store` and `reput.rebuild`.

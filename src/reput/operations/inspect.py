@@ -1,4 +1,4 @@
-"""`reput.inspect`: describe a store, or a single file of one."""
+"""Define `reput.inspect`, which describes a store, or a single file of one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from reput.operations.stores import takes_stores
 
 @dataclass(frozen=True, slots=True, repr=False)
 class InspectReport(Report):
-    """The content of a store, or of one of its files; `found` has the fields of its kind."""
+    """The description of a store, or of one of its files. The class of `found` depends on the kind of file."""
 
     found: Inspection
 
@@ -57,7 +57,7 @@ def inspect(
     """Describe a store from names and headers, or a single file of a store by reading all of it.
 
     Args:
-        path: A store, a file of one, or the URL of one of these.
+        path: A store, a file of a store, or a URL of these.
         config: The broker's settings.
         hash_slots: Number of slots of an IndexFile; by default derived from the file.
         index_items: Number of items of an IndexFile; by default derived from the file.
@@ -70,7 +70,7 @@ def inspect(
 
 
 def _named(value: Any) -> Any:
-    """Return a value for JSON in which all fields, including those of headers, have names."""
+    """Convert a value for JSON. Named tuples become objects, so that all fields have names."""
     if isinstance(value, Finding):
         return value.as_json()
     if is_dataclass(value):

@@ -1,4 +1,4 @@
-"""Print the results of an inspection."""
+"""Format the results of an inspection as text."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Pairs = Iterator[tuple[str, str]]
 
 
 def inspection_lines(found: Inspection) -> Iterator[str]:
-    """Yield title, labels and values, then the tables; lines are as long as they need."""
+    """Yield the title, labels with values, and tables. Lines are as long as they need to be."""
     yield title(found)
     for label, value in values(found):
         yield labelled(label, value)
@@ -98,7 +98,7 @@ def _(found: StoreInspection) -> Pairs:
     taken = sum(size.allocated_bytes for size in found.sizes.values())
     yield "on disk", format_size(taken)
     yield "checkpoint", _checkpoint(found)
-    state = "there: a broker runs, or the last one crashed" if found.has_abort else "not there"
+    state = "exists: a broker is running, or the last one crashed" if found.has_abort else "missing"
     yield "abort", state
 
 
@@ -115,7 +115,10 @@ def _(found: CommitLogInspection) -> Pairs:
     yield "offsets", f"{found.begin:,} to {found.end:,}"
     yield "end", f"finished, {end}" if found.finished else f"not finished, {end}"
     if found.torn_tail:
-        yield "torn end", "the bytes after the last record are not a record, and none follows"
+        yield (
+            "torn end",
+            "the bytes after the last record are not a record, and no record follows them",
+        )
     yield "messages", f"{found.messages:,} with {found.keys:,} index entries"
     if found.messages:
         average = (found.end - found.begin) / found.messages
@@ -154,7 +157,10 @@ def _(found: ConsumeQueueInspection) -> Pairs:
     first = f", the first is number {found.first_entry:,}" if found.first_entry is not None else ""
     yield "entries", f"{found.entries:,} written{first}"
     if found.pre_blank:
-        yield "pre-blank", f"{found.pre_blank:,} fill the file up to where the queue begins"
+        yield (
+            "pre-blank",
+            f"{found.pre_blank:,} entries fill the file up to the beginning of the queue",
+        )
     if found.begin is not None and found.end is not None:
         yield "leads to", f"CommitLog {found.begin:,} to {found.end:,}"
         yield "messages", f"{found.message_bytes:,} bytes"
@@ -217,7 +223,7 @@ def _(found: MarkerInspection) -> Pairs:
 def bar_table(
     name: str, counted: str, rows: Sequence[tuple[str, int]], title: str | None = None
 ) -> Table:
-    """Return a histogram: a name, a count and a bar on each line."""
+    """Return a histogram as a table with a name, a count and a bar in each row."""
     table = _table(title, name, counted)
     table.add_column(width=_BAR_WIDTH)
     most = max(count for _, count in rows)
@@ -264,7 +270,7 @@ def _index_table(files: Sequence[IndexSummary]) -> Table:
 
 def _checkpoint(found: StoreInspection) -> str:
     if found.checkpoint is None:
-        return "not there"
+        return "missing"
     times = [
         _to_second(timestamp) if timestamp else "not set" for timestamp in found.checkpoint.times
     ]

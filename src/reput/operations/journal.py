@@ -1,4 +1,4 @@
-"""Keep the answers of an operation over many stores in a file, so that it can be resumed."""
+"""Record the answers of an operation over many stores in a file, so that it can be resumed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MOST_BYTES = 1 << 30
 
 @dataclass(frozen=True, slots=True, repr=False)
 class KeptReport(Report):
-    """A report from a journal: its headline and data."""
+    """A report that was read from a journal. It has only the headline and the data."""
 
     text: str
     data: Mapping[str, Any]
@@ -52,15 +52,15 @@ class KeptReport(Report):
 
 
 class Journal:
-    """A file of JSON lines: the operation and its options, then one line per store that was read.
+    """A file of JSON lines: a header with the operation and its options, then one line per finished store.
 
-    An incomplete last line, which a killed process may leave, is overwritten.
+    A killed process may leave an incomplete last line, which is overwritten.
     """
 
     def __init__(
         self, path: str | PathLike[str], operation: str, options: Mapping[str, Any]
     ) -> None:
-        """Open or create the file. Raises UsageError if it is of another operation, StoreAccessError."""
+        """Open or create the file. Raises UsageError if it belongs to another operation, StoreAccessError."""
         self._path = fspath(path)
         plain = {name: repr(one) for name, one in sorted(options.items()) if not callable(one)}
         header = json.dumps({"schema": _SCHEMA, "operation": operation, "options": plain})
@@ -83,7 +83,7 @@ class Journal:
         self._end = len(whole)
         if len(data) > len(whole):
             with FileWriter(Path(self._path), self._end):
-                pass  # the file is truncated there
+                pass  # Opening with this size truncates the file.
         if not whole:
             self._append(header)
 

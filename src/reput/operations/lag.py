@@ -1,4 +1,4 @@
-"""`reput.lag`: compare committed offsets of consumer groups with the ends of queues."""
+"""Define `reput.lag`, which compares committed offsets of consumer groups with the ends of queues."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _NAME_WIDTH = 40
 
 @dataclass(frozen=True, slots=True, repr=False)
 class LagReport(Report):
-    """The lag of each queue of each group, by group, topic and queue id.
+    """The lag of each consumer group in each queue, sorted by group, topic and queue id.
 
     Attributes:
-        queues: The lag of each queue with a committed offset.
-        is_filtered: Whether a group or topic was selected.
+        queues: One entry per committed offset.
+        is_filtered: Whether only one group or topic was requested.
     """
 
     queues: tuple[QueueLag, ...]
@@ -75,7 +75,7 @@ def lag_lines(queues: Sequence[tuple[str, QueueLag]]) -> Iterator[str]:
 
 
 def _table(rows: Sequence[tuple[str, ...]], texts: int) -> Iterator[str]:
-    """Yield lines of a table whose first columns are texts, the others numbers."""
+    """Yield the lines of a table. The first `texts` columns are left-aligned, the others right-aligned."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         cells = [
@@ -108,7 +108,9 @@ def lag(
     """
     with open_store(store, **reading) as opened:
         if not opened.storage.is_local:
-            raise UsageError(f"{fspath(store)}: consumer offsets are read only on this machine")
+            raise UsageError(
+                f"{fspath(store)}: consumer offsets can be read only from a local store"
+            )
         found = tuple(
             queue
             for queue in consumer_lag(opened, opened.path)

@@ -1,4 +1,4 @@
-"""`reput.look_up`: find the messages of many keys at once."""
+"""Define `reput.look_up`, which finds the messages of many keys at once."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ def look_up(
 ) -> pa.RecordBatchReader:
     """Find all messages with the given keys: one row per message, or one row of nulls per key without a message.
 
-    The look-up runs during the call; the reader returns its staged answer, in the order of the keys.
+    The look-up runs during the call. The returned reader reads its staged answer, in the order of the keys.
 
     Args:
         stores: A store directory or its URL, a NamedStore, or several of these. Stores are only read. If one of several
             stores cannot be opened, the answer is incomplete.
-        keys: A table of Arrow, Polars or pandas, a reader of record batches, a mapping of columns, or a list of
-            (topic, key) or of mappings. It has `topic` and `key` (a unique key, or one of a message's KEYS), and
-            optionally `begin` and `end`: store times, both inclusive, as milliseconds or timestamps; null means no
-            limit. Further columns are passed on.
+        keys: An Arrow, Polars or pandas table, a reader of record batches, a mapping of columns, or a list of
+            (topic, key) pairs or of mappings. It has the columns `topic` and `key` (a unique key, or one of a message's
+            KEYS), and optionally `begin` and `end`: store times, both inclusive, as milliseconds or timestamps, null
+            for no limit. Further columns are copied to the answer.
         runner: "auto", "serial", "processes", "spark", or a SparkSession. A program that uses processes must guard its
             main part with `if __name__ == "__main__":`.
-        processes: Number of processes that run the tasks, instead of a runner; 1 is this process.
+        processes: Number of processes to use, instead of a runner. 1 stands for this process only.
         options: `columns` of a message to add, `index` (another directory with index/), `config`, `staging` (a
-            folder or URL), `storage_options` of URLs, `coverage` ("rows" adds it to each row), `progress`.
+            folder or URL), `storage_options` of URLs, `coverage` ("rows" adds the coverage to each row), `progress`.
 
     Returns:
-        A reader of the keys' columns, the message's columns, and `is_complete`: whether everything that was searched
-        for the row was readable. `reput.reports.coverage_of` returns the coverage of each store.
+        A reader with the columns of the keys, the columns of the messages, and `is_complete`: whether everything that
+        was searched for the row was readable. `reput.reports.coverage_of` returns the coverage of each store.
 
     Raises:
         UsageError, StoreNotFoundError, StoreAccessError, StoreChangedError, FormatError, WorkerLostError.

@@ -1,4 +1,4 @@
-"""Look up the keys in a file, with the answer in files, for `reput lookup`."""
+"""Look up keys from a file, and write the answer to files, for `reput lookup`."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from reput.store.named_stores import NamedStore
 from reput.tasks import Progress, Runner
 
 Shown = Callable[[], AbstractContextManager[Progress]]
-"""Returns a context that shows the progress of the look-up, until the answer is written."""
+"""A function that returns a context manager, which shows the progress of the look-up."""
 
 
 class FileLookup(NamedTuple):
-    """A look-up of the keys in a file, and the place of its answer.
+    """A look-up of keys from a file, and the place of its answer.
 
     Attributes:
         stores: The stores.
         keys: A file or folder of keys, or its URL.
-        output: The folder of the answer, or its URL; None if the caller reads the answer.
-        layout: Format of the answer's files.
+        output: The folder of the answer, or its URL; None if the caller reads the answer itself.
+        layout: The format of the answer's files.
         style: The style of JSON and CSV lines.
     """
 
@@ -49,7 +49,7 @@ class FileLookup(NamedTuple):
 
     @contextmanager
     def run(self, chosen: Chosen, shown: Shown, **options: Any) -> Iterator[Lookup]:
-        """Run the look-up, write its output, and yield the look-up. The runner exists until the body ends.
+        """Run the look-up, write its output, and yield the look-up. The runner is closed after the body.
 
         Raises:
             UsageError, MissingExtraError: the runner cannot access the keys or the output.
@@ -77,7 +77,7 @@ class FileLookup(NamedTuple):
                         yield found
 
     def _write(self, runner: Runner, found: Lookup, bucket: BucketOutput | None) -> None:
-        """Write the coverage before the answer, so that a complete answer always has its coverage."""
+        """Write the coverage, then the answer. In this order, a complete answer always has its coverage."""
         if bucket is not None:
             if found.answer.is_flat:
                 bucket.write_coverage(found)
@@ -109,7 +109,7 @@ class FileLookup(NamedTuple):
             yield found
 
     def _keys(self, spark: Any, storage: Mapping[str, str] | None) -> Any:
-        """Read the keys of a file in this process, which is faster; let Spark read folders, whose layouts it knows."""
+        """Read the keys: a file in this process, which is faster; a folder with Spark, which knows its layouts."""
         if is_bucket(self.keys) or ("://" not in self.keys and Path(self.keys).is_file()):
             return read_keys(self.keys, storage)
         from reput.spark import lookup_files
@@ -122,12 +122,12 @@ class FileLookup(NamedTuple):
             return chosen.is_spark(size_bytes)
         if chosen.runner in ("serial", "processes"):
             raise UsageError(
-                "--keys, --output: only Spark reads and writes URLs other than S3, GCS and "
+                "--keys, --output: only Spark can read and write URLs other than S3, GCS and "
                 "Azure; omit --runner"
             )
         if not has_spark():
             raise MissingExtraError(
-                "--keys, --output: only Spark reads and writes URLs other than S3, GCS and Azure: "
+                "--keys, --output: only Spark can read and write URLs other than S3, GCS and Azure: "
                 f"{INSTALL_SPARK}"
             )
         return True

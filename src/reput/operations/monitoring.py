@@ -1,4 +1,4 @@
-"""Format the states of stores for monitoring systems: a Nagios plugin's output, Prometheus text."""
+"""Format the states of stores for monitoring: as output of a Nagios plugin, or as Prometheus text."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ STORE_METRICS = {
     "index_coverage_ratio": "Share of the log that IndexFiles cover.",
     "group_lag_messages": "Messages that the consumer group furthest behind has to read.",
 }
-"""Metrics of a store, without the prefix `reput_store_`, and their explanations."""
+"""The metrics of a store and their explanations. Their full names have the prefix `reput_store_`."""
 _NUMBERS = {StoreState.OK: 0, StoreState.WARNING: 1, StoreState.DAMAGED: 2, StoreState.NOT_READ: 3}
 
 
 def nagios_status(report: StoresReport[Any], fail_on: Severity) -> tuple[str, int]:
-    """Return the status of a plugin and its exit code; warnings count as OK if `fail_on` is damage."""
+    """Return the status of a Nagios plugin and its exit code. With `fail_on` damage, warnings count as OK."""
     counts = report.counts
     if report.severity is Severity.DAMAGE:
         name = "CRITICAL"
@@ -39,7 +39,7 @@ def nagios_status(report: StoresReport[Any], fail_on: Severity) -> tuple[str, in
 
 
 def nagios_lines(report: StoresReport[Any], status: str) -> Iterator[str]:
-    """Yield the first line with counts and performance data, then the stores that are not ok."""
+    """Yield a line with counts and performance data, then a line per store that is not OK."""
     counts = {str(state).replace(" ", "_"): count for state, count in report.counts.items()}
     data = " ".join(f"{name}={count}" for name, count in {"stores": len(report), **counts}.items())
     yield f"REPUT {status} - {_plain(report.headline)} | {data}"
@@ -50,11 +50,12 @@ def nagios_lines(report: StoresReport[Any], status: str) -> Iterator[str]:
 
 
 def _plain(text: str) -> str:
-    return one_line(text, _WIDTH).replace("|", "/")  # text after | is performance data
+    # Nagios takes text after | as performance data.
+    return one_line(text, _WIDTH).replace("|", "/")
 
 
 def prometheus_lines(answers: Sequence[StoreAnswer[Any]]) -> Iterator[str]:
-    """Yield metrics of each store for a textfile collector; the file ends with a newline."""
+    """Yield the metrics of all stores in the format of node_exporter's textfile collector."""
     figures = [store_figures(one) for one in answers]
     for name, text in STORE_METRICS.items():
         rows = [
@@ -72,9 +73,9 @@ def prometheus_lines(answers: Sequence[StoreAnswer[Any]]) -> Iterator[str]:
 
 
 def store_figures(answer: StoreAnswer[Any]) -> dict[str, float | None]:
-    """Return the values of `STORE_METRICS`, None if unknown."""
+    """Return the values of `STORE_METRICS`. Unknown values are None or missing."""
     found: dict[str, float | None] = {"state": _NUMBERS[answer.state]}
-    if answer.report is None:  # no figures: 0 bytes of log would be wrong
+    if answer.report is None:  # Omit log_bytes: 0 would be wrong for an unreadable store.
         return found
     found["log_bytes"] = answer.log_bytes
     found.update(answer.report.as_dict().get("metrics", {}))

@@ -1,4 +1,4 @@
-"""`reput.spark.rebuild` and `reput.spark.export`: operations of `reput` with a SparkSession as first argument."""
+"""Define `reput.spark.rebuild` and `reput.spark.export`, which take a SparkSession as their first argument."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ def export(
         spark: A SparkSession; on a cluster, every executor must have access to the paths of stores and destination.
         stores: As for `reput.export`.
         destination: The folder of the table.
-        format: `to` of `reput.export`.
+        format: The argument `to` of `reput.export`.
         request: The messages, columns, partitions and JSON bodies to export.
-        split_size: `split_bytes` of `reput.export`.
-        target_file_size: `target_file_bytes` of `reput.export`.
+        split_size: The argument `split_bytes` of `reput.export`.
+        target_file_size: The argument `target_file_bytes` of `reput.export`.
         options: Further options of `reput.export`.
     """
     return export_on(

@@ -1,4 +1,4 @@
-"""`reput.prove`: prove which ranges of the log each IndexFile covers."""
+"""Define `reput.prove`, which proves the ranges of the log that each IndexFile covers."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class ProvenFile:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ProofReport(Report):
-    """The ranges of the log that IndexFiles cover.
+    """The proven ranges of all IndexFiles of a store.
 
     Attributes:
         files: The IndexFiles, oldest first.
-        problems: Reasons why other files of index/ are not used.
+        problems: The reasons why other files in index/ are not used.
     """
 
     files: tuple[ProvenFile, ...]
@@ -42,7 +42,7 @@ class ProofReport(Report):
 
     @property
     def is_complete(self) -> bool:
-        """Return whether each file covers all of the log between its first and its last message."""
+        """Return whether each file covers the whole log between its first and its last message."""
         return not self.problems and not any(file.proof.problems for file in self.files)
 
     @property
@@ -56,7 +56,7 @@ class ProofReport(Report):
             for problem in file.proof.problems:
                 yield f"  not proved: {printable(problem)}"
             if file.proof.ranges and not file.proof.is_kept:
-                yield "  not remembered, because the file changes, is open for writing, or lies in memory"
+                yield "  not remembered, because the file is changing, is open for writing, or is in memory"
         for problem in self.problems:
             yield f"not used: {printable(problem)}"
 
@@ -67,10 +67,10 @@ class ProofReport(Report):
 @takes_stores
 @checked
 def prove(store: str | PathLike[str], **reading: Unpack[ReaderOptions]) -> ProofReport:
-    """Prove which part of the log each IndexFile covers, and remember it in the user's cache folder.
+    """Prove which part of the log each IndexFile covers, and remember the proofs in the user's cache folder.
 
     Args:
-        store: A store on this machine; it is only read.
+        store: A local store, which is only read.
         reading: Settings as for `open_store`.
 
     Raises:
@@ -79,7 +79,7 @@ def prove(store: str | PathLike[str], **reading: Unpack[ReaderOptions]) -> Proof
     """
     path = fspath(store)
     if is_url(path):
-        raise UsageError(f"{path}: IndexFiles are proved only on a local file system")
+        raise UsageError(f"{path}: IndexFiles can be proved only in a local store")
     with open_store(path, **reading) as opened:
         files = opened.index.current()
         proofs = prove_all(path, files, afresh=True)

@@ -1,4 +1,4 @@
-"""`reput.pipeline`: rebuild ConsumeQueues and IndexFiles from the CommitLog."""
+"""Define `reput.rebuild`, which rebuilds ConsumeQueues and IndexFiles from the CommitLog."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def rebuild(
     """Rebuild ConsumeQueues and IndexFiles, byte for byte as a broker's dispatch writes them.
 
     Args:
-        store: A store with `commitlog/`, a folder or URL; nothing is written there unless it is the output.
+        store: A folder or URL with `commitlog/`. It is only read unless `output` is None.
         only: Rebuild only the ConsumeQueues or only the IndexFiles.
-        output: Folder or URL for `consumequeue/`, `index/` and `checkpoint`; None for the store itself. Existing
-            objects at a URL are not replaced.
-        queues: Write queues as files or into RocksDB; None for the store's own kind.
-        config: Settings that determine the bytes; by default sizes are derived from the store's files.
+        output: Folder or URL for `consumequeue/`, `index/` and `checkpoint`; None to write into the store itself.
+            Existing objects at a URL are not replaced.
+        queues: "files" or "rocksdb"; None for the kind that the store has.
+        config: The broker's settings; by default sizes are derived from the store's files.
         split_size: Bytes of CommitLog per scan task.
         salvage: After damage, resume at the next verifiable record, not at the next file.
         staging: URL of object storage for temporary files of tasks, if the workers share no folder.
@@ -58,9 +58,8 @@ def rebuild(
     """
     if output is None:
         refuse_archive(store)
-    size_bytes = log_bytes(
-        store, storage_options
-    )  # Checked before anything is started, which takes seconds.
+    # Report a wrong path at once, before starting a runner, which takes seconds.
+    size_bytes = log_bytes(store, storage_options)
     with opened_runner(Chosen.of(runner), size_bytes, warm_up) as tasks:
         return rebuild_store(
             tasks, store, only=only, output=output, queues=queues, config=config,

@@ -1,4 +1,4 @@
-"""`reput.repair`: plan a repair, carry it out, undo it."""
+"""Define `reput.repair` and `reput.undo_repair`."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from reput.verify.repair.driver import check_repairable, plan_repair, repair_sto
 from reput.verify.repair.plan import Plan
 
 REPAIR_SCHEMA = "reput-repair/1"
-"""Version of the JSON form; its number grows with every incompatible change (docs/repair.md)."""
+"""Version of the JSON form (docs/repair.md). The number is raised with every incompatible change."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class RepairReport(Report):
-    """The plan of a repair, and whether it was carried out."""
+    """The plan of a repair, and whether the repair was done."""
 
     plan: Plan
     is_done: bool
 
     @property
     def is_complete(self) -> bool:
-        """Whether the plan removes all damage."""
+        """Return whether the plan removes all damage."""
         return not self.plan.remaining
 
     def lines(self) -> Iterator[str]:
@@ -42,7 +42,7 @@ class RepairReport(Report):
 
     @property
     def closing(self) -> str:
-        """Return the last line of the text of a repair that was carried out."""
+        """Return the last line of the text, for a repair that was done."""
         return f"Repaired; the old state is in {printable(str(self.plan.backup))}"
 
     def as_dict(self) -> dict[str, Any]:
@@ -61,19 +61,20 @@ def repair(
     on_plan: Callable[[Plan], None] = lambda plan: None,
     progress: Progress = silent,
 ) -> RepairReport:
-    """Repair the findings of `check`: plan, build the repaired store beside the old one, check it, swap the two.
+    """Repair the damage that `check` finds.
 
-    The old state is kept as a backup; `undo_repair` swaps back. A repair that is killed leaves the store either
-    unchanged or as planned.
+    A repair makes a plan, builds the repaired store beside the old one, checks it, and swaps the two. The old state is
+    kept as a backup, which `undo_repair` swaps back. A repair that is killed leaves the store either unchanged or
+    repaired.
 
     Args:
         store: The folder that contains `commitlog/`.
-        plan_only: Change nothing.
+        plan_only: Return the plan, and change nothing.
         truncate_tail: Cut the bytes after the last verifiable record of the log.
-        salvage: Fill damaged ranges of the log, and so keep the records after them.
+        salvage: Fill damaged ranges of the log, which keeps the records after them.
         config: The broker's settings; by default derived from the store's files.
         runner: "auto", "serial", "processes", "spark", or a SparkSession.
-        on_plan: Called with the plan before it is carried out.
+        on_plan: Called with the plan before it is executed.
         progress: Called with the phase, units done and units in all.
 
     Raises:
@@ -98,10 +99,10 @@ def repair(
 
 @dataclass(frozen=True, slots=True, repr=False)
 class UndoReport(Report):
-    """An undone repair.
+    """The result of undoing a repair.
 
     Attributes:
-        number: Number of the repair.
+        number: The number of the undone repair.
         repaired: The folder with the repaired state.
     """
 
@@ -121,12 +122,12 @@ class UndoReport(Report):
 
 @checked
 def undo_repair(store: str | PathLike[str]) -> UndoReport:
-    """Swap the state before the last repair back; the repaired state is kept beside the store.
+    """Undo the last repair by swapping the old state back. The repaired state is kept beside the store.
 
     Raises:
         StoreNotFoundError: there is nothing to undo.
-        StoreLockedError: a broker or another writer owns the store, or a repair runs.
-        StoreError: the store was written since the repair, or is another one.
+        StoreLockedError: a broker or another writer owns the store, or a repair is running.
+        StoreError: the store was written after the repair, or is another store.
         StoreAccessError: the operating system refuses an operation.
     """
     undone = driver.undo_repair(store)

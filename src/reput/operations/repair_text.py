@@ -1,4 +1,4 @@
-"""The plan of a repair as text."""
+"""Format the plan of a repair as text."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from reput.sizes import format_size
 from reput.verify.repair.plan import Plan, Remaining
 
 _ASSUMED = (
-    "No IndexFile shows its sizes, so a broker's defaults are used. If the broker has others, pass "
+    "No IndexFile shows its sizes, so a broker's defaults are used. If the broker uses other sizes, pass "
     "--broker-config, or --hash-slots and --index-items."
 )
 _MOVE = (
@@ -18,7 +18,7 @@ _MOVE = (
 
 
 def plan_lines(plan: Plan) -> Iterator[str]:
-    """Yield the steps, the damage that stays, and the cost."""
+    """Yield the steps, the remaining damage, and the cost."""
     if plan.is_empty and not plan.remaining:
         yield f"{plan.store} is valid: nothing to repair"
         return

@@ -1,4 +1,4 @@
-"""`reput.report`: findings and figures of a store as one HTML page."""
+"""Define `reput.report`, which puts the findings and figures of a store on one HTML page."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ _MOST_NAME = 80
 
 @dataclass(frozen=True, slots=True, repr=False)
 class StoreReport(Report):
-    """A check and the figures of a store; `html()` is the page."""
+    """The check and the figures of a store. `html()` returns the page."""
 
     checked: CheckReport
     measured: StatsReport
 
     @property
     def is_complete(self) -> bool:
-        """Whether the whole log was readable."""
+        """Return whether the whole log was readable."""
         return self.measured.is_complete
 
     @property
     def is_valid(self) -> bool:
-        """Whether nothing is wrong, and the whole log was readable."""
+        """Return whether the check found no problem, and the whole log was readable."""
         return self.checked.is_valid and self.measured.is_complete
 
     @property
@@ -77,10 +77,10 @@ class StoreReport(Report):
 
 
 class ClusterPages:
-    """The pages of a report over several stores: one about all stores, and, in a folder beside it, one per store."""
+    """The pages of a report over several stores: one about all stores, and one per store in a folder beside it."""
 
     def __init__(self, output: str, names: Sequence[str]) -> None:
-        """Prepare the pages; `output` is the path of the page about all stores. Nothing is written yet."""
+        """Prepare the pages without writing them. `output` is the path of the page about all stores."""
         self._folder = Path(output).with_suffix(".stores")
         width = len(str(len(names)))
         self._files = {
@@ -90,7 +90,7 @@ class ClusterPages:
         self._disk = Disk()
 
     def write(self, answer: StoreAnswer[StoreReport]) -> None:
-        """Write the page of a store that was read. Raises StoreAccessError."""
+        """Write the page of one store, unless it could not be read. Raises StoreAccessError."""
         if answer.report is not None:
             make_folder(self._folder)
             page = answer.report.html().encode("utf-8", "backslashreplace")
@@ -124,7 +124,7 @@ def report(
     """Check a store, then measure it. Nothing is written.
 
     Args:
-        store: The folder that contains `commitlog/`, or its URL; then the whole store is copied to a temporary folder.
+        store: The folder that contains `commitlog/`, or its URL. A remote store is first copied to a temporary folder.
         quick: Check only names, sizes, headers, ends and samples.
         check_config: Settings for the check; by default `config`, or settings derived from the store's files.
         runner: Runs the check: "auto", "serial", "processes", "spark", or a SparkSession.

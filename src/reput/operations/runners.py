@@ -1,4 +1,4 @@
-"""Choose the runner of an operation's tasks: Spark, processes of this machine, or this process."""
+"""Choose the runner of an operation's tasks: this process, several processes, or Spark."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from reput.files.anchors import AnchoredRunner
 from reput.tasks import Runner, SerialRunner
 
 SMALL_BYTES = 256 << 20
-"""Bytes of CommitLog below which starting Spark or other processes takes longer than the work."""
+"""Bytes of CommitLog below which starting Spark or processes takes longer than the work."""
 INSTALL_SPARK = "pip install 'reput[spark]'"
 
 
@@ -23,13 +23,13 @@ RunnerName = Literal["auto", "serial", "processes", "spark"]
 
 
 class Chosen(NamedTuple):
-    """The runner of an operation.
+    """The requested runner of an operation.
 
     Attributes:
         runner: "auto", "serial" (this process), "processes" (of this machine), "spark" (a new session), or a
             SparkSession.
         master: The Spark master of a new session; "local[*]" if None.
-        announce: Called with a line that names the runner, if users may not expect it.
+        announce: Called with a line that names the runner, if users might not expect it.
     """
 
     runner: Any = "auto"
@@ -38,11 +38,11 @@ class Chosen(NamedTuple):
 
     @classmethod
     def of(cls, runner: Any) -> Chosen:
-        """Return the choice of an operation's argument `runner`."""
+        """Return the choice for the argument `runner` of an operation."""
         return runner if isinstance(runner, Chosen) else cls(runner)
 
     def is_spark(self, size_bytes: int) -> bool:
-        """Return whether Spark runs the tasks of a job over `size_bytes` of CommitLog.
+        """Return whether Spark should run the tasks of a job over `size_bytes` of CommitLog.
 
         Raises UsageError for an unknown runner, MissingExtraError if Spark is requested but not installed.
         """
@@ -58,7 +58,7 @@ class Chosen(NamedTuple):
         if self.runner in ("serial", "processes"):
             if self.master:
                 raise UsageError(
-                    f"master {self.master}: names a Spark master; leave it out, or pass runner spark",
+                    f"master {self.master}: needs runner spark; omit master, or pass runner spark",
                     arguments=["master", "runner"],
                 )
             return False
@@ -74,7 +74,7 @@ class Chosen(NamedTuple):
 
 
 def _check_session(runner: object) -> None:
-    """Raise UsageError for an object that is not a session, without importing PySpark."""
+    """Raise UsageError for an object that is not a SparkSession, without importing PySpark."""
     if not is_spark_session(runner):
         raise UsageError(
             f"runner: a {type(runner).__name__} is not a SparkSession", arguments=["runner"]
@@ -88,7 +88,7 @@ def has_spark() -> bool:
 
 @contextmanager
 def opened_runner(chosen: Chosen, size_bytes: int, prepare: Callable[[], None]) -> Iterator[Runner]:
-    """Provide the runner for a job until the body ends.
+    """Yield the runner for a job, and close it after the body.
 
     Args:
         chosen: The requested runner.
@@ -110,7 +110,7 @@ def opened_runner(chosen: Chosen, size_bytes: int, prepare: Callable[[], None]) 
 
 @contextmanager
 def spark_session(chosen: Chosen, prepare: Callable[[], None]) -> Iterator[Any]:
-    """Yield the caller's session, or a new one; compile kernels while Spark starts, because starting mostly waits."""
+    """Yield the caller's session, or a new one. Kernels are compiled while Spark starts, which is mostly waiting."""
     if not isinstance(chosen.runner, str):
         prepare()
         yield chosen.runner

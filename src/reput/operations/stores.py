@@ -1,6 +1,6 @@
-"""Run an operation, which is written for one store, over many stores.
+"""Run an operation for one store over many stores.
 
-If a store cannot be read, the joint report names it and is incomplete; the answers of other stores are not affected.
+If a store cannot be read, the joint report names it and is incomplete. The answers of other stores are not affected.
 """
 
 from __future__ import annotations
@@ -42,25 +42,25 @@ if TYPE_CHECKING:
     from reput.query.message_store import MessageStore
 
 MANY_STORES = 16
-"""Number of stores from which on processes save time, even if the stores are small."""
+"""Number of stores from which on processes save time, even if all stores are small."""
 
 _OF_ONE_STORE = ("index", "output")
 _READ_ARCHIVES = frozenset({"stats"})
-"""Operations that read a store and its archive as one log; other operations are about the store's files."""
+"""Operations that read a store together with its archive. Other operations examine only the store's own files."""
 StorePath = str | PathLike[str]
 _Result = TypeVar("_Result", bound=Report, covariant=True)
 _Value = TypeVar("_Value")
 
 
 class HasCoverage(Protocol):
-    """An answer with the attribute `is_complete`."""
+    """An answer that states whether it is complete."""
 
     @property
     def is_complete(self) -> bool: ...
 
 
 class StoreState(StrEnum):
-    """The state of a store in an answer, the worst first."""
+    """The states of a store, the worst first."""
 
     DAMAGED = "damaged"
     NOT_READ = "not read"
@@ -82,11 +82,11 @@ class StoreAnswer(Generic[_Answer]):
     """The answer of an operation for one store.
 
     Attributes:
-        store: Name of the store.
-        path: Folder or URL of the store.
-        report: The operation's report; None if it failed.
-        error: The error of a failed operation, else None.
-        log_bytes: Size of the store's CommitLog files; 0 if they could not be listed.
+        store: The name of the store.
+        path: The folder or URL of the store.
+        report: The report of the operation; None if it failed.
+        error: The error of a failed operation; None if it succeeded.
+        log_bytes: The size of the store's CommitLog files; 0 if they could not be listed.
     """
 
     store: str
@@ -97,12 +97,12 @@ class StoreAnswer(Generic[_Answer]):
 
     @property
     def is_complete(self) -> bool:
-        """Whether the store was completely readable."""
+        """Return whether the store was completely readable."""
         return self.report is not None and self.report.is_complete
 
     @property
     def state(self) -> StoreState:
-        """The state, by the worst finding."""
+        """Return the state of the store, which its worst finding determines."""
         if self.report is None:
             return StoreState.NOT_READ
         severity: Severity | None = getattr(self.report, "severity", None)
@@ -110,7 +110,7 @@ class StoreAnswer(Generic[_Answer]):
 
     @property
     def headline(self) -> str:
-        """The headline of the report, or the reason why it is missing, in one line."""
+        """Return the headline of the report, or the error, in one line."""
         text = str(self.error) if self.report is None else str(getattr(self.report, "headline", ""))
         return text.removeprefix(f"{self.path}: ")
 
@@ -121,8 +121,8 @@ class StoresReport(Report, Generic[_Result]):
 
     Attributes:
         answers: One answer per store.
-        replica_of: By name of a store, the name of another store with the same log.
-        differing: Stores of one cluster and broker whose logs differ.
+        replica_of: By name of a replica, the name of its master.
+        differing: Findings about stores with the same cluster and broker name whose logs differ.
     """
 
     answers: tuple[StoreAnswer[_Result], ...]
@@ -136,7 +136,7 @@ class StoresReport(Report, Generic[_Result]):
         return iter(self.answers)
 
     def __getitem__(self, store: str) -> _Result:
-        """Return the report of the store with this name or path. Raises KeyError if it has none."""
+        """Return the report of the store with this name or path. Raises KeyError if there is none."""
         for one in self.answers:
             if store in (one.store, one.path) and one.report is not None:
                 return one.report
@@ -149,7 +149,7 @@ class StoresReport(Report, Generic[_Result]):
 
     @property
     def is_complete(self) -> bool:
-        """Whether each store was completely readable."""
+        """Return whether each store was completely readable."""
         return all(one.is_complete for one in self.answers)
 
     @property
@@ -166,7 +166,7 @@ class StoresReport(Report, Generic[_Result]):
 
     @property
     def log_bytes(self) -> int:
-        """Return the CommitLog bytes of the stores that have a report; replicas count once."""
+        """Return the CommitLog bytes of all stores with a report. Replicas are not counted."""
         return sum(
             one.log_bytes
             for one in self.answers
@@ -192,7 +192,7 @@ class StoresReport(Report, Generic[_Result]):
         return sorted(self.answers, key=lambda one: list(StoreState).index(one.state))
 
     def lines(self) -> Iterator[str]:
-        """Yield one line per store, the worst first, then replicas that differ, then the counts."""
+        """Yield one line per store, the worst first, then differences between replicas, then the counts."""
         names = max((len(printable(one.store)) for one in self.answers), default=0)
         states = max((len(one.state) for one in self.answers), default=0)
         for one in self.worst_first():
@@ -242,7 +242,7 @@ class StoresReport(Report, Generic[_Result]):
 class StoresOperation(Protocol[_Arguments, _Result]):
     """An operation that returns a report for one store, or a joint report for several."""
 
-    @overload  # A string is a sequence of strings as well; the first match counts.
+    @overload  # A str is also a Sequence[str]; type checkers take the first match.
     def __call__(  # type: ignore[overload-overlap]
         self, store: StorePath, /, *args: _Arguments.args, **options: _Arguments.kwargs
     ) -> _Result: ...
@@ -260,16 +260,16 @@ class StoresOperation(Protocol[_Arguments, _Result]):
 def takes_stores(
     operation: Callable[Concatenate[StorePath, _Arguments], _Result],
 ) -> StoresOperation[_Arguments, _Result]:
-    """Let an operation on one store accept several: a list of paths, patterns and NamedStores, or one NamedStore."""
+    """Make an operation on one store also accept a NamedStore, or a list of paths, patterns and NamedStores."""
     first = next(iter(signature(operation).parameters))
 
     def entrance(*args: Any, **options: Any) -> Any:
         given: Any = args[0] if args else options.get(first)
         is_one = isinstance(given, str | PathLike) or not isinstance(given, NamedStore | Sequence)
-        if is_one:  # Values of other types are refused there.
+        if is_one:  # The operation itself refuses values of other types.
             return operation(*args, **options)
         if len(args) > 1:
-            raise UsageError("pass arguments after the stores by name")
+            raise UsageError("with several stores, pass all other arguments by name")
         options.pop(first, None)
         return over_stores(entrance, given, **options)
 
@@ -278,9 +278,9 @@ def takes_stores(
 
 
 def stores_of(stores: Stores, storage_options: Mapping[str, str] | None = None) -> list[NamedStore]:
-    """Return the stores that paths and patterns name, each once, in the order given.
+    """Return the stores to which paths and patterns lead, without duplicates, in the given order.
 
-    Paths without a store are returned as well: the operation reports why it cannot be read.
+    Paths without a store are returned too: the operation reports why they cannot be read.
 
     Raises:
         UsageError: no store is named, or two stores have the same name.
@@ -288,7 +288,7 @@ def stores_of(stores: Stores, storage_options: Mapping[str, str] | None = None) 
     given = [stores] if isinstance(stores, str | PathLike | NamedStore) else list(stores)
     if not given:
         raise UsageError("name a store")
-    # Compared by real path, because two paths may lead to one store.
+    # Compare real paths, because two paths may lead to the same store.
     found: dict[str, NamedStore] = {}
     for one in given:
         for store in _expanded(one, storage_options):
@@ -297,7 +297,7 @@ def stores_of(stores: Stores, storage_options: Mapping[str, str] | None = None) 
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         paths = [store.path for store in found.values() if store.name == twice]
-        raise UsageError(f"{twice}: the name of {' and '.join(paths)}; give each its own")
+        raise UsageError(f"{' and '.join(paths)} have the same name {twice}; rename one of them")
     return list(found.values())
 
 
@@ -322,7 +322,7 @@ def _of_path(path: str) -> NamedStore:
 
 
 def open_named(store: NamedStore, **reading: Any) -> MessageStore:
-    """Open a NamedStore, whose own options take precedence. Raises as `open_store` does."""
+    """Open a NamedStore. Its own options override `reading`. Raises the errors of `open_store`."""
     path, of_store = store.arguments(joined=True)
     from reput.query.open_store import open_store
 
@@ -331,7 +331,7 @@ def open_named(store: NamedStore, **reading: Any) -> MessageStore:
 
 
 def stores_in_words(count: int) -> str:
-    """Return a count of stores in words: `1 store`, `12 stores`."""
+    """Return a number of stores in words, as in `1 store` or `12 stores`."""
     return f"{count:,} store{'' if count == 1 else 's'}"
 
 
@@ -344,19 +344,19 @@ def over_stores(
     resume: StorePath | None = None,
     **options: Any,
 ) -> StoresReport[_Result]:
-    """Run an operation over several stores, a bounded number at a time.
+    """Run an operation over several stores, a limited number at a time.
 
-    Each small store is one task of the runner. Stores of 256 MiB and more are processed one after the other; an
-    operation that accepts a runner divides each of them into tasks.
+    Each small store is one task of the runner. Stores of 256 MiB and more are processed one after the other, each
+    divided into tasks if the operation accepts a runner.
 
     Args:
-        operation: A function of a module, with the store as its first argument.
-        stores: The stores; options of a NamedStore take precedence.
+        operation: A function at module level (it may be pickled), with the store as its first argument.
+        stores: The stores. Options of a NamedStore override `options`.
         on_answer: Called in this thread with the answer of each store as soon as it is known.
         runner: "auto", "serial", "processes", "spark", or a SparkSession. "auto" uses this process for a few small
             stores.
-        resume: A file that keeps the answers. Stores with an answer in it are not read again; their reports have only
-            a headline and data.
+        resume: A file in which answers are recorded. Stores with an answer in it are not read again. Their reports have
+        only a headline and data.
         options: Further arguments of the operation. Callbacks are called only for large stores.
 
     Raises:
@@ -368,7 +368,8 @@ def over_stores(
     has_runner = "runner" in signature(operation).parameters
     if len(named) > 1 and (one_only := [name for name in _OF_ONE_STORE if options.get(name)]):
         raise UsageError(
-            f"{', '.join(one_only)}: for one store, not {len(named)}; put it into the options of a NamedStore",
+            f"{', '.join(one_only)}: works with one store only, not with {len(named)}; set it in the options of a "
+            f"NamedStore",
             arguments=one_only,
         )
 
@@ -410,7 +411,7 @@ def over_stores(
 
 
 def raise_if_misused(answers: Sequence[StoreAnswer[Any]]) -> None:
-    """Raise the error of the first store if each store refused the arguments."""
+    """Raise the first store's error if all stores refused the arguments, which are then probably wrong."""
     if answers and all(isinstance(one.error, UsageError) for one in answers):
         raise answers[0].error or UsageError()
 
@@ -418,7 +419,7 @@ def raise_if_misused(answers: Sequence[StoreAnswer[Any]]) -> None:
 def in_threads(
     ask: Callable[[NamedStore], _Answer], stores: Sequence[NamedStore], at_once: int
 ) -> Iterator[tuple[int, StoreAnswer[_Answer]]]:
-    """Call `ask` for stores in threads of this process, and yield places and answers as soon as they are known.
+    """Call `ask` for each store in threads, and yield (index of the store, answer) as soon as it is known.
 
     Raises UsageError. A store that cannot be read raises no error.
     """
@@ -435,11 +436,9 @@ def in_threads(
 
 
 def _in_threads(run: Callable[[int], _Value], count: int, threads: int) -> Iterator[_Value]:
-    """Call `run` with 0, 1, … in `threads` threads, and yield results; closing this drops calls that did not begin."""
-    from concurrent.futures import (  # commands on one store start sooner
-        ThreadPoolExecutor,
-        as_completed,
-    )
+    """Call `run` with 0, 1, … in threads, and yield results. Closing the generator cancels calls that did not begin."""
+    # Imported here, so that commands on one store start sooner.
+    from concurrent.futures import ThreadPoolExecutor, as_completed
 
     with ThreadPoolExecutor(threads) as pool:
         futures = [pool.submit(run, place) for place in range(count)]
@@ -452,7 +451,7 @@ def _in_threads(run: Callable[[int], _Value], count: int, threads: int) -> Itera
 
 
 def _runner_of_many(stack: ExitStack, chosen: Chosen, size_bytes: int, stores: int) -> Runner:
-    """Return a runner for whole stores as tasks."""
+    """Return a runner whose tasks are whole stores."""
     if chosen.runner == "auto" and chosen.master is None:
         is_little = stores < MANY_STORES and size_bytes < SMALL_BYTES
         chosen = chosen._replace(runner="serial" if is_little else "processes")
@@ -464,7 +463,7 @@ def _runner_of_many(stack: ExitStack, chosen: Chosen, size_bytes: int, stores: i
 def _as_completed(
     tasks: Sequence[Callable[[], _Answer]], runner: Runner
 ) -> Iterator[tuple[int, _Answer]]:
-    """Run tasks, `parallelism` of them at a time; yield places and results as soon as they are known."""
+    """Run tasks, `parallelism` at a time, and yield (index of the task, result) as soon as it is known."""
     if runner.parallelism == 1:
         yield from ((place, task()) for place, task in enumerate(tasks))
         return
@@ -482,7 +481,10 @@ def _call(task: Callable[[], _Answer]) -> _Answer:
 def _task(
     operation: Callable[..., _Answer], store: NamedStore, size: int, options: Mapping[str, Any]
 ) -> Callable[[], StoreAnswer[_Answer]]:
-    """Return a function that runs an operation on one store; read the store's settings now, not in the runner."""
+    """Return a function that runs an operation on one store.
+
+    The settings of the store are read now, because a remote runner may not have access to their files.
+    """
     try:
         joined = getattr(operation, "__name__", "") in _READ_ARCHIVES
         path, of_store = store.arguments(joined=joined)
@@ -494,13 +496,14 @@ def _task(
 def _merged(
     operation: Callable[..., Any], options: Mapping[str, Any], of_store: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the options for one store: its own options take precedence, and `config` over `broker_config`."""
+    """Return the options for one store. Its own options override others, and `config` overrides `broker_config`."""
     merged = {**options, **of_store}
     if merged.get("config") is not None:
         merged.pop("broker_config", None)
     taken = signature(operation).parameters
     takes_all = any(one.kind is one.VAR_KEYWORD for one in taken.values())
-    if not takes_all and "storage_options" not in taken:  # The operation refuses URLs by itself.
+    # Such an operation supports only local stores.
+    if not takes_all and "storage_options" not in taken:
         merged.pop("storage_options", None)
     return merged
 
@@ -512,7 +515,7 @@ def _answer(
     size: int,
     options: Mapping[str, Any],
 ) -> StoreAnswer[_Answer]:
-    """Run an operation on one store."""
+    """Run an operation on one store, and return its report or its error."""
     try:
         report = operation(path, **options)
     except ReputError as error:
@@ -521,7 +524,7 @@ def _answer(
 
 
 def bytes_of(store: NamedStore, storage_options: Mapping[str, str] | None = None) -> int:
-    """Return the size of a log, or 0 if it cannot be listed; the operation reports the reason."""
+    """Return the size of a store's log; 0 if it cannot be listed, which the operation will report."""
     options = store.options.get("storage_options", storage_options)
     try:
         return log_bytes(with_logs(store.path, store.log_paths), options)

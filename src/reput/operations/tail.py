@@ -1,4 +1,4 @@
-"""`reput.tail`: the last messages of a log."""
+"""Define `reput.tail`, which returns the last messages of a log."""
 
 from __future__ import annotations
 
@@ -71,10 +71,10 @@ def tail(
     Args:
         store: A store, or its URL.
         count: Number of messages.
-        topic: Messages of this topic only.
-        queue_id: Messages of queues with this number only.
-        key: Messages with this key or unique key only.
-        tags: Messages with one of these tags only, as in "a || b".
+        topic: Only messages of this topic.
+        queue_id: Only messages of queues with this id.
+        key: Only messages with this key or unique key.
+        tags: Only messages with one of these tags, as in "a || b".
         reading: Settings as for `open_store`.
 
     Raises:

@@ -1,4 +1,4 @@
-"""`reput.trace`: follow one message through topics and stores."""
+"""Define `reput.trace`, which follows one message through topics and stores."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class TraceReport(Report):
     """The records of a message in order of time, and the reasons for its delivery.
 
     Attributes:
-        stores: Paths of the searched stores.
+        stores: The names of the searched stores.
         asked: The requested key, message id and topic.
         life: Events, reasons and coverage.
         failed: Stores that could not be read.
-        replica_of: For each store that was not searched, the name of the searched store with the same log.
-        differing: Stores of one cluster and broker whose logs differ.
+        replica_of: By name of a replica, which was not searched, the name of its master.
+        differing: Findings about stores with the same cluster and broker name whose logs differ.
     """
 
     stores: tuple[str, ...]
@@ -43,7 +43,7 @@ class TraceReport(Report):
 
     @property
     def is_complete(self) -> bool:
-        """Whether all searched parts of all stores were readable."""
+        """Return whether all searched parts of all stores were readable."""
         return self.life.is_complete and not self.failed
 
     @property
@@ -58,14 +58,14 @@ class TraceReport(Report):
         yield from (f"reput: {problem}" for problem in self.problems())
 
     def problems(self) -> Iterator[str]:
-        """Yield stores and parts of stores that could not be read, and replicas that differ."""
+        """Yield unreadable stores, unreadable parts of stores, and differences between replicas."""
         for one in self.failed:
             yield printable(f"{one.store}: not searched: {one.error}")
         yield from (printable(str(finding)) for finding in self.differing)
         yield from problems_of(self.life)
 
     def header(self) -> dict[str, Any]:
-        """Return the first object of the trace as JSON lines."""
+        """Return the header object of the trace in JSON lines."""
         return {"schema": TRACE_SCHEMA, "stores": list(self.stores), **self.asked}
 
     def as_dict(self) -> dict[str, Any]:
@@ -95,12 +95,12 @@ def trace(
     """Find all records of a message in stores, and explain its delivery.
 
     Args:
-        stores: Paths, URLs, patterns of these, or NamedStores. If stores are replicas, only the first is searched.
+        stores: Paths, URLs, patterns of these, or NamedStores. Of several replicas only the master is searched.
         key: One of the message's KEYS, or its unique key.
         message_id: Instead of `key`: the message's offset message id or unique key.
-        topic: The topic in which to look for the key; None for all.
-        most_messages: Messages per look-up, newest first.
-        most_entries: Messages read per store from retry, dead letter, schedule and op queues.
+        topic: The topic in which to search for the key; None for all topics.
+        most_messages: Maximum number of messages per look-up, newest first.
+        most_entries: Maximum number of messages read per store from retry, dead letter, schedule and op queues.
         reading: Settings as for `open_store`.
 
     Raises:
@@ -111,7 +111,9 @@ def trace(
         raise UsageError("pass one of key and message_id", arguments=["key", "message_id"])
     named = stores_of(stores, reading.get("storage_options"))
     if reading.get("index") is not None and len(named) > 1:
-        raise UsageError(f"index: is for one store, not {len(named)}", arguments=["index"])
+        raise UsageError(
+            f"index: works with one store only, not with {len(named)}", arguments=["index"]
+        )
     replicas = find_replicas(named)
     with ExitStack() as stack:
         opened: dict[str, MessageStore] = {}

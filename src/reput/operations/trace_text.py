@@ -1,4 +1,4 @@
-"""A trace as text."""
+"""Format a trace as text."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _TOPIC_WIDTH = 36
 
 
 def life_lines(life: Life) -> Iterator[str]:
-    """Yield a line per record, then the sentences about it, then the searched ranges."""
+    """Yield a line per record, then the reasons, then the searched ranges."""
     if life.events:
         yield from _table(life)
         yield ""
@@ -46,7 +46,7 @@ def life_lines(life: Life) -> Iterator[str]:
 
 
 def problems_of(life: Life) -> Iterator[str]:
-    """Yield the unreadable parts."""
+    """Yield the unreadable parts of all stores."""
     for searched in life.searched:
         for problem in (*searched.coverage.unreadable, *searched.problems):
             yield printable(str(problem))
@@ -77,7 +77,7 @@ def _table(life: Life) -> Iterator[str]:
 
 
 def role_in_words(event: Event) -> str:
-    """Return the role of a message: `retry 3`, `scheduled, level 5`, `dead letter`."""
+    """Return the role of a record in words, as in `retry 3`, `scheduled, level 5` or `dead letter`."""
     words = event.role.replace("_", " ")
     if event.role == "retry" and event.message.reconsume_times:
         words += f" {event.message.reconsume_times}"
@@ -87,7 +87,7 @@ def role_in_words(event: Event) -> str:
 
 
 def reasons_by_life(life: Life) -> Iterator[tuple[int, list[str]]]:
-    """Yield the sentences on each message by its number; 0 for a single message, and for sentences about several."""
+    """Yield each message's number and reasons. The number is 0 for the only message, and for reasons about several."""
     several = len({event.life for event in life.events}) > 1
     of: dict[int, list[str]] = {}
     for reason in life.reasons:
@@ -108,4 +108,4 @@ def searched_in_words(searched: StoreCoverage) -> Iterator[str]:
             "raise --queue-messages to read them."
         )
     if searched.problems:
-        yield "Some queue entries could not be read: a record may be missing."
+        yield "Some queue entries could not be read, so records may be missing."

@@ -1,4 +1,4 @@
-"""Compile the kernels of statistics and of messages as lines of JSON; see `reput.pipeline.warm_up`."""
+"""Compile the kernels of statistics, look-ups and JSON lines, as `reput.pipeline.warm_up` does for rebuilds."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from reput.tasks import SerialRunner
 
 @cache
 def warm_up() -> None:
-    """Measure a store of three messages, look one up, write all as lines, and put the lines into another store."""
+    """Call the kernels with a store of three messages: measure it, look up keys, export lines, and put the lines."""
     lines = BytesIO()
     with scratch_file(COMMIT_LOG_FOLDER, offset_file_name(0), small_log()) as folder:
         rebuild_store(SerialRunner(), folder, config=SMALL)

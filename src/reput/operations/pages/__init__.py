@@ -1,1 +1,1 @@
-"""Render HTML pages of commands; pages need no network, no script and no other file."""
+"""Render the HTML pages of commands. A page needs no network, no script and no other file."""

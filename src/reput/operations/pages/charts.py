@@ -1,6 +1,6 @@
-"""Compute the numbers of charts. Templates draw them as SVG of 100 by 100 units, stretched to the page's width.
+"""Compute the coordinates of charts. Templates draw them as SVG of 100 by 100 units, stretched to the page's width.
 
-The stretched drawing has no text; labels are beside it, so that they have the page's font size.
+Labels are outside of the SVG, because stretching would distort text.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 Tell = Callable[[int], str]
-_LEAST_WIDTH = 0.4  # width of the smallest value above zero
-_GAP = 0.12  # between two columns, as a share of a column
+_LEAST_WIDTH = 0.4  # Minimum width of a value above zero, so that it stays visible.
+_GAP = 0.12  # Gap between two columns, as a share of a column.
 
 
 @dataclass(frozen=True, slots=True)
 class BarSegment:
-    """A part of a bar. `style` is a class of the style sheet."""
+    """A part of a bar. `style` is a CSS class."""
 
     x: float
     width: float
@@ -46,7 +46,7 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Stacked columns. `ticks` are labels of the vertical axis from the top down; `gaps` are (x, width)."""
+    """A chart of stacked columns. `ticks` are labels of the vertical axis from the top; `gaps` are (x, width)."""
 
     layers: tuple[Layer, ...]
     ticks: tuple[str, ...]
@@ -59,13 +59,13 @@ def stacked(
     base: int,
     gaps: Iterable[tuple[float, float]] = (),
 ) -> Columns:
-    """Return stacked columns.
+    """Return a chart of stacked columns.
 
     Args:
         series: Name, style and values of each series, the lowest series first.
-        tell: Returns the text for a value.
-        base: Base to which numbers on the axis are round: 10 or 1024.
-        gaps: Shaded parts of the background: x and width, in units of 100.
+        tell: Formats a value.
+        base: Base in which the axis labels are round numbers: 10 or 1024.
+        gaps: Shaded parts of the background, as (x, width) in percent.
     """
     parts = len(series[0][2]) if series else 0
     sums = [sum(values[part] for _, _, values in series) for part in range(parts)]
@@ -80,7 +80,7 @@ def stacked(
 
 
 def sparkline(values: Sequence[int], top: int) -> str:
-    """Return the SVG path of small columns; `top` is the value at the drawing's full height."""
+    """Return the SVG path of a row of small columns. A column of the value `top` has the full height."""
     return _columns_path(values, [0] * len(values), top)
 
 
@@ -101,9 +101,10 @@ def _columns_path(values: Sequence[int], below: Sequence[int], top: int) -> str:
 def bar(
     label: str, value: str, parts: Sequence[tuple[float, str]], whole: float, note: str = ""
 ) -> Bar:
-    """Return a bar of consecutive parts, each with its style; `whole` is as long as the drawing."""
+    """Return a bar of consecutive parts, each with its style. The value `whole` would fill the full width."""
     widths = [max(100 * size / whole, _LEAST_WIDTH) if whole and size else 0.0 for size, _ in parts]
-    too_long = sum(widths) / 100  # widening many small parts may make the sum exceed the drawing
+    # The minimum width of many small parts may make the sum exceed 100.
+    too_long = sum(widths) / 100
     widths = [width / max(too_long, 1.0) for width in widths]
     starts = accumulate(widths, initial=0.0)
     segments = tuple(
@@ -115,7 +116,7 @@ def bar(
 
 
 def round_up(value: int, base: int = 10) -> int:
-    """Round up to 1, 2, 5 or 10 times a power of `base`, and to an even number, so that its half is a whole number."""
+    """Round up to an even number that is a small multiple of a power of `base`, so that its half is an integer."""
     if value < 2:
         return 2
     power: int = base ** int(math.log(value, base) + 1e-9)

@@ -1,4 +1,4 @@
-"""Render the page of `reput report` over several stores: brokers, topics over brokers, retention, findings."""
+"""Render the page of `reput report` for several stores: brokers, topics by broker, retention, findings."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class ClusterStore:
     """A store on the page.
 
     Attributes:
-        name: Its name.
-        state: State in words: ok, warning, damaged, not read.
-        text: The worst finding, or the reason why it was not read.
-        figures: Figures of the store; None if it was not read.
-        replica_of: Name of the store of which this one is a replica, so that its figures are not in the sums.
-        page: Name of the store's own page; empty if it has none.
+        name: The name of the store.
+        state: The state in words: ok, warning, damaged, not read.
+        text: The worst finding, or the reason why the store was not read.
+        figures: The figures of the store; None if it was not read.
+        replica_of: The name of the master if this is a replica; then its figures are not in the sums.
+        page: The name of the store's own page; empty if it has none.
     """
 
     name: str
@@ -44,7 +44,7 @@ def cluster_page(
     """Return the page as HTML.
 
     Args:
-        stores: The worst first.
+        stores: The stores, the worst first.
         headline: The counts of all stores.
         differing: Findings about stores of one broker whose logs differ.
         is_quick: Whether the checks were quick checks.
@@ -75,7 +75,7 @@ def cluster_page(
 
 
 _Shares = Mapping[str, Mapping[str, tuple[int, int]]]
-"""Messages and bytes by topic and store."""
+"""Number of messages and bytes, by topic and store."""
 
 
 def _topics(counted: Mapping[str, StoreFigures]) -> _Shares:
@@ -99,7 +99,7 @@ def _legend(names: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def _topic_bars(topics: _Shares, place: int, names: Sequence[str]) -> list[Bar]:
-    """Return a bar per topic with a part per store; the note describes how uneven the shares are."""
+    """Return a bar per topic with a part per store. Its note describes how uneven the shares are."""
     totals = {topic: sum(one[place] for one in shares.values()) for topic, shares in topics.items()}
     largest = max(totals.values(), default=0)
     ordered = sorted(totals.items(), key=lambda one: (-one[1], one[0]))[:_MOST_TOPICS]
@@ -114,7 +114,7 @@ def _topic_bars(topics: _Shares, place: int, names: Sequence[str]) -> list[Bar]:
 
 
 def _skew(values: Sequence[int]) -> str:
-    """Describe shares: `in 3 of 4 stores, the largest has 2.0 times the mean`."""
+    """Describe how uneven shares are, as in `in 3 of 4 stores, the largest has 2.0 times the mean`."""
     having = sum(value > 0 for value in values)
     note = f"in {having:,} of {len(values):,} stores"
     mean = sum(values) / len(values) if values else 0.0
@@ -137,7 +137,7 @@ def _broker_bars(counted: Mapping[str, StoreFigures], field: str) -> list[Bar]:
 
 
 def _retention_bars(counted: Mapping[str, StoreFigures]) -> list[Bar]:
-    """Return a bar for the retention time of each store, the shortest first."""
+    """Return a bar per store for its retention time, the shortest first."""
     now = now_ms()
     spans = {
         name: (now - one.timeline.begin_ms, one.timeline.begin_ms)

@@ -14,7 +14,7 @@ from reput.text import one_line
 
 _NAME_WIDTH = 64
 _MARKS_MS = (100, 1_000, 10_000, 60_000, 600_000, 3_600_000, 86_400_000, 864_000_000)
-_LEAST_DISTANCE = 12.0  # minimum distance between two marks of the axis, in units of 100
+_LEAST_DISTANCE = 12.0  # Minimum distance between two marks of the axis, in percent of its length.
 _STYLES = {
     Role.RETRY: "s1", Role.DEAD_LETTER: "poor", Role.SCHEDULED: "s5", Role.TIMER: "s5", Role.HALF: "s4",
     Role.RECALL: "poor", Role.OP: "other", Role.COMMITTED: "s2", Role.DISCARDED_HALF: "poor", Role.PREPARED: "s4",
@@ -44,7 +44,7 @@ class Lane:
 
 
 def life_page(life: Life, asked: str) -> str:
-    """Return the page as HTML. `asked` describes the search in words."""
+    """Return the page as HTML. `asked` is the requested key or id in words."""
     times = [event.stored_ms for event in life.events]
     first_ms, span_ms = min(times, default=0), max(times, default=0) - min(times, default=0)
     moments = [_moment(event, first_ms, span_ms) for event in life.events]
@@ -80,7 +80,7 @@ def _lanes(moments: Sequence[Moment]) -> list[Lane]:
 
 
 def _marks(span_ms: int) -> Iterator[tuple[float, str, bool]]:
-    """Return the labels of the axis: place, text, and whether it is the last."""
+    """Yield the labels of the axis: position, text, and whether it is the last one."""
     yield 0.0, "first record", False
     last = 0.0
     for mark_ms in _MARKS_MS:
@@ -93,6 +93,6 @@ def _marks(span_ms: int) -> Iterator[tuple[float, str, bool]]:
 
 
 def _round_words(duration_ms: int) -> str:
-    """Return a round duration in one unit: `1 s`, `10 min`."""
+    """Format a round duration in one unit, as in `1 s` or `10 min`."""
     return format_duration(duration_ms).removesuffix(" 0 s").removesuffix(" 0 min") \
         .removesuffix(" 0 h").replace(".0 s", " s")  # fmt: skip

@@ -1,4 +1,4 @@
-"""Render templates with Jinja, with all values escaped and control characters made visible."""
+"""Render Jinja templates. All values are escaped, and control characters are made visible."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ _NAME_WIDTH = 120
 
 
 def render(template: str, **values: object) -> str:
-    """Return the page of a template and its values."""
+    """Return the HTML of a template with these values."""
     written = {"version": __version__, "written_ms": now_ms()}
     return _environment().get_template(template).render(**written, **values)
 
 
 def seconds(timestamp_ms: int) -> str:
-    """Return a time to the second, in UTC, in the form of pages."""
+    """Format a time in UTC, to the second, as pages show it."""
     text = format_time(timestamp_ms)
     return text[:19].replace("T", " ") if text.endswith("Z") else text
 
 
 def milliseconds(timestamp_ms: int) -> str:
-    """Return a time to the millisecond, in UTC."""
+    """Format a time in UTC, to the millisecond, as pages show it."""
     text = format_time(timestamp_ms)
     return text[:23].replace("T", " ") if text.endswith("Z") else text
 
