@@ -177,7 +177,9 @@ def test_the_names_of_the_file_names_page(golden: Golden) -> None:
         assert path.is_file()
         if file.startswith("index/"):
             made = datetime.strptime(path.name, "%Y%m%d%H%M%S%f")
-            assert meaning == f"made on {made:%Y-%m-%d at %H:%M:%S}.{made.microsecond // 1000:03d}"
+            assert (
+                meaning == f"created on {made:%Y-%m-%d at %H:%M:%S}.{made.microsecond // 1000:03d}"
+            )
             continue
         numbers = [int(text) for text in re.findall(r"`(\d+)`", meaning)]
         assert numbers[0] == file_names.parse_offset_file_name(path.name)

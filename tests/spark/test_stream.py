@@ -123,7 +123,7 @@ def test_the_docs_example_appends_each_batch_once_though_it_is_planned_again(
     tables: SparkSession, golden: Golden, tmp_path: Path
 ) -> None:
     deltalake = pytest.importorskip("deltalake")
-    page = (CHECKOUT / "docs" / "spark.md").read_text(encoding="utf-8")
+    page = (CHECKOUT / "docs" / "spark-stream.md").read_text(encoding="utf-8")
     (example,) = [text for text in python_examples(page) if "write_deltalake" in text]
     store = golden("basic").path
     example = example.replace("/data/store", str(store)).replace("256 << 20", "300_000")

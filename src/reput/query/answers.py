@@ -324,7 +324,7 @@ def _bases(coverage: Coverage) -> str:
 
 
 def coverage_fields(coverage: Coverage) -> dict[str, Any]:
-    """Return the coverage for programs. docs/trace.md and docs/console.md describe the fields."""
+    """Return the coverage for programs. docs/trace.md and docs/console-api.md describe the fields."""
     return {
         "begin": coverage.log.start,
         "end": coverage.log.stop,
