@@ -96,9 +96,10 @@ class ObjectStore(Protocol):
 
 
 def check_conditions(store: ObjectStore, folder: str = "") -> None:
-    """Test both conditions with a temporary object in a folder, whose name ends with /.
+    """Test with a temporary object whether the store heeds the conditions of `put_new` and `put_if_match`.
 
-    Raises UsageError if the store ignores a condition.
+    `folder` is empty, or the name of a folder for this object, which ends with /. Raises UsageError if the store ignores
+    a condition.
     """
     name = f"{folder}reput-probe-{uuid.uuid4().hex}"
     try:

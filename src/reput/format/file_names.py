@@ -126,7 +126,7 @@ def index_file_name_of(previous: str | None, first_timestamp: int, now_ms: int) 
         first_timestamp: store time (ms) of the file's first entry.
         now_ms: current time.
     """
-    # The name for 0 would be read as 0 by Long.parseLong, which is not a valid name for a broker.
+    # As in `index_file_names`, no file is named by the time 0.
     local = max(_local_ms(min(max(first_timestamp, 0), now_ms)), 1)
     if previous is not None:
         try:

@@ -263,7 +263,7 @@ class LakeBucket:
         while not ended.wait(_BEAT_S):
             name, data = self._alive(self._run), uuid.uuid4().bytes
             with suppress(ReputError):
-                # A failed write does no harm, because other runs wait for several.
+                # One failed write does no harm, because other runs wait until several signs are missing.
                 version = (
                     self.store.put_if_match(name, data, version)
                     if version

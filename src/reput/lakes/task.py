@@ -110,7 +110,7 @@ def read_columns(job: ExportJob) -> list[str]:
     if KEY.name in request.table_schema().names:
         names.append("keys")
     if job.shape is not None or job.why_no_partition is not None or job.request.upsert_by:
-        # Rejected rows have more columns than accepted rows.
+        # Rejected rows may have more columns than accepted rows.
         names += [name for name in job.reject_schema.names if name not in (KEY.name, REASON.name)]
     names += [
         name if name in TEXT_PARTITIONS else "store_timestamp" for name in request.partition_by

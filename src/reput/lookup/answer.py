@@ -26,7 +26,7 @@ _ROW_MASK = (1 << PART_SHIFT) - 1
 
 
 class Counts(NamedTuple):
-    """Number of rows of the keys, of rows with messages, and of messages."""
+    """Three counts: the rows of the keys, the rows with messages, and the messages."""
 
     rows: int
     found: int

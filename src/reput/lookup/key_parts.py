@@ -222,7 +222,6 @@ def texts_of(array: pa.Array) -> KeyTexts:
     _, offsets, data = array.buffers()
     at = np.frombuffer(offsets, np.int64)[array.offset : array.offset + len(array) + 1]
     if data is None or not data.size:
-        # Kernels take no empty array.
         return KeyTexts(np.empty(1, np.uint8), np.zeros(len(array) + 1, np.int64))
     return KeyTexts(np.frombuffer(data, np.uint8), at)
 
