@@ -98,8 +98,9 @@ class ObjectStore(Protocol):
 def check_conditions(store: ObjectStore, folder: str = "") -> None:
     """Test with a temporary object whether the store heeds the conditions of `put_new` and `put_if_match`.
 
-    `folder` is empty, or the name of a folder for this object, which ends with /. Raises UsageError if the store ignores
-    a condition.
+    `folder` is empty, or the name of a folder for this object, which ends with /.
+
+    Raises UsageError if the store ignores a condition.
     """
     name = f"{folder}reput-probe-{uuid.uuid4().hex}"
     try:
