@@ -37,6 +37,7 @@ from reput.format.file_names import (
     offset_file_name,
 )
 
+# Bytes per read of a search for data.
 _LEAST_STEP_BYTES = 1 << 20
 _PRE_BLANK_BYTES = (1 << 31) - 1
 """Size in the entries that a broker writes before the first message of a queue (ConsumeQueue.fillPreBlank)."""
@@ -195,6 +196,7 @@ class ArchiveStorage:
     @property
     def open_file(self) -> ArchiveFiles:
         archive = self.archive
+        # A tuple, because `opened` caches archives by their options.
         options = tuple(sorted(archive.options.items()))
         return ArchiveFiles(archive.place, options, archive.manifest.generation)
 
@@ -272,6 +274,7 @@ class ArchiveStorage:
         tree: dict[str, dict[str, ArchiveEntry]] = {}
         for file in self.archive.manifest.log:
             self._add(tree, file.path, file.size, int(file.sha256[:15], 16))
+        # A store has this folder even if no queue was archived.
         self._add(tree, CONSUME_QUEUE_FOLDER, 0, is_folder=True)
         # Readers recognise a store of 5.x by this folder.
         if self.archive.manifest.version == "5.x":
@@ -339,6 +342,7 @@ class ArchiveStorage:
             return []
         queue = self._queues[parts[0], int(parts[1])]
         count, entry_bytes = self._layout(queue)
+        # Entries of a ConsumeQueue are numbered by queue offset, those of a batch queue consecutively.
         begin, end = (0, queue.count) if queue.is_batch else (queue.begin, queue.end)
         numbers = range(begin // count, (end - 1) // count + 1)
         if len(numbers) > _MOST_QUEUE_FILES:
@@ -362,6 +366,7 @@ class ArchiveStorage:
 
         def read(position: int, length: int) -> bytes:
             first, last = position // entry_bytes, -(-(position + length) // entry_bytes)
+            # Whole entries are computed, and the requested bytes are cut out.
             entries = read_entries(queue, base + first, base + last).tobytes()
             at = position - first * entry_bytes
             return entries[at : at + length]
@@ -400,12 +405,14 @@ class ArchiveStorage:
     def _entries(self, queue: _Queue, first: int, stop: int) -> npt.NDArray[np.void]:
         """Return entries of a queue as its ConsumeQueue files have them; zeros for entries that were not archived."""
         entries = np.zeros(stop - first, ENTRY_DTYPE)
+        # A broker writes the same entries before the first message of a queue.
         entries["size"][: max(queue.begin - first, 0)] = _PRE_BLANK_BYTES
         # If two messages have the same queue offset, the first one has the entry. So later rows are written first.
         for index, rows in reversed(queue.spans):
             if rows.greatest < first or stop <= rows.least:
                 continue
             begin, end = rows.row, rows.row + rows.rows
+            # The queue offsets are consecutive, so the row of each one can be computed.
             if rows.follows:
                 begin, end = (
                     rows.row + max(first - rows.least, 0),
@@ -443,6 +450,7 @@ class ArchiveStorage:
         """Write these rows into the entries; of rows with the same queue offset, the first one wins."""
         at = rows.column("queue_offset").to_numpy() - first
         wanted = (at >= 0) & (at < len(entries))
+        # In reverse order, because NumPy keeps the last value that is assigned to a place.
         at = at[wanted][::-1]
         for name in ("physical_offset", "size", "tags_code"):
             entries[name][at] = rows.column(name).to_numpy()[wanted][::-1]

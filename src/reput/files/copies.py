@@ -60,6 +60,7 @@ def _entries(root: Path, below: str, folder: int, device: int) -> Iterator[TreeE
     for name, status in entries:
         inside = os.path.join(below, name)
         path = root / inside
+        # A link may lead to files outside the store.
         if stat.S_ISLNK(status.st_mode):
             raise refused_link(path)
         is_folder = stat.S_ISDIR(status.st_mode)
@@ -75,6 +76,7 @@ def _entries(root: Path, below: str, folder: int, device: int) -> Iterator[TreeE
         )  # fmt: skip
         if is_folder:
             with explained(path, "be read"):
+                # Opened in its parent, so that no link can take the place of a folder above it.
                 opened = os.open(name, _FOLDER, dir_fd=folder)
             try:
                 yield from _entries(root, inside, opened, device)

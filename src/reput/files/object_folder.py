@@ -36,6 +36,7 @@ from reput.files.writer import (
 )
 
 _LOCK_FILE = ".reput-lock"
+# Seconds between two attempts to take the lock.
 _PAUSE_S = 0.002
 
 
@@ -77,6 +78,7 @@ class ObjectFolder:
         missing = [folder for folder in path.parents if not folder.exists()]
         make_folder(path.parent)
         with replacing(path) as attempt:
+            # This creates the file, which `FileWriter` then opens.
             write_durable(attempt, b"")
             size = 0
             with FileWriter(attempt) as file:
@@ -117,6 +119,7 @@ class ObjectFolder:
                 for file in files:
                     path = Path(folder, file)
                     name = str(path.relative_to(self._root))
+                    # Temporary files and the lock are not objects.
                     is_ours = not file.endswith(".tmp") and file != _LOCK_FILE
                     if is_ours and name.startswith(prefix) and path.is_file():
                         status = path.stat()

@@ -10,6 +10,7 @@ from reput.format.file_names import ARCHIVE_MANIFEST
 
 LOCAL_ARCHIVE = "archive://"
 """Prefix of paths in a local archive. They are not paths of the local file system."""
+# Separates the archive from the store in a path that stands for both.
 _JOIN = " + "
 _CHARACTERS = frozenset("*?[")
 
@@ -35,6 +36,7 @@ def joined_place(archive: str, store: str) -> str:
 def split_joined(path: str) -> tuple[str, str] | None:
     """Return archive and store of a path that `joined_place` returned; None for any other path."""
     archive, joint, store = path.partition(_JOIN)
+    # A local path with this separator must not be taken for such a path.
     is_both = joint and "://" in archive and (store.startswith("/") or "://" in store)
     return (archive, store) if is_both else None
 

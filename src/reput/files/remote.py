@@ -57,6 +57,7 @@ class RemoteFile:
                 number += 1
                 continue
             end = number + 1
+            # Adjacent missing blocks are fetched with one request.
             while end < stop and not self._blocks.has(self, end):
                 end += 1
             number = self._fetch(number, end, least)
@@ -67,6 +68,7 @@ class RemoteFile:
         At least the newest `least` blocks stay loaded.
         """
         most_ahead = _MOST_AHEAD_BYTES // BLOCK_BYTES
+        # Each sequential read fetches twice as much as the previous one.
         self._step = min(2 * self._step, most_ahead) if number == self._next else 1
         last = -(-self.size // BLOCK_BYTES)
         ahead = number + self._step
@@ -164,6 +166,7 @@ class CachedReader:
             raise StoreChangedError(
                 f"{self.path}: ends at {file.size}, but was longer when the job began"
             )
+        # A large read would displace the blocks of other reads.
         if len(buffer) > _MOST_AHEAD_BYTES // 2:
             file.reader().read_into(buffer, position)
             return

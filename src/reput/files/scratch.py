@@ -66,6 +66,7 @@ def write_executable(path: Path, content: bytes) -> None:
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)
+        # `mkstemp` creates files that only this user can read, and nobody can run.
         os.chmod(temporary, 0o755)
         os.replace(temporary, path)
     except BaseException:

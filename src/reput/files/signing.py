@@ -11,6 +11,7 @@ from reput.format.signature import Signature
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+# A key file is much smaller. Any other file need not be read completely.
 _MOST_KEY_BYTES = 1 << 16
 
 

@@ -26,7 +26,9 @@ from reput.tasks import Runner, WrappedRunner
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
+# Bytes per request for a large object.
 _CHUNK_BYTES = 16 << 20
+# Requests mostly wait, so a process sends many of them at the same time.
 _REQUESTS_AT_ONCE = 16
 _places: dict[str, ObjectStore] = {}
 """The object stores that this process can use for staged files, by the URL of their place."""
@@ -170,6 +172,7 @@ def fetch_file(store: ObjectStore, name: str, path: Path) -> None:
 def at_once(function: Callable[[Task], None], tasks: Sequence[Task]) -> None:
     """Run a function over tasks with several threads, because it waits for requests. Raises the function's errors."""
     with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as pool:
+        # The list raises the first error of a task.
         list(pool.map(function, tasks))
 
 

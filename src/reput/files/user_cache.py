@@ -13,6 +13,7 @@ from reput.errors import StoreAccessError
 from reput.ownership import is_out_of_reach
 
 _OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
+# Hexadecimal digits of a CRC-32, which precede the data.
 _CHECKSUM_DIGITS = 8
 _IDENTITY_BYTES = 100
 _ROUNDS = 16
@@ -39,7 +40,9 @@ class OwnCache:
             if not _is_own(os.stat(self.folder, follow_symlinks=False)):
                 return None
             fd = os.open(
-                self.folder / name, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+                # A link is not followed, and a FIFO does not block.
+                self.folder / name,
+                os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK,
             )
             try:
                 status = os.fstat(fd)
@@ -66,6 +69,7 @@ class OwnCache:
         if left <= most_bytes:
             return
         for _, size, path in sorted(found):
+            # A quarter is freed at once, so that the folder is not searched again soon.
             if left <= most_bytes * 3 // 4:
                 return
             with suppress(OSError):
