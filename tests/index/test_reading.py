@@ -76,11 +76,16 @@ def test_slots_and_items_of_any_file_are_right_or_not_told(
     assert told
 
 
-def test_a_file_of_the_default_size_need_not_be_the_default(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("slots", "items", "keys"),
+    [(10_000_000, 19_000_000, 50), (4_999_995, 20_000_001, 1), (5_000_005, 19_999_999, 2)],
+)
+def test_a_file_of_the_default_size_need_not_be_the_default(
+    tmp_path: Path, slots: int, items: int, keys: int
+) -> None:
     # 5,000,000 slots and 20,000,000 items occupy as many bytes as these.
-    slots, items = 10_000_000, 19_000_000
     file = IndexFile(slots, items, 0)
-    for number in range(50):
+    for number in range(keys):
         file.put("T", f"key{number}", 100 * number, 1_700_000_000_000)
     path = tmp_path / "1"
     with path.open("wb") as writer:
@@ -89,12 +94,13 @@ def test_a_file_of_the_default_size_need_not_be_the_default(tmp_path: Path) -> N
     assert work_out(str(path), 420_000_040) == (slots, items)
 
 
+@pytest.mark.parametrize("keys", [1, 20, 300])
 def test_a_file_of_the_default_geometry_is_not_read_to_its_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keys: int
 ) -> None:
     slots, items = 5_000_000, 20_000_000
     file = IndexFile(slots, items, 0)
-    for number in range(300):
+    for number in range(keys):
         file.put("T", f"key{number}", 100 * number, 1_700_000_000_000)
     path = tmp_path / "1"
     with path.open("wb") as writer:

@@ -95,6 +95,9 @@ class ArchivedFile(Closing):
     def stop_read_ahead(self) -> None:
         """Do nothing, because nothing is read ahead."""
 
+    def announce(self, positions: Sequence[int], length: int) -> None:
+        """Do nothing: an archive's blocks are requested together by its own index."""
+
     def read(self, position: int, length: int) -> bytes:
         """Return bytes of the file. Raises StoreChangedError, CorruptMessageError, StoreAccessError."""
         if position < 0 or position + length > self.size:

@@ -235,6 +235,13 @@ class PooledReader(Pooled[SparseReader], Closing):
         finally:
             self._pins.pop()
 
+    def announce(self, positions: Sequence[int], length: int) -> None:
+        self._pins.append(None)
+        try:
+            self._taken().announce(positions, length)
+        finally:
+            self._pins.pop()
+
     def use_descriptor(self, use: Callable[[int], _Result]) -> _Result | None:
         """Return the result of `use` for the file's descriptor; None if the file is not local."""
         self._pins.append(None)

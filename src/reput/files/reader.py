@@ -62,6 +62,9 @@ class SparseReader(RangeReader, Protocol):
 
     def stop_read_ahead(self) -> None: ...
 
+    def announce(self, positions: Sequence[int], length: int) -> None:
+        """Prepare reads of `length` bytes at many positions: files far away are asked for all of them at once."""
+
     def close(self) -> None: ...
 
 
@@ -134,6 +137,9 @@ class FileReader(Closing):
         """Turn off read-ahead, which would turn holes of a preallocated file into data."""
         if hasattr(os, "posix_fadvise"):
             os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_RANDOM)
+
+    def announce(self, positions: Sequence[int], length: int) -> None:
+        """Do nothing: local reads do not wait for each other."""
 
     @property
     def size(self) -> int:

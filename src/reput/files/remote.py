@@ -10,7 +10,8 @@ import mmap
 import posixpath
 import time
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -24,6 +25,9 @@ from reput.files.reader import OpenFile
 BLOCK_BYTES = 64 << 10
 _MOST_AHEAD_BYTES = 4 << 20
 _KEPT_BYTES = 256 << 20
+_AT_ONCE = 16
+_MOST_ANNOUNCED_BYTES = 32 << 20
+_NEAR_BLOCKS = 4
 _LISTED_S = 1.0
 _FOLDER = pyarrow.fs.FileType.Directory
 
@@ -44,7 +48,7 @@ class RemoteFile:
         self._map = mmap.mmap(-1, size, flags=flags)
         self._memory = memoryview(self._map)
         self.data = self._memory.toreadonly()
-        self._next = 0
+        self._first = self._next = 0
         self._step = 1
 
     def load(self, position: int, length: int) -> None:
@@ -65,20 +69,40 @@ class RemoteFile:
     def _fetch(self, number: int, end: int, least: int) -> int:
         """Load blocks from `number` to `end`, and more if reads are sequential; return the end of the loaded blocks.
 
-        At least the newest `least` blocks stay loaded.
+        The chain of a frequent key leads backwards in small steps. At least the newest `least` blocks stay loaded.
         """
         most_ahead = _MOST_AHEAD_BYTES // BLOCK_BYTES
+        is_backwards = self._first - _NEAR_BLOCKS <= number < self._first
+        is_sequential = number == self._next or is_backwards
         # Each sequential read fetches twice as much as the previous one.
-        self._step = min(2 * self._step, most_ahead) if number == self._next else 1
-        last = -(-self.size // BLOCK_BYTES)
-        ahead = number + self._step
-        while end < min(ahead, last) and not self._blocks.has(self, end):
-            end += 1
-        start, stop = number * BLOCK_BYTES, min(end * BLOCK_BYTES, self.size)
-        self.reader().read_into(np.frombuffer(self._memory[start:stop], np.uint8), start)
-        self._blocks.take(self, number, end, least)
-        self._next = end
+        self._step = min(2 * self._step, most_ahead) if is_sequential else 1
+        first, last = number, -(-self.size // BLOCK_BYTES)
+        if is_backwards:
+            while first > max(end - self._step, 0) and not self._blocks.has(self, first - 1):
+                first -= 1
+        else:
+            while end < min(number + self._step, last) and not self._blocks.has(self, end):
+                end += 1
+        self._read(first, end)
+        self._blocks.take(self, first, end, least)
+        self._first, self._next = first, end
         return end
+
+    def load_each(self, numbers: Iterable[int]) -> None:
+        """Load scattered blocks at once, as many as are worth it."""
+        missing = [number for number in numbers if not self._blocks.has(self, number)]
+        del missing[_MOST_ANNOUNCED_BYTES // BLOCK_BYTES :]
+        if len(missing) < 2:
+            return
+        self.reader()  # Opened by one thread.
+        with ThreadPoolExecutor(min(_AT_ONCE, len(missing))) as threads:
+            for number, _ in zip(missing, threads.map(self._read, missing), strict=True):
+                self._blocks.take(self, number, number + 1, 1)
+
+    def _read(self, first: int, end: int | None = None) -> None:
+        """Read blocks: one if `end` is missing."""
+        start, stop = first * BLOCK_BYTES, (first + 1 if end is None else end) * BLOCK_BYTES
+        self.reader().read_into(np.frombuffer(self._memory[start:stop], np.uint8), start)
 
     def reader(self) -> RemoteReader:
         if self._reader is None:
@@ -150,6 +174,18 @@ class CachedReader:
 
     def stop_read_ahead(self) -> None:
         """Do nothing: holes exist only in local files."""
+
+    def announce(self, positions: Sequence[int], length: int) -> None:
+        blocks = {
+            number
+            for position in positions
+            if 0 <= position < self.size
+            for number in (
+                position // BLOCK_BYTES,
+                (min(position + length, self.size) - 1) // BLOCK_BYTES,
+            )
+        }
+        self._file.load_each(sorted(blocks))
 
     @property
     def size(self) -> int:

@@ -8,6 +8,8 @@ header counts all of its items. A split is accepted only if the slots and the ch
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import suppress
 from typing import NamedTuple
 
 from reput.config import StoreConfig
@@ -23,8 +25,8 @@ _GIVEN = ("hash_slots", "index_items", "broker_config")
 # A file that changes while it is tested is tested again, for half a second at most.
 _LOOKS = 50
 _PAUSE_S = 0.01
-# Number of sampled items whose chains are tested.
-_ITEM_SAMPLES = 256
+# Number of sampled items whose chains are tested; every eighth of them is tested first.
+_ITEM_SAMPLES, _FIRST_SAMPLES = 256, 8
 # With more items than this, a wrong split cannot pass the test of the chains.
 _MANY_ITEMS = 256
 # A broker maps the whole file, and Java cannot map more bytes at once.
@@ -81,8 +83,8 @@ def work_out(path: str, size: int, storage: Storage = LOCAL) -> IndexGeometry | 
 
 def _work_out(path: str, size: int, count: int, storage: Storage) -> IndexGeometry | None:
     is_default_size = size == DEFAULT_GEOMETRY.file_bytes
-    # With so many chains, no other split can match. A search for one would read the file from its end.
-    if is_default_size and count > _MANY_ITEMS and _agrees(path, DEFAULT_GEOMETRY, storage):
+    # No other split can match all this. A search for one would read the file from its end.
+    if is_default_size and _agrees(path, DEFAULT_GEOMETRY, storage, beyond_doubt=True):
         return DEFAULT_GEOMETRY
     with storage.open(path) as reader:
         candidates = {from_items(size, count), _from_last_item(reader, size, count)}
@@ -101,14 +103,22 @@ def _from_last_item(reader: SparseReader, size: int, count: int) -> IndexGeometr
     return from_slots(size, slots) if rest == 0 else None
 
 
-def _agrees(path: str, geometry: IndexGeometry, storage: Storage) -> bool:
-    """Return whether header, slots and a sample of the items are consistent with a geometry."""
+def _agrees(
+    path: str, geometry: IndexGeometry, storage: Storage, *, beyond_doubt: bool = False
+) -> bool:
+    """Return whether header, slots and a sample of the items are consistent with a geometry.
+
+    Args:
+        beyond_doubt: Require what no other geometry shows. Few items must all be linked and match the header's offsets.
+    """
     try:
         file = IndexFileReader(path, *geometry, storage)
     except FormatError:
         return False
     try:
-        return _counts_agree(file) and _chains_agree(file)
+        if beyond_doubt and file.next_item <= _MANY_ITEMS and not _is_unmistakable(file):
+            return False
+        return _chains_agree(file) and _counts_agree(file)  # The latter may read all slots.
     finally:
         file.close()
 
@@ -132,7 +142,19 @@ def _chains_agree(file: IndexFileReader) -> bool:
         return 4 * len(lost_items(file, last)) <= last
     # Three quarters of the sampled items must be in their chains.
     sample = range(last, 0, -max(last // _ITEM_SAMPLES, 1))
+    few = sample[::_FIRST_SAMPLES]
+    file.announce_chains(few)
+    if all(map(file.reaches, few)):
+        return True
+    file.announce_chains(sample)
     return 4 * sum(map(file.reaches, sample)) >= 3 * len(sample)
+
+
+def _is_unmistakable(file: IndexFileReader) -> bool:
+    """Return whether few items are where the header says: all with a hash, and all reached from their slots."""
+    last = file.next_item - 1
+    has_hashes = all(key_hash for key_hash, _, _ in file.links(last))
+    return has_hashes and file.is_consistent() and not lost_items(file, last)
 
 
 class GeometryFinder:
@@ -150,9 +172,9 @@ class GeometryFinder:
         Raises UsageError if there are entries and no geometry fits any file.
         """
         undecided = ""
-        for path, size in reversed(files):
+        for path, size in self._best_first(files):
             try:
-                if size in self._by_size or not _index_count(path, size, self._storage):
+                if size in self._by_size:
                     continue
                 geometry = (
                     self._known(size) if self._is_given else work_out(path, size, self._storage)
@@ -166,6 +188,21 @@ class GeometryFinder:
         if undecided and not self._by_size:
             raise UsageError(undecided, arguments=_GIVEN)
         return self._by_size
+
+    def _best_first(self, files: list[tuple[str, int]]) -> Iterator[tuple[str, int]]:
+        """Yield files with entries, newest first, but last the files whose few items may not show their geometry."""
+        last = []
+        for path, size in reversed(files):
+            if size in self._by_size:
+                continue
+            count = 0
+            with suppress(StoreNotFoundError):  # Expired since the files were listed.
+                count = _index_count(path, size, self._storage)
+            if count > _MANY_ITEMS:
+                yield path, size
+            elif count:
+                last.append((path, size))
+        yield from last
 
     @property
     def _is_given(self) -> bool:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import struct
 import sys
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -52,6 +52,8 @@ OFFSET_MAX = 2**63 - 1
 _READS_OF_HEADER = 5
 # Bounds the checks of a chain, so that frequent keys do not slow them down.
 _CHAIN_STEPS = 256
+# Steps of many chains that are requested together.
+_ANNOUNCED_STEPS = 16
 # Another process may have added this many items that its header does not count yet.
 _UNCOUNTED_ITEMS = 1 << 12
 _UNUSED = bytes(1 << 16)
@@ -124,6 +126,27 @@ class IndexFileReader:
         data = np.empty(length, np.uint8)
         self._file.read_into(data, position)
         return data.view(dtype)
+
+    def announce(self, numbers: Iterable[int]) -> None:
+        """Prepare reads of items, each with its neighbours: over a network, they are requested at once."""
+        if not self.storage.is_local:
+            before = self._items_at - ITEM_BYTES
+            self._file.announce([before + n * ITEM_BYTES for n in numbers], _NEIGHBOURS_BYTES)
+
+    def announce_chains(self, numbers: Sequence[int]) -> None:
+        """Prepare `reaches`: the first items of all chains are requested at once, then the second ones, and so on."""
+        if self.storage.is_local:
+            return
+        self.announce(numbers)
+        slots = [max(self.item(number).key_hash, 0) % self.hash_slots for number in numbers]
+        self._file.announce([HEADER_BYTES + SLOT_BYTES * slot for slot in slots], SLOT_BYTES)
+        chains = [(number, self.slot(slot)) for number, slot in zip(numbers, slots, strict=True)]
+        for _ in range(_ANNOUNCED_STEPS):
+            chains = [(to, item) for to, item in chains if to < item < self.index_items]
+            if len(chains) < 2:
+                break
+            self.announce(item for _, item in chains)
+            chains = [(to, self.item(item).previous) for to, item in chains]
 
     def header_bytes(self) -> bytes:
         """Return the present bytes of the header."""

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 # Candidates that are read one by one before a time window is applied to the others.
 _READ_FIRST = 1 << 8
 _FEW = 1 << 12
+_MOST_ANNOUNCED = 1 << 6
 
 
 class IndexSearch:
@@ -49,7 +50,9 @@ class IndexSearch:
     def __iter__(self) -> Iterator[tuple[LocatedRecord, KeyedRecord]]:
         record: KeyedRecord | None = None
         found = self._part.candidates(self._hashes, self._within)
-        for candidate in found if self._window is None else self._in_window(found, self._window):
+        if self._window is not None:
+            found = self._in_window(found, self._window)
+        for candidate in found if self._log.source.is_local else self._announced(found):
             if not self.followed or candidate.physical_offset != self.followed[-1]:
                 self.followed.append(candidate.physical_offset)
                 located = self._locate(candidate.physical_offset)
@@ -61,6 +64,23 @@ class IndexSearch:
                     yield located, record
             elif record is not None:  # The candidate is another key of the same record.
                 self._verify(candidate, record)
+
+    def _announced(self, found: Iterator[Candidate]) -> Iterator[Candidate]:
+        """Yield the candidates; requests the records of more and more of them at once."""
+        count, error = 1, None
+        while error is None:
+            ahead: list[Candidate] = []
+            try:
+                for candidate in islice(found, count):
+                    ahead.append(candidate)
+            except UntrustedIndexError as raised:
+                error = raised
+            if not ahead and error is None:
+                return
+            self._log.announce(candidate.physical_offset for candidate in ahead)
+            yield from ahead
+            count = min(2 * count, _MOST_ANNOUNCED)
+        raise error
 
     def _in_window(self, found: Iterator[Candidate], window: TimeWindow) -> Iterator[Candidate]:
         """Yield the candidates; if there are many, only those in the window and those that need closer verification."""

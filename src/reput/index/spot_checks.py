@@ -97,6 +97,7 @@ def _widest_gaps(file: IndexFileReader, first: int, last: int, samples: int) -> 
 
     step = max((last - first) // samples, 1)
     numbers = [*range(first, last, step), last]
+    file.announce(numbers)
     offsets = [*map(offset, numbers)]
     # Widths are negated, because a heap yields the smallest value first.
     stretches = [

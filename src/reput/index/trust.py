@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 from reput.errors import StoreError
 from reput.format.file_names import ABORT_FILE
@@ -135,15 +135,19 @@ def covered_ranges(
     of another's, because the keys of one message may be in two files. Only if older log files have expired does a range
     begin with the log. Raises StoreAccessError.
     """
-    first = bisect_left(range(last + 1), log.min_offset, lo=first, key=lambda n: file.offset(n))
+    if file.offset(first) < log.min_offset:
+        first = bisect_left(range(last + 1), log.min_offset, lo=first, key=file.offset)
     missed = {n for n in (*lost, *find_gaps(file, log, first, last, files)) if n >= first}
 
     def holds(item: int) -> bool:
         in_order = file.is_in_order(item, last) and item not in missed
         return in_order and entry_holds(file, log, item)
 
+    checked = _checked(first, last, missed)
+    file.announce(checked)
+    log.announce(map(file.offset, checked))
     ranges = []
-    for begin, end in _runs(first, last, holds, missed):
+    for begin, end in _runs(checked, last, holds):
         expired = begin > 1 and 0 <= file.offset(begin - 1) < log.min_offset
         start = log.min_offset if expired else _end_of_message(log, file, begin)
         stop = file.offset(end)
@@ -157,9 +161,12 @@ def chains_hold(file: IndexFileReader, last: int) -> bool:
 
     A single broken chain is detected when it is followed. This check is for lost pages of slots.
     """
-    if all(map(file.reaches, _spread(last, _CHECKED_ENTRIES))):
+    few = _spread(last, _CHECKED_ENTRIES)
+    file.announce_chains(few)
+    if all(map(file.reaches, few)):
         return True
     more = _spread(last, _CHECKED_ENTRIES_IF_IN_DOUBT)
+    file.announce_chains(more)
     lost = sum(not file.reaches(number) for number in more)
     return lost <= len(more) // _CHAINS_PER_LOST_ONE
 
@@ -184,12 +191,16 @@ def _end_of_message(log: CommitLogReader, file: IndexFileReader, number: int) ->
     return offset + log.locate(offset).layout.total_bytes
 
 
-def _runs(
-    first: int, last: int, holds: Callable[[int], bool], doubtful: Collection[int]
-) -> Iterator[tuple[int, int]]:
-    """Yield runs (begin, end) of correct items, according to evenly spaced and `doubtful` items."""
+def _checked(first: int, last: int, doubtful: Collection[int]) -> list[int]:
+    """Return some items from first to last, with the `doubtful` ones, ascending."""
     step = max((last - first) // _CHECKED_ENTRIES, 1)
-    checked = sorted({*range(first, last, step), last, *doubtful} if first <= last else ())
+    return sorted({*range(first, last, step), last, *doubtful} if first <= last else ())
+
+
+def _runs(
+    checked: Sequence[int], last: int, holds: Callable[[int], bool]
+) -> Iterator[tuple[int, int]]:
+    """Yield runs (begin, end) of correct items, as far as the checked ones show."""
     begin: int | None = None
     before: int | None = None
     for number in checked:

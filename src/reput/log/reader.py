@@ -10,7 +10,8 @@ states the end of the log; a walk finds it (`reput.log.walk`).
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
@@ -162,6 +163,18 @@ class CommitLogReader:
         """Return the bytes of a file at many offsets, which it must contain. Raises as `read` does."""
         positions = [offset - file.start for offset in physical_offsets]
         return self._open(file).read_each(positions, lengths)
+
+    def announce(self, physical_offsets: Iterable[int]) -> None:
+        """Prepare `locate` at many offsets: over a network, the records are requested at once."""
+        if self.source.is_local:
+            return
+        by_file: dict[CommitLogFile, list[int]] = {}
+        for offset in physical_offsets:
+            if (file := self.file_at(offset)) is not None:
+                by_file.setdefault(file, []).append(offset - file.start)
+        for file, positions in by_file.items():
+            with suppress(StoreNotFoundError):  # Expired; `locate` reports it.
+                self._open(file).announce(positions, _FIRST_READ_BYTES)
 
     def use_descriptor(self, file: CommitLogFile, use: Callable[[int], _Result]) -> _Result | None:
         """Return the result of `use` for a file's descriptor; None for a remote file. Raises as `read` does."""
