@@ -54,7 +54,9 @@ test-agreement: $(STAMP) ## every command on hundreds of damaged stores: all say
 test-cluster: $(STAMP) ## rebuild 200 times on a Spark cluster whose executors fail, stop and leave (Linux)
 	REPUT_CLUSTER_RUNS=200 $(BIN)/python -m pytest -q -m "slow or not slow" tests/spark/test_faults.py
 
-test-lakes: $(STAMP) ## kill 200 exports into buckets at every step in turn, three formats, with servers that fail (Linux)
+test-lakes: $(STAMP) ## kill 200 exports into buckets at every step in turn, three formats, with servers that fail; read tables with DuckDB from PyPI (Linux)
+	$(PIP) --no-deps --upgrade --target build/readers duckdb==1.5.5 $(foreach name,avro delta httpfs iceberg,duckdb-extension-$(name)==1.5.5)
+	REPUT_READERS=required $(BIN)/python -m pytest -q -m "slow or not slow" tests/remote/test_lake_readers.py
 	REPUT_KILLS=67 $(BIN)/python -m pytest -q -s -m "slow or not slow" tests/remote/test_lake_kills.py
 
 test-attack: $(STAMP) ## hostile logs, trees, indexes and users, with fixed seeds (SECURITY.md)

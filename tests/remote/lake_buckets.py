@@ -88,7 +88,7 @@ class Lake:
     def rows(self, rejects: bool = False) -> pa.Table:
         """Return the rows of the table, by physical offset."""
         if self.layout == "delta":
-            table = self._delta(rejects)
+            table = self.delta(rejects).to_pyarrow_table()
         elif self.layout == "iceberg":
             table = self.iceberg_table(rejects).scan().to_arrow()
         else:
@@ -98,12 +98,13 @@ class Lake:
             table = files.to_table()
         return table.sort_by("physical_offset")
 
-    def _delta(self, rejects: bool) -> pa.Table:
+    def delta(self, rejects: bool = False) -> Any:
+        """Return deltalake's table."""
         from deltalake import DeltaTable
 
         place = f"{self.url}/_rejects" if rejects else self.url
         settings = object_settings(self.url, self.options)
-        return DeltaTable(place, storage_options=settings).to_pyarrow_table()
+        return DeltaTable(place, storage_options=settings)
 
     def iceberg_table(self, rejects: bool = False) -> Any:
         """Return pyiceberg's table."""

@@ -1,4 +1,4 @@
-"""A read-only S3 server for a folder: ranges of large and sparse files, which moto would read whole for each request."""
+"""A read-only S3 server for a folder: ranges of large, sparse files, which moto would read whole for each request."""
 
 from __future__ import annotations
 

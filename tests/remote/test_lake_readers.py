@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from reput.files.bucket import Bucket, object_settings
@@ -21,6 +27,8 @@ pytest.importorskip("obstore")
 pytestmark = pytest.mark.slow
 
 Golden = Callable[[str], GoldenStore]
+_READERS = Path(__file__).parents[2] / "build/readers"
+_REQUIRED = os.environ.get("REPUT_READERS") == "required"
 
 
 @pytest.fixture(scope="module")
@@ -52,9 +60,9 @@ def test_every_reader_has_every_row_once(
 ) -> None:
     found = {"own": lake.rows().select(["topic", "physical_offset"])}
     found |= _with_polars(lake)
+    found["spark"] = _with_spark(lake, tmp_path / "copy", spark)
     if lake.layout == "parquet":
-        found["duckdb"] = _with_duckdb(lake)
-        found["spark"] = _with_spark(lake, tmp_path / "copy", spark)
+        found["duckdb, by pyarrow"] = _with_duckdb(lake)
     for reader, table in found.items():
         columns = [table[name].to_pylist() for name in ("topic", "physical_offset")]
         assert sorted(zip(*columns, strict=True)) == expected, reader
@@ -90,9 +98,47 @@ def _with_duckdb(lake: Lake) -> Any:
 
 
 def _with_spark(lake: Lake, copy: Path, spark: SparkSession) -> Any:
-    """Read a copy of the objects: Hadoop's file system for S3 is not part of Spark."""
-    bucket = Bucket(lake.url, lake.options)
-    for one in bucket.list():
-        (copy / one.name).parent.mkdir(parents=True, exist_ok=True)
-        (copy / one.name).write_bytes(bucket.get(one.name).data)
-    return spark.read.parquet(str(copy)).select("topic", "physical_offset").toArrow()
+    """From copies of the data files of the table's present version.
+
+    Hadoop's file system for S3, Delta Lake and Iceberg are no parts of Spark, and no Python package has their jars.
+    """
+    table, folder = f"{lake.url}/", Bucket(lake.url, lake.options)
+    if lake.layout == "delta":
+        names = [each.removeprefix(table) for each in lake.delta().file_uris()]
+    elif lake.layout == "iceberg":
+        tasks = lake.iceberg_table().scan().plan_files()
+        names = [task.file.file_path.removeprefix(table) for task in tasks]
+    else:
+        names = [one.name for one in folder.list()]
+    for name in names:
+        (copy / name).parent.mkdir(parents=True, exist_ok=True)
+        (copy / name).write_bytes(folder.get(name).data)
+    # Iceberg's folders are not partitions: the files have all columns.
+    reader = spark.read.option("recursiveFileLookup", lake.layout == "iceberg")
+    return reader.parquet(str(copy)).select("topic", "physical_offset").toArrow()
+
+
+@pytest.mark.skipif(not _READERS.is_dir() and not _REQUIRED, reason="make test-lakes installs it")
+def test_duckdb_reads_what_pyarrow_reads(lake: Lake, tmp_path: Path) -> None:
+    """DuckDB reads the bucket, the Delta log and Iceberg's metadata itself."""
+    url, output = lake.url, tmp_path / "rows.parquet"
+    if lake.layout == "iceberg":
+        url = lake.iceberg_table().metadata_location
+    subprocess.run(
+        [sys.executable, "-m", "tests.remote.duckdb_reader", lake.layout, url, json.dumps(lake.options), str(output)],
+        env=os.environ | {"PYTHONPATH": str(_READERS)}, check=True, timeout=300,
+    )  # fmt: skip
+    found = pq.read_table(output).sort_by("physical_offset")
+    own = lake.rows().select(found.column_names)
+    assert found.num_rows > 0
+    for name in found.column_names:
+        assert _plain(found[name]) == _plain(own[name]), name
+
+
+def _plain(column: Any) -> list[Any]:
+    """Return values; times in UTC, whatever name a reader has for it."""
+    values = column.to_pylist()
+    return [
+        value.astimezone(UTC) if isinstance(value, datetime) and value.tzinfo else value
+        for value in values
+    ]

@@ -26,6 +26,8 @@ from reput.spark.runner import SparkRunner
 from reput.spark.session import create_session
 from reput.spark.ship import ship_code
 from reput.pipeline.driver import rebuild_store
+from reput.pipeline.index_layout import IndexFileTask
+from reput.pipeline.queue_plan import QueueTask
 
 master, bare_python, dependencies, store, config, output, signals = sys.argv[1:]
 
@@ -42,7 +44,7 @@ def slowly(function, task):
 
 class Slow(SparkRunner):
     def run(self, function, tasks, weights, progress):
-        if tasks and not hasattr(tasks[0], "split"):
+        if tasks and isinstance(tasks[0], (IndexFileTask, QueueTask)):
             function = partial(slowly, function)
         return super().run(function, tasks, weights, progress)
 
