@@ -1,4 +1,4 @@
-"""Measure JSON lines out of a store and into one: the format alone, whole exports and whole puts.
+"""Measure JSON lines out of a store and into one: only the format, whole exports and whole puts.
 
 Only the processor time of the thread that makes or reads the lines counts. Dispatch has a thread of its own.
 """

@@ -88,7 +88,7 @@ def _find_key(store: str) -> dict[str, float]:
         assert found == _HITS, found
         return time.perf_counter() - begun, frame.rdd.getNumPartitions()
 
-    seconds("true")  # After this the JVM has compiled most of what it runs.
+    seconds("true")  # After this the JVM has compiled the code that it runs.
     rounds = [(seconds("true"), seconds("false")) for _ in range(5)]
     with_index, without = map(min, zip(*rounds, strict=True))
     return {"key_s": with_index[0], "tasks": with_index[1], "scan_s": without[0]}

@@ -1,4 +1,4 @@
-"""Measure what proving IndexFiles costs, and what a query from the shell costs while they are not proven."""
+"""Measure the cost of proving IndexFiles, and the cost of a query from the shell while they are not proven."""
 
 from __future__ import annotations
 

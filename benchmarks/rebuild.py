@@ -1,6 +1,6 @@
 """Measure `reput rebuild` of the benchmark store on local[2], several times, each with a new session.
 
-Also measure rebuilds without Spark: one process alone, and two at once, each with a whole rebuild of its own. Two
+Also measure rebuilds without Spark: one process, and two at once, each with a whole rebuild of its own. Two
 cores can do what the two processes reach together. What local[2] lacks of that is hand-over and waiting.
 """
 

@@ -1,7 +1,7 @@
 """Measure the jobs in 1, 2, 4 and 8 partitions, on a standalone cluster of two workers with a core each.
 
 The work is always the same. Two cores run two partitions at a time, so the results for 4 and 8 show what a partition
-costs. Spark itself counts the bytes that are shuffled, and those that return to the driver.
+costs. Spark itself counts the bytes that are shuffled, and the bytes that return to the driver.
 """
 
 from __future__ import annotations

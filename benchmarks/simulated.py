@@ -57,7 +57,7 @@ class Cost(NamedTuple):
     """The cost of one rebuild for the driver.
 
     tasks    number of tasks that were run
-    seconds  processor time, without that of the code that stands for the tasks
+    seconds  processor time, without the code that stands for the tasks
     calls    number of function calls, in Python and in C
     memory   most bytes at a time
     sent     bytes of pickled tasks and functions
@@ -84,7 +84,7 @@ class CountingRunner:
     def counted(
         self, function: Callable[[Any], Any], tasks: Sequence[Any], result: Callable[[Any], Any]
     ) -> list[Any]:
-        """Return the result of each task. The time of this method is subtracted from that of the driver."""
+        """Return the result of each task. The time of this method is subtracted from the driver's time."""
         begun = time.process_time()
         results = [result(task) for task in tasks]
         self.tasks += len(tasks)
@@ -193,7 +193,7 @@ def plan_cost(folder: Path, splits: int, queues: int, *, counts: bool = False) -
 
 
 def _stage_runs(path: Path, names: list[Queue], split: int) -> None:
-    """Write a staged file without messages, whose queues begin where those of the previous split end."""
+    """Write a staged file without messages, whose queues continue the queues of the previous split."""
     runs = new_runs(len(names))
     entries = _PLANNED_ENTRIES // len(
         names

@@ -101,7 +101,7 @@ def _run(store: str, indexed: str) -> dict[str, float]:
     register(spark)
     spark.dataSource.register(ReadyMade)
     messages = spark.read.format("rocketmq").schema("queue_id int").load(store).count()
-    # After this the JVM has compiled most of what it runs.
+    # After this the JVM has compiled the code that it runs.
     sink(spark, store, options={"endingOffsets": str(1 << 30)})
     all_s = sink(spark, store)
     ready_s = sink(spark, store, source="ready-made", options={"messages": str(messages)})

@@ -20,7 +20,7 @@ def latencies(
 ) -> DataFrame:
     """Return rows with key, tags and seconds, one for each message of the second topic whose key the first topic has.
 
-    The tags are those of the second message. The seconds count from the first message with the key in the first topic.
+    The tags belong to the second message. The seconds count from the first message with the key in the first topic.
     """
     reput.spark.register(spark)
     begun = (

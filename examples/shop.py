@@ -14,7 +14,7 @@ ARCHIVE = Path(__file__).parents[1] / "tests" / "golden" / "data" / "orders.tar.
 
 @contextmanager
 def store_of(arguments: list[str]) -> Iterator[Path]:
-    """Give the store of the command line. If there is none, give the shop's store, in a temporary folder."""
+    """Give the store of the command line, or else the shop's store, in a temporary folder."""
     if arguments:
         if not Path(arguments[0], "commitlog").is_dir():
             sys.exit(f"{arguments[0]}: not a store; pass a folder with commitlog/ in it")

@@ -1,6 +1,7 @@
 """Ask whether the container's `reput serve` answers. The exit code is 0 if it does, or if another command runs.
 
-The command line of the process tells where it listens. With --http, ask for /livez over HTTP; otherwise connect.
+The command line of the process has the address where it listens. With --http, ask for /livez over HTTP. Without it,
+connect.
 """
 
 from __future__ import annotations

@@ -126,7 +126,7 @@ def test_expired_messages_are_an_error_unless_told_otherwise(
         (["--split-size", "0"], "--split-size"),
         (["--split-size", "1k"], "--split-size must be at least 16384, not 1024"),
         (["--columns", "topic,,key"], "a name is empty"),
-        (["--columns", "topic,json"], "leave json out, which --json-body adds"),
+        (["--columns", "topic,json"], "remove json, because --json-body adds"),
         (["--partition-by", ""], "a name is empty"),
         (["--topic", ""], "--topic: empty topic name"),
         (["--to", "iceberg", "--catalog", ""], "--catalog: give a name"),

@@ -157,8 +157,8 @@ def test_a_certificate_covers_pages_too(store: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        (["--listen", "9876"], "--listen '9876': write 127.0.0.1:9876"),
-        (["--http", "8080"], "--http '8080': write 127.0.0.1:9876"),
+        (["--listen", "9876"], "--listen '9876': write HOST:PORT, such as 127.0.0.1:9876"),
+        (["--http", "8080"], "--http '8080': write HOST:PORT, such as 127.0.0.1:9876"),
         (["--http-host", "name"], "--http-host needs --http"),
         (["--http-only"], "--http-only needs --http"),
         (["--http-only", "--http", "127.0.0.1:0", "--workers", "2"], "not with --accept-sends"),

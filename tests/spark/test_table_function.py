@@ -30,7 +30,7 @@ def test_the_function_has_the_rows_of_the_data_source(tables: SparkSession, gold
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        ("topics => 'a'", "no option topics; did you mean topic"),
+        ("topics => 'a'", "unknown option topics; did you mean topic"),
         ("onCorrupt => 'row'", "use a temporary view"),
         ("topic => cast(null as string)", "topic: the function rocketmq needs one constant"),
     ],

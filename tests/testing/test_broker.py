@@ -142,7 +142,7 @@ def test_wrong_uses_are_refused(tmp_path: Path) -> None:
         Broker(tmp_path, copy_of=tmp_path)
     with pytest.raises(UsageError, match="store_version"):
         Broker(version="3.2")
-    with pytest.raises(UsageError, match="write 127"):
+    with pytest.raises(UsageError, match="write HOST:PORT"):
         Broker(address="localhost")
     with pytest.raises(UsageError, match="not running"):
         Broker().messages("T")

@@ -169,7 +169,10 @@ def test_a_batch_is_not_parted(tmp_path: Path) -> None:
             [Message("A", properties={"DELAY": "1"})],
             "message 0: a batch cannot contain delayed messages",
         ),
-        ([Message("A", properties={"INNER_MULTI_DISPATCH": "q"})], "no further queues"),
+        (
+            [Message("A", properties={"INNER_MULTI_DISPATCH": "q"})],
+            "cannot have INNER_MULTI_DISPATCH",
+        ),
         ([Message("A", bytes(1000))] * 4, "at most 4088 bytes"),
         ([Message("A"), Message("A", properties={"p": "a\x02b"})], "x02"),
     ],

@@ -86,7 +86,7 @@ def test_a_crc_of_another_record_is_not_kept(tmp_path: Path) -> None:
         ),
         (Message("T", properties={"INNER_MULTI_DISPATCH": "x,%LMQ%a"}), "light queues"),
         (Message("T", properties={"INNER_MULTI_DISPATCH": "%LMQ%a,%LMQ%a"}), "light queues"),
-        (Message("T", properties="A\x01" + "b" * 32_745), "room for 32747"),
+        (Message("T", properties="A\x01" + "b" * 32_745), "at most 32747 bytes fit"),
     ],
 )
 def test_refused(tmp_path: Path, message: Message, reason: str) -> None:
@@ -218,7 +218,7 @@ def test_batch_files_that_do_not_fit_are_refused(tmp_path: Path) -> None:
         opened(tmp_path / "s", replace(CONFIG, batch_queue_file_bytes=100))
     with opened(tmp_path / "s") as store:
         store.put(Message("B", b""))
-    with pytest.raises(StoreError, match="have 460 bytes, but the settings say 92"):
+    with pytest.raises(StoreError, match="have 460 bytes, not the 92 of the settings"):
         opened(tmp_path / "s", replace(CONFIG, batch_queue_file_bytes=92))
 
 

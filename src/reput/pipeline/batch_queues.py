@@ -86,7 +86,7 @@ def _old_batches(
     batches: Batches, pack: Collection[Queue], old: Path, file_bytes: int, log: LogPart,
     elsewhere: list[OffsetRange],
 ) -> dict[Queue, BatchMatching]:  # fmt: skip
-    """Return the old queues whose entries decide, after comparing them with all messages.
+    """Return the old queues that decide the queue offsets, after comparing them with all messages.
 
     Appends to `elsewhere` the log ranges of records that state a physical offset other than their own.
     """
