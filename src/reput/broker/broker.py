@@ -133,6 +133,7 @@ class ServedBroker:
         """Return the queue offset of the first message, 0 for an unknown queue. Raises FormatError."""
         floor = self.topics.floor(topic, queue_id)
         try:
+            # Messages before the floor belong to a deleted topic of this name.
             return max(floor, self.store.min_queue_offset(topic, queue_id, check=check))
         except MessageNotFoundError:
             return floor

@@ -77,6 +77,7 @@ class ConfigFile:
 
     def _read(self, path: Path) -> tuple[dict[str, Any], bytes | None]:
         try:
+            # One byte more shows that the file is too long.
             data = read_file(path, self._most_bytes + 1)
         except StoreNotFoundError:
             return {}, None

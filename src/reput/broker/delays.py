@@ -101,6 +101,7 @@ class DelayedDelivery:
                 if begin == end:
                     return []
                 least = queue.min_queue_offset(reader.begin_offset())
+                # Earlier messages may have expired. A log that was truncated may end before the delivery progress.
                 begin = min(max(begin, least), end)
                 entries = queue.entries(begin, min(end, begin + _MOST_AT_ONCE))
                 return list(enumerate(entries, begin))

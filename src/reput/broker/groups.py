@@ -150,6 +150,7 @@ class ClientGroups:
 
     def consumers_of(self, topic: str) -> list[str]:
         """Return the groups that subscribe to a topic, sorted. Any thread may call this."""
+        # Iterate over a copy, because the event loop may change the groups meanwhile.
         groups = list(self._consumers.items())
         return sorted(name for name, group in groups if topic in group.subscriptions)
 
@@ -402,6 +403,7 @@ class SubscriptionGroups:
 
     def known(self) -> list[GroupConfig]:
         """Return the groups of the file."""
+        # `copy` is atomic, so other threads may change the groups meanwhile.
         return list(self._known.copy().values())
 
     def data_version(self) -> dict[str, int]:

@@ -136,6 +136,7 @@ class PoppedMessages:
         newest: dict[tuple[str, str, int, int], tuple[int, int]] = {}
         for noted in checkpoints:
             for place, order in _places(noted.checkpoint):
+                # A message may have been popped several times. Only the newest pop counts.
                 newest[place] = max(order, newest.get(place, order))
         copies = _Copies(self._store, self._committed)
         rows = []

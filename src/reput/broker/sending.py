@@ -277,6 +277,7 @@ class SentMessages:
         level = self._level(given)
         timed = TIMER_TOPIC, 0
         if level > 0:
+            # As in a broker, a level above the last one means the last one.
             place = SCHEDULE_TOPIC, min(level, self._levels) - 1
             given[DELAY] = str(min(level, self._levels))
             if self._is_five:
@@ -343,6 +344,7 @@ class SentMessages:
         example = self._topics.get(sent.example)
         if example is not None and example.perm & PERM_INHERIT:
             queues = max(min(sent.example_queues, example.write_queues), 0)
+            # The new topic is no example for others.
             return self._topics.create(sent.topic, queues, example.perm & ~PERM_INHERIT)
         if sent.topic.startswith(RETRY_TOPIC_PREFIX):
             return self._topics.create(sent.topic, 1, PERM_READ | PERM_WRITE)
@@ -440,6 +442,7 @@ def _queue(sent: Sent, config: TopicConfig) -> int:
     if sent.queue_id >= max(config.write_queues, config.read_queues):
         raise SendRefusedError(f"request queueId[{sent.queue_id}] is illegal, {config}")
     if sent.queue_id < 0:
+        # As in a broker, a negative id means any queue.
         return random.randrange(max(config.write_queues, 1))
     return sent.queue_id
 
@@ -469,6 +472,7 @@ def _batched(data: bytes) -> Iterator[tuple[int, bytes, bytes]]:
         try:
             total, _, _, flag, body_bytes = _BATCHED.unpack_from(data, position)
             body_at = position + _BATCHED.size
+            # A negative length is refused below.
             length = _PROPERTIES_LENGTH.unpack_from(data, body_at + max(body_bytes, 0))[0]
             properties_at = body_at + body_bytes + _PROPERTIES_LENGTH.size
             stop = properties_at + length

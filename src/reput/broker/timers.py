@@ -226,6 +226,7 @@ class TimedDelivery:
     def _done(self, queue_offset: int, due_ms: int = 0) -> None:
         with self._guard:
             self._offsets.pop(queue_offset, None)
+            # The first waiting message is the oldest, because `_offsets` is in the order of the queue.
             self._first = next(iter(self._offsets), self._read_to)
             self._delivered_to = max(self._delivered_to, due_ms)
             self._is_changed = True

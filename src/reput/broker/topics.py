@@ -166,6 +166,7 @@ class TopicTable:
                 DEFAULT_TOPIC, _DEFAULT_QUEUES, _DEFAULT_QUEUES, example
             )
             for config in own:
+                # The settings in the file take precedence.
                 self._known.setdefault(config.name, config)
 
     def is_own(self, topic: str) -> bool:
@@ -240,6 +241,7 @@ class TopicTable:
             config = self.get(topic)
             if config is None:
                 return
+            # The topic may have had more queues before, and their files remain.
             queues = max(config.read_queues, config.write_queues, self._found.get(topic, 0))
             before = self._deleted.get(topic, {})
             ends = {number: end for number in range(queues) if (end := end_of(number)) > 0}

@@ -148,9 +148,11 @@ class Transactions:
                 self._open[prepared.queue_offset] = _Open(
                     prepared.physical_offset, prepared.store_timestamp
                 )
+        # After a restart, reading begins at the oldest undecided message.
         first = min(self._open, default=self._half_at)
         self._offsets.commit(GROUP, HALF_TOPIC, 0, first)
         if not self._open and not self._decided_early:
+            # Otherwise, some decisions must be read again after a restart.
             self._offsets.commit(GROUP, OP_TOPIC, 0, self._op_at)
 
     def _new(self, topic: str, queue_offset: int) -> Iterator[MessageExt]:
@@ -159,6 +161,7 @@ class Transactions:
                 pulled = self._store.pull(topic, 0, queue_offset, _MOST_AT_ONCE)
             except MessageNotFoundError:
                 return
+            # There is nothing more to read.
             if not pulled.messages and pulled.next_begin_offset <= queue_offset:
                 return
             yield from pulled.messages

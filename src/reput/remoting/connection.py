@@ -197,6 +197,7 @@ class Connection(asyncio.Protocol):
         def attempt() -> Command:
             try:
                 answer = work()
+            # An unexpected error needs an answer too, or the client waits for its timeout.
             except Exception as error:
                 return failed(request, error)
             return answer
@@ -245,6 +246,7 @@ class Connection(asyncio.Protocol):
 
     def _has_command(self) -> bool:
         try:
+            # `next` raises the same error later, and the connection is closed then.
             return self._session.has_command
         except RemotingError:
             return True
@@ -269,6 +271,7 @@ class Connection(asyncio.Protocol):
         self._is_working = True
         session, begun = self._session, time.monotonic()
         while self._may_take():
+            # Other connections have their turn before this one continues.
             if time.monotonic() - begun > _SLICE_S:
                 asyncio.get_running_loop().call_soon(self._work)
                 break

@@ -102,6 +102,7 @@ class Pulling:
 
     def wake_up(self, topic: str, queue_id: int, end: int) -> None:
         """Answer the requests that wait for a queue, which has grown to `end`."""
+        # Iterate over a copy, because `_forget` removes pulls.
         for each in list(self._waiting.get((topic, queue_id), ())):
             if each.pull.queue_offset < end:
                 self._forget(each)
@@ -111,6 +112,7 @@ class Pulling:
 
     def _wake(self) -> None:
         """Answer woken pulls again, some at a time."""
+        # Other connections have their turn between the parts.
         for _ in range(min(_MOST_WOKEN, len(self._woken))):
             each = self._woken.popleft()
             each.peer.run(partial(self._answer, each.pull), each.pull.request, each.later.resolve)

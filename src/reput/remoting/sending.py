@@ -203,6 +203,7 @@ class Sending:
         if not run:
             return
         try:
+            # Every sender needs an answer, also after an unexpected error.
             results = self._written.store.put_run([each.message for each in run])
         except Exception as error:
             for each in run:

@@ -166,6 +166,7 @@ class Server:
                 own.close()
                 client.abort()
             else:
+                # Forget relays that have ended.
                 self._relays = {each for each in self._relays if each.is_open} | {relay}
 
         task = asyncio.get_running_loop().create_task(join())
@@ -188,6 +189,7 @@ class Server:
             < self.limits.connections
         ):
             return True
+        # A client that has sent no request yet loses the least.
         silent = (each for each in self.connections if not each.has_asked)
         oldest = min(silent, key=lambda each: each.begun, default=None)
         if oldest is None or time.monotonic() - oldest.begun < _PATIENCE_S:

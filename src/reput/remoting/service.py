@@ -115,6 +115,7 @@ class Service:
 
     async def start(self) -> None:
         """Open the stores and accept connections. Raises ReputError, StoreAccessError for an address in use."""
+        # A store that accepts messages is created if it is missing, so no search for stores takes place.
         found = list(self._paths) if self._options.accepts_sends else find_stores(self._paths)
         for path in found:
             await self._serve(path, waits=len(found) > 1 and not self._options.accepts_sends)

@@ -65,6 +65,7 @@ _STAGED_SCHEMA = pa.schema(
 def answer_frame(spark: SparkSession, found: Lookup) -> DataFrame:
     """Return the answer as a DataFrame, one partition per part of the keys. `coverage_of` returns its coverage."""
     parts = len(found.answer.parts)
+    # Each number is one partition, and a range needs at least one partition.
     numbers = spark.range(0, parts, 1, max(parts, 1))
     schema = from_arrow_schema(found.schema)
     schema.fields[-1].metadata = {

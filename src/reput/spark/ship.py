@@ -85,6 +85,7 @@ def _ask_executors(sc: SparkContext, needs: tuple[str, ...]) -> list[tuple[str, 
         digest = digest_of(Path(spec.origin).parent) if spec and spec.origin else ""
         return digest, [name for name in needs if importlib.util.find_spec(name) is None]
 
+    # With a task per core, Spark likely asks every executor.
     tasks = max(2, sc.defaultParallelism)
     return sc.parallelize(range(tasks), tasks).map(look).collect()
 

@@ -163,6 +163,7 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             begin = self._begin(source, mark, buffers)
             end = share.advance(source, begin, len(sources) - number, buffers)
             if self._target is not None:
+                # A run with Trigger.AvailableNow ends where the logs ended at its start.
                 end = max(min(end, self._target[source.name]), begin)
             if end != mark.end or begin != mark.end or source.name not in latest:
                 latest[source.name] = mark_at(source, end).as_json()

@@ -250,6 +250,7 @@ class FullCheck:
         for place, table in enumerate(self._index):
             span = table.spans.get(number)
             if span is not None:
+                # A writer appends only to the newest file.
                 is_growing = self._store.is_live and place == len(self._index) - 1
                 yield IndexSpan(
                     table.path, self._store.config.hash_slots, table.header, span, base, is_growing

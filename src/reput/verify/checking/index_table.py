@@ -104,6 +104,7 @@ class _Reading:
             return
         table.header = decode_header(self._reader.read(0, HEADER_BYTES))
         slots = self._slots()
+        # A file of another size may have fewer items than its header states.
         room = min(job.index_items, (size - item_position(job.hash_slots, 0)) // ITEM_BYTES)
         table.items = max(min(table.header.next_item, room) - 1, 0)
         if self._is_live:
@@ -132,6 +133,7 @@ class _Reading:
             previous = newer[:, 4].byteswap().view(np.int32).astype(np.int64)
             while len(late):
                 older = previous[numbers[late] - self._table.items - 1]
+                # A link to a newer item is damage. Following it could take forever.
                 numbers[late] = np.where(older < numbers[late], older, 0)
                 late = late[numbers[late] > self._table.items]
         return numbers.astype(np.int32).view(np.uint32).byteswap()

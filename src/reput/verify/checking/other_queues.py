@@ -167,6 +167,7 @@ def _explained(
             numbered.update(reader.numbered(position, stop))
             break
         except LostEntriesError as error:
+            # Go on by at least one entry, so that the loop ends.
             detail, position = error.reason, max(error.resume_offset, position + 1)
             yield Finding(Kind.QUEUE_GAP, reader.folder, detail)
         except StoreError as error:

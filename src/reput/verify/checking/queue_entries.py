@@ -201,6 +201,7 @@ class QueueFindings:
             "of this queue begins",
         )  # fmt: skip
         found = found.at(is_of_one)
+        # The expected entries are in log order.
         order = np.argsort(found.offsets, kind="stable")
         return expected.at(has_entry), found.at(order)
 

@@ -141,6 +141,7 @@ def _sizes(length: int) -> Iterator[int]:
     """Split `length` into sizes of records."""
     while length:
         size = min(length, _MOST_BYTES)
+        # The rest must have room for a record of its own.
         if 0 < length - size < _LEAST_BYTES:
             size -= _LEAST_BYTES
         yield size
