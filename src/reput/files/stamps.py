@@ -79,7 +79,7 @@ def settled_stamp(path: str) -> Stamp | None:
 
 
 def is_open_for_writing(path: str) -> bool | None:
-    """Return whether any process has a file open or mapped for writing; None if the system cannot tell."""
+    """Return whether any process has a file open or mapped for writing; None if the system does not report it."""
     if not hasattr(fcntl, "F_SETLEASE"):
         return None
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)

@@ -356,7 +356,7 @@ def encode(message: MessageExt) -> bytes:
         raise RecordError(
             f"properties of {len(message.properties_bytes)} bytes exceed {MAX_PROPERTIES_BYTES}"
         )
-    # The flags follow the hosts that are written, whatever the message's flags say.
+    # The flags are those of the written hosts, even if the message states others.
     sys_flag = message.sys_flag & ~(SYS_FLAG_BORN_HOST_V6 | SYS_FLAG_STORE_HOST_V6)
     sys_flag |= SYS_FLAG_BORN_HOST_V6 if len(born) == HOST_V6_BYTES else 0
     sys_flag |= SYS_FLAG_STORE_HOST_V6 if len(store) == HOST_V6_BYTES else 0

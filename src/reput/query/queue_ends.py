@@ -101,7 +101,7 @@ class QueueEnds:
         raise FormatError(queue.folder, (end - 1) * ENTRY_BYTES, reason)
 
     def _find(self, topic: str, queue_id: int, end: int) -> LocatedRecord | None:
-        """Return the first message of the queue after its last entry, as far as the allowance permits."""
+        """Return the first message of the queue after its last entry, searched for within the allowance."""
         log = self._store.commit_log
         known_end, position = self._walked.get((topic, queue_id), (-1, 0))
         # If the queue has grown, the log after its new end has not been searched.

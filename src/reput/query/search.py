@@ -383,7 +383,7 @@ def search_steps(
         begin_offset = log.min_offset
         search = unindexed.search(log, wanted, **bounds)
         try:
-            # After a new start, records that were yielded before are left out.
+            # After a new start, records that were yielded before are skipped.
             for step in search.steps(planner):
                 new = tuple(one for one in step.records if one.physical_offset < oldest)
                 oldest = new[-1].physical_offset if new else oldest

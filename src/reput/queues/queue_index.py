@@ -1,4 +1,4 @@
-"""The interfaces through which queues are read, whatever their storage is."""
+"""The interfaces through which queues of any storage are read."""
 
 from __future__ import annotations
 

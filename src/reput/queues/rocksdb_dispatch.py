@@ -59,7 +59,7 @@ def entry_columns(messages: npt.NDArray[np.void]) -> npt.NDArray[np.void]:
 
 def entry_values(columns: npt.NDArray[np.void]) -> list[bytes]:
     """Return the stored values of entries."""
-    # Stored values are big endian, whatever the byte order of the input is.
+    # Stored values are big endian, even if the input is not.
     stored = columns.astype(ROCKSDB_VALUE_DTYPE, copy=False)
     values: list[bytes] = stored.view(f"V{VALUE_BYTES}").tolist()
     return values
