@@ -108,7 +108,7 @@ def _check_is_same(
         raise _another(storage)
     if last is None or any(file.begin >= (last.start if file.is_sealed else end) for file in log):
         raise UsageError(
-            f"{storage.older.root}: reaches further than the log of {storage.store}, an older copy; "
+            f"{storage.older.root}: reaches further than the log of {storage.store}, which is an older copy; "
             "read only the archive"
         )
 

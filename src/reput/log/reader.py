@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 _Result = TypeVar("_Result")
-# Most records are shorter.
+# Size of the first read, which contains most records completely.
 _FIRST_READ_BYTES = 4 << 10
 # Largest first read for a size that an index entry or a caller states.
 _MOST_TRUSTED_BYTES = 64 << 10
