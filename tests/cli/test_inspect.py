@@ -195,6 +195,6 @@ def test_an_index_file_without_entries_asks_for_its_sizes(tmp_path: Path) -> Non
     path.write_bytes(bytes(84040))
     ran = reput("inspect", path)
     assert ran.code == WRONG_USE
-    assert "give --hash-slots and --index-items" in one_line(ran)
+    assert "pass --hash-slots and --index-items" in one_line(ran)
     empty = inspected(path, "--hash-slots", 1000, "--index-items", 4000)
     assert (empty["entries"], empty["chain_lengths"]) == (0, [[0, 0, 1000]])

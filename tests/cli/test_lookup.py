@@ -142,7 +142,7 @@ def test_wrong_use_is_one_line(
             "Spark can read and wr",
         ),
         (("--keys", keys_csv, "--output", "hdfs://b/o"), INSTALL_SPARK),
-        (("--keys", keys_csv, "--output", "s3://b"), "name a folder in the bucket"),
+        (("--keys", keys_csv, "--output", "s3://b"), "specify a folder in the bucket"),
         (("--keys", keys_csv, "--output", "-", "--runner", "spark"), INSTALL_SPARK),
     ):
         ran = reput("lookup", store, *options)

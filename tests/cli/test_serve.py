@@ -161,7 +161,10 @@ def test_a_certificate_covers_pages_too(store: Path, tmp_path: Path) -> None:
         (["--http", "8080"], "--http '8080': write HOST:PORT, such as 127.0.0.1:9876"),
         (["--http-host", "name"], "--http-host needs --http"),
         (["--http-only"], "--http-only needs --http"),
-        (["--http-only", "--http", "127.0.0.1:0", "--workers", "2"], "not with --accept-sends"),
+        (
+            ["--http-only", "--http", "127.0.0.1:0", "--workers", "2"],
+            "cannot be combined with --accept-sends",
+        ),
         (["--http-token-file", "token"], "--http-token-file needs --http"),
         (["--http", "127.0.0.1:0", "--http-token-file", "/dev/null"], "/dev/null"),
         (["--workers", "2", "--accept-sends"], "--accept-sends"),

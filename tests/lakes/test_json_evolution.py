@@ -65,7 +65,10 @@ def test_integers_become_doubles_where_the_table_can() -> None:
     wide = learned(known, body, widens=INT_TO_DOUBLE)
     assert fields_of(wide) == {"n": "double", "deep": [{"m": "double"}], "s": "string"}
     assert wide.notes == []
-    assert changes(known, wide.shape) == ["n was int64, is double", "deep[].m was int64, is double"]
+    assert changes(known, wide.shape) == [
+        "n was int64, is now double",
+        "deep[].m was int64, is now double",
+    ]
     narrow = learned(known, body, widens=NOTHING)
     assert narrow.shape == known
     assert [note.split(", ")[0] for note in narrow.notes] == [
@@ -146,7 +149,7 @@ def test_five_rounds_of_drift(tmp_path: Path, layout: str, partition_by: tuple[s
         )  # fmt: skip
         assert (report.rows, report.rejects) == (5, 0)
         new.append(list(report.json_changes))
-    widened = ["id was int64, is double"] if layout == "parquet" else []
+    widened = ["id was int64, is now double"] if layout == "parquet" else []
     assert new == [
         [],
         ["deep, object, is new"],

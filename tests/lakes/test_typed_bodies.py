@@ -103,7 +103,7 @@ def test_a_file_with_other_types_than_the_table_is_refused(tmp_path: Path) -> No
         export(store.path, out, incremental=True, body=f"avro:{schema}")
     schema.write_text(json.dumps(record(("id", "long"))))
     report = export(store.path, out, incremental=True, body=f"avro:{schema}")
-    assert list(report.json_changes) == ["id was int32, is int64"]
+    assert list(report.json_changes) == ["id was int32, is now int64"]
 
 
 def test_a_registry_that_does_not_answer_rejects_no_message(tmp_path: Path) -> None:

@@ -128,7 +128,9 @@ def test_what_is_staged_goes_when_the_answer_is_read(golden: Golden, tmp_path: P
 
 
 def test_keys_that_are_no_table_are_one_line(golden: Golden) -> None:
-    with pytest.raises(UsageError, match=r"keys must be a table .* of \(topic, key\), not int"):
+    with pytest.raises(
+        UsageError, match=r"keys must be an Arrow table .* of \(topic, key\), not int"
+    ):
         reput.look_up(golden("orders").path, 7)
     twice = pa.table([["t"], ["k"], ["k"]], names=["topic", "key", "key"])
     with pytest.raises(UsageError, match="'key' names two columns"):

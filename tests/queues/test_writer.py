@@ -1,5 +1,6 @@
 """ConsumeQueues are written like the oracle's, entry by entry, in files as long as a broker's."""
 
+from itertools import zip_longest
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -36,10 +37,14 @@ def append(queue: ConsumeQueueWriter, entries: list[Entry]) -> int:
     return queue.append(messages, np.arange(len(entries)), offsets)
 
 
-def oracle_files(entries: list[Entry], file_entries: int) -> dict[str, bytes]:
+def oracle_files(entries: list[Entry], file_entries: int, cut: int = 0) -> dict[str, bytes]:
+    """Return the oracle's files for entries that are appended in two parts, divided at `cut`."""
     queue = OracleQueue(file_entries * ENTRY.size)
-    for entry in entries:
-        queue.put(entry.physical_offset, entry.size, entry.tags_code, entry.queue_offset)
+    for part in (entries[:cut], entries[cut:]):
+        following = [entry.queue_offset for entry in part[1:]]
+        # An append knows the next message only within its part.
+        for entry, after in zip_longest(part, following):
+            queue.put(entry.physical_offset, entry.size, entry.tags_code, entry.queue_offset, after)
     return queue.padded()
 
 
@@ -56,6 +61,10 @@ entry_lists = st.lists(
 @example([Entry(10 * n, n) for n in (0, 1, 1)], 2, 0, False)  # the refused entry creates a file
 @example([Entry(10 * n, n) for n in (0, 1, 1, 2)], 2, 3, True)
 @example([Entry(0, 13), Entry(10, 14)], 5, 1, True)
+@example(
+    [Entry(0, 14), Entry(101, 16), Entry(300, 17)], 1, 0, False
+)  # the gap has room for one message
+@example([Entry(0, 14), Entry(101, 16), Entry(300, 17)], 1, 2, False)
 def test_files_are_the_oracles(
     entries: list[Entry], file_entries: int, cut: int, close_between: bool
 ) -> None:
@@ -66,7 +75,7 @@ def test_files_are_the_oracles(
             queue.close(sync=True)
         taken += append(queue, entries[cut:]) if entries[cut:] else 0
         queue.close(sync=False)
-        assert files_of(Path(folder) / "t" / "0") == oracle_files(entries, file_entries)
+        assert files_of(Path(folder) / "t" / "0") == oracle_files(entries, file_entries, cut)
         assert taken <= len(entries)
 
 

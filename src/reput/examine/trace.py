@@ -83,7 +83,8 @@ def trace(
         raise UsageError("pass one of key and message_id", arguments=["key", "message_id"])
     if topic is not None and key is None:
         raise UsageError(
-            "topic can be combined with key only, not with message_id", arguments=["topic"]
+            "topic can be combined with key only, not with message_id",
+            arguments=["topic", "key", "message_id"],
         )
     for name, most in (("most_messages", most_messages), ("most_entries", most_entries)):
         if most < 1:

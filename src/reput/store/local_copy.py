@@ -52,7 +52,7 @@ def local_copy(
     storage, store = find_store(url, options)
     if storage.is_archive or storage.is_joined:
         raise UsageError(
-            f"{url}: is an archive; restore it into a folder first, or verify it with reput archive --verify"
+            f"{url}: is an archive; restore it into a folder first, or verify it as an archive"
         )
     files = list(_files(storage, store, _MOST_DEPTH))
     total = sum(file.stat().st_size for file in files)
