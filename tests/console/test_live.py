@@ -98,8 +98,8 @@ def test_the_address_of_a_page_over_many_stores_is_short(tmp_path: Path) -> None
         put(tmp_path / "a", "k2")
         keys, _ = watched(client, second)
         assert keys == ["k2"] * len(many)
-        assert "begins anew" in client.get(first).text
-        assert "begins anew" in client.get("/live?at=unknown").text
+        assert "starts again with the newest messages" in client.get(first).text
+        assert "starts again with the newest messages" in client.get("/live?at=unknown").text
 
 
 def test_cursors_that_are_kept_are_few() -> None:

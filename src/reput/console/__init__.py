@@ -1,1 +1,1 @@
-"""Show stores in a browser and over HTTP: an ASGI app with server-rendered pages and a JSON API."""
+"""Provide the web console: an ASGI app with server-rendered pages and a JSON API over stores."""

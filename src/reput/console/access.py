@@ -1,4 +1,4 @@
-"""Control access: users, host names, and forged requests from other sites."""
+"""Control access to the console: identify users, check host names, and refuse requests forged by other sites."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from reput.console.users import ANYBODY, CURRENT, NOBODY, ConsoleUser, Permissio
 
 COOKIE = "reput"
 USER = "reput.user"
-"""Name of the user, in the scope of a request."""
+"""The key of the user's name in the ASGI scope of a request."""
 _HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^\[\]:@/]+))(?::[0-9]{0,5})?")
 _HEALTH_PATHS = ("/healthz", "/livez", "/readyz")
 _OPEN_PATHS = (*_HEALTH_PATHS, "/login")
@@ -33,10 +33,11 @@ _HEADERS = {
 
 
 class Access:
-    """Middleware around everything.
+    """The outermost middleware but one: it answers requests that are not allowed.
 
-    Without a token only requests for the given hosts are answered. Otherwise a foreign page could have its name
-    resolve to this machine and read all stores. Requests that foreign pages cause are refused, except for links.
+    Without a token, only requests for the given host names are answered. Otherwise a page of another site could make
+    its own name resolve to this machine (DNS rebinding), and read all stores. Requests that pages of other sites cause
+    are refused, except for links that a user follows.
     """
 
     def __init__(self, app: ASGIApp, users: Users | None, hosts: Sequence[str] | None) -> None:
@@ -71,11 +72,12 @@ class Access:
     def _refusal(self, connection: HTTPConnection, user: ConsoleUser | None) -> Response | None:
         headers, path = connection.headers, connection.url.path
         is_known_host = self._hosts is None or _host_of(headers) in self._hosts
-        if not is_known_host and path not in _HEALTH_PATHS:  # kubelet asks by the pod's address
+        # Kubernetes probes use the address of the pod.
+        if not is_known_host and path not in _HEALTH_PATHS:
             return _refused(
                 421,
                 "host",
-                "this host name is not served here; it can be allowed when the server starts",
+                "this host name is not allowed; pass it with --http-host when the server starts",
             )
         if _is_foreign(connection.scope, headers):
             return _refused(403, "cross_site", "a page of another site sent this request")
@@ -84,7 +86,7 @@ class Access:
         if user is not None:
             if Permission.SEARCH in user.permissions or path == "/logout":
                 return None
-            return _refused(403, "forbidden", "this needs the role search")
+            return _refused(403, "forbidden", "this request needs the role search")
         if path.startswith("/api/") or "text/html" not in headers.get("accept", ""):
             answer = _refused(401, "token", "pass the token: Authorization: Bearer TOKEN")
             answer.headers["www-authenticate"] = "Bearer"
@@ -96,8 +98,9 @@ class Access:
 
 
 def own_path(target: str) -> str:
-    """Return the address to open after the login: a path of this server, never another site."""
+    """Return the address to open after the login. It must be a path of this server; any other address becomes /."""
     parts = urlsplit(target)
+    # Browsers treat // and /\ as the beginning of another host.
     is_own = target.startswith("/") and target[1:2] not in ("/", "\\") and not parts.netloc
     return target if is_own and target.isprintable() else "/"
 
@@ -120,7 +123,7 @@ def _is_foreign(scope: Scope, headers: Headers) -> bool:
 
 
 def _host_of(headers: Headers) -> str:
-    """Return the Host header without its port; an empty text for a malformed one."""
+    """Return the host name in the Host header, without the port; empty if the header is malformed."""
     found = _HOST.fullmatch(headers.get("host", "").lower())
     return "" if found is None else found[1] or found[2]
 

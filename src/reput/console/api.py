@@ -1,4 +1,4 @@
-"""The HTTP API: JSON, or JSON lines as they are found, in the form that the command line prints."""
+"""Answer requests of the HTTP API with JSON, or with JSON lines while results are found."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ from reput.query.shared_store import SharedStore
 
 LINES = "application/x-ndjson"
 _MOST_PARTS = _MOST_FINDINGS = 1_000
-_JSON_TO_A_BYTE = 6  # bytes of JSON for a control character
+_JSON_TO_A_BYTE = 6  # Most bytes of JSON per byte of a body: a control character becomes \u0000.
 Lines = Generator[bytes, None, None]
 
 
 class JSON(JSONResponse):
-    """An answer of JSON in the form that the command line prints."""
+    """A JSON answer in the form that the command line prints."""
 
     def render(self, content: Any) -> bytes:
         return (json_text(content) + "\n").encode("utf-8", "backslashreplace")
 
 
 class Api:
-    """The handlers; `reput.console.openapi` lists them with their parameters."""
+    """The request handlers. `reput.console.openapi` lists their paths and parameters."""
 
     def __init__(self, mounts: Mounts, checks: Checks) -> None:
         self._mounts, self._checks = mounts, checks
@@ -60,7 +60,7 @@ class Api:
         return await self._mounts.run(lambda: _listed("stores", "store", map(self._facts, names)))
 
     def _facts(self, name: str) -> dict[str, Any]:
-        """Return a store's summary, or its error, so that an unreadable store does not hide the others."""
+        """Return the summary of a store, or its error: one unreadable store must not hide the others."""
         try:
             return facts_of(*self._mounts.named(name)).as_json()
         except ReputError as error:
@@ -103,7 +103,8 @@ class Api:
     ) -> Response:
         share = Share()
         steps = search(store, wanted, share)
-        self._mounts.check_room()  # once an answer has begun, its status cannot change
+        # Refuse now: after an answer has begun, its status cannot change.
+        self._mounts.check_room()
         if choice(request.query_params, "format", ("json", "jsonl")) == "jsonl":
             return self._stream(_search_lines(steps, share))
 
@@ -181,7 +182,7 @@ class Api:
 
 
 def _listed(name: str, key: str, entries: Iterator[dict[str, Any]]) -> Response:
-    """Return a list of as many entries as fit, at least one, and the cursor of the rest; `key` names an entry."""
+    """Return as many entries as fit, at least one, and a cursor for the rest: the field `key` of the last entry."""
     taken, left, has_more = list[dict[str, Any]](), HTTP.answer_bytes, False
     for entry in entries:
         left -= len(json_text(entry))
@@ -194,7 +195,7 @@ def _listed(name: str, key: str, entries: Iterator[dict[str, Any]]) -> Response:
 
 
 def _search_lines(steps: Steps, share: Share) -> Lines:
-    """Yield a line per message, then a line with `complete`; an error is also a line."""
+    """Yield a line per message, then a line with `complete`. An error also becomes a line, because lines were sent."""
     try:
         for step in steps:
             if isinstance(step, Outcome):

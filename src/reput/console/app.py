@@ -1,4 +1,4 @@
-"""The console as an ASGI app."""
+"""Build the ASGI app of the console."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def create_app(
     decoders: Mapping[str, BodyDecoder] | None = None,
     users: Users | None = None,
 ) -> Starlette:
-    """Return the pages and the API over these stores. It writes nothing, and closes no store.
+    """Return an app with the pages and the API for these stores. It writes nothing, and closes no store.
 
     Args:
         stores: Open stores by the names that people see; the mapping may change meanwhile.
@@ -114,7 +114,7 @@ def create_app(
 
 
 def _health(mounts: Mounts) -> Response:
-    """Return 503 with the reason if a store is missing or cannot be read."""
+    """Return the health of all stores, with status 503 and the reasons if any is missing or unreadable."""
     gone = mounts.missing
     broken = {name: str(one) for name, one in gone.items()}
     for name in mounts.names:
@@ -128,7 +128,7 @@ def _health(mounts: Mounts) -> Response:
 
 
 async def _failed(pages: Pages, request: Request, error: Exception) -> Response:
-    """Return a failure as JSON for programs, or as a page for people."""
+    """Return an error as JSON under /api/, and as a page elsewhere."""
     if isinstance(error, HTTPException):
         kinds = {404: "not_found", 405: "method"}
         texts = {404: "This page does not exist.", 405: "This server is read-only: use GET."}

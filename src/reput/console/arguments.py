@@ -1,4 +1,4 @@
-"""Parse and check the arguments of a request, and describe its errors."""
+"""Parse and check the parameters of requests, and describe errors."""
 
 from __future__ import annotations
 
@@ -29,14 +29,17 @@ _MOST_DIGITS = 19
 
 
 class SearchForm(NamedTuple):
-    """The conditions of a search: topic, key or text, store times, and number of messages.
+    """The conditions of a search.
 
     Attributes:
-        keys: Keys or ids. A message has at least one of them.
-        after: A cursor: only messages before this physical offset.
-        content: The condition on bodies and properties.
-        offset: A physical offset at which a message may begin.
-        place: Topic, queue and queue offset of a message.
+        topic: Only messages of this topic.
+        keys: Keys or ids, of which a message must have one.
+        begin, end: Only messages stored between these times, ms.
+        limit: Maximum number of messages.
+        after: The cursor of an earlier answer: only messages before this physical offset.
+        content: A condition on bodies and properties.
+        offset: A physical offset; the message that begins there is also found.
+        place: Topic, queue and queue offset; the message there is also found.
     """
 
     topic: str | None
@@ -57,13 +60,13 @@ def search_of(
     is_pasted: bool = False,
     most: int = MOST_MESSAGES,
 ) -> SearchForm:
-    """Return the search in a request's arguments.
+    """Return the search that a request's parameters describe.
 
     Args:
-        query: Its parameters.
-        default_limit: Number of messages where it gives none.
-        is_pasted: Whether people wrote the key: it may be several, or an offset.
-        most: The greatest limit.
+        query: The parameters.
+        default_limit: The limit if there is no such parameter.
+        is_pasted: Whether the key comes from the search field, into which users paste several keys, or offsets.
+        most: The greatest allowed limit.
 
     Raises:
         UsageError: A parameter is wrong.
@@ -126,7 +129,7 @@ def time(query: QueryParams, name: str) -> int | None:
 
 
 def choice(query: QueryParams, name: str, choices: tuple[str, ...]) -> str:
-    """Return one of these words, or the first if the argument is missing. Raises UsageError."""
+    """Return a parameter that must be one of `choices`; the first of them if it is missing. Raises UsageError."""
     value = text(query, name) or choices[0]
     if value not in choices:
         raise UsageError(f"{name} must be {' or '.join(choices)}, not {value!r}", arguments=[name])
@@ -134,7 +137,7 @@ def choice(query: QueryParams, name: str, choices: tuple[str, ...]) -> str:
 
 
 class _NumberInPath(Convertor[int]):
-    """A number of 64 bits in a path, of limited length, because Python refuses to convert more than 4,300 digits."""
+    """A 64-bit number in a path. Its length is limited, because Python refuses to convert more than 4,300 digits."""
 
     regex = "[0-9]+"
 
@@ -152,7 +155,7 @@ register_url_convertor("int64", _NumberInPath())
 
 
 class Failure(NamedTuple):
-    """A status, a word for programs, a heading and a sentence for people."""
+    """An error as an answer: HTTP status, a word for programs, and a title and a sentence for people."""
 
     status: int
     kind: str
@@ -161,7 +164,7 @@ class Failure(NamedTuple):
 
     @classmethod
     def of(cls, error: Exception) -> Failure:
-        """Return the problem for an error; damaged and unreadable stores are never reported as "not found"."""
+        """Return the failure for an error. Damaged and unreadable stores must never be reported as "not found"."""
         if isinstance(error, ForbiddenError):
             return cls(403, "forbidden", "Not allowed", str(error))
         if isinstance(error, UsageError):
@@ -176,7 +179,7 @@ class Failure(NamedTuple):
             return cls(500, "damaged", "The store is damaged here", str(error))
         if isinstance(error, ReputError):
             return cls(500, "unreadable", "The store cannot be read", str(error))
-        return cls(500, "internal", "Something went wrong", "the server's log says what")
+        return cls(500, "internal", "Something went wrong", "the server's log has the details")
 
     def as_json(self) -> dict[str, object]:
         return {"error": {"kind": self.kind, "message": self.text}}

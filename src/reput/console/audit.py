@@ -1,4 +1,4 @@
-"""Audit requests with a line each: the user, the key or message, the time, and the answer's status."""
+"""Write one audit record per request: user, time, requested key or message, and status."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ASKED = ("store", "key", "topic", "message", "begin", "end", "contains", "how",
 
 
 class Audit:
-    """Middleware around everything; without `write` it does nothing."""
+    """The outermost middleware, so that refused requests are recorded too. Without `write` it does nothing."""
 
     def __init__(self, app: ASGIApp, write: Callable[[dict[str, object]], None] | None) -> None:
         self._app, self._write = app, write

@@ -1,4 +1,4 @@
-"""Run checks of stores, one full check at a time, because a check reads the whole store."""
+"""Run checks of stores. Only one full check runs at a time, because it reads a whole store."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from reput.query.shared_store import SharedStore
 
 
 class Checks:
-    """Runs checks in the thread that requests findings."""
+    """Runs checks, in the thread that iterates over the findings."""
 
     def __init__(self) -> None:
         self._full = Lock()
@@ -19,7 +19,7 @@ class Checks:
     def findings(self, store: SharedStore, is_full: bool) -> Generator[Finding, None, None]:
         """Yield findings as they are found.
 
-        Raises UsageError where a full check is already running or the store is not on a local disk,
+        Raises UsageError if a full check is already running or the store is not on a local disk,
         StoreAccessError.
         """
         from reput.files.places import is_url, split_joined

@@ -1,6 +1,6 @@
-"""Results of a search as a file: CSV, JSON lines or Parquet.
+"""Send the results of a search as a file: CSV, JSON lines or Parquet.
 
-The file is written to a temporary one first, so its name can say whether messages may be missing from it.
+A temporary file is written first, because the name of the download states whether messages may be missing.
 """
 
 from __future__ import annotations
@@ -31,14 +31,15 @@ MOST_MESSAGES = 10_000
 _MOST_FILE_BYTES = 256 << 20
 _LEAST_SHARE_BYTES = 64 << 10
 _PAGE, _PIECE_BYTES, _AT_ONCE = 200, 1 << 18, 64
-_MOST_MS = 1 << 53  # of a time that microseconds hold
+# Times beyond this do not fit into microseconds of 64 bits, or are damaged: write null.
+_MOST_MS = 1 << 53
 
 
 Write = Callable[[IO[bytes], Iterator[FoundMessage]], None]
 
 
 class Downloads:
-    """`/download`."""
+    """The handler of `/download`."""
 
     def __init__(self, mounts: Mounts) -> None:
         self._mounts = mounts
@@ -77,12 +78,12 @@ class Downloads:
 
 
 class _Gathered:
-    """The messages of a search over all stores, newest first.
+    """Gathers the messages of a search over all stores, newest first.
 
     Attributes:
-        count: Number of messages.
-        problems: Why messages may be missing.
-        is_limited: Whether there are older messages.
+        count: Number of messages so far.
+        problems: Reasons why messages may be missing.
+        is_limited: Whether there are older messages that were not gathered.
     """
 
     def __init__(self, stores: Sequence[tuple[str, SharedStore]], wanted: SearchForm) -> None:
@@ -90,9 +91,9 @@ class _Gathered:
         self.count, self.problems, self.is_limited = 0, list[str](), False
 
     def messages(self, file: IO[bytes]) -> Iterator[FoundMessage]:
-        """Yield messages, as many as are asked for and fit into the file."""
+        """Yield messages, up to the limit and the maximum size of the file."""
         of_stores = [self._of_store(name, store) for name, store in self._stores]
-        # Each store's messages stay in the order of its log, so a clock that was set back loses none.
+        # merge() keeps the order of each store's log, so no message is lost if a broker's clock was set back.
         found = merge(*of_stores, key=lambda one: -one.message.store_timestamp)
         for one in islice(found, self._wanted.limit):
             if file.tell() > _MOST_FILE_BYTES:
@@ -180,7 +181,7 @@ def _parquet_row(found: FoundMessage) -> dict[str, Any]:
 
 
 def _encodable(value: Any) -> Any:
-    """Return texts without lone surrogates, which UTF-8 cannot encode."""
+    """Escape lone surrogates in texts, because UTF-8 cannot encode them."""
     if isinstance(value, str):
         return value.encode("utf-8", "backslashreplace").decode()
     if isinstance(value, (list, tuple)):

@@ -1,4 +1,4 @@
-"""Show consumer groups: the lag of each, and its dead letters with their history."""
+"""Show consumer groups with their lag, and their dead letters with their history."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _DEAD_LETTER_ORIGIN_TOPIC = "DLQ_ORIGIN_TOPIC"
 
 
 class QueueOfGroup(NamedTuple):
-    """The lag of one queue, and its store."""
+    """The lag of a group in one queue, and the name of the queue's store."""
 
     store: str
     queue: QueueLag
@@ -42,12 +42,12 @@ class QueueOfGroup(NamedTuple):
 
 @dataclass(slots=True)
 class Group:
-    """A consumer group over all stores.
+    """A consumer group, over all stores.
 
     Attributes:
-        name: Its name.
-        queues: The queues that it has committed an offset of.
-        dead: Its dead letters that have not expired.
+        name: The name of the group.
+        queues: The queues for which the group has committed an offset.
+        dead: Number of its dead letters that have not expired.
     """
 
     name: str
@@ -56,12 +56,12 @@ class Group:
 
     @property
     def lag(self) -> int:
-        """Number of messages that the group has not consumed."""
+        """Return the number of messages that the group has not consumed."""
         return sum(one.queue.lag or 0 for one in self.queues)
 
     @property
     def expired(self) -> int:
-        """Number of messages that expired before the group consumed them."""
+        """Return the number of messages that expired before the group consumed them."""
         return sum(one.queue.expired for one in self.queues)
 
     @property
@@ -78,11 +78,11 @@ class DeadLetter(NamedTuple):
 
     Attributes:
         row: The record in the dead letter queue.
-        topic: The topic that the message was sent to; empty if unknown.
-        origin: The id of the message that failed first; empty if unknown.
-        key: Its unique key, or the last of its keys, which mostly is the message's own; empty without keys.
-        retries: How often it was tried again.
-        born_ms: When it was sent.
+        topic: The topic to which the message was sent; empty if unknown.
+        origin: The id of the original message; empty if unknown.
+        key: The unique key, or else the last key, which usually identifies the message; empty if there is none.
+        retries: The number of retries.
+        born_ms: The time at which the message was sent, ms.
     """
 
     row: Row
@@ -94,7 +94,7 @@ class DeadLetter(NamedTuple):
 
     @property
     def traced(self) -> dict[str, str]:
-        """Return the arguments of the trace of this dead letter; empty if it has neither an origin nor a key."""
+        """Return the parameters of the trace page for this message; empty if it has neither an origin nor a key."""
         if self.origin:
             return {"message": self.origin}
         return {"key": self.key} if self.key else {}
@@ -110,7 +110,7 @@ class DeadLetter(NamedTuple):
 
 
 class GroupPages:
-    """`/groups` and `/groups/GROUP`."""
+    """The handlers of `/groups` and `/groups/GROUP`."""
 
     def __init__(self, views: Views) -> None:
         self._views, self._mounts = views, views.mounts
@@ -156,14 +156,14 @@ class GroupPages:
 
 
 def chosen(mounts: Mounts, store: str | None) -> list[tuple[str, SharedStore]]:
-    """Return the store of a name, or all stores. Raises StoreNotFoundError, StoreUnreachableError."""
+    """Return the store with this name, or all stores for None. Raises StoreNotFoundError, StoreUnreachableError."""
     return [mounts.named(name) for name in ([store] if store else mounts.names)]
 
 
 def groups_of(
     stores: Sequence[tuple[str, SharedStore]], only: str | None = None
 ) -> tuple[list[Group], list[str]]:
-    """Return the groups that committed offsets or have dead letters, or one of them, and what could not be read."""
+    """Return the groups with committed offsets or dead letters, or only one of them, and a line per problem."""
     groups: dict[str, Group] = {}
     problems = []
     for name, store in stores:
@@ -195,7 +195,7 @@ def _dead_counts(store: SharedStore, only: str | None) -> Iterable[tuple[str, in
 def dead_letters_of(
     stores: Sequence[tuple[str, SharedStore]], group: str
 ) -> tuple[list[DeadLetter], list[str]]:
-    """Return the newest dead letters of a group, newest first, and what could not be read."""
+    """Return the newest dead letters of a group, newest first, and a line per problem."""
     found: list[DeadLetter] = []
     problems = []
     most_bytes = max(HTTP.answer_bytes // max(len(stores), 1), 1)

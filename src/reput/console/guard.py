@@ -1,4 +1,4 @@
-"""Enforce limits of HTTP connections that uvicorn lacks: their number, slow requests, unread answers."""
+"""Enforce limits that uvicorn lacks: number of connections, slow requests, and unread answers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LOOK_S = 0.5
 
 
 class Guard:
-    """The connections of one server, in its event loop."""
+    """Watches the connections of one server, in its event loop."""
 
     def __init__(self, limits: HttpLimits) -> None:
         self.limits = limits
@@ -24,13 +24,13 @@ class Guard:
         return type("GuardedProtocol", (Guarded,), {"guard": self})
 
     async def run(self) -> None:
-        """Close slow connections, until this is cancelled."""
+        """Close slow connections periodically, until cancelled."""
         while True:
             await asyncio.sleep(_LOOK_S)
             self.look()
 
     def look(self) -> None:
-        """Close slow connections; while answers have too many unread bytes, drop the connection with most of them."""
+        """Close slow connections. While all unread answers are too large together, drop the largest one."""
         now = time.monotonic()
         for each in list(self.connections):
             each.look(now)
@@ -38,7 +38,7 @@ class Guard:
             max(self.connections, key=lambda each: each.unsent_bytes).drop()
 
     def admit(self, new: Guarded) -> None:
-        """Take a connection. If there are too many, close the one silent for longest, or this one."""
+        """Accept a connection. If there are too many, close the longest silent one, or else the new one."""
         self.connections.add(new)
         if len(self.connections) > self.limits.connections:
             silent = [each for each in self.connections if each.is_silent]
@@ -46,7 +46,7 @@ class Guard:
 
 
 class Guarded(H11Protocol):
-    """One connection."""
+    """One HTTP connection."""
 
     guard: Guard
 
@@ -61,19 +61,20 @@ class Guarded(H11Protocol):
         super().connection_lost(exc)
 
     def drop(self) -> None:
-        """Close it at once."""
+        """Close the connection at once, without sending the rest of the answer."""
         self.guard.connections.discard(self)
         self.transport.abort()
 
     @property
     def unsent_bytes(self) -> int:
-        """Bytes of answers that the client has not read."""
+        """Return the bytes of answers that the client has not read."""
         return int(self.transport.get_write_buffer_size())
 
     @property
     def is_silent(self) -> bool:
-        """Whether every complete request is answered."""
-        cycle: RequestResponseCycle | None = self.cycle  # its class says that there always is one
+        """Return whether no complete request is being answered."""
+        # None before the first request, unlike its annotation.
+        cycle: RequestResponseCycle | None = self.cycle
         is_asked = cycle is not None and not cycle.response_complete and not cycle.more_body
         return not is_asked and not self.unsent_bytes
 

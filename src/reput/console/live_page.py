@@ -1,7 +1,7 @@
-"""Show new messages, filtered. The page requests them every two seconds.
+"""Show new messages as they arrive, with filters. The page requests new rows every two seconds.
 
-The address of a page says where to continue in each store. Of many stores that would be too long for proxies: then the
-address names cursors that are kept here.
+The request's address contains the offset at which to continue in each store. With many stores the address would be too
+long for proxies. Then the offsets are kept in this process, under a random name that the address contains.
 """
 
 from __future__ import annotations
@@ -33,23 +33,24 @@ from reput.query.tail import LogTail, TailFilter
 _FIELDS = ("topic", "key", "tags", "contains", "how", "store")
 _FIRST_ROWS, _MOST_ROWS = 20, 200
 _SECONDS = 1.0
-"""Time for which one request may walk logs; the next request continues at the same place."""
+"""Time for which one request may read logs. The next request continues at the same place."""
 _MOST_BEHIND_BYTES = 64 << 20
 _MOST_IN_ADDRESS, _MOST_KEPT = 50, 100_000
 _FORGOTTEN = (
-    "This page was idle for so long that the server no longer knows its place; it begins anew."
+    "This page was idle for so long that the server has forgotten its position; "
+    "it starts again with the newest messages."
 )
 
 
 class _KeptCursors:
-    """Cursors of pages over many stores, by random names: the last ones, at most so many. For one thread."""
+    """Keeps the most recent cursors of pages over many stores, by random names. Not thread-safe."""
 
     def __init__(self, most: int = _MOST_KEPT) -> None:
         self._most, self._count = most, 0
         self._kept: OrderedDict[str, tuple[dict[str, int], str]] = OrderedDict()
 
     def get(self, name: str) -> dict[str, int] | None:
-        """Return cursors, and drop those of the request before, which the page has left behind."""
+        """Return cursors, and drop those of the preceding request, which the page no longer needs."""
         found = self._kept.get(name)
         if found is None:
             return None
@@ -58,7 +59,10 @@ class _KeptCursors:
         return found[0]
 
     def put(self, cursors: dict[str, int], before: str) -> str:
-        """Keep cursors and return their name; once they are used, the cursors of the name `before` are dropped."""
+        """Keep cursors, and return their name. When they are used, the cursors with the name `before` are dropped.
+
+        Until then, the browser may repeat the preceding request.
+        """
         name = secrets.token_urlsafe(12)
         self._kept[name] = cursors, before
         self._count += len(cursors)
@@ -72,7 +76,7 @@ class _KeptCursors:
 
 
 class LivePage:
-    """The page `/live`, and `/live/rows`, which the page requests."""
+    """The handlers of `/live`, and of `/live/rows`, which the page requests."""
 
     def __init__(self, views: Views) -> None:
         self._views, self._mounts = views, views.mounts
@@ -111,7 +115,7 @@ class LivePage:
         )
 
     def _query(self, tails: _Watched, q: Mapping[str, str], before: str) -> str:
-        """Return the query string that asks for later messages."""
+        """Return the query string with which the page requests later messages."""
         pairs = [(name, value) for name, value in q.items() if value]
         if len(tails.cursors) > _MOST_IN_ADDRESS:
             pairs.append(("at", self._kept.put(tails.cursors, before)))
@@ -121,12 +125,12 @@ class LivePage:
 
 
 class _Watched:
-    """Messages of several logs after their cursors.
+    """Reads messages of several logs after their cursors.
 
     Attributes:
-        rows: New messages, newest first.
-        cursors: By store, the physical offset to continue at.
-        notes: Stores that could not be read, and messages that were passed over.
+        rows: The new messages, newest first.
+        cursors: By store, the physical offset at which to continue.
+        notes: Unreadable stores, and skipped messages.
     """
 
     def __init__(
@@ -144,11 +148,12 @@ class _Watched:
     def read(self) -> None:
         """Read messages for about a second."""
         until = time.monotonic() + _SECONDS
-        turn = int(until * 1000) % max(len(self._stores), 1)  # busy stores do not always come first
+        # Begin with another store each time: none must starve.
+        turn = int(until * 1000) % max(len(self._stores), 1)
         for name, store in (*self._stores[turn:], *self._stores[:turn]):
             begin = self.cursors.get(name)
             if begin is not None and (len(self.rows) >= _MOST_ROWS or time.monotonic() > until):
-                continue  # the next request continues there
+                continue  # The next request continues in this store.
             try:
                 with store.reader() as reader:
                     tail = LogTail(reader, self._wanted)

@@ -1,4 +1,4 @@
-"""Show one message in full, its bytes to download, and its life."""
+"""Show one message in full, offer its bytes for download, and show its life."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from reput.query.message_store import MessageStore
 from reput.query.shared_store import SharedStore
 from reput.text import printable
 
-_MOST_SHOWN = 1 << 18  # characters: a browser lays out no more at once
+_MOST_SHOWN = 1 << 18  # Most characters on a page. Browsers take long to lay out more.
 
 
 @dataclass(frozen=True, slots=True)
 class ShownBody:
-    """A body on a page; `view` is its present form (json, text or hex), `views` are all possible forms."""
+    """A body on a page. `view` is the form that is shown, such as json, text or hex; `views` are all possible forms."""
 
     view: str
     views: tuple[str, ...]
@@ -71,7 +71,7 @@ class ShownBody:
 
 
 def chinese_text(body: bytes) -> str | None:
-    """Decode a body that is not UTF-8 as GB18030, which includes GBK; return None if this is no plain Chinese text."""
+    """Decode a body as GB18030, which includes GBK. Return None if the result is not plain Chinese text."""
     try:
         text = body.decode("gb18030")
     except UnicodeDecodeError:
@@ -81,7 +81,7 @@ def chinese_text(body: bytes) -> str | None:
 
 
 def _decoded(decoder: BodyDecoder, body: bytes) -> str | None:
-    """Return the values of a body as JSON; None if it is not of the decoder's encoding."""
+    """Decode a body, and return its values as JSON; None if it does not have the decoder's encoding."""
     try:
         return printable(indented(json_text_of(decoder.decode(body))), keep="\n")
     except (ValueError, ReputError, RecursionError):
@@ -89,13 +89,13 @@ def _decoded(decoder: BodyDecoder, body: bytes) -> str | None:
 
 
 class MessagePages:
-    """`/messages/OFFSET` and `/trace`."""
+    """The handlers of `/messages/OFFSET` and `/trace`."""
 
     def __init__(self, views: Views, decoders: Mapping[str, BodyDecoder]) -> None:
         self._views, self._mounts, self._decoders = views, views.mounts, decoders
 
     def _decoder(self, topic: str) -> BodyDecoder | None:
-        """Return the first decoder whose pattern fits a topic."""
+        """Return the first decoder whose pattern matches a topic; None if there is none."""
         fitting = (one for name, one in self._decoders.items() if fnmatchcase(topic, name))
         return next(fitting, None)
 
@@ -128,7 +128,7 @@ class MessagePages:
         return self._download(pieces_of(record), f"{offset}.record")
 
     def _download(self, pieces: Generator[bytes, None, None], name: str) -> Response:
-        """Send a body as a file that browsers save and never show, piece by piece."""
+        """Send bytes piece by piece, as a file that browsers save but never show: they could be a malicious page."""
         headers = {
             "content-disposition": f'attachment; filename="{name}"',
             "content-security-policy": "sandbox; default-src 'none'",
@@ -167,9 +167,10 @@ class MessagePages:
 def traced(
     stores: Sequence[tuple[str, SharedStore]], **asked: str | None
 ) -> tuple[Life, dict[str, str], list[str]]:
-    """Return the life of a message over stores, the names of these by path, and why others could not be read.
+    """Trace a message over several stores.
 
-    Raises UsageError, StoreError.
+    Returns the life, the names of the searched stores by path, and a line per unreadable store. Raises UsageError, and
+    StoreError if the only store is unreadable.
     """
     problems, names = list[str](), dict[str, str]()
     with ExitStack() as stack:
@@ -186,7 +187,7 @@ def traced(
 
 
 def _gap(gap_ms: int | None) -> int:
-    """Return the distance before an event on the page, from 0 to 5, by the logarithm of the time before it."""
+    """Return the size of the gap before an event on the page, from 0 to 5: the logarithm of the time."""
     return 0 if not gap_ms or gap_ms < 10 else min(len(str(gap_ms)) - 1, 5)
 
 

@@ -1,4 +1,4 @@
-"""Provide metrics for Prometheus: requests by route, and figures of the stores."""
+"""Provide metrics for Prometheus: requests by route, and figures of stores."""
 
 from __future__ import annotations
 
@@ -42,16 +42,16 @@ _GAUGES = {
 }
 _MOST_GROUPS = 100
 _COUNTED_S = 2.0
-"""Time for which a scrape waits for counts; for slower stores, it repeats the last counts."""
+"""Time for which a scrape waits for counts. For stores that take longer, it returns the previous counts."""
 _SURVEYED_S = 300.0
 
 
-# Clients may send any method, and a label for each would be kept as long as the process runs.
+# Clients may send any method. Without a limit, each would become a label that is kept until the process ends.
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS"})
 
 
 class Metrics:
-    """The registry of one app."""
+    """The metrics of one app."""
 
     def __init__(self, mounts: Mounts, traffic: Traffic | None = None) -> None:
         """Collect metrics of stores. `traffic` counts the requests of RocketMQ's clients, if they are served."""
@@ -60,7 +60,8 @@ class Metrics:
         self.registry.register(_SurveyCollector(mounts))
         if traffic is not None:
             self.registry.register(_TrafficCollector(traffic))
-        ProcessCollector(registry=self.registry)  # processor time, memory, descriptors
+        # Adds processor time, memory and open files of this process.
+        ProcessCollector(registry=self.registry)
         labels = ["route", "method", "status"]
         self._requests = Counter(
             "reput_http_requests", "HTTP requests", labels, registry=self.registry
@@ -71,12 +72,12 @@ class Metrics:
         )  # fmt: skip
 
     def text(self, accept: str = "") -> tuple[bytes, str]:
-        """Return all metrics, reading the stores, and the content type: OpenMetrics if the Accept header prefers it."""
+        """Collect all metrics; return their text, and its content type, which depends on the Accept header."""
         encode, content_type = choose_encoder(accept)
         return encode(self.registry), content_type
 
     def measured(self, app: ASGIApp) -> ASGIApp:
-        """Return the app with a middleware that counts requests by route."""
+        """Return a middleware around the app that counts requests by route."""
 
         async def run(scope: Scope, receive: Receive, send: Send) -> None:
             if scope["type"] != "http":
@@ -102,12 +103,12 @@ class Metrics:
 
 
 class _Counted(NamedTuple):
-    """Figures of a store that take time to find out.
+    """Figures of a store that are slow to compute.
 
     Attributes:
-        end_offset, queues: None if the store cannot be read.
+        end_offset, queues: The end of the log, and the number of queues; None if the store cannot be read.
         groups: Number of groups with committed offsets.
-        lag: Messages to read, by group: of the groups furthest behind.
+        lag: Name and lag of the groups with the largest lags.
     """
 
     end_offset: int | None = None
@@ -122,7 +123,7 @@ class _StoreCollector(Collector):
         self._counts = Rounds(mounts, self._count, wait_s=_COUNTED_S)
 
     def describe(self) -> list[Metric]:
-        return []  # so that registering does not read stores
+        return []  # Otherwise, registering the collector would call `collect`, which reads stores.
 
     def collect(self) -> Iterator[Metric]:
         build = GaugeMetricFamily("reput_build", "The version", labels=["version"])
@@ -164,7 +165,7 @@ class _StoreCollector(Collector):
         yield from self._written()
 
     def _written(self) -> Iterator[Metric]:
-        """Yield the bytes that stores of this process have put and not flushed, or not dispatched."""
+        """Yield the bytes that this process has put into stores but not yet flushed, or not yet dispatched."""
         unflushed = GaugeMetricFamily(
             "reput_store_unflushed_bytes", "Bytes of log that are not durable yet", labels=["store"]
         )
@@ -202,7 +203,7 @@ class _StoreCollector(Collector):
 
 
 class _SurveyCollector(Collector):
-    """The figures of `reput fleet` from the last survey."""
+    """Provides the figures of `reput fleet`, from the last survey of each store."""
 
     def __init__(self, mounts: Mounts) -> None:
         self._mounts = mounts
@@ -245,7 +246,7 @@ class _SurveyCollector(Collector):
 
 
 class _TrafficCollector(Collector):
-    """Requests of RocketMQ's clients."""
+    """Provides counts and durations of the requests of RocketMQ's clients."""
 
     def __init__(self, traffic: Traffic) -> None:
         self._traffic = traffic

@@ -1,4 +1,4 @@
-"""Give requests access to the stores of the console; blocking calls run in threads."""
+"""Give requests access to the stores of the console, and run blocking calls in threads."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ Result = TypeVar("Result")
 
 
 class BusyError(LimitError):
-    """The maximum number of searches is running."""
+    """Raised if the maximum number of searches is already running."""
 
 
 class Mounts:
-    """Open stores by name. The mapping may change while the console runs; each request reads it."""
+    """The open stores by name. The mapping may change while the console runs, so each request reads it again."""
 
     def __init__(
         self,
@@ -32,7 +32,7 @@ class Mounts:
         missing: Callable[[], Sequence[MissingStore]] = lambda: (),
         limits: HttpLimits = HTTP,
     ) -> None:
-        """Prepare; `missing` returns the stores that should be served but are missing."""
+        """Wrap a mapping of stores. `missing` returns configured stores that do not exist."""
         self._stores, self._missing, self._limits = stores, missing, limits
         self._threads: CapacityLimiter | None = None
         self._searching: CapacityLimiter | None = None
@@ -46,7 +46,7 @@ class Mounts:
 
     @property
     def searches(self) -> int:
-        """Number of searches that are running or wait for a thread."""
+        """Return the number of searches that are running or waiting for a thread."""
         return self._searches
 
     @property
@@ -54,9 +54,10 @@ class Mounts:
         return list(self._stores)
 
     def named(self, name: str | None) -> tuple[str, SharedStore]:
-        """Return the store of a name, or the only store.
+        """Return the store with this name; for None the only store.
 
-        Raises StoreNotFoundError, UsageError, and StoreUnreachableError for a store that is missing.
+        Raises StoreNotFoundError for an unknown name, StoreUnreachableError for a missing store, and UsageError if a
+        name is needed.
         """
         # With very many stores, listing the missing ones takes time: skip it for an open store.
         if name and (store := self._stores.get(name)) is not None:
@@ -77,9 +78,9 @@ class Mounts:
         return name, store
 
     async def run_aside(self, call: Callable[[], Result], seconds: float) -> Result | None:
-        """Call `call` in a thread that searches and pages do not use; return None after a timeout.
+        """Run a call in a thread that is reserved for health checks and metrics; return None after a timeout.
 
-        Raises what it raises.
+        Raises the errors of the call.
         """
         if self._aside is None:
             self._aside = CapacityLimiter(1)
@@ -88,16 +89,16 @@ class Mounts:
         return None
 
     async def run(self, call: Callable[[], Result]) -> Result:
-        """Call `call` in a thread of its own; return its result and raise its errors."""
+        """Run a short call in a thread. Raises the errors of the call."""
         return await run_sync(call, limiter=self._limiter())
 
     async def search(self, call: Callable[[], Result]) -> Result:
-        """Call `call` in a thread for searches; return its result. Raises BusyError, and the errors of the call."""
+        """Run a search in one of the threads for searches. Raises BusyError, and the errors of the call."""
         with self._search_counted():
             return await run_sync(call, limiter=self._search_limiter())
 
     async def iterate(self, pieces: Generator[Result, None, None]) -> AsyncIterator[Result]:
-        """Yield a generator's pieces, each produced in a thread for searches; close it if the client leaves.
+        """Yield the pieces of a generator, which runs in threads for searches. It is closed when the client leaves.
 
         Raises BusyError.
         """
@@ -132,6 +133,6 @@ class Mounts:
         return self._searching
 
     def _limiter(self) -> CapacityLimiter:
-        if self._threads is None:  # created by the first event loop that needs it
+        if self._threads is None:  # Create it here, because a limiter belongs to an event loop.
             self._threads = CapacityLimiter(_MOST_THREADS)
         return self._threads

@@ -1,4 +1,4 @@
-"""The paths of the API: one table, from which both the routes and the OpenAPI document are derived."""
+"""Define the paths of the API in one table, from which routes and the OpenAPI document are derived."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 
 class Parameter(NamedTuple):
-    """A parameter of the path, if the path names it, else of the query string."""
+    """A parameter. It is a part of the path if the path contains its name, else of the query string."""
 
     name: str
     text: str
@@ -33,7 +33,7 @@ class Endpoint(NamedTuple):
 
     @property
     def route(self) -> str:
-        """The path in starlette's form."""
+        """Return the path in the notation of Starlette."""
         return self.path.replace("{queue}", "{queue:int64}")
 
 

@@ -1,4 +1,4 @@
-"""The pages: which paths there are, and the login."""
+"""Define the paths of all pages, and the login."""
 
 from __future__ import annotations
 

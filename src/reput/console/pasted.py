@@ -32,10 +32,10 @@ class Pasted(NamedTuple):
 
 
 def understood(given: str) -> Pasted:
-    """Return the possible meanings of a text; a text without white space may always be a key.
+    """Return the possible meanings of a text. A text without white space may always be a key.
 
     Raises:
-        UsageError: It holds too many keys.
+        UsageError: The text has too many keys.
     """
     text = given.strip()
     keys = dict.fromkeys([text] if len(text.split()) == 1 else [])

@@ -25,7 +25,7 @@ from reput.query.shared_store import SharedStore
 from reput.text import one_line, printable
 
 FLUSH = "<!---->"
-"""Mark up to which a template's output may be sent."""
+"""A mark in templates: the output up to it may be sent to the browser."""
 _TEMPLATES = Path(__file__).parent / "templates"
 _UNITS = ("bytes", "KB", "MB", "GB", "TB")
 _CONTENT_KINDS = (
@@ -38,7 +38,7 @@ _JSON_TOKEN = re.compile(
 
 
 def environment() -> Environment:
-    """Return an environment for templates that escapes all values, and raises errors for unknown names."""
+    """Return a Jinja environment that escapes all values, and raises errors for unknown names."""
     made = Environment(
         loader=FileSystemLoader(_TEMPLATES),
         autoescape=True,
@@ -58,7 +58,7 @@ def environment() -> Environment:
 
 
 def flushed(pieces: Generator[str, None, None]) -> Generator[bytes, None, None]:
-    """Yield the pieces of a template, joined up to each flush."""
+    """Join the pieces of a template's output, and yield the result at each `FLUSH` mark."""
     waiting: list[str] = []
     for piece in pieces:
         waiting.append(piece)
@@ -69,12 +69,12 @@ def flushed(pieces: Generator[str, None, None]) -> Generator[bytes, None, None]:
 
 
 def number(value: int) -> str:
-    """Return a number as `12,345`."""
+    """Format a number, as in `12,345`."""
     return f"{value:,}"
 
 
 def size(value: float) -> str:
-    """Return a size as `812 bytes` or `3.2 MB`, in powers of 1,000."""
+    """Format a size in powers of 1,000, as in `812 bytes` or `3.2 MB`."""
     for unit in _UNITS:
         if abs(value) < 1_000 or unit == _UNITS[-1]:
             break
@@ -83,7 +83,7 @@ def size(value: float) -> str:
 
 
 def moment(timestamp_ms: int) -> Markup:
-    """Return a time in UTC, its milliseconds less prominent."""
+    """Return the HTML of a time in UTC, with less prominent milliseconds."""
     shown = format_time(timestamp_ms)
     day, _, rest = shown.removesuffix("Z").partition("T")
     seconds, _, fraction = rest.partition(".")
@@ -95,7 +95,7 @@ def moment(timestamp_ms: int) -> Markup:
 
 
 def visible(text: str) -> str:
-    """Return text whose control characters are visible and without effect."""
+    """Escape control characters, so that they are visible and have no effect."""
     return printable(text)
 
 
@@ -105,17 +105,17 @@ def rows(messages: Iterable[MessageExt], store: str) -> Iterator[Row]:
 
 
 def segment(text: object) -> str:
-    """Return a text as one segment of a path."""
+    """Encode a text as one segment of a URL path."""
     return quote(str(text).encode("utf-8", "surrogatepass"), safe="")
 
 
 def exact(text: str) -> str:
-    """Return a text as JSON in ASCII: an attribute of a page would not keep each character."""
+    """Return a text as JSON in ASCII. In a plain HTML attribute, some characters would change."""
     return json.dumps(text)
 
 
 def query(values: Mapping[str, object]) -> str:
-    """Return `?a=1&b=2` for the values that are not None."""
+    """Return a query string such as `?a=1&b=2`, without values that are None or empty."""
     given = {
         name: str(value).encode("utf-8", "surrogatepass")
         for name, value in values.items()
@@ -125,7 +125,7 @@ def query(values: Mapping[str, object]) -> str:
 
 
 def json_markup(text: str) -> Markup:
-    """Return a JSON text with its names, texts, numbers and words marked."""
+    """Return the HTML of a JSON text with syntax highlighting."""
     parts, position = [], 0
     for token in _JSON_TOKEN.finditer(text):
         parts.append(escape(text[position : token.start()]))
@@ -135,7 +135,7 @@ def json_markup(text: str) -> Markup:
 
 
 def spark(values: list[int]) -> str:
-    """Return the points of a small curve, 100 wide and 24 high."""
+    """Return the SVG points of a small curve, 100 units wide and 24 high."""
     most = max(values, default=0) or 1
     step = 100 / max(len(values) - 1, 1)
     points = [f"{n * step:.1f},{23 - 21 * value / most:.1f}" for n, value in enumerate(values)]
@@ -143,14 +143,14 @@ def spark(values: list[int]) -> str:
 
 
 class Views:
-    """Renders templates with what each of them needs."""
+    """Renders templates, with the values that all of them need."""
 
     def __init__(self, mounts: Mounts, has_token: bool) -> None:
         self.mounts, self._has_token = mounts, has_token
         self._templates = environment()
 
     def store(self, request: Request) -> tuple[str, SharedStore]:
-        """Return the store that a request names, else the first. Raises StoreNotFoundError, UsageError."""
+        """Return the store that a request names, or else the first store. Raises StoreNotFoundError, UsageError."""
         names = self.mounts.names
         asked = text(request.query_params, "store")
         return self.mounts.named(asked or (names[0] if names else None))
@@ -158,7 +158,7 @@ class Views:
     async def page(
         self, request: Request, template: str, status: int = 200, **values: Any
     ) -> Response:
-        """Return a page, rendered in a thread."""
+        """Render a page in a thread, and return it."""
         context = self._context(request, values)
 
         def render() -> Response:
@@ -168,7 +168,7 @@ class Views:
         return await self.mounts.run(render)
 
     def stream(self, request: Request, template: str, **values: Any) -> Response:
-        """Return a page that is sent while it is rendered, for content that is found meanwhile."""
+        """Return a page that is sent while it is rendered, so that results appear as they are found."""
         self.mounts.check_room()
         context = self._context(request, values)
         pieces = self._templates.get_template(template).generate(context)

@@ -1,4 +1,4 @@
-"""Collect the results of one search, in one store or in many, for a page that shows them while they are found."""
+"""Collect the results of one search over one or many stores, for a page that shows them as they are found."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _BEAT_S = 0.3
 _PREVIEW, _KEYS, _TAGS = 240, 80, 32
 _AT_WORK = BoundedSemaphore(HTTP.search_threads)
 EXHAUSTED = -1
-"""The cursor of a store that has no older messages."""
+"""Cursor value of a store without older messages."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A message in a table, without its body, because bodies of many messages would take much memory."""
+    """A message in a table. It has only a preview of the body, because many bodies would take much memory."""
 
     store: str
     physical_offset: int
@@ -55,12 +55,12 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """The progress of a search over stores.
+    """The progress of a search.
 
     Attributes:
-        done: Stores that are done.
-        left_bytes: Size of the log that is left in stores that are being searched.
-        count: Messages found.
+        done: Number of finished stores.
+        left_bytes: Bytes of log left to read in stores that are being searched.
+        count: Number of found messages.
     """
 
     done: int
@@ -79,7 +79,10 @@ class _OfStore:
     left_bytes: int = 0
 
     def prefix(self, count: int) -> int:
-        """Return the number of rows up to the end of the record of row `count - 1`, because a batch has one place."""
+        """Extend a number of rows to the end of a record.
+
+        Messages of a batch share an offset, and a cursor is an offset.
+        """
         while 0 < count < len(self.rows) and (
             self.rows[count].physical_offset == self.rows[count - 1].physical_offset
         ):
@@ -91,19 +94,19 @@ class Results:
     """One search.
 
     Attributes:
-        id: Names the search, for who wants to stop it.
+        id: The id of the search, with which the user can stop it.
         total: Number of stores.
-        count: Messages found so far.
-        hits: Stores with messages.
-        without: Stores that were searched whole and have none.
-        rows: Of several stores: the messages that are shown, newest first, known at the end.
-        is_stopped: Whether somebody stopped it.
-        unsearched: Stores whose search was stopped, or ended at the time limit.
-        failures: Stores that could not be searched.
-        missing: Number of stores that are not there; the page names them above.
-        problems: Why messages may be missing.
-        covered: The ranges that were searched, in sentences.
-        cursors: By store where older messages begin, for the next page; empty without older messages.
+        count: Number of messages found so far.
+        hits: Number of stores with messages.
+        without: Number of stores that were searched completely and have no such messages.
+        rows: For several stores, the messages to show, newest first. Known only at the end.
+        is_stopped: Whether the user stopped the search.
+        unsearched: Number of stores whose search was stopped, or ended at the time limit.
+        failures: Stores that could not be searched, with the errors.
+        missing: Number of missing stores, which the page names elsewhere.
+        problems: Reasons why messages may be missing.
+        covered: The searched ranges, in sentences.
+        cursors: By store, the cursor of older messages for the next page; empty if there are none.
     """
 
     def __init__(
@@ -133,7 +136,7 @@ class Results:
         return bool(self.cursors)
 
     def rows_and_beats(self) -> Generator[tuple[Row, ...] | Beat, None, None]:
-        """Yield messages of one store as they are found, and progress. Closing it stops the search."""
+        """Yield rows as they are found, and progress. Closing the generator stops the search."""
         try:
             yield from self._of_one() if self.is_one else self._of_many()
         finally:

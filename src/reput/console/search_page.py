@@ -1,4 +1,4 @@
-"""Show the start page: the search form, and results while they are found."""
+"""Show the start page: the search form, and results as they are found."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _LISTED_PAUSES, _LEAST_LISTED_S = 10, 5.0
 
 
 class SearchPage:
-    """`/`: a form; below it what was asked for, or what there is to ask."""
+    """The handler of `/`: the search form, and below it the results, or the largest topics."""
 
     def __init__(self, views: Views) -> None:
         self._views, self._mounts = views, views.mounts
@@ -62,7 +62,7 @@ class SearchPage:
         )  # fmt: skip
 
     async def start(self, request: Request) -> Response:
-        """Return the largest topics, for a start page that does not wait for them."""
+        """Return the largest topics. The start page requests them separately, because counting takes time."""
         store = text(request.query_params, "store")
         known = await self._topics.known([self._mounts.named(store)] if store else self._all())
         top = sorted(
@@ -76,7 +76,7 @@ class SearchPage:
         )  # fmt: skip
 
     async def stop(self, request: Request) -> Response:
-        """Stop a search. Its page continues with the messages found so far."""
+        """Stop a search. Its page then shows the messages found so far."""
         if is_own_form(request):
             self._searches.stop(request.path_params["search"])
         return Response(status_code=204)
@@ -121,7 +121,7 @@ class KnownTopics(NamedTuple):
 
 
 class _TopicCounts:
-    """The topics of stores. Counting uses at most a tenth of the time, because clusters have very many topics."""
+    """Counts the topics of stores. A cluster may have very many, so counting uses at most a tenth of the time."""
 
     def __init__(self, mounts: Mounts) -> None:
         self._mounts = mounts
@@ -130,7 +130,7 @@ class _TopicCounts:
     async def known(
         self, stores: Sequence[tuple[str, SharedStore]]
     ) -> list[tuple[str, KnownTopics]]:
-        """Return the counts of all stores that can be read; each page names the others."""
+        """Return the counts of all readable stores. Each page names the unreadable ones."""
         for name in self._known.keys() - {*self._mounts.names}:
             del self._known[name]
         now = time.monotonic()

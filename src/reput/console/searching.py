@@ -1,4 +1,4 @@
-"""Search one store in steps: by key or id, or by topic and time."""
+"""Search one store step by step: by key or id, by topic and time, or by content."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from reput.query.tail import TailFilter
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The result of a search at its end.
+    """The outcome of a search.
 
     Attributes:
         count: how many messages were found
@@ -64,10 +64,10 @@ class Progress:
 
 
 class Until:
-    """The end of a search: at a deadline, or when a user stops it."""
+    """Decides when a search must end: at a deadline, or when the user stops it."""
 
     def __init__(self, deadline: float | None = None) -> None:
-        """Prepare; `deadline` is a time of `time.monotonic`, by default the usual time from now."""
+        """Set the deadline, a time of `time.monotonic`. By default it is the usual time limit from now."""
         self._deadline = time.monotonic() + HTTP.search_s if deadline is None else deadline
         self._stopped = Event()
 
@@ -88,7 +88,7 @@ _FIRST_PAGE = _MOST_LEFT_OUT = 16
 
 
 class Share:
-    """The budget of bytes for one answer: messages as JSON, or rows on a page."""
+    """The byte budget of one answer, for messages as JSON or for rows on a page."""
 
     def __init__(self, most_bytes: int = HTTP.answer_bytes) -> None:
         self.most_bytes, self._left, self._count = most_bytes, most_bytes, 0
@@ -98,7 +98,7 @@ class Share:
         return self._left <= 0
 
     def fields(self, message: MessageExt) -> dict[str, Any]:
-        """Return the JSON fields of a message, without its body if it alone exceeds the budget."""
+        """Return the JSON fields of a message. The body is omitted if it exceeds the whole budget."""
         if not may(Permission.BODIES):
             return {**message_fields(message, 0), "body_error": "this needs the role bodies"}
         fields = message_fields(message, self.most_bytes)
@@ -106,13 +106,13 @@ class Share:
         return fields if is_short else message_fields(message, 0)
 
     def _cost(self, message: MessageExt) -> int:
-        """Return the bytes of a message; an omitted body counts by the work of reading it."""
+        """Return the cost of a message in bytes. An omitted body also counts, because it had to be read."""
         fields = self.fields(message)
         least = self.most_bytes // _MOST_LEFT_OUT if fields.get("body_error") else 0
         return max(len(json_text(fields)), least)
 
     def take(self, messages: Sequence[MessageExt]) -> tuple[MessageExt, ...]:
-        """Return the first messages that fit: at least one, and all or none of an inner batch."""
+        """Return the first messages that fit into the budget: at least one, and only whole inner batches."""
         taken: list[MessageExt] = []
         for _, group in groupby(messages, key=lambda one: one.physical_offset):
             batch = list(group)
@@ -126,7 +126,7 @@ class Share:
         return tuple(taken)
 
     def page(self, limit: int) -> int:
-        """Return the number of messages to read next, so that not many more are read than fit."""
+        """Return how many messages to read next, so that not many more are read than fit into the budget."""
         if not self._count:
             return min(_FIRST_PAGE, limit)
         average = max((self.most_bytes - self._left) // self._count, 1)
@@ -155,7 +155,7 @@ def search(
 def pull_share(
     store: SharedStore, place: tuple[str, int, int], limit: int, tags: str | None, share: Share
 ) -> PullResult:
-    """Pull messages from a queue offset on, as many as fit. Raises the same errors as `pull`."""
+    """Pull as many messages from a queue offset as fit into the budget. Raises the errors of `pull`."""
     pulled = store.pull_records(*place, limit, tags, share.most_bytes)
     messages = tuple(map(decode, pulled.records))
     taken = share.take(messages)
@@ -202,8 +202,9 @@ def _paged(store: SharedStore, wanted: SearchForm, share: Share, until: Until) -
 
 
 def _swept(store: SharedStore, wanted: SearchForm, share: Share, until: Until) -> Steps:
-    """Read the log backwards, to search by time without a topic, or by content."""
-    from reput.table.sweep import Sweep, SweptTo  # and with it Arrow and kernels
+    """Search by time without a topic, or by content, by reading the log backwards."""
+    # Imported here, because it loads Arrow and kernels.
+    from reput.table.sweep import Sweep, SweptTo
 
     filters = TailFilter(wanted.topic, begin=wanted.begin, end=wanted.end)
     with store.reader() as reader:
@@ -213,7 +214,7 @@ def _swept(store: SharedStore, wanted: SearchForm, share: Share, until: Until) -
         stop = reader.known_ranges.end() if wanted.after is None else wanted.after
         count, last, is_late = 0, stop, False
         cursor: int | None = None
-        waiting = list[MessageExt]()  # of one record
+        waiting = list[MessageExt]()  # Messages of one record, which must stay together.
         for step in chain(sweep.steps(), [None]):
             if waiting and (
                 not isinstance(step, MessageExt)
@@ -244,7 +245,7 @@ def _swept(store: SharedStore, wanted: SearchForm, share: Share, until: Until) -
 
 
 def _joined(before: Outcome | None, page: Outcome) -> Outcome:
-    """Return the outcome of a search up to the end of a page."""
+    """Return the outcome of a search that ends with the end of a page."""
     if before is None:
         return page
     problems = tuple(dict.fromkeys((*before.problems, *page.problems)))
@@ -277,7 +278,7 @@ def _by_topic(store: SharedStore, wanted: SearchForm) -> Steps:
 
 
 def _by_key(store: SharedStore, wanted: SearchForm) -> Steps:
-    """Search by offset id, which names a place in the log, or else by key or unique key."""
+    """Search by offset message id, which contains a place in the log, or else by key or unique key."""
     with store.reader() as reader:
         begin = reader.begin_offset()
         named = [one for one in _named(reader, wanted) if _takes(wanted, one)]
@@ -294,7 +295,7 @@ def _by_key(store: SharedStore, wanted: SearchForm) -> Steps:
             return
         ended: Outcome | None = None
         messages = dict.fromkeys(named)
-        oldest = [0]  # where the search of each key ended early
+        oldest = [0]  # The offsets at which searches of keys ended early.
         for key in wanted.keys:
             for step in _queried(reader, wanted, key):
                 if isinstance(step, QueryResult):
@@ -336,7 +337,7 @@ def _beside(first: Outcome, second: Outcome) -> Outcome:
 
 
 def _named(reader: MessageStore, wanted: SearchForm) -> Iterator[MessageExt]:
-    """Yield messages that are named by their places."""
+    """Yield the messages at the places that the search names: a physical offset, or a queue offset."""
     for key in wanted.keys:
         found = reader.get_by_offset_id(key)
         if found is not None:

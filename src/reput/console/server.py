@@ -23,7 +23,7 @@ _PATIENCE_S = 10
 
 
 class HttpServer:
-    """Answers HTTP from `start` to `close`; the owner of the loop handles signals."""
+    """An HTTP server, which answers from `start` to `close`. The owner of the event loop must handle signals."""
 
     def __init__(
         self,
@@ -54,13 +54,13 @@ class HttpServer:
 
     @property
     def address(self) -> Host:
-        """The address of the server, after its start."""
+        """Return the address of the server. It is known after the start."""
         assert self._server is not None
         host, port = self._server.servers[0].sockets[0].getsockname()[:2]
         return Host(host, port)
 
     async def start(self) -> None:
-        """Bind the address, and begin to answer. Raises UsageError if the address is not available."""
+        """Bind the address, and start to answer. Raises UsageError if the address is not available."""
         bound = _bound(self._asked)
         app = create_app(
             self._stores, missing=self._missing, token=self._token, hosts=self._hosts(),
@@ -70,7 +70,8 @@ class HttpServer:
         config = uvicorn.Config(
             app, log_config=None, access_log=False, timeout_graceful_shutdown=_PATIENCE_S,
             http=self.guard.protocol(), ssl_certfile=certificate, ssl_keyfile=key,
-            proxy_headers=False,  # otherwise, clients could forge their address in a header
+            # Otherwise clients could forge their address with X-Forwarded-For.
+            proxy_headers=False,
         )  # fmt: skip
         self._server = _Server(config)
         self._running = asyncio.create_task(self._server.serve(sockets=[bound]))
@@ -89,7 +90,7 @@ class HttpServer:
         return [*LOOPBACK_HOSTS, *own, *(host.lower() for host in self._further_hosts)]
 
     async def close(self) -> None:
-        """Finish the requests in flight, within seconds, and end."""
+        """Finish the requests in flight, for at most some seconds, and stop."""
         if self._server is not None and self._running is not None:
             self._server.should_exit = True
             self._guarding.cancel()

@@ -1,4 +1,4 @@
-"""Collect facts about stores, topics and queues, as objects for JSON and for templates."""
+"""Collect facts about stores, topics and queues, for JSON and for templates."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SYSTEM_PREFIX = "RMQ_SYS_"
 
 @dataclass(frozen=True, slots=True)
 class QueueFacts:
-    """A queue and its queue offsets: [min_offset, max_offset)."""
+    """A queue with the queue offsets [min_offset, max_offset)."""
 
     queue_id: int
     min_offset: int
@@ -30,7 +30,7 @@ class QueueFacts:
 
 @dataclass(frozen=True, slots=True)
 class TopicFacts:
-    """A topic and its queues; `messages` is the number of entries that have not expired."""
+    """A topic and its queues. `messages` is the number of entries that have not expired."""
 
     topic: str
     queues: tuple[QueueFacts, ...]
@@ -52,7 +52,7 @@ class TopicFacts:
 
 
 def kind_of(topic: str) -> str:
-    """Return `topic`, or RocketMQ's use of it: retry, dead letter, system."""
+    """Return the kind of a topic: "topic", or an internal kind such as retry, dead letter or system."""
     if topic.startswith(RETRY_TOPIC_PREFIX):
         return "retry"
     if topic.startswith(DEAD_LETTER_TOPIC_PREFIX):
@@ -69,7 +69,7 @@ def topics_of(store: AnyStore, topic: str | None = None) -> list[TopicFacts]:
 def each_topic(
     store: AnyStore, topic: str | None = None, after: str | None = None
 ) -> Iterator[TopicFacts]:
-    """Yield topics with their queues one by one, in order of their names; with `after`, those after this name."""
+    """Yield topics with their queues, sorted by name, beginning after the name `after`."""
     queue_ids: dict[str, list[int]] = {}
     for name, queue_id in store.list_queues(topic):
         if after is None or name > after:
@@ -77,7 +77,7 @@ def each_topic(
     for name, ids in sorted(queue_ids.items()):
         queues = []
         for queue_id in ids:
-            with suppress(MessageNotFoundError):  # expired since it was listed
+            with suppress(MessageNotFoundError):  # The queue was deleted since it was listed.
                 low = store.min_queue_offset(name, queue_id, check=False)
                 queues.append(QueueFacts(queue_id, low, store.max_queue_offset(name, queue_id)))
         if queues:
@@ -148,7 +148,7 @@ def _times(store: AnyStore, topics: list[TopicFacts]) -> tuple[int | None, int |
         for queue in topic.queues:
             for offset in {queue.min_offset, queue.max_offset - 1}:
                 if queue.messages:
-                    with suppress(StoreError):  # the check says what is wrong with it
+                    with suppress(StoreError):  # The check on the store's page reports the problem.
                         message = store.get_by_queue(topic.topic, queue.queue_id, offset)
                         times.append(message.store_timestamp)
     return (min(times), max(times)) if times else (None, None)

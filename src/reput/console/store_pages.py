@@ -18,7 +18,7 @@ from reput.query.shared_store import SharedStore
 
 
 class StorePages:
-    """`/stores` and `/stores/NAME`."""
+    """The handlers of `/stores` and `/stores/NAME`."""
 
     def __init__(self, views: Views, checks: Checks) -> None:
         self._views, self._mounts, self._checks = views, views.mounts, checks
@@ -45,11 +45,11 @@ class StorePages:
         )
 
     async def findings(self, request: Request) -> Response:
-        """Return the findings of the quick check, for a page that does not wait for them."""
+        """Return the findings of the quick check. The page requests them separately, because the check takes time."""
         return await self._checked(request, "findings.html", "quick")
 
     async def check(self, request: Request) -> Response:
-        """Return a page of findings while they are found."""
+        """Return a page that shows findings as they are found."""
         mode = choice(request.query_params, "mode", ("quick", "full"))
         return await self._checked(request, "check.html", mode)
 
@@ -60,7 +60,7 @@ class StorePages:
 
 
 class _CheckRun:
-    """One check, through whose findings a template iterates."""
+    """One check. A template iterates over its findings."""
 
     def __init__(self, checks: Checks, store: SharedStore, is_full: bool) -> None:
         self._checks, self._store, self._is_full = checks, store, is_full
@@ -68,7 +68,7 @@ class _CheckRun:
         self.failure: Failure | None = None
 
     def findings(self) -> Generator[Finding, None, None]:
-        """Yield findings as they are found; afterwards `count`, `wrong` and `failure` are known."""
+        """Yield findings as they are found. After the last one, `count`, `wrong` and `failure` are set."""
         try:
             for finding in self._checks.findings(self._store, self._is_full):
                 self.count += 1

@@ -1,4 +1,4 @@
-"""Keep the last results of slow surveys of stores, for metrics; surveys run in a thread."""
+"""Run slow surveys of stores in a thread, and keep their last results, for metrics."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Generic, NamedTuple, TypeVar
 from reput.console.mounts import Mounts
 
 _SHARE = 0.1
-"""Maximum share of one processor's time that the thread uses while no request waits for it."""
+"""Maximum share of one processor's time for the thread, while no request is waiting for it."""
 Result = TypeVar("Result")
 
 
 class Seen(NamedTuple, Generic[Result]):
-    """The result of a survey of a store.
+    """The result of one survey of a store.
 
     Attributes:
         begun: When it began, a time of `time.monotonic`.
@@ -55,7 +55,7 @@ class Rounds(Generic[Result]):
         self._seen: dict[str, Seen[Result]] = {}
 
     def latest(self) -> dict[str, Seen[Result]]:
-        """Return the last survey of each store, if it has one, and begin to survey stores that are due."""
+        """Return the last survey of each surveyed store, and start surveys of stores that are due."""
         names = set(self._mounts.names)
         with self._changed:
             self._seen = {name: one for name, one in self._seen.items() if name in names}
@@ -63,7 +63,7 @@ class Rounds(Generic[Result]):
             if not self._is_running and self._due() is not None:
                 self._is_running = True
                 Thread(target=self._run, name="reput-survey", daemon=True).start()
-            self._changed.notify_all()  # a pause ends
+            self._changed.notify_all()  # Ends a pause of the thread.
             self._changed.wait_for(lambda: not self._is_running, self._wait_s)
             return dict(self._seen)
 

@@ -26,13 +26,13 @@ _MOST_PAGES = 100_000
 
 
 class TopicPages:
-    """`/topics`, `/topics/TOPIC`, `/queues/TOPIC/QUEUE`."""
+    """The handlers of `/topics`, `/topics/TOPIC` and `/queues/TOPIC/QUEUE`."""
 
     def __init__(self, views: Views) -> None:
         self._views, self._mounts = views, views.mounts
 
     async def topics(self, request: Request) -> Response:
-        """Return a page of topics in the order of their names, topics of applications first."""
+        """Return a page of topics, sorted by name; topics of applications come first."""
         name, store = self._views.store(request)
         query = request.query_params
         search = text(query, "search") or ""
@@ -60,7 +60,7 @@ class TopicPages:
         )  # fmt: skip
 
     async def suggest(self, request: Request) -> Response:
-        """Return the names of topics that contain a text, for completion in a field."""
+        """Return the names of topics that contain a text, for completion in a form field."""
         asked = (text(request.query_params, "topic") or "").lower()
         store = text(request.query_params, "store")
         chosen = [self._mounts.named(one) for one in ([store] if store else self._mounts.names)]
@@ -85,7 +85,7 @@ class TopicPages:
         )  # fmt: skip
 
     async def spark(self, request: Request) -> Response:
-        """Return a small curve, for a list of topics that does not wait for it."""
+        """Return the small curve of a topic's volume. The list of topics requests it separately."""
         _, store = self._views.store(request)
         topic = request.path_params["topic"]
         try:

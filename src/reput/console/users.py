@@ -1,4 +1,4 @@
-"""Identify users of the console, by token or through a proxy, and check what each may see."""
+"""Identify users of the console, by token or through a proxy, and check their permissions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 class ForbiddenError(ReputError):
-    """The role of the user does not allow the request."""
+    """Raised if the roles of the user do not allow the request."""
 
 
 class Permission(StrEnum):
@@ -41,7 +41,7 @@ EVERY_PERMISSION = frozenset(Permission)
 
 @dataclass(frozen=True, slots=True)
 class ConsoleUser:
-    """The user who sends a request.
+    """The user who sent a request.
 
     Attributes:
         name: For the audit log; empty without users.
@@ -54,7 +54,7 @@ class ConsoleUser:
 
 ANYBODY, NOBODY = ConsoleUser(), ConsoleUser(permissions=frozenset())
 CURRENT: ContextVar[ConsoleUser] = ContextVar("user", default=NOBODY)
-"""The user of the request that is being answered. Code that lost the context of its request has no role."""
+"""The user of the request that is being answered. Code outside the context of a request has no permissions."""
 
 
 def may(permission: Permission) -> bool:
@@ -66,12 +66,12 @@ def demand(*permissions: Permission) -> None:
     """Raise ForbiddenError unless the user of this request has all these permissions."""
     lacking = [one for one in permissions if not may(one)]
     if lacking:
-        raise ForbiddenError(f"this needs the role {' and '.join(lacking)}")
+        raise ForbiddenError(f"this request needs the role {' and '.join(lacking)}")
 
 
 @dataclass(frozen=True, slots=True)
 class Proxy:
-    """A reverse proxy that signs users in, for example with OIDC, and names them in a header.
+    """A reverse proxy that authenticates users, for example with OIDC, and passes their names in a header.
 
     Attributes:
         networks: Addresses of the proxy; the headers of others mean nothing.
@@ -88,7 +88,7 @@ class Proxy:
     default: frozenset[Permission] = frozenset()
 
     def is_peer(self, connection: HTTPConnection) -> bool:
-        """Return whether a request comes from the proxy."""
+        """Return whether a request comes directly from the proxy."""
         try:
             address = ipaddress.ip_address(connection.client.host if connection.client else "")
         except ValueError:
@@ -98,11 +98,11 @@ class Proxy:
         return any(address in network for network in self.networks)
 
     def user(self, connection: HTTPConnection) -> ConsoleUser | None:
-        """Return the user that the proxy names; None for a request that does not come from it, or names none."""
+        """Return the user whom the proxy names; None if the request has no name, or does not come from the proxy."""
         if not self.is_peer(connection):
             return None
         names = connection.headers.getlist(self.user_header)
-        if len(names) != 1 or not names[0].strip():  # a client's own header beside the proxy's
+        if len(names) != 1 or not names[0].strip():  # A second name may be forged by the client.
             return None
         permissions = set(self.default)
         if self.groups_header is not None:
@@ -118,12 +118,12 @@ class Users:
     """All users of a server."""
 
     def __init__(self, tokens: Mapping[str, ConsoleUser], proxy: Proxy | None = None) -> None:
-        """Prepare; `tokens` maps the SHA-256 of each token, in hexadecimal digits, to a user."""
+        """Define the users. `tokens` maps the SHA-256 of each token, in hexadecimal digits, to its user."""
         self._tokens, self.proxy = dict(tokens), proxy
 
     @classmethod
     def of_token(cls, token: str) -> Users:
-        """Return the users of a server with one token for all."""
+        """Return the users of a server with a single token."""
         return cls({digest_of(token): ANYBODY})
 
     @property
@@ -132,23 +132,23 @@ class Users:
         return bool(self._tokens)
 
     def of(self, connection: HTTPConnection, cookie_name: str) -> ConsoleUser | None:
-        """Return the user who sends a request, or None if unknown."""
+        """Return the user who sent a request; None if unknown."""
         scheme, _, given = connection.headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer":
             found = self.with_token(given.strip())
         else:
             found = self.with_token(_token_in(connection.cookies.get(cookie_name, "")))
-        if found is None and self.proxy is not None:  # a proxy may pass on its own bearer token
+        if found is None and self.proxy is not None:  # The bearer token may be the proxy's own.
             found = self.proxy.user(connection)
         return found
 
     def with_token(self, token: str) -> ConsoleUser | None:
-        """Return the user with this token. Only digests are compared, so the time reveals nothing of the token."""
+        """Return the user with this token. Only digests are compared, so the elapsed time reveals nothing about it."""
         return self._tokens.get(digest_of(token))
 
 
 def digest_of(token: str) -> str:
-    """Return the digest of a token, which is kept instead of the token."""
+    """Return the digest of a token. The server keeps digests, not tokens."""
     return sha256(token.encode("utf-8", "surrogateescape")).hexdigest()
 
 
