@@ -338,7 +338,9 @@ def asked_members(broker: ServedBroker, group: str, body_bytes: int = 0) -> list
     limits, size = broker.limits, body_bytes * len(members)
     if len(members) > limits.asked_members:
         most = limits.asked_members
-        raise LimitError(f"group {group} has {len(members)} members; a request reaches {most}")
+        raise LimitError(
+            f"group {group} has {len(members)} members; a request reaches at most {most}"
+        )
     if size > limits.client_bytes:
         most = limits.client_bytes
         raise LimitError(f"{size} bytes for the members of group {group}: there may be {most}")

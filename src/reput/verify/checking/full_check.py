@@ -140,7 +140,7 @@ class FullCheck:
         yield from _partly_copied(self._store)
         others = OtherQueues(self._store)
         yield from others.findings()
-        # Messages of queues in RocksDB, or of batch queues, are not without a queue.
+        # So far, messages without a ConsumeQueue were counted. Their queue may be in RocksDB, or a batch queue.
         for queue in others.queues if others.cannot_tell is None else set(self._without_queue):
             self._without_queue.pop(queue, None)
         yield from absent(

@@ -455,7 +455,7 @@ def _undo(places: RepairPlaces, at: AtStep) -> Undone:
         record = attempt.record()
         if record is None or inode_of(places.store) != record.new:
             raise StoreError(
-                f"{attempt.folder}: is the repair of another folder than the present {places.store}"
+                f"{attempt.folder}: belongs to another folder than the present {places.store}, which was replaced since"
             )
         if look_of_log(places.store) != record.log:
             raise StoreError(

@@ -194,11 +194,11 @@ class RepairPlaces:
             return
         for attempt in attempts:
             record = attempt.record()
-            # Killed before the swap: the store is unchanged.
+            # An earlier repair was killed before the swap, so the store is unchanged.
             if record is None or (store == record.old and inode_of(attempt.new) == record.new):
                 remove_tree(attempt.folder)
                 at("dropped")
-            # Killed after the swap, before the old state was named.
+            # An earlier repair was killed after the swap, before it named the old state.
             elif inode_of(attempt.new) == record.old:
                 self._rename(attempt.new, attempt.backup)
             # Killed at the same point of an undo.
