@@ -367,6 +367,7 @@ def check_fits(config: StoreConfig, topic: str, body_bytes: int, properties_byte
     """
     topic_bytes = len(RecordForm.of(config).encode_topic(topic))
     size = _RECORD_BYTES + topic_bytes + body_bytes + properties_bytes + _ADDED_BYTES
+    # Each file of the log has room for the blank that may end it.
     most = min(config.max_message_bytes, config.commit_log_file_bytes - BLANK_BYTES)
     if size > most or properties_bytes + _ADDED_BYTES > MAX_PROPERTIES_BYTES:
         raise MessageRefusedError(
@@ -525,6 +526,7 @@ def sent_back(
         retry = f"{RETRY_TOPIC_PREFIX}{group.name}"
         check_fits(config, retry, len(stored.body), 0)
         topics.create(retry, group.retry_queues)
+        # As in a broker, each retry waits longer, unless the client has chosen a delay.
         level = delay_level or _FIRST_LEVEL + stored.reconsume_times
         level = min(level, len(config.delay_table_ms()))
         properties[DELAY] = str(level)

@@ -173,6 +173,7 @@ class TimedDelivery:
     def _next(self) -> Iterator[MessageExt]:
         try:
             least = self._store.min_queue_offset(TIMER_TOPIC, 0)
+            # Messages before `least` have expired.
             begin = max(self._read_to, least)
             if begin >= self._store.max_queue_offset(TIMER_TOPIC, 0):
                 return iter(())

@@ -289,6 +289,7 @@ class TopicTable:
         """Return the number of queues by topic, according to the folders. Any thread may call this."""
         found: dict[str, int] = {}
         for topic, queue_id in self._store.list_queues():
+            # Otherwise, one folder with a huge number would give its topic as many queues.
             if queue_id < _MOST_QUEUES:
                 found[topic] = max(found.get(topic, 0), queue_id + 1)
         return found

@@ -130,6 +130,7 @@ class Connection(asyncio.Protocol):
         self._outgoing.clear()
         self._unwritten.clear()
         self._in_flight = self._asked_bytes = self._reserved_bytes = self._unput = 0
+        # This client will answer no more requests.
         for opaque in list(self._asked):
             self._answered(opaque, None)
         self._server.memory.hold(self, 0)

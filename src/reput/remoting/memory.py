@@ -43,6 +43,7 @@ class Memory:
         holder.held_bytes = held_bytes
         while self.held_bytes > self._most_bytes:
             worst = max(self._holders(), key=_burden, default=None)
+            # Closing further connections would free nothing.
             if worst is None or not worst.held_bytes:
                 return
             worst.drop("all connections together hold too much")

@@ -144,6 +144,7 @@ class Service:
         for each in self.served:
             each.port.stop_waiting()
         await self.server.drain(timeout_s)
+        # The callers of this work have received its errors.
         await asyncio.gather(*self._at_work, return_exceptions=True)
         errors: list[ReputError] = []
         for each in self.served:
