@@ -129,6 +129,7 @@ class _Archiver:
     def _add_all(self, todo: list[CommitLogFile], last: CommitLogFile | None) -> None:
         """Copy log files, and commit them in order. A later file is never committed without the earlier ones."""
         done, total = 0, sum(file.size for file in todo)
+        # More files at once than workers, so that fewer workers are idle at the end of a batch.
         at_once = 1 if self._runner is None else max(2 * self._runner.parallelism, 1)
         for start in range(0, len(todo), at_once):
             self._progress("archive", done, total)
@@ -263,6 +264,7 @@ class _Archiver:
             return after
 
         manifest = commit(self._objects, change)
+        # Only now: until the commit, readers still need these objects.
         for name in sorted(gone.keys() - manifest.objects().keys()):
             self._objects.delete(name)
 

@@ -59,6 +59,7 @@ class Downloads:
             write_all, _ = _WRITERS[kind]
             try:
                 write_all(file, collected.messages(file))
+            # The file has no name: its disk space is free as soon as it is closed.
             except BaseException:
                 file.close()
                 raise

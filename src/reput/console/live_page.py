@@ -66,6 +66,7 @@ class _KeptCursors:
         name = secrets.token_urlsafe(12)
         self._kept[name] = cursors, before
         self._count += len(cursors)
+        # The newest entry remains even if it alone is too large; otherwise its page could never continue.
         while self._count > self._most and len(self._kept) > 1:
             self._drop(next(iter(self._kept)))
         return name

@@ -76,6 +76,7 @@ def chinese_text(body: bytes) -> str | None:
         text = body.decode("gb18030")
     except UnicodeDecodeError:
         return None
+    # Binary bodies, too, may happen to be valid GB18030, but they usually contain control characters.
     is_plain = all(character.isprintable() or character in "\r\n\t" for character in text)
     return text if is_plain and any("\u4e00" <= one <= "\u9fff" for one in text) else None
 
@@ -84,6 +85,7 @@ def _decoded(decoder: BodyDecoder, body: bytes) -> str | None:
     """Decode a body, and return its values as JSON; None if it does not have the decoder's encoding."""
     try:
         return printable(indented(json_text_of(decoder.decode(body))), keep="\n")
+    # Bodies come from any producer. The page then shows the body in another view.
     except (ValueError, ReputError, RecursionError):
         return None
 

@@ -40,6 +40,7 @@ _GAUGES = {
     "reput_store_groups": "Consumer groups with committed offsets",
     "reput_store_counted_seconds": "When end, queues, groups and lag were counted, in seconds since 1970",
 }
+# Limited, because each group is a time series of its own in Prometheus.
 _MOST_GROUPS = 100
 _COUNTED_S = 2.0
 """Time for which a scrape waits for counts. For stores that take longer, it returns the previous counts."""
@@ -176,6 +177,7 @@ class _StoreCollector(Collector):
         for name in self._mounts.names:
             with suppress(ReputError):
                 _, store = self._mounts.named(name)
+                # None if another process writes the log.
                 behind = store.bytes_behind()
                 if behind is not None:
                     unflushed.add_metric([name], behind[0])

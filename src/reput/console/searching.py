@@ -342,6 +342,7 @@ def _named(reader: MessageStore, wanted: SearchForm) -> Iterator[MessageExt]:
         found = reader.get_by_offset_id(key)
         if found is not None:
             yield found
+    # A pasted number may be anything. Where no message begins, the search finds nothing.
     with suppress(MessageNotFoundError, FormatError):
         if wanted.offset is not None:
             yield reader.get(wanted.offset)

@@ -76,6 +76,7 @@ class HttpServer:
         self._server = _Server(config)
         self._running = asyncio.create_task(self._server.serve(sockets=[bound]))
         self._guarding = asyncio.create_task(self.guard.run())
+        # uvicorn has no event for this.
         while not self._server.started:
             await asyncio.sleep(0.005)
             if self._running.done():
@@ -91,6 +92,7 @@ class HttpServer:
 
     async def close(self) -> None:
         """Finish the requests in flight, for at most some seconds, and stop."""
+        # Not cancelled, but asked to exit: the task first finishes the requests.
         if self._server is not None and self._running is not None:
             self._server.should_exit = True
             self._guarding.cancel()
@@ -100,6 +102,7 @@ class HttpServer:
 
 class _Server(uvicorn.Server):
     @contextmanager
+    # The process already has its own signal handlers; uvicorn's would replace them.
     def capture_signals(self) -> Iterator[None]:
         yield
 

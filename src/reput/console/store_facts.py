@@ -146,6 +146,7 @@ def _times(store: AnyStore, topics: list[TopicFacts]) -> tuple[int | None, int |
     times = []
     for topic in topics:
         for queue in topic.queues:
+            # A set: a queue with a single message is read once.
             for offset in {queue.min_offset, queue.max_offset - 1}:
                 if queue.messages:
                     with suppress(StoreError):  # The check on the store's page reports the problem.

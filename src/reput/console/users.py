@@ -91,8 +91,10 @@ class Proxy:
         """Return whether a request comes directly from the proxy."""
         try:
             address = ipaddress.ip_address(connection.client.host if connection.client else "")
+        # A peer on a Unix socket has no IP address.
         except ValueError:
             return False
+        # A socket for both IP versions shows IPv4 peers as ::ffff:a.b.c.d.
         if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped:
             address = address.ipv4_mapped
         return any(address in network for network in self.networks)

@@ -52,6 +52,7 @@ class Purpose:
 
 def plan_of(source: str, found: ChosenMessages, files: int) -> EraseReport:
     """Return the report of an erasure that is only planned."""
+    # Messages first, then records of other roles.
     counts = sorted(found.counts.items(), key=lambda item: (item[0][0] != "message", item[0]))
     return EraseReport(
         source, None, False, "", tuple(ErasedMessages(*name, count) for name, count in counts),

@@ -113,6 +113,7 @@ def _growth(store: MessageStore, end: int, newest_ms: int) -> float | None:
     for file in reversed(store.commit_log.files):
         try:
             first = store.commit_log.get(file.start + file.gap)
+        # Its first record is missing or damaged: the next older file serves as well.
         except (MessageNotFoundError, CorruptMessageError):
             continue
         span_ms = newest_ms - first.store_timestamp

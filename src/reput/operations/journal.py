@@ -62,6 +62,7 @@ class Journal:
     ) -> None:
         """Open or create the file. Raises UsageError if it belongs to another operation, StoreAccessError."""
         self._path = fspath(path)
+        # The repr of a callable has an address, which differs in each process.
         plain = {name: repr(one) for name, one in sorted(options.items()) if not callable(one)}
         header = json.dumps({"schema": _SCHEMA, "operation": operation, "options": plain})
         self._known: dict[tuple[str, str], KeptReport] = {}
@@ -70,6 +71,7 @@ class Journal:
             data = read_file(self._path, _MOST_BYTES)
         except StoreNotFoundError:
             data = b""
+        # A line without a line feed was not written completely.
         whole = data[: data.rfind(b"\n") + 1]
         first, _, lines = whole.partition(b"\n")
         if data and first != header.encode():

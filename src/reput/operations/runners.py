@@ -130,11 +130,13 @@ def _begun(work: Callable[[], None]) -> Callable[[], None]:
     def run() -> None:
         try:
             work()
+        # Any error must be set: otherwise the waiting thread would wait forever.
         except BaseException as error:
             ended.set_exception(error)
         else:
             ended.set_result(None)
 
+    # A daemon does not keep the process alive if the caller never waits.
     Thread(target=run, daemon=True).start()
     return ended.result
 
