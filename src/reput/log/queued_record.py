@@ -6,6 +6,7 @@ import struct
 from collections.abc import Iterator, Mapping
 
 from reput.format.commit_log import SYS_FLAG_COMMIT, SYS_FLAG_TRANSACTION_MASK
+from reput.format.java_integer import parse_int64
 from reput.format.java_string import decode_utf8, encode_utf8
 from reput.format.properties import (
     INNER_MULTI_DISPATCH,
@@ -83,13 +84,23 @@ def further_places(record: LocatedRecord) -> Iterator[tuple[str, int, int]]:
 def further_queues(properties: Mapping[str, str], own_id: int) -> Iterator[tuple[str, int, int]]:
     """Yield topic, queue id and queue offset in each further queue that the properties of a message name.
 
-    `own_id` is the id of the queue in the message's own topic.
+    `own_id` is the id of the queue in the message's own topic. As in `DefaultMessageStore.multiDispatchLmqQueue`, no
+    queue is named if the numbers of names and offsets differ. The list ends at the first offset that is not a number.
     """
-    names = properties.get(INNER_MULTI_DISPATCH, "").split(MULTI_DISPATCH_SEPARATOR)
-    offsets = properties.get(INNER_MULTI_QUEUE_OFFSET, "").split(MULTI_DISPATCH_SEPARATOR)
-    for name, offset in zip(names, offsets, strict=False):
-        if offset.isascii() and offset.isdigit():
-            yield name, 0 if name.startswith(LMQ_PREFIX) else own_id, int(offset)
+    names, offsets = (
+        # Java's split drops empty strings at the end.
+        properties.get(name, "").rstrip(MULTI_DISPATCH_SEPARATOR).split(MULTI_DISPATCH_SEPARATOR)
+        for name in (INNER_MULTI_DISPATCH, INNER_MULTI_QUEUE_OFFSET)
+    )
+    if len(names) != len(offsets):
+        return
+    for name, offset in zip(names, offsets, strict=True):
+        try:
+            number = parse_int64(offset)
+        except ValueError:
+            return
+        if number >= 0:
+            yield name, 0 if name.startswith(LMQ_PREFIX) else own_id, number
 
 
 def may_skew(before: int, after: int, taken: int) -> bool:
