@@ -18,6 +18,8 @@ from reput import Message, open_store
 from reput.broker.limits import Limits
 from reput.remoting.codes import RequestCode
 from reput.remoting.commands import Command
+from reput.remoting.handling import Later
+from reput.remoting.pulling import Pulling, _Pull, _Waiting
 from reput.remoting.session import Session
 from tests.remoting.client import Client, Serving, serving, wait_for
 from tests.slow import IS_THOROUGH
@@ -228,6 +230,38 @@ def test_many_that_wait_are_woken_some_at_a_time(server: Serving, measured: Meas
             each.__exit__()
     took, what = measured.take()
     assert took < MOST_S, what
+
+
+def test_a_message_for_the_most_pulls_that_may_wait_holds_nobody_up(
+    server: Serving, measured: Measured
+) -> None:
+    pulling = Pulling(server.service.served[0].broker)  # type: ignore[arg-type]  # it is open
+    answered = 0
+
+    class Patient:
+        def run(self, *_: object) -> None:
+            nonlocal answered
+            answered += 1
+
+    async def wait_and_wake() -> None:
+        peers: list[Any] = [Patient() for _ in range(100)]
+        for number in range(LIMITS.waiting):
+            request = Command(RequestCode.PULL_MESSAGE, number)
+            pull = _Pull(request, "g", "T", 0, 0, None, None)
+            peer = peers[number % len(peers)]
+            pulling._remember(_Waiting(pull, peer, request, Later(), number))
+            if number % 500 == 0:
+                await asyncio.sleep(0)
+        measured.take()
+        pulling.wake_up("T", 0, 1)
+
+    assert server._loop is not None
+    gc.collect()
+    asyncio.run_coroutine_threadsafe(wait_and_wake(), server._loop).result()
+    wait_for(lambda: answered == LIMITS.waiting)
+    took, what = measured.take()
+    assert took < MOST_S, what
+    assert pulling._count == 0
 
 
 def test_a_group_of_many_members_is_told_some_at_a_time(

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from heapq import heapify, heappop, heappush
-from itertools import count
+from itertools import count, islice
 from typing import NamedTuple, cast
 
 from reput.broker.broker import MASTER_ID, ServedBroker
@@ -29,7 +28,7 @@ from reput.remoting.rights import holds_others, may_be_of_others
 _COMMITS, _WAITS, _HAS_SUBSCRIPTION = 1, 2, 4
 _MOST_BYTES = 256 << 10  # As a broker's maxTransferBytesOnMessageInMemory.
 _MOST_WAIT_MS = 60_000
-_MOST_WOKEN = 500  # Pulls woken in a row, before other requests are answered.
+_MOST_WOKEN = 500  # Pulls examined in a row, before other requests are answered.
 _MOST_LOOKED_AT = 1024
 """Maximum number of messages that one pull with a filter examines."""
 _OUTCOMES = {
@@ -85,8 +84,9 @@ class Pulling:
         self._waiting: dict[tuple[str, int], dict[_Waiting, None]] = {}
         self._by_peer: dict[Peer, dict[_Waiting, None]] = {}
         self._by_time: list[tuple[int, int, _Waiting]] = []
-        self._woken: deque[_Waiting] = deque()
-        self._numbers, self._count, self._is_waking = count(), 0, False
+        self._grown: dict[tuple[str, int], int] = {}
+        self._woken: Iterator[tuple[_Waiting, int]] | None = None
+        self._numbers, self._count = count(), 0
         self._is_ending = False
 
     def handlers(self) -> dict[int, Handler]:
@@ -102,23 +102,35 @@ class Pulling:
 
     def wake_up(self, topic: str, queue_id: int, end: int) -> None:
         """Answer the requests that wait for a queue, which has grown to `end`."""
-        # Iterate over a copy, because `_forget` removes pulls.
-        for each in list(self._waiting.get((topic, queue_id), ())):
-            if each.pull.queue_offset < end:
-                self._forget(each)
-                self._woken.append(each)
-        if self._woken and not self._is_waking:
-            self._wake()
+        place = topic, queue_id
+        if place in self._waiting:
+            self._grown[place] = max(end, self._grown.get(place, end))
+            if self._woken is None:
+                self._woken = self._of_grown()
+                self._wake()
+
+    def _of_grown(self) -> Iterator[tuple[_Waiting, int]]:
+        """Yield the pulls that wait for queues that have grown, each with the end of its queue."""
+        while self._grown:
+            place = next(iter(self._grown))
+            end = self._grown.pop(place)
+            for each in list(self._waiting.get(place, ())):
+                yield each, end
 
     def _wake(self) -> None:
-        """Answer woken pulls again, some at a time."""
-        # Other connections have their turn between the parts.
-        for _ in range(min(_MOST_WOKEN, len(self._woken))):
-            each = self._woken.popleft()
-            each.peer.run(partial(self._answer, each.pull), each.pull.request, each.later.resolve)
-        self._is_waking = bool(self._woken)
-        if self._is_waking:
+        """Answer woken pulls again, some at a time: 100,000 may wait for one queue."""
+        looked_at = 0
+        for each, end in islice(self._woken or (), _MOST_WOKEN):
+            looked_at += 1
+            if not each.is_over and each.pull.queue_offset < end:
+                self._forget(each)
+                each.peer.run(
+                    partial(self._answer, each.pull), each.pull.request, each.later.resolve
+                )
+        if looked_at == _MOST_WOKEN:
             asyncio.get_running_loop().call_soon(self._wake)
+        else:
+            self._woken = None
 
     def look(self) -> None:
         """Answer pulls that have waited long enough. Call this several times per second."""

@@ -28,6 +28,7 @@ from reput.remoting.stores import broker_name, find_stores, is_store, missing_st
 
 _log = logging.getLogger("reput.serve")
 _LOOK_S, _WATCH_S, _HOUSE_S = 0.1, 1.0, 5.0
+_MOST_GROWN = 500  # Queues examined in a row, before other requests are answered.
 # Pause after a task, in multiples of its duration: the task then takes at most a tenth of the time.
 _SAVE_PAUSES = _LIST_PAUSES = 9
 Result = TypeVar("Result")
@@ -323,8 +324,10 @@ class Service:
         begun = time.monotonic()
         for each in self.served:
             if (growth := each.port.growth()) is not None:
-                for queue in await self._in_thread(growth):
+                for number, queue in enumerate(await self._in_thread(growth)):
                     each.port.wake_up(*queue)
+                    if number % _MOST_GROWN == 0:
+                        await asyncio.sleep(0)  # clients may await 100,000 queues
         await asyncio.sleep(time.monotonic() - begun)
 
     async def _deliver(self) -> None:
