@@ -11,9 +11,10 @@ from reput.broker import timers
 from reput.broker.timers import RecallHandle
 from reput.errors import MessageRefusedError
 from reput.format.host import Host
-from reput.format.properties import TIMER_TOPIC
+from reput.format.properties import TIMER_TOPIC, encode_properties
 from reput.remoting.codes import RequestCode, ResponseCode
 from reput.testing import Broker
+from reput.writer.put.message import Message
 from tests.golden.stores import GoldenStore
 from tests.remoting.client import Client
 
@@ -68,6 +69,19 @@ def test_each_is_delivered_once_through_restarts(tmp_path: Path) -> None:
         found = bodies(broker)
         assert sorted(found) == sorted({*found})
         assert len(found) == 12
+
+
+def test_a_forged_time_in_the_store_holds_up_no_other_message(tmp_path: Path) -> None:
+    with Broker(tmp_path / "s", version="5.3") as broker:
+        queue = {"REAL_TOPIC": "T", "REAL_QID": "0"}
+        for text in ("9" * 5_000, "-1", "x", ""):
+            forged = {**queue, "TIMER_OUT_MS": text}
+            broker.store.put(
+                Message(TIMER_TOPIC, b"forged", properties=encode_properties(forged).encode())
+            )
+        broker.send("T", "x", properties={"TIMER_DELAY_SEC": "60"})
+        broker.advance(62)
+        assert b"x" in bodies(broker)
 
 
 def test_messages_that_wait_long_are_put_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,7 +56,7 @@ _MOST_AT_ONCE = 256
 _STEP_MS = 1000
 _MOST_WAITING = 1_000_000
 _MOST_REPEATED = 1000
-_MOST_DIGITS = 9
+_MOST_DIGITS = 18
 _HANDLE_VERSION, _RECALL_TAG, RECALL_BODY = "v1", "_RECALL_TAG_", b"0"
 _log = logging.getLogger("reput.broker")
 
@@ -182,8 +182,7 @@ class TimedDelivery:
             return iter(())
 
     def _enter(self, stored: MessageExt) -> None:
-        due = stored.properties.get(TIMER_OUT_MS, "")
-        due_ms = int(due) if due.isascii() and due.isdigit() else 0
+        due_ms = _number(stored, TIMER_OUT_MS)
         key, topic = recalled_key(stored.properties), stored.properties.get(REAL_TOPIC)
         # A client can send this property to any of its topics, so a recall counts only within its own topic.
         if key is not None and topic and key[0].startswith(f"{topic}+"):
@@ -244,7 +243,10 @@ class TimedDelivery:
                 return
             queue_offset, physical_offset = next(iter(self._offsets.items()))
             stored = self._store.get(physical_offset)
-            properties = {**stored.properties, TIMER_ROLL_TIMES: str(_rolled(stored) + 1)}
+            properties = {
+                **stored.properties,
+                TIMER_ROLL_TIMES: str(_number(stored, TIMER_ROLL_TIMES) + 1),
+            }
             text = encoded(properties, is_five=True)
             try:
                 self._store.put(replace(Message.of(stored), properties=text, keys=None, tags=None))
@@ -272,7 +274,7 @@ class TimedDelivery:
                 raise
 
 
-def _rolled(stored: MessageExt) -> int:
-    """Return how many times a message was put again."""
-    times = stored.properties.get(TIMER_ROLL_TIMES, "")
-    return int(times) if times.isascii() and times.isdigit() and len(times) <= _MOST_DIGITS else 0
+def _number(stored: MessageExt, name: str) -> int:
+    """Return a number that the broker has put into a property, or 0 for any other text."""
+    text = stored.properties.get(name, "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS else 0
