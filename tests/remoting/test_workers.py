@@ -12,14 +12,18 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from reput.broker.limits import Limits
 from reput.format.host import Host
 from reput.query.open_store import open_store
 from reput.query.shared_store import SharedStore
 from reput.remoting.codes import RequestCode
 from reput.remoting.commands import Command
+from reput.remoting.connection import Connection
 from reput.remoting.service import Service, ServiceOptions
 from reput.remoting.session import Session
 from reput.remoting.workers import Worker, Workers, channel
@@ -247,6 +251,33 @@ def test_groups_work_whichever_process_a_connection_is_handed_to(
         first.send_signal(signal.SIGTERM)
         assert first.wait(60) == 0
         first.stdout.close()
+
+
+def test_a_client_that_reads_nothing_is_tried_less_and_less_often() -> None:
+    """A connection is handed on after its answers are sent; thousands of clients may not read them."""
+
+    async def pauses() -> list[float]:
+        loop = asyncio.get_running_loop()
+        planned: list[tuple[Any, ...]] = []
+        server, transport = SimpleNamespace(limits=Limits()), SimpleNamespace()
+        connection = Connection(server, SimpleNamespace())  # type: ignore[arg-type]  # only its limits are used
+        transport.get_write_buffer_size = lambda: 1
+        connection._transport = transport  # type: ignore[assignment]
+        connection._handing = Command(RequestCode.HEART_BEAT, 1)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(loop, "call_later", lambda *plan: planned.append(plan))
+            for _ in range(12):
+                for _ in range(3):  # with each answer to an earlier request
+                    connection._hand_back()
+                _, repeat, *arguments = planned[-1]
+                repeat(*arguments)
+        return [plan[0] for plan in planned]
+
+    found = asyncio.run(pauses())
+    assert len(found) == 13
+    assert found[0] < 0.01
+    assert found[-1] >= 1
+    assert found == sorted(found)
 
 
 def test_bytes_that_are_handed_on_are_read_as_others(tmp_path: Path) -> None:

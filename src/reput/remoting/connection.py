@@ -30,7 +30,7 @@ _PIECE_BYTES = 256 << 10
 """Bytes passed to the transport at once. A TLS transport does not report all bytes that it holds."""
 _JOINED_BYTES = 64 << 10
 """Answers up to this size are written together."""
-_HANDED_S = 0.005
+_HANDED_S, _MOST_HANDED_S = 0.005, 1.0
 _MOST_OPAQUE = (1 << 31) - 1
 _SLICE_S = 0.001
 """Seconds for which requests of one connection are answered in a row, before other connections are served."""
@@ -78,7 +78,7 @@ class Connection(asyncio.Protocol):
         self._unwritten: deque[memoryview] = deque()
         self._in_flight = self._asked_bytes = self._reserved_bytes = self._unput = 0
         self._user = User(self._begin)
-        self._is_working = self._is_draining = self._is_ended = False
+        self._is_working = self._is_draining = self._is_ended = self._is_repeating = False
         self._is_reading = True
         self._last_seen = self._frame_begun = self.held_since = self.begun = time.monotonic()
         self._choked_since: float | None = None
@@ -345,13 +345,20 @@ class Connection(asyncio.Protocol):
             self._asked_bytes += size
             self._settle(request, size, answer)
 
-    def _hand_back(self) -> None:
-        """Give the connection to the process with the state, after all earlier requests are answered."""
+    def _hand_back(self, paused_s: float = 0.0) -> None:
+        """Give the connection to the process with the state, after all earlier requests are answered.
+
+        Until then, this repeats itself; `paused_s` is the pause before a repetition.
+        """
         request, transport = self._handing, self._transport
         if request is None or transport is None:
             return
         if self._in_flight or self._unsent_bytes:
-            asyncio.get_running_loop().call_later(_HANDED_S, self._hand_back)
+            if paused_s or not self._is_repeating:
+                self._is_repeating = True
+                # Longer each time: thousands of clients may not read their answers.
+                pause_s = min(2 * paused_s, _MOST_HANDED_S) or _HANDED_S
+                asyncio.get_running_loop().call_later(pause_s, self._hand_back, pause_s)
             return
         # The other process receives the request again, and the bytes after it.
         data = encode_command(request) + self._session.rest()
