@@ -267,7 +267,7 @@ def test_options_decide_what_is_read(golden: Golden, capsys: pytest.CaptureFixtu
     by_unique = told(store, capsys, uniqueKey=row["unique_key"])
     by_key = told(store, capsys, key=row["keys"][0])
     for printed, column in ((by_unique, "unique_key"), (by_key, "keys")):
-        (line,) = [line for line in printed if f"{column} through the index" in line]
+        (line,) = [line for line in printed if f"{column} found through the index" in line]
         # The last messages are not indexed yet.
         assert int(line.split(": ")[-1].split()[0]) < 1 << 20 < LOG_BYTES / 5
     until = datetime(2026, 10, 12, 6, tzinfo=UTC)

@@ -116,7 +116,7 @@ def test_a_unique_key_through_the_index_is_what_the_log_has(name: str, golden: G
         assert rows_of(read(store.path, SELECTED, by_column)) == with_rolled_back
         expected = [o for o in with_rolled_back if o["physical_offset"] not in rolled_back]
         planned = plan(store.path, wanted)
-        assert "unique_key through the index" in planned.notes[0]
+        assert "unique_key found through the index" in planned.notes[0]
         assert rows_of(read(store.path, SELECTED, wanted)) == expected
 
 
